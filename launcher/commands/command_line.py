@@ -33,6 +33,7 @@ from ..options.parser import by_files, by_variables, parsed, parser
 from ..options.worker_count import option_of, shows_all_devices, workers_asked
 from ..system import terminal
 from ..system.signals import REPORT
+from ..workload import contradictions
 from ..workload.config_files import accelerate
 from ..workload.config_files.accelerate import Configuration
 from .command import COMMANDS, Command, command_of, run_command
@@ -232,9 +233,11 @@ def training_of(
     hardware = (
         found if options.hardware is None else named_hardware.hardware_of(options.hardware, found)
     )
-    configured = accelerate.NONE
+    configured, contradicted = accelerate.NONE, list[str]()
     if options.accelerate_config is not None:
         configured = accelerate.read(options.accelerate_config)
+        file = str(options.accelerate_config)
+        contradicted += contradictions.of_variables(configured.variables, os.environ, file)
         for name, value in configured.variables.items():
             os.environ.setdefault(name, value)
         if configured.devices and not hardware.accelerators and options.hardware is None:
@@ -248,7 +251,9 @@ def training_of(
     request = process_options.applied(
         request, options, os.environ, gpus, is_launch=is_launch, elsewhere=elsewhere
     )
-    notes = (*configured.notes, misplaced.line(request, parser().spellings))
+    decided = configured.workers, configured.source, request.nproc, request.nproc_source
+    contradicted += contradictions.of_workers(*decided)
+    notes = (*configured.notes, *contradicted, misplaced.line(request, parser().spellings))
     if placement.is_head and any(notes):
         terminal.say(*filter(None, notes))
     if is_launch and options.hardware is not None:

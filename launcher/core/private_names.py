@@ -116,6 +116,10 @@ INITIAL_STATE = PrivateName(
     *("torch", "", "torch.distributed.checkpoint.state_dict", "_init_optim_state"),
     "a step that torch makes to have an optimizer's states counts as the training's",
 )
+DIVISOR = PrivateName(
+    *("torch", "", "torch._C._functions", "DivBackward0._saved_other"),
+    "a loss that loop and engine both divide isn't noticed",
+)
 CHECKPOINT_FUNCTION = PrivateName(
     *("torch", "", "torch.utils.checkpoint", "CheckpointFunction"),
     "options of non-reentrant checkpointing may be left where it is made reentrant",

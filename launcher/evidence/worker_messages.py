@@ -85,6 +85,30 @@ class Remark:
     sentence: str
 
 
+class Shared(StrEnum):
+    """What is compared between ranks."""
+
+    SEED = "seed"
+    """By which samples are shuffled before each rank takes its part: the same on all."""
+    BATCH = "batch"
+    """The first batch of a loader that isn't divided: another on each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What this rank has of something that is compared between ranks.
+
+    Attributes:
+        what: it is.
+        value: this rank's; of a batch only a digest.
+        place: the user's line, by which ranks are known to mean the same.
+    """
+
+    what: Shared
+    value: str
+    place: str
+
+
 class Boundary(StrEnum):
     """Where a worker asks, in the order in which a training passes them."""
 
@@ -158,6 +182,7 @@ Message = (
     | SaveLocation
     | Reexecution
     | Remark
+    | Compared
     | Ask
     | WentOn
 )

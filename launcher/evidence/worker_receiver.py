@@ -14,14 +14,23 @@ import msgspec
 from ..system.redaction import redacted
 from .failure_record import FailureRecord
 from .socket_folder import at_folder
-from .worker_messages import Ask, Failure, FailureBegun, Message, ModelShape, Observed, Remark
+from .worker_messages import (
+    Ask,
+    Compared,
+    Failure,
+    FailureBegun,
+    Message,
+    ModelShape,
+    Observed,
+    Remark,
+)
 
 MAXIMUM = 16 * 1024 * 1024
 """Bytes of a message at most."""
 NAME = "launcher"
 """The socket's name in its folder."""
 KINDS: Mapping[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
-TOLD = (FailureBegun, Failure, Observed, ModelShape, Remark)
+TOLD = (FailureBegun, Failure, Observed, ModelShape, Remark, Compared)
 """Messages whose texts are printed, written and sent to other nodes: without secrets."""
 FREE = ("frame", "shape")
 """The fields of a question with texts of the user's: without secrets too."""

@@ -1,8 +1,16 @@
-"""Whose code has led to a boundary, by the packages of the calls that are under way."""
+"""Whose code has led to a boundary: packages, and the user's own lines, of the calls under way."""
 
 from __future__ import annotations
 
 import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ..evidence.from_exception import is_ours
+
+_PYTHON = f"{sysconfig.get_path('stdlib')}/"
 
 
 def is_called_by(*packages: str) -> bool:
@@ -13,3 +21,25 @@ def is_called_by(*packages: str) -> bool:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
+
+
+def user_frames() -> Iterator[tuple[str, int]]:
+    """File and line of the user's calls, the innermost first."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not (is_ours(file) or "-packages/" in file or file.startswith(("<", _PYTHON))):
+            yield file, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def user_place() -> str:
+    """The user's innermost call, as it is told; empty where there is none."""
+    return next((place(*frame) for frame in user_frames()), "")
+
+
+def place(file: str, line: int) -> str:
+    """A line as it is told: from the current folder on, where the file is in there."""
+    with suppress(OSError, ValueError):
+        file = str(Path(file).relative_to(Path.cwd()))
+    return f"{file}:{line}"

@@ -18,8 +18,10 @@ from ..evidence.observations import Observations
 from . import (
     accelerate,
     checkpointing,
+    contradictions,
     data_parallel,
     deepspeed,
+    divided_data,
     fsdp,
     optimizer,
     progress,
@@ -45,8 +47,10 @@ class Guard(Protocol):
 GUARDS: tuple[Guard, ...] = (
     accelerate,
     checkpointing,
+    contradictions,
     data_parallel,
     deepspeed,
+    divided_data,
     fsdp,
     optimizer,
     progress,  # counts what the optimizer's guard has counted

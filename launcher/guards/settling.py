@@ -7,24 +7,21 @@ frames: where one rank alone makes an object in a helper, the others' keys stay 
 
 from __future__ import annotations
 
-import sys
-import sysconfig
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ..core.described_model import shape_of
 from ..core.settings import Setting, Value, is_value, parse_value
-from ..evidence.from_exception import is_ours
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Answer, Ask, Boundary
 from . import enforced
+from .callers import place, user_frames
 
 PATIENCE = 30.0
 """Seconds for an answer at most; a search takes some tens of milliseconds."""
-_PYTHON = f"{sysconfig.get_path('stdlib')}/"
 
 
 def settings_at(
@@ -83,7 +80,7 @@ def answer_at(
 
     None where it gives none, or nobody is to be asked. The arguments are those of `settings_at`.
     """
-    frames = list(_user_frames())
+    frames = list(user_frames())
     names = " ".join(map(_name, frames)).encode(errors="surrogateescape")
     question = Ask(
         key=f"{boundary}@{zlib.crc32(names):08x}",
@@ -92,7 +89,7 @@ def answer_at(
         facts={name: value for name, value in facts.items() if is_value(value, name)},
         framework=framework,
         shape=_shape(model),
-        frame=_told(*frames[0]) if frames else "",
+        frame=place(*frames[0]) if frames else "",
     )
     answer = observations.ask(question)
     if answer is not None:
@@ -109,23 +106,6 @@ def _shape(model: object) -> dict[str, Any] | None:
 
 def _parsed(values: Mapping[str, Value]) -> dict[Setting, Value]:
     return {Setting(name): parse_value(Setting(name), value) for name, value in values.items()}
-
-
-def _user_frames() -> Iterator[tuple[str, int]]:
-    """File and line of the user's calls, the innermost first."""
-    frame = sys._getframe(1)  # inspect.stack() would read the sources
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not (is_ours(file) or "-packages/" in file or file.startswith(("<", _PYTHON))):
-            yield file, frame.f_lineno
-        frame = frame.f_back  # type: ignore[assignment]
-
-
-def _told(file: str, line: int) -> str:
-    """A line as it is told: from the current folder on, where the file is in there."""
-    with suppress(OSError, ValueError):
-        file = str(Path(file).relative_to(Path.cwd()))
-    return f"{file}:{line}"
 
 
 def _name(frame: tuple[str, int]) -> str:

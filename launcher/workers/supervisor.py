@@ -13,7 +13,7 @@ from functools import partial
 from ..checkpoints import save_folders
 from ..core.errors import LaunchError
 from ..core.request import LaunchRequest
-from ..evidence.worker_messages import Imports, Reexecution, Remark, SaveLocation
+from ..evidence.worker_messages import Imports, Reexecution, Remark
 from ..evidence.worker_receiver import Envelope, Receiver
 from ..hangs.standing import Standing
 from ..nodes.attempt_end import AttemptEnd
@@ -197,14 +197,12 @@ class Supervisor:
             self._questions.hear(envelope, connection)
 
     def _note(self, envelope: Envelope) -> None:
-        self.workers.note(envelope)
+        self._remark(self.workers.note(envelope))
         match envelope.message:
             case Imports(report=report):
                 self._watch.imported(report)
             case Remark(sentence=sentence):
                 self._remark(sentence)
-            case SaveLocation():
-                self._remark(save_folders.told(self.workers.saves, self.workers.pids.keys()))
             case Reexecution(variable=name):
                 why = f"the script sets {name} after a preloaded module had read it"
                 terminal.detail(f"rank {envelope.rank} was re-executed: {why}")

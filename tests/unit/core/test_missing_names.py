@@ -20,6 +20,7 @@ from safe_launch.evidence.worker_messages import Message, Remark
 from safe_launch.guards import (
     answering,
     checkpointing,
+    contradictions,
     data_parallel,
     deepspeed,
     fsdp,
@@ -63,6 +64,12 @@ class World:
 def methods(*which: str) -> type:
     """A class that has these."""
     return type("Other", (), {name: lambda *_args: "done" for name in which})
+
+
+class Wrapped(SimpleNamespace):
+    """A model under DDP."""
+
+    __hash__ = object.__hash__
 
 
 def _skip_code(world: World) -> None:
@@ -119,6 +126,30 @@ def _param_dict(world: World) -> None:
     assert world.observations.observed["zero_stage"] == 2
 
 
+def _divisor(world: World) -> None:
+    """A loss that the loop divides, whose graph doesn't say by what."""
+
+    class Engine:
+        def gradient_accumulation_steps(self) -> int:
+            return 2
+
+        def backward(self, loss: Any) -> Any:
+            return loss
+
+    module = world.module("deepspeed.runtime.engine", DeepSpeedEngine=Engine)
+    contradictions.install(module, world.observations)
+
+    class Loss:
+        grad_fn = SimpleNamespace(name=lambda: "DivBackward0")
+
+        def __truediv__(self, other: int) -> Loss:
+            return self
+
+    loss, accumulation = Loss(), 2
+    loss = loss / accumulation
+    assert Engine().backward(loss) is loss
+
+
 def _attention(world: World) -> None:
     config = type("Config", (), {"__module__": names.ATTENTION.module})()
     assert model_facts._attention(config, world.observations) is None
@@ -139,14 +170,10 @@ def _non_reentrant(world: World) -> None:
 
 def _recomputed_twice(world: World, **model: Any) -> None:
     """A second run of a block's parameter in one backward pass, under DDP."""
-
-    class Model(SimpleNamespace):
-        __hash__ = object.__hash__
-
     parameter = torch.nn.Parameter(torch.ones(1))
     inner = SimpleNamespace(named_parameters=lambda: [("weight", parameter)])
     group = SimpleNamespace(size=lambda: 2)
-    alive = Model(module=inner, process_group=group, **model)
+    alive = Wrapped(module=inner, process_group=group, **model)
     data_parallel.wrapped.add(alive)
     try:
         notes = reduced_early.Recomputations(world.observations)
@@ -275,6 +302,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.SYNC_BUFFERS: _sync_buffers,
     names.FSDP_BEGINS: _fsdp_begins,
     names.INITIAL_STATE: _initial_state,
+    names.DIVISOR: _divisor,
     names.CHECKPOINT_FUNCTION: _checkpoint_function,
     names.PARAM_DICT: _param_dict,
     names.ENGINE_CONFIG: _engine_config,

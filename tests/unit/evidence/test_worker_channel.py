@@ -14,6 +14,7 @@ from safe_launch.core.plain_json import plain
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from safe_launch.evidence.worker_channel import Sender
 from safe_launch.evidence.worker_messages import (
+    Compared,
     Failure,
     FailureBegun,
     Finished,
@@ -24,6 +25,7 @@ from safe_launch.evidence.worker_messages import (
     Reexecution,
     Remark,
     SaveLocation,
+    Shared,
     encoded,
 )
 from safe_launch.evidence.worker_receiver import Envelope, Receiver, decoded
@@ -105,6 +107,7 @@ def test_a_deep_document_is_none() -> None:
         SaveLocation(Saves("out", 1, {"checkpoint-2": 3})),
         Reexecution("HF_HOME"),
         Remark("this torch has no gloo: nothing is reduced"),
+        Compared(Shared.SEED, "42", "train.py:7"),
     ],
     ids=lambda message: type(message).__name__,
 )

@@ -1,0 +1,153 @@
+"""Reports what tells whether ranks have different samples: seeds, and the first batch in training.
+
+The launcher compares them between ranks. Nobody waits, and nothing is drawn from a loader early.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ..evidence.observations import Observations
+from ..evidence.worker_messages import Compared, Shared
+from . import data_parallel
+from .callers import user_place
+
+TENSORS = 8
+ELEMENTS = 1 << 16
+"""Of a batch so many tensors, and of each so many elements, make the digest."""
+
+Report = Callable[[Shared, str, str], None]
+"""Called with what is compared, this rank's value, and the user's line."""
+Look = Callable[[Any, Any], None]
+"""Called with the owner of a method that has returned, and what it has returned."""
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Wraps what divides samples among ranks, or a loader's beginning."""
+    told: set[str] = set()
+
+    def report(what: Shared, value: str, place: str) -> None:
+        if place not in told:
+            told.add(place)
+            observations.send(Compared(what, value, place))
+
+    path, look = LOOKS[module.__name__]
+    looked = look(report)
+
+    def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        result = wrapped(*args, **kwargs)
+        with suppress(Exception):  # whatever is odd, the training says itself
+            looked(instance, result)
+        return result
+
+    wrapt.wrap_function_wrapper(module, path, wrapper)
+
+
+def _prepared(report: Report, accelerator: Any, loader: Any) -> None:
+    """The seed by which each rank orders all samples before it takes its part of them."""
+    data = sys.modules["accelerate.data_loader"]
+    sampler = data.get_sampler(loader)
+    is_divided = isinstance(loader, data.DataLoaderShard) and accelerator.num_processes > 1
+    if is_divided and isinstance(sampler, data.SeedableRandomSampler):
+        report(Shared.SEED, str(sampler.initial_seed), user_place())
+
+
+def _sampled(report: Report, sampler: Any, _result: Any) -> None:
+    """The same of torch's sampler, where every rank has a part of its own."""
+    if sampler.shuffle and sampler.num_replicas == _world() > 1:
+        report(Shared.SEED, str(sampler.seed), user_place())
+
+
+def _watching(report: Report) -> Look:
+    """A look at loaders that begin: of one that nobody divides, the first batch is reported.
+
+    As the model gets it in training, once: of what the loader gives, a loop may take the rank's
+    part itself.
+    """
+    import torch
+
+    place = ""  # of the loader that has begun last; empty where it is divided
+    handles: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    def begun(loader: Any, _iterator: Any) -> None:
+        nonlocal place
+        place = user_place() if _is_undivided(loader) else ""
+        for model in data_parallel.wrapped:
+            if place and model not in handles and model.process_group.size() == _world() > 1:
+                handles[model] = model.register_forward_pre_hook(seen, with_kwargs=True)
+
+    def seen(model: Any, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():  # then the rest isn't compiled
+            return
+        with suppress(Exception):  # a batch may be anything
+            if model.training and torch.is_grad_enabled():
+                handles[model].remove()
+                if place and (digest := digest_of((args, kwargs))):
+                    report(Shared.BATCH, digest, place)
+
+    return begun
+
+
+def _is_undivided(loader: Any) -> bool:
+    """Whether a loader has torch's own order over more samples than a batch takes."""
+    import torch.utils.data as data
+
+    return (
+        type(loader.batch_sampler) is data.BatchSampler
+        and type(loader.sampler) in (data.RandomSampler, data.SequentialSampler)
+        and len(loader.dataset) > (loader.batch_size or 0)
+    )
+
+
+def digest_of(batch: object) -> str:
+    """A digest of a batch's tensors; empty where they say nothing, as zeros do."""
+    import torch
+
+    found = [one.detach() for one in islice(_tensors(batch), TENSORS)]
+    if not any(one.numel() > 1 and bool((one != one.flatten()[0]).any()) for one in found):
+        return ""
+    digest = hashlib.blake2b(digest_size=16)
+    for one in found:
+        part = one.contiguous().flatten()[:ELEMENTS].cpu()
+        digest.update(part.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _tensors(batch: object) -> Iterator[Any]:
+    import torch
+
+    if isinstance(batch, torch.Tensor):
+        yield batch
+    elif isinstance(batch, Mapping | list | tuple):
+        for part in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from _tensors(part)
+
+
+def _world() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+LOOKS: dict[str, tuple[str, Callable[[Report], Look]]] = {
+    "accelerate.accelerator": (
+        "Accelerator.prepare_data_loader",
+        lambda report: partial(_prepared, report),
+    ),
+    "torch.utils.data.distributed": (
+        "DistributedSampler.__init__",
+        lambda report: partial(_sampled, report),
+    ),
+    "torch.utils.data.dataloader": ("DataLoader.__iter__", _watching),
+}
+"""The calls that are looked at, by module."""
+HOOKED = tuple(LOOKS)

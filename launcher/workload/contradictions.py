@@ -1,0 +1,181 @@
+"""A setting that is stated in two places, of which one silently wins; each as a line.
+
+Only what its framework says nothing about: where two values must agree, transformers and accelerate
+raise on those that don't. A default isn't a statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from .config_files.deepspeed import Config, section
+from .config_files.vocabulary import optimizer_named
+from .script.given import FALSE, TRUE
+
+EXPLAINED = "safe-launch explain wrong-loss"
+DEFAULTS = {"learning_rate": ("lr", 0.001), "weight_decay": ("weight_decay", 0)}
+"""What DeepSpeed's Adam has where its parameters don't say it, by the Trainer's name for it."""
+SCHEDULES = {
+    "WarmupLR": ("constant", "constant_with_warmup"),
+    "WarmupDecayLR": ("linear",),
+    "WarmupCosineLR": ("cosine",),
+    "OneCycle": (),
+    "LRRangeTest": (),
+}
+"""DeepSpeed's schedules, and transformers' names for the same."""
+HALVES = ("bf16", "fp16")
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A value as it stands somewhere.
+
+    Attributes:
+        value: the value.
+        where: the place with the setting's name, e.g. `zero3.json: gradient_clipping`.
+        at: the line, where there is one.
+    """
+
+    value: object
+    where: str
+    at: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.where} {self.value}" + (f" ({self.at})" if self.at else "")
+
+
+Place = Callable[[str, object], Stated]
+"""A value in a configuration, or the default of what isn't in there."""
+
+
+def line(ignored: Stated, holds: Stated) -> str:
+    """What is told of two statements: both, and which is in force."""
+    return f"{ignored} has no effect: {holds} is in force ({EXPLAINED})"
+
+
+def differing(ignored: Stated, holds: Stated) -> Iterator[str]:
+    """The line, where the two differ."""
+    if ignored.value != holds.value:
+        yield line(ignored, holds)
+
+
+def of_trainer(
+    stated: Mapping[str, Stated], config: Config, label: str, clipping: float
+) -> Iterator[str]:
+    """What arguments of a Trainer ask for, and DeepSpeed's configuration decides otherwise.
+
+    What the configuration leaves to them ("auto") has been filled in, and what must agree is
+    compared by transformers (transformers/integrations/deepspeed.py, `trainer_config_process`):
+    that leaves what the configuration's own optimizer and schedule don't say, and their kinds.
+
+    Args:
+        stated: the arguments that aren't left to their defaults, by name.
+        config: DeepSpeed's configuration, as the Trainer has completed it.
+        label: the configuration's name.
+        clipping: the norm that this DeepSpeed clips to where the configuration says nothing.
+    """
+
+    def of_config(key: str, value: object) -> Stated:
+        held: object = config
+        for name in key.split("."):
+            held = held.get(name) if isinstance(held, Mapping) else None
+        where = f"{label}: {key}" if held is not None else f"{label} has no {key}, whose default"
+        return Stated(value, where)
+
+    if "optimizer" in config:
+        yield from _optimizer(stated, config, of_config)
+    kind = section(config, "scheduler").get("type")
+    asked = stated.get("lr_scheduler_type")
+    if asked is not None and kind in SCHEDULES and str(asked.value) not in SCHEDULES[kind]:
+        yield line(asked, of_config("scheduler.type", kind))
+    norm = stated.get("max_grad_norm")
+    if norm is not None and config.get("gradient_clipping") is None:
+        given = Stated(norm.value or 0, norm.where)
+        if given.value != clipping:
+            yield line(given, of_config("gradient_clipping", clipping))
+    for half in HALVES:
+        switch = stated.get(half)
+        is_off = half in config and "enabled" not in section(config, half)
+        if switch is not None and switch.value is True and is_off:
+            yield line(switch, of_config(f"{half}.enabled", "false"))
+
+
+def _optimizer(stated: Mapping[str, Stated], config: Config, of_config: Place) -> Iterator[str]:
+    """Of the optimizer that the configuration has DeepSpeed make."""
+    own = section(config, "optimizer")
+    kind, given = str(own.get("type")), section(own, "params")
+    asked = stated.get("optim")
+    if asked is not None:
+        kinds = {optimizer_named(str(asked.value)), optimizer_named(kind)}
+        if None not in kinds and len(kinds) > 1:
+            yield line(asked, of_config("optimizer.type", kind))
+    if kind.lower() not in ("adam", "adamw") or given.get("torch_adam"):
+        return
+    for name, (key, default) in DEFAULTS.items():
+        is_set_by_schedule = name == "learning_rate" and "scheduler" in config
+        if name in stated and key not in given and not is_set_by_schedule:
+            yield from differing(stated[name], of_config(f"optimizer.params.{key}", default))
+
+
+def of_precision(given: Stated | None, around: Stated | None, config: Config) -> Iterator[str]:
+    """What an Accelerator is asked to compute in, and another place decides.
+
+    Arguments win over the environment, and DeepSpeed's configuration over both; where it names
+    another half than they, accelerate raises.
+
+    Args:
+        given: the Accelerator's argument; None where it has none.
+        around: the environment's variable; None where it isn't set. Its `no` is only what
+            `accelerate launch` sets where nobody has said anything.
+        config: DeepSpeed's configuration; empty without DeepSpeed.
+    """
+    if given is not None and around is not None and around.value != "no":
+        yield from differing(around, given)
+    asked = given if given is not None else around
+    if asked is None or not config:
+        return
+    if asked.value == "no" and asked is given:
+        half = next((name for name in HALVES if section(config, name).get("enabled") is True), None)
+        if half is not None:
+            yield line(asked, Stated("true", f"{half}.enabled in DeepSpeed's configuration"))
+    elif asked.value in HALVES and section(config, str(asked.value)).get("enabled") is False:
+        yield line(asked, Stated("false", f"{asked.value}.enabled in DeepSpeed's configuration"))
+
+
+def of_variables(
+    own: Mapping[str, str], environment: Mapping[str, str], file: str
+) -> Iterator[str]:
+    """Variables that accelerate's configuration file would set, and that are set otherwise.
+
+    Args:
+        own: the file's variables.
+        environment: the launcher's, before the file's are added.
+        file: its name.
+    """
+    for name, value in own.items():
+        held = environment.get(name, value)
+        # A `no` may be accelerate's default, and what is true has several words.
+        if value not in (*TRUE, *FALSE) and not _is_same(held, value):
+            yield line(Stated(value, f"{file}: {name}"), Stated(held, f"${name}"))
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two texts are the same word, or the same number."""
+    with suppress(ValueError):
+        return float(one) == float(other)
+    return one.lower() == other.lower()
+
+
+def of_workers(workers: int | None, where: str, nproc: int, source: str) -> Iterator[str]:
+    """The number of workers in accelerate's configuration file, where another place decides it.
+
+    Args:
+        workers: on each machine, by the file; None where it doesn't say it.
+        where: the file and its key.
+        nproc: on each node, as they are launched.
+        source: of that number.
+    """
+    if workers is not None:
+        yield from differing(Stated(workers, where), Stated(nproc, "nproc", source))

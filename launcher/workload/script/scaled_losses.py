@@ -1,0 +1,89 @@
+"""Losses that a source scales itself, where a framework scales them too or counts on it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+ACCUMULATION = re.compile(r"accum|grad_acc|(^|_)gas(_|$|\()", re.IGNORECASE)
+"""The accumulation, by its name in an expression."""
+COUNT = "num_items_in_batch"
+MEANS = {
+    *("cross_entropy", "CrossEntropyLoss", "mse_loss", "MSELoss", "l1_loss", "L1Loss", "nll_loss"),
+    *("NLLLoss", "BCEWithLogitsLoss", "binary_cross_entropy_with_logits", "BCELoss"),
+}
+"""Losses of torch's that are a mean unless they are told otherwise."""
+OTHERWISE = re.compile(r"reduction|sum|mean|weight|scale|accum|num_", re.IGNORECASE)
+"""What says that a loss may be no plain mean, or be scaled."""
+
+
+def divided_before(tree: ast.AST, line: int) -> int | None:
+    """The line where a loss is divided by the accumulation before a line passes it backward.
+
+    Both are in one function, and the same name is meant. None where there is none.
+
+    Args:
+        tree: the source of a file.
+        line: the line of `owner.backward(loss)`.
+    """
+    inner = [node for node in _functions(tree) if node.lineno <= line <= (node.end_lineno or 0)]
+    scope = max(inner, key=lambda node: node.lineno, default=tree)
+    names = {
+        argument.id
+        for node in ast.walk(scope)
+        if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
+        for argument in node.args
+        if isinstance(argument, ast.Name)
+    }
+    found = [at for name, at in _divisions(scope) if name in names and at <= line]
+    return max(found, default=None)
+
+
+def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def _divisions(scope: ast.AST) -> Iterator[tuple[str, int]]:
+    """Names that become something divided by the accumulation, with their lines."""
+    for node in ast.walk(scope):
+        match node:
+            case ast.AugAssign(target=ast.Name(id=name), op=ast.Div(), value=divisor):
+                pass
+            case ast.Assign(
+                targets=[ast.Name(id=name)], value=ast.BinOp(op=ast.Div(), right=divisor)
+            ):
+                pass
+            case _:
+                continue
+        if ACCUMULATION.search(ast.unparse(divisor)):
+            yield name, node.lineno
+
+
+def ignores_count(function: ast.FunctionDef) -> bool:
+    """Whether a `compute_loss` returns a mean, whatever the number of items that it is given.
+
+    Certain are those that take the number, pass it on to nobody, and return either the loss that
+    the model makes or one of torch's, where no word says anything of a sum or a scale.
+    """
+    arguments = {each.arg for each in function.args.args + function.args.kwonlyargs}
+    body = [node for statement in function.body for node in ast.walk(statement)]
+    names = {node.id for node in body if isinstance(node, ast.Name)}
+    words = {node.attr for node in body if isinstance(node, ast.Attribute)}
+    words |= {str(node.value) for node in body if isinstance(node, ast.Constant)}
+    words |= names | {str(node.arg) for node in body if isinstance(node, ast.keyword)}
+    passes_on = {each.arg for each in (function.args.kwarg,) if each is not None} & names
+    is_scaled = any(isinstance(node, ast.BinOp | ast.AugAssign) for node in body)
+    if COUNT not in arguments or passes_on or is_scaled or "super" in names:
+        return False
+    models = {
+        *(node.attr for node in body if isinstance(node, ast.Attribute)),
+        *(
+            node.slice.value
+            for node in body
+            if isinstance(node, ast.Subscript)
+            if isinstance(node.slice, ast.Constant)
+        ),
+    }
+    return bool({"loss"} & models or MEANS & words) and not any(map(OTHERWISE.search, words))

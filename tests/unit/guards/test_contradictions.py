@@ -1,0 +1,296 @@
+"""What a worker sees of contradictions: each beside its clean twin, which says nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.worker_messages import Message, Remark
+from safe_launch.guards import contradictions
+from support.lazy import Lazy
+
+torch = Lazy("torch")
+HERE = "tests/unit/guards/test_contradictions.py"
+VARIABLE = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
+
+
+class Accelerator:
+    """accelerate's, as far as it is looked at: the environment wins over its argument."""
+
+    def __init__(
+        self,
+        mixed_precision: str | None = None,
+        gradient_accumulation_steps: int = 1,
+        config: dict[str, Any] | None = None,
+        processes: int = 2,
+    ) -> None:
+        self.mixed_precision = mixed_precision
+        self.gradient_accumulation_steps = int(
+            os.environ.get(VARIABLE, gradient_accumulation_steps)
+        )
+        held = None if config is None else SimpleNamespace(config=config)
+        self.state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(hf_ds_config=held))
+        clipping = (config or {}).get("gradient_clipping", 0.0)
+        engine = SimpleNamespace(gradient_clipping=lambda: clipping)
+        self.deepspeed_engine_wrapped = None if config is None else SimpleNamespace(engine=engine)
+        self.num_processes = processes
+
+    def prepare(self, *args: Any) -> Any:
+        """Nothing."""
+
+    def clip_grad_norm_(self, parameters: Any, max_norm: float) -> None:
+        """Nothing."""
+
+    def backward(self, loss: Any, **kwargs: Any) -> None:
+        """As accelerate's without an engine."""
+        (loss / self.gradient_accumulation_steps).backward(**kwargs)
+
+    def prepare_data_loader(self, data_loader: Any) -> Any:
+        """Nothing."""
+
+
+class DeepSpeedEngine:
+    """DeepSpeed's, as far as it is looked at."""
+
+    def gradient_accumulation_steps(self) -> int:
+        """Those in force."""
+        return 4
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        """Divides, as DeepSpeed's does, whose decorator hides the arguments' names."""
+        (loss,) = args or (kwargs["loss"],)
+        (loss / 4 if kwargs.get("scale_wrt_gas", True) else loss).backward()
+
+
+class Trainer:
+    """transformers', as far as it is looked at."""
+
+    def __init__(self, args: Any, config: dict[str, Any] | None = None, steps: int = 2) -> None:
+        self.args, self.model_accepts_loss_kwargs = args, True
+        self.args.gradient_accumulation_steps = steps
+        held = None if config is None else SimpleNamespace(config=config)
+        plugin = SimpleNamespace(hf_ds_config=held)
+        self.accelerator = SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin))
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+        """The loss, as the Trainer has it."""
+        return self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: Any,
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Divides by the number itself."""
+        outputs = model(inputs)
+        loss = outputs.loss / num_items_in_batch if num_items_in_batch else outputs.loss
+        return (loss, outputs) if return_outputs else loss
+
+
+@dataclasses.dataclass
+class Arguments:
+    """TrainingArguments, as far as they are looked at."""
+
+    learning_rate: float = 5e-5
+    weight_decay: float = 0.0
+    optim: str = "adamw_torch"
+    lr_scheduler_type: str = "linear"
+    max_grad_norm: float = 1.0
+    bf16: bool = False
+    fp16: bool = False
+    deepspeed: str = "configs/zero.json"
+
+
+Told = Callable[[], list[str]]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    """What has been told since the guard was installed in the stand-ins."""
+    sent: list[Message] = []
+    seen = Observations()
+    seen.report_to(sent.append)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    for name, kind in (
+        ("accelerate.accelerator", Accelerator),
+        ("deepspeed.runtime.engine", DeepSpeedEngine),
+        ("transformers.trainer", Trainer),
+    ):
+        module = ModuleType(name)
+        setattr(module, kind.__name__, kind)
+        for member in vars(kind).copy().items():
+            monkeypatch.setattr(kind, *member) if callable(member[1]) else None
+        contradictions.install(module, seen)
+    return lambda: [message.sentence for message in sent if isinstance(message, Remark)]
+
+
+def test_accumulation_in_the_environment(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It wins over the script's argument, with the script's line."""
+    Accelerator(gradient_accumulation_steps=4)
+    monkeypatch.setenv(VARIABLE, "4")
+    Accelerator(gradient_accumulation_steps=4)
+    Accelerator()
+    assert not told()
+    monkeypatch.setenv(VARIABLE, "2")
+    Accelerator(gradient_accumulation_steps=4)
+    (said,) = told()
+    assert f"gradient_accumulation_steps 4 ({HERE}:" in said
+    assert f"${VARIABLE} 2 is in force" in said
+
+
+def test_accumulation_in_deepspeeds_configuration(told: Told) -> None:
+    """It wins over the script's; not where it is left to the script, or the loop has changed it."""
+    Accelerator(gradient_accumulation_steps=4, config={VARIABLE: 1}).prepare()
+    Accelerator(
+        gradient_accumulation_steps=4, config={"gradient_accumulation_steps": "auto"}
+    ).prepare()
+    Accelerator(config={"gradient_accumulation_steps": 4}).prepare()
+    changed = Accelerator(gradient_accumulation_steps=4, config={"gradient_accumulation_steps": 2})
+    changed.gradient_accumulation_steps = 2
+    changed.prepare()
+    assert not told()
+    Accelerator(gradient_accumulation_steps=4, config={"gradient_accumulation_steps": 2}).prepare()
+    (said,) = told()
+    assert "gradient_accumulation_steps 4" in said
+    assert "2 is in force" in said
+
+
+def test_a_norm_that_deepspeed_doesnt_ask_for(told: Told) -> None:
+    """DeepSpeed clips by its own; without it, the loop's norm counts."""
+    Accelerator().clip_grad_norm_([], 1.0)
+    Accelerator(config={"gradient_clipping": 1.0}).clip_grad_norm_([], max_norm=1)
+    Accelerator(config={"gradient_clipping": 1.0}).clip_grad_norm_([], float("inf"))
+    assert not told()
+    Accelerator(config={"gradient_clipping": 0.5}).clip_grad_norm_([], 1.0)
+    (said,) = told()
+    assert "max_norm 1.0" in said
+    assert "0.5 is in force" in said
+
+
+def graph() -> Any:
+    """A loss."""
+    return torch.ones(2, requires_grad=True).sum()
+
+
+def test_a_loss_divided_by_loop_and_engine(told: Told) -> None:
+    """Both lines, once; nothing where only one of the two divides, or by something else."""
+    engine, accumulation_steps = DeepSpeedEngine(), 4
+    loss = graph()
+    engine.backward(loss)
+    engine = DeepSpeedEngine()
+    loss = graph()
+    loss = loss / len("four")
+    engine.backward(loss)
+    assert not told()
+
+    def twice() -> None:
+        engine, loss = DeepSpeedEngine(), graph()
+        loss = loss / accumulation_steps
+        engine.backward(loss)
+
+    def left() -> None:
+        engine, loss = DeepSpeedEngine(), graph()
+        loss = loss / accumulation_steps
+        engine.backward(loss, scale_wrt_gas=False)
+
+    left()
+    assert not told()
+    twice()
+    twice()
+    (said,) = told()
+    line = twice.__code__.co_firstlineno + 2
+    assert f"{HERE}:{line}" in said
+    assert f"line {line + 1}" in said
+    assert "4 times too small" in said
+
+
+def test_a_loss_divided_by_loop_and_accelerator(told: Told) -> None:
+    """An Accelerator that wasn't told of the accumulation divides by one."""
+    for steps in (1, 2):
+        accelerator, loss, accumulation = Accelerator(gradient_accumulation_steps=steps), graph(), 2
+        assert not told()
+        loss = loss / accumulation
+        accelerator.backward(loss)
+    (said,) = told()
+    assert "2 times too small" in said
+
+
+def test_a_loader_divided_twice(told: Told) -> None:
+    """By its sampler and by accelerate; not where one process alone has it."""
+    data = torch.utils.data.TensorDataset(torch.ones(8))
+    of_two = torch.utils.data.distributed.DistributedSampler(data, num_replicas=2, rank=0)
+    plain = torch.utils.data.DataLoader(data)
+    divided = torch.utils.data.DataLoader(data, sampler=of_two)
+    Accelerator().prepare_data_loader(plain)
+    Accelerator(processes=1).prepare_data_loader(divided)
+    assert not told()
+    Accelerator().prepare_data_loader(divided)
+    (said,) = told()
+    assert "among the 2 ranks twice" in said
+    assert HERE in said
+
+
+def test_trainer_and_deepspeed(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only arguments that aren't defaults; by the flag where it is one."""
+    constants = SimpleNamespace(GRADIENT_CLIPPING_DEFAULT=0.0)
+    monkeypatch.setitem(sys.modules, "deepspeed.runtime.constants", constants)
+    config = {"optimizer": {"type": "AdamW", "params": {}}}
+    Trainer(Arguments(), config)
+    Trainer(Arguments(learning_rate=1e-4))
+    assert not told()
+    monkeypatch.setattr("sys.argv", ["train.py", "--learning_rate=1e-4"])
+    Trainer(Arguments(learning_rate=1e-4, max_grad_norm=0.5), config)
+    rate, norm = told()
+    assert rate.startswith("--learning_rate 0.0001 has no effect: zero.json has no optimizer.")
+    assert norm.startswith("TrainingArguments' max_grad_norm 0.5")
+
+
+class Own(Trainer):
+    """With a loss of its own."""
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: Any,
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,  # noqa: ARG002
+    ) -> Any:
+        """The model's."""
+        outputs = model(inputs)
+        return (outputs.loss, outputs) if return_outputs else outputs.loss
+
+
+def test_a_loss_that_nobody_divides(told: Told) -> None:
+    """Under accumulation alone, and where the Trainer leaves it to the loss."""
+
+    def step(trainer: Trainer, count: Any) -> None:
+        trainer.training_step(lambda _: SimpleNamespace(loss=1.0), {}, count)
+
+    step(Trainer(Arguments()), 8)
+    step(Own(Arguments(), steps=1), 8)
+    step(Own(Arguments()), None)
+    divides = Own(Arguments())
+    divides.model_accepts_loss_kwargs = False
+    step(divides, 8)
+    assert not told()
+    step(Own(Arguments()), 8)
+    (said,) = told()
+    assert f"{HERE}:{Own.compute_loss.__code__.co_firstlineno}" in said
+    assert "2 times too large" in said
+
+
+def test_nothing_odd_ends_a_training(told: Told) -> None:
+    """What can't be read is left alone."""
+    Accelerator().prepare_data_loader(object())
+    Accelerator(gradient_accumulation_steps=2).backward(graph(), retain_graph=True)
+    Own(Arguments()).training_step(lambda _: SimpleNamespace(loss=1.0), {})
+    assert not told()

@@ -1,0 +1,153 @@
+"""What each rank reports of the samples that it trains on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.worker_messages import Compared, Message, Shared
+from safe_launch.guards import data_parallel, divided_data
+from support.lazy import Lazy
+
+torch = Lazy("torch")
+
+
+Sent = Callable[[], list[Compared]]
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    """What has been reported by one of two ranks."""
+    messages: list[Message] = []
+    seen = Observations()
+    seen.report_to(messages.append)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    data = torch.utils.data
+    for name, kind, method in (
+        ("torch.utils.data.dataloader", data.DataLoader, "__iter__"),
+        ("torch.utils.data.distributed", data.DistributedSampler, "__init__"),
+    ):
+        monkeypatch.setattr(kind, method, getattr(kind, method))
+        module = ModuleType(name)
+        setattr(module, kind.__name__, kind)
+        divided_data.install(module, seen)
+    return lambda: [each for each in messages if isinstance(each, Compared)]
+
+
+def loader(**options: Any) -> Any:
+    """Eight samples in batches of two."""
+    numbers = torch.utils.data.TensorDataset(torch.arange(16.0).reshape(8, 2))
+    return torch.utils.data.DataLoader(numbers, batch_size=2, **options)
+
+
+def trained(whole: Any, *, ranks: int = 2, is_trained: bool = True, **part: int) -> list[float]:
+    """The first numbers of what a model under DDP gets; of the whole, or from an index on."""
+    model = torch.nn.Identity().train(is_trained)
+    model.process_group = SimpleNamespace(size=lambda: ranks)
+    data_parallel.wrapped.add(model)
+    try:
+        found = [model(batch[0][part.get("start", 0) :]) for batch in whole]
+    finally:
+        data_parallel.wrapped.discard(model)
+    return [each.flatten()[0].item() for each in found]
+
+
+def test_the_first_batch_of_a_loader_that_nobody_divides(sent: Sent) -> None:
+    """Once a line, and every batch arrives; what a loop takes of it by itself differs."""
+    for _ in range(2):
+        assert trained(loader()) == [0, 4, 8, 12]
+    (first,) = sent()
+    assert first.what is Shared.BATCH
+    assert "test_divided_data.py:" in first.place
+    begun = loader()
+    next(iter(begun))  # another line
+    assert len(sent()) == 1
+
+
+def test_a_loop_takes_the_ranks_part_itself(sent: Sent) -> None:
+    """What is compared is what the model gets."""
+    trained(loader(), start=1)
+    (part,) = sent()
+    batch = torch.arange(4.0).reshape(2, 2)
+    assert part.value == divided_data.digest_of(batch[1:])
+    assert part.value != divided_data.digest_of(batch)
+
+
+def test_loaders_that_say_nothing(sent: Sent) -> None:
+    """Divided ones, evaluations, small data, groups of some ranks, batches of one value."""
+    data = torch.utils.data
+    half = data.DistributedSampler(range(8), num_replicas=2, rank=0, shuffle=False)
+    trained(loader(sampler=half))
+    with torch.no_grad():
+        trained(loader())
+    trained(loader(), is_trained=False)
+    trained(loader(), ranks=4)
+    trained(data.DataLoader(data.TensorDataset(torch.zeros(8, 2)), batch_size=2))
+    trained(data.DataLoader(data.TensorDataset(torch.rand(8, 2)), batch_size=8))
+    list(loader())
+    assert not sent()
+
+
+def test_an_evaluation_comes_first(sent: Sent) -> None:
+    """Of an undivided loader; what is trained on then is divided."""
+    model = torch.nn.Identity()
+    model.process_group = SimpleNamespace(size=lambda: 2)
+    data_parallel.wrapped.add(model)
+    with torch.no_grad():
+        for (batch,) in loader():
+            model.eval()(batch)
+    half = torch.utils.data.DistributedSampler(range(8), num_replicas=2, rank=0, shuffle=False)
+    for (batch,) in loader(sampler=half):
+        model.train()(batch)
+    data_parallel.wrapped.discard(model)
+    assert not sent()
+
+
+def test_seeds_of_samplers(sent: Sent) -> None:
+    """Where they shuffle, and divide among all ranks."""
+    kind = torch.utils.data.DistributedSampler
+    kind(range(8), num_replicas=2, rank=1, seed=5, shuffle=False)
+    kind(range(8), num_replicas=1, rank=0, seed=5)
+    assert not sent()
+    kind(range(8), num_replicas=2, rank=1, seed=5)
+    (seed,) = sent()
+    assert (seed.what, seed.value) == (Shared.SEED, "5")
+
+
+def test_seeds_of_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the sampler that each rank makes for itself, where several processes have it."""
+    messages: list[Message] = []
+    seen = Observations()
+    seen.report_to(messages.append)
+    seedable = type("SeedableRandomSampler", (), {"initial_seed": 7})
+    shard = type("DataLoaderShard", (), {"sampler": seedable()})
+    other = type("DataLoaderShard", (), {})
+    parts = {
+        "get_sampler": lambda loader: loader.sampler,
+        "SeedableRandomSampler": seedable,
+        "DataLoaderShard": shard,
+    }
+    monkeypatch.setitem(sys.modules, "accelerate.data_loader", SimpleNamespace(**parts))
+
+    class Accelerator:
+        num_processes = 2
+
+        def prepare_data_loader(self, loader: Any) -> Any:
+            return loader
+
+    module = ModuleType("accelerate.accelerator")
+    module.Accelerator = Accelerator  # type: ignore[attr-defined]
+    divided_data.install(module, seen)
+    Accelerator().prepare_data_loader(other())
+    alone = Accelerator()
+    alone.num_processes = 1
+    alone.prepare_data_loader(shard())
+    assert not messages
+    Accelerator().prepare_data_loader(shard())
+    (told,) = messages
+    assert isinstance(told, Compared)
+    assert (told.what, told.value) == (Shared.SEED, "7")

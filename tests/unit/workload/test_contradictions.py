@@ -1,0 +1,164 @@
+"""What is stated twice is told where one silently wins; the clean twin beside it stays silent."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from typing import Any
+
+from safe_launch.workload.contradictions import (
+    Stated,
+    of_precision,
+    of_trainer,
+    of_variables,
+    of_workers,
+)
+from safe_launch.workload.script.scaled_losses import divided_before, ignores_count
+from support.tables import table
+
+ADAM = {"optimizer": {"type": "AdamW", "params": {}}}
+FILLED = {"optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "weight_decay": 0.1}}}
+CLIPPED = {"gradient_clipping": 0.5}
+
+
+@table(
+    ("name", "value", "config", "clean"),
+    [
+        ("learning_rate", 3e-4, ADAM, FILLED),
+        ("learning_rate", 3e-4, ADAM, {**ADAM, "scheduler": {"type": "WarmupLR"}}),
+        ("learning_rate", 3e-4, ADAM, {"optimizer": {"type": "Muon", "params": {}}}),
+        ("weight_decay", 0.1, ADAM, FILLED),
+        ("weight_decay", 0.1, ADAM, {}),
+        ("optim", "adafactor", ADAM, {}),
+        ("optim", "adafactor", ADAM, {"optimizer": {"type": "Own", "params": {}}}),
+        ("lr_scheduler_type", "cosine", {"scheduler": {"type": "WarmupLR"}}, {}),
+        (
+            *("lr_scheduler_type", "cosine", {"scheduler": {"type": "WarmupDecayLR"}}),
+            {"scheduler": {"type": "WarmupCosineLR"}},
+        ),
+        ("max_grad_norm", 0.5, {}, CLIPPED),
+        ("bf16", True, {"bf16": {}}, {"bf16": {"enabled": True}}),
+    ],
+)
+def test_trainer_against_deepspeed(
+    name: str, value: object, config: dict[str, Any], clean: dict[str, Any]
+) -> None:
+    """With the flag, what is in force, and why."""
+    stated = {name: Stated(value, f"--{name}")}
+    (told,) = of_trainer(stated, config, "zero.json", 1.0)
+    assert told.startswith(f"--{name} {value} has no effect: zero.json")
+    assert "in force" in told
+    assert not list(of_trainer(stated, clean, "zero.json", 1.0))
+
+
+def test_equal_defaults_are_silent() -> None:
+    """What DeepSpeed's own default happens to be isn't a contradiction."""
+    rate = {"learning_rate": Stated(0.001, "--learning_rate")}
+    assert not list(of_trainer(rate, ADAM, "zero.json", 1.0))
+    norm = {"max_grad_norm": Stated(None, "--max_grad_norm")}
+    assert not list(of_trainer(norm, {}, "zero.json", 0.0))
+    assert len(list(of_trainer(norm, {}, "zero.json", 1.0))) == 1
+
+
+BF16 = {"bf16": {"enabled": True}, "fp16": {"enabled": False}}
+OFF = {"bf16": {"enabled": False}, "fp16": {"enabled": False}}
+
+
+@table(
+    ("own", "around", "config", "count"),
+    [
+        ("bf16", "fp16", {}, 1),
+        ("bf16", "bf16", {}, 0),
+        ("bf16", "no", {}, 0),  # what `accelerate launch` sets by itself
+        (None, "bf16", OFF, 1),
+        (None, "bf16", BF16, 0),
+        ("bf16", None, OFF, 1),
+        ("no", None, BF16, 1),
+        ("no", None, OFF, 0),
+        (None, "no", BF16, 0),
+        (None, None, BF16, 0),
+    ],
+)
+def test_precision_of_an_accelerator(
+    own: str | None, around: str | None, config: dict[str, Any], count: int
+) -> None:
+    """An argument wins over the environment, DeepSpeed's configuration over both."""
+    given = None if own is None else Stated(own, "Accelerator's mixed_precision", "a.py:1")
+    variable = None if around is None else Stated(around, "$ACCELERATE_MIXED_PRECISION")
+    assert len(list(of_precision(given, variable, config))) == count
+
+
+def test_accelerates_file() -> None:
+    """Its variables and its workers, where another place decides them."""
+    own = {"ACCELERATE_MIXED_PRECISION": "bf16", "ACCELERATE_USE_CPU": "true"}
+    set_already = {"ACCELERATE_MIXED_PRECISION": "fp16", "ACCELERATE_USE_CPU": "TRUE"}
+    (told,) = of_variables(own, set_already, "a.yaml")
+    assert "a.yaml: ACCELERATE_MIXED_PRECISION bf16" in told
+    assert "$ACCELERATE_MIXED_PRECISION fp16 is in force" in told
+    assert not list(of_variables(own, own, "a.yaml"))
+    assert not list(
+        of_variables(
+            {"ACCELERATE_GRADIENT_CLIPPING": "1"}, {"ACCELERATE_GRADIENT_CLIPPING": "1.0"}, ""
+        )
+    )
+    assert not list(of_variables({**own, "ACCELERATE_MIXED_PRECISION": "no"}, set_already, ""))
+    (told,) = of_workers(4, "a.yaml: num_processes", 2, "--nproc 2")
+    assert "num_processes 4 has no effect" in told
+    assert "(--nproc 2) is in force" in told
+    assert not list(of_workers(2, "a.yaml: num_processes", 2, "--nproc 2"))
+    assert not list(of_workers(None, "", 2, "--nproc 2"))
+
+
+@table(
+    ("division", "line"),
+    [
+        ("loss = loss / args.gradient_accumulation_steps", 3),
+        ("loss /= accum_steps", 3),
+        ("loss = step(batch) / engine.gradient_accumulation_steps()", 3),
+        ("loss = loss / len(batch)", None),
+        ("other = loss / accum_steps", None),
+        ("loss = loss * accum_steps", None),
+    ],
+)
+def test_divisions_before_a_backward_pass(division: str, line: int | None) -> None:
+    """The same name, divided by something called accumulation."""
+    source = f"def train(loss):\n    begin()\n    {division}\n    engine.backward(loss)\n"
+    assert divided_before(ast.parse(source), 4) == line
+    apart = f"def other(loss):\n    {division}\n\ndef train(loss):\n    engine.backward(loss)\n"
+    assert divided_before(ast.parse(apart), 5) is None
+
+
+COMPUTED = """
+def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+    outputs = model(**inputs)
+    {body}
+    return (loss, outputs) if return_outputs else loss
+"""
+
+
+@table(
+    ("body", "ignores"),
+    [
+        ("loss = outputs.loss", True),
+        ("loss = outputs['loss']", True),
+        ("loss = F.cross_entropy(outputs.logits, inputs['labels'])", True),
+        ("loss = outputs.loss / num_items_in_batch", False),
+        ("loss = F.cross_entropy(outputs.logits, inputs['labels'], reduction='sum')", False),
+        ("loss = super().compute_loss(model, inputs)", False),
+        ("loss = self.rescaled(outputs.loss)", False),
+        ("loss = self.own(outputs.logits)", False),
+    ],
+)
+def test_compute_losses(body: str, ignores: bool) -> None:
+    """Only a plain mean is certain to ignore the number of items."""
+    (function,) = ast.parse(textwrap.dedent(COMPUTED.format(body=body))).body
+    assert isinstance(function, ast.FunctionDef)
+    assert ignores_count(function) == ignores
+
+
+def test_a_compute_loss_without_the_argument() -> None:
+    """Such a one fails, with an entry of its own; one that takes any keywords isn't certain."""
+    for arguments in ("self, model, inputs", "self, model, inputs, **kwargs"):
+        (function,) = ast.parse(f"def compute_loss({arguments}): return model(inputs).loss").body
+        assert isinstance(function, ast.FunctionDef)
+        assert not ignores_count(function)
