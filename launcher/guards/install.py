@@ -21,6 +21,7 @@ from . import (
     data_parallel,
     deepspeed,
     fsdp,
+    loading,
     optimizer,
     progress,
     replaced_parameters,
@@ -48,6 +49,7 @@ GUARDS: tuple[Guard, ...] = (
     data_parallel,
     deepspeed,
     fsdp,
+    loading,
     optimizer,
     progress,  # counts what the optimizer's guard has counted
     replaced_parameters,
