@@ -156,6 +156,10 @@ ATTENTION = PrivateName(
     *("transformers", "", "transformers.configuration_utils"),
     *("PretrainedConfig._attn_implementation", "the kind of attention isn't observed"),
 )
+FROM_CONFIG = PrivateName(
+    *("transformers", "", "transformers.modeling_utils", "PreTrainedModel._from_config"),
+    "what a model made by from_config asks for is only known once it is made",
+)
 VALIDATE_LAUNCH = PrivateName(
     "accelerate", "", _ACCELERATE[0], "_validate_launch_command", _ACCELERATE[1]
 )

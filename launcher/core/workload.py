@@ -70,6 +70,8 @@ class Workload:
             reader understood.
         makes_batches: the script says itself which samples make a batch: the options only state
             a size.
+        trains_all: neither the script's source, all of which was read, nor a flag names adapters,
+            frozen weights or further models: the first that it loads is trained as it is.
         wanted: settings that the launcher's own options ask for instead of the script's.
         measured: measurements of the memory from attempts that ran out of it.
         trained: a measurement of the memory from a run that trained; None where there is none.
@@ -83,6 +85,7 @@ class Workload:
     unmodelled: tuple[str, ...] = ()
     not_understood: tuple[str, ...] = ()
     makes_batches: bool = False
+    trains_all: bool = False
     model: Model | None = None
     wanted: Mapping[Setting, Known] = field(default_factory=lambda: MappingProxyType({}))
     measured: tuple[Measured, ...] = ()

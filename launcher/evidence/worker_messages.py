@@ -115,6 +115,8 @@ class Boundary(StrEnum):
     TRAINING_ARGUMENTS = "TrainingArguments"
     ACCELERATOR = "Accelerator"
     PARTITION = "deepspeed.zero.Init"
+    FROM_PRETRAINED = "from_pretrained"
+    FROM_CONFIG = "from_config"
     TRAINER = "Trainer"
     INITIALIZE = "deepspeed.initialize"
     DATA_PARALLEL = "DistributedDataParallel"
@@ -131,7 +133,8 @@ class Ask:
         changeable: names of the settings that can still be changed there.
         facts: settings in force and facts, by name; also what is off.
         framework: the owner of the training loop, where the boundary tells; else empty.
-        shape: the model's shape, as in `ModelShape`; None where there is none yet.
+        shape: the model's shape, as in `ModelShape`; None where there is none yet. Before the model
+            is made, all of it counts as trained.
         frame: the user's call that led there, as `file:line`; empty where there is none.
         step: the optimizer steps done by then, by an earlier training of the script; None or 0
             before the first.
@@ -162,7 +165,8 @@ class Answer:
         key: the question's.
         overrides: what to set there.
         replaced: what is asked for instead, where it is known.
-        probes: whether the launcher needs to know if a checkpointed block runs twice.
+        probes: whether the launcher needs to know more: where a block is checkpointed, if it runs
+            twice; where a model is about to be made, its shape.
     """
 
     key: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -13,7 +14,7 @@ from ..core.settings import Fact, Setting
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
 from ..workload.config_files.vocabulary import dtype_named
-from . import deepspeed_plugin, settling
+from . import deepspeed_plugin, loading, settling
 from .asked_facts import deepspeed_facts
 from .callers import is_called_by
 from .model_facts import see_no_checkpointing
@@ -48,6 +49,15 @@ def _construct(
     )
     settable = {name: value for name, value in settings.items() if name in SETTABLE}
     deepspeed_plugin.change(plugin, settable)
+    loading.put_in_force(
+        loading.InForce(
+            weakref.ref(plugin),
+            Framework.ACCELERATE,
+            lambda held: deepspeed_facts(held.hf_ds_config.config),
+            lambda _held: SETTABLE,
+            deepspeed_plugin.change,
+        )
+    )
 
 
 def _accumulate(

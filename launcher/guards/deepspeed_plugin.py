@@ -42,14 +42,15 @@ def change(plugin: Any, settings: Mapping[Setting, Value]) -> None:
     changed = with_settings(held.config, settings)
     if changed == held.config:
         return
+    was_zero3 = held.is_zero3()
     held.config.clear()
     held.config.update(changed)
     held.set_stage_and_offload()
     for name, path in COPIES.items():
         if hasattr(plugin, name):
             setattr(plugin, name, _at(changed, path))
-    if not held.is_zero3():
-        plugin.zero3_init_flag = False  # else models are still made partitioned
+    if held.is_zero3() != was_zero3:
+        plugin.zero3_init_flag = not was_zero3  # whether models are made partitioned
     if hasattr(plugin, "dschf"):  # the copy that transformers asks on loading a model
         plugin.set_deepspeed_weakref()
 

@@ -23,6 +23,7 @@ from . import (
     deepspeed,
     divided_data,
     fsdp,
+    loading,
     optimizer,
     progress,
     replaced_parameters,
@@ -52,6 +53,7 @@ GUARDS: tuple[Guard, ...] = (
     deepspeed,
     divided_data,
     fsdp,
+    loading,
     optimizer,
     progress,  # counts what the optimizer's guard has counted
     replaced_parameters,

@@ -64,7 +64,7 @@ def changes_at(
     The arguments are those of `settings_at`.
     """
     answer = answer_at(boundary, changeable, facts, observations, framework=framework, model=model)
-    return {} if answer is None else _parsed(answer.overrides)
+    return {} if answer is None else parsed(answer.overrides)
 
 
 def answer_at(
@@ -93,7 +93,7 @@ def answer_at(
     )
     answer = observations.ask(question)
     if answer is not None:
-        enforced.settle(_parsed(answer.overrides), _parsed(answer.replaced))
+        enforced.settle(parsed(answer.overrides), parsed(answer.replaced))
     return answer
 
 
@@ -104,7 +104,8 @@ def _shape(model: object) -> dict[str, Any] | None:
     return None
 
 
-def _parsed(values: Mapping[str, Value]) -> dict[Setting, Value]:
+def parsed(values: Mapping[str, Value]) -> dict[Setting, Value]:
+    """Settings of an answer, by their names."""
     return {Setting(name): parse_value(Setting(name), value) for name, value in values.items()}
 
 

@@ -27,7 +27,7 @@ SETTABLE = (
 """What can still be given before they are validated."""
 
 
-def settable_late(arguments: Any, model: Any) -> list[Setting]:
+def settable_late(arguments: Any, model: Any = None) -> list[Setting]:
     """What can still be given once they are validated, before a Trainer is made of them.
 
     Partitioned weights fix the stage and what is offloaded. The batch is fixed where a subclass has
@@ -35,11 +35,11 @@ def settable_late(arguments: Any, model: Any) -> list[Setting]:
 
     Args:
         arguments: the validated arguments.
-        model: the model that the Trainer gets.
+        model: the model that the Trainer gets; None where it isn't made yet.
     """
     fixed: set[Setting] = set()
     config = deepspeed_plugin.config_of(getattr(arguments, "deepspeed_plugin", None))
-    if config is None or deepspeed_plugin.is_partitioned(model):
+    if config is None or (model is not None and deepspeed_plugin.is_partitioned(model)):
         fixed |= {Setting.ZERO_STAGE, Setting.OFFLOAD}
     if _has_batch_of_its_own(type(arguments)):
         fixed |= {Setting.MICRO_BATCH, Setting.ACCUMULATION}

@@ -18,7 +18,7 @@ from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
 from ..workload.config_files.vocabulary import dtype_named, optimizer_named
-from . import batches, first_batch, settling, trainer_arguments
+from . import batches, first_batch, loading, settling, trainer_arguments
 from .asked_facts import trainer_facts
 from .enforced import overrides
 from .loss import loss_of
@@ -46,7 +46,16 @@ def _complete(
 ) -> Any:
     """Sets the arguments before they are validated and passed to DeepSpeed."""
     trainer_arguments.give(instance, _settled(instance, observations))
-    return wrapped(*args, **kwargs)
+    wrapped(*args, **kwargs)
+    loading.put_in_force(
+        loading.InForce(
+            weakref.ref(instance),
+            Framework.TRANSFORMERS,
+            partial(trainer_facts, validated=True),
+            trainer_arguments.settable_late,
+            trainer_arguments.give_late,
+        )
+    )
 
 
 def _settled(arguments: Any, observations: Observations) -> dict[Setting, Value]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ..core.certainty import Origin
-from ..core.choices import Checkpointing, Framework
+from ..core.choices import Adapter, Checkpointing, Framework
 from ..core.request import Fix
 from ..core.settings import Fact, Name, Setting, Value, name_of
 from ..core.workload import Known, Statement, Workload
@@ -32,6 +32,8 @@ REACH = 30.0
 LOOK = 1.0
 """Seconds between two looks at the ranks, while a change hasn't reached all of them."""
 ORDER = tuple(Boundary)
+LOADING = (Boundary.FROM_PRETRAINED, Boundary.FROM_CONFIG)
+"""Where a model is about to be made."""
 ONCE_IS_ENOUGH = (Fact.BLOCK_RUNS_TWICE,)
 """Facts that stay true where another rank says otherwise."""
 
@@ -204,9 +206,11 @@ class Settling:
 
         Judged is what was in force before the same kind of boundary was settled: another object of
         that kind hasn't got what was set in the first. A later training of the script is judged by
-        itself, and ends nothing: the steps before it aren't worth it.
+        itself, and ends nothing: the steps before it aren't worth it. Nor does a model that isn't
+        made yet: what is expected of it counts for this answer alone.
         """
         where, is_later = _where(question), bool(question.step)
+        is_open = question.boundary in LOADING
         base = self.before.get(question.boundary, self.attempt)
         facts = {name_of(name): value for name, value in question.facts.items()}
         # A setting that has been changed before is the plan's, not what was asked for.
@@ -221,14 +225,17 @@ class Settling:
                 for name, known in stated
                 if not (name in ONCE_IS_ENOUGH and self._is_known(name))
             }
-            self.shape = self.shape or question.shape
+            self.shape = self.shape or (None if is_open else question.shape)
         if question.framework:
             self.framework = Framework(question.framework)
         if question.key in self.unreached:
             return Answer(question.key)
-        seen = self.seen(observed, model)
+        seen = self.seen(observed, model or (question.shape if is_open else None))
         workload = with_seen(base.plan.workload, base, seen).informed(stated)
-        self.informed(replace(base.plan, workload=workload))
+        if is_open:
+            workload = workload.informed(_expected(workload, where))
+        else:
+            self.informed(replace(base.plan, workload=workload))
         tried, asked = tried_settings(base, workload), workload.asked
         fixed = {name: value for name, value in tried.items() if name not in question.changeable}
         is_mistaken, better = _is_mistaken(base, stated), None
@@ -238,13 +245,14 @@ class Settling:
             return Answer(question.key, probes=self._needs_probe(base, workload, question))
         request = base.plan.request
         is_suggested = request.limits.fix is Fix.SUGGEST
+        ends_nothing = is_suggested or is_later or is_open
         if isinstance(better, NoPlan) or refused_by_strict(request, better) is not None:
-            return Answer(question.key) if is_suggested or is_later else None
+            return Answer(question.key) if ends_nothing else None
         after = {**asked, **better.overrides}
         name = Setting.GRADIENT_CHECKPOINTING
         if question.boundary is Boundary.CHECKPOINT and after.get(name) == Checkpointing.OFF:
             # Other settings, which can't be changed there any more, cost less memory.
-            return Answer(question.key) if is_suggested or is_later else None
+            return Answer(question.key) if ends_nothing else None
         overrides = {str(name): value for name, value in after.items() if tried.get(name) != value}
         changes = [change for change in better.changes if change.setting in overrides]
         if is_suggested:
@@ -255,7 +263,8 @@ class Settling:
         self.told(where, better, changes, is_made=True)
         if not is_later:
             self.before.setdefault(question.boundary, base)
-            self.attempt = replace(base, plan=better)
+            informed = base.plan.workload.informed(stated) if is_open else better.workload
+            self.attempt = replace(base, plan=replace(better, workload=informed))
             document = plan_table.document(request, workload, better.hardware, better)
             summary.write_or_warn(base.folder / "plan.json", document)
         replaced = {str(name): value for name, value in asked.items() if str(name) in overrides}
@@ -267,10 +276,12 @@ class Settling:
         return known is not None and bool(known[1].value)
 
     def _needs_probe(self, attempt: Attempt, workload: Workload, question: Ask) -> bool:
-        """Whether it decides on the attempt if a checkpointed block runs twice.
+        """Whether it decides on the attempt what a model is like, or if a block runs twice.
 
         Blocks run non-reentrant meanwhile, which must not be known to fail.
         """
+        if question.boundary in LOADING:
+            return workload.model is None and workload.trains_all
         limits, name = attempt.plan.request.limits, Fact.BLOCK_RUNS_TWICE
         is_open = question.boundary is Boundary.CHECKPOINT and name not in workload.known
         is_open = is_open and Setting.GRADIENT_CHECKPOINTING not in limits.kept
@@ -306,6 +317,12 @@ class Settling:
         if not isinstance(better, Plan) or better.doubt is None:
             return False
         return not is_hopeless(attempt, workload, replace(self.rules, by_memory=False))
+
+
+def _expected(workload: Workload, where: str) -> list[Statement]:
+    """That all of a model is trained which is about to be made, where nothing else is said."""
+    is_stated = workload.is_certain(Fact.ADAPTER) or not workload.trains_all
+    return [] if is_stated else [(Fact.ADAPTER, Known(Adapter.NONE.value, Origin.OBSERVED, where))]
 
 
 def _is_mistaken(attempt: Attempt, stated: Iterable[Statement]) -> bool:

@@ -7,8 +7,10 @@ origin takes precedence, so the order here matters only among equal origins.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import Protocol
 
 from ..core.choices import Framework
@@ -39,6 +41,12 @@ OWN_BATCHES = {
     *("split_batches", "dispatch_batches"),
 }
 """Names by which batches are made otherwise than by a size for each rank."""
+IN_PART = re.compile(
+    r"lora|peft|adapt|requires_grad|freez|froze|trainable|no_grad|inference_mode"
+    r"|teacher|student|distil|reward|critic|referen|(^|_)ref(_|$)",
+    re.IGNORECASE,
+)
+"""Words of those who don't train all of a model, or hold others beside it."""
 
 
 class Reader(Protocol):
@@ -84,14 +92,22 @@ def read_workload(request: LaunchRequest) -> Workload:
     workload = workload.informed(model_folder.statements(script, model))
     workload = workload.informed(vision_flags.image_statements(script, model))
     workload = workload.informed(tied_embeddings.statements(script, workload, model))
+    vague = not_understood(script.flags)
     return replace(
         workload,
         notes=tuple(dict.fromkeys(script.notes)),
         unmodelled=tuple(dict.fromkeys((*script.unmodelled, *notes))),
-        not_understood=not_understood(script.flags),
+        not_understood=vague,
         makes_batches=not script.words.named.isdisjoint(OWN_BATCHES),
+        trains_all=script.words.is_all and not vague and not _names_parts(script),
         model=model,
     )
+
+
+def _names_parts(script: Script) -> bool:
+    """Whether the source or a flag names adapters, or weights or models that aren't trained."""
+    words = (script.words.named, script.words.set, script.flags.all)
+    return any(map(IN_PART.search, chain.from_iterable(words)))
 
 
 def _framework(script: Script) -> Framework:

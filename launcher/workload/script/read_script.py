@@ -47,7 +47,7 @@ def read_script(request: LaunchRequest) -> Script:
     owner = owner_of(request.script, names)
     arguments = [*arguments_file(path, names), *request.arguments]
     # Of a framework's own program its reader knows what it does.
-    words = SourceWords() if owner else words_of(source_files(request).files)
+    words = SourceWords() if owner else words_of(source_files(request))
     flags = flags_of(arguments, names, owner)
     return Script(
         flags=Flags({name: each for name, each in flags.items() if name not in words.assigned}),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from .source_files import SourceFile
+from .source_files import SourceFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,17 +19,20 @@ class SourceWords:
             of calls; and all texts, among them keys and the options of a parser.
         assigned: attributes of parsed arguments that it replaces, as in `args.bf16 = ...`.
         named: all names.
+        is_all: no other code of the user's, nor of a package that isn't known, runs with it.
     """
 
     set: frozenset[str] = frozenset()
     assigned: frozenset[str] = frozenset()
     named: frozenset[str] = frozenset()
+    is_all: bool = False
 
 
-def words_of(files: Sequence[SourceFile]) -> SourceWords:
+def words_of(sources: SourceFiles) -> SourceWords:
     """The words of all files of a script."""
-    nodes = [node for file in files for node in ast.walk(file.tree)]
-    return SourceWords(*(frozenset(chain(*map(of, nodes))) for of in (_set, _assigned, _named)))
+    nodes = [node for file in sources.files for node in ast.walk(file.tree)]
+    set_, assigned, named = (frozenset(chain(*map(of, nodes))) for of in (_set, _assigned, _named))
+    return SourceWords(set_, assigned, named, sources.is_all)
 
 
 def _set(node: ast.AST) -> Iterator[str]:

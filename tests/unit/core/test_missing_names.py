@@ -25,6 +25,7 @@ from safe_launch.guards import (
     deepspeed,
     fsdp,
     install,
+    loading,
     model_facts,
     optimizer,
     progress,
@@ -287,6 +288,11 @@ def _initial_state(world: World) -> None:
     optimizer.install(world.module(names.INITIAL_STATE.module), world.observations)
 
 
+def _from_config(world: World) -> None:
+    model = type("PreTrainedModel", (), {"from_pretrained": classmethod(lambda _kind: None)})
+    loading.install(world.module(loading.HOOKED[0], PreTrainedModel=model), world.observations)
+
+
 SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.LOGS_SPECS: _logs_specs,
     names.LOGS_DEST: _logs_dest,
@@ -311,6 +317,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.INNER_LOOP: _inner_loop,
     names.SAVE_CHECKPOINT: _save_checkpoint,
     names.ATTENTION: _attention,
+    names.FROM_CONFIG: _from_config,
     names.VALIDATE_LAUNCH: _validate_launch,
     names.ACTIONS: _actions,
     names.OPTION_ACTIONS: _option_actions,

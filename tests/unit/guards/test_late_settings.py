@@ -132,6 +132,18 @@ def test_a_configuration_in_force_is_changed_in_place() -> None:
     assert plugin.registered == [2]
 
 
+def test_who_gets_stage_3_gets_its_models_partitioned() -> None:
+    """Unless it had asked for stage 3 without that."""
+    plugin = Plugin(2)
+    plugin.zero3_init_flag = False
+    deepspeed_plugin.change(plugin, {Setting.ZERO_STAGE: 3})
+    assert (plugin.zero_stage, plugin.zero3_init_flag, plugin.registered) == (3, True, [3])
+    plugin = Plugin(3)
+    plugin.zero3_init_flag = False
+    deepspeed_plugin.change(plugin, {Setting.MICRO_BATCH: 1})
+    assert plugin.zero3_init_flag is False
+
+
 def test_what_is_in_force_already_is_left_alone() -> None:
     """Nothing is written or registered again."""
     plugin = Plugin(2)

@@ -406,6 +406,76 @@ TOO_LARGE = {
 }
 
 
+LOADED = {
+    "engine": "deepspeed",
+    "zero_stage": 2,
+    "offload": "none",
+    "micro_batch": 1,
+    "accumulation": 1,
+    "precision": "bf16",
+    "optimizer": "adamw",
+    "loaded_precision": "bf16",
+}
+CHANGEABLE = ["zero_stage", "offload", "gradient_checkpointing", "micro_batch", "accumulation"]
+
+
+def loading(folder: Path, gib: int, limits: Limits = AUTO, *, trains_all: bool = True) -> World:
+    """An attempt on 64 devices of this memory, of whose model nothing is known."""
+    there = world_of(folder, limits)
+    hardware = replace(GPUS, accelerator=replace(GPUS.accelerator, memory=gib * 2**30))
+    request = replace(REQUEST, limits=limits, workers=(8,) * 8)
+    plan = as_asked(request, replace(world({}), trains_all=trains_all), hardware)
+    there.settling.attempt = Attempt(0, plan, folder)
+    there.settling.rules = Rules((), hardware, ranks_of(request, hardware))
+    return there
+
+
+def load(there: World) -> list[Answer | None]:
+    """A worker's questions where it loads a model of 7.6 billion parameters."""
+    boundary = Boundary.FROM_PRETRAINED
+    question = Ask("load#1", boundary, CHANGEABLE, LOADED, "transformers", frame="train.py:7")
+    answers = [there.ask(0, question)]
+    if answers[0] and answers[0].probes:
+        weights = model_of(QWEN2_7B).weights
+        shape = {
+            "config": QWEN2_7B,
+            "weights": [[w.name, list(w.shape), True, w.bits, w.count] for w in weights],
+        }
+        answers.append(there.ask(0, replace(question, key="load#2", shape=shape)))
+    return answers
+
+
+def test_what_does_not_fit_is_settled_before_it_is_loaded(tmp_path: Path) -> None:
+    """By the shape of what is loaded; what is expected of it counts for nothing else."""
+    there = loading(tmp_path, 8)
+    first, second = load(there)
+    assert first == Answer("load#1", probes=True)
+    assert second
+    assert second.overrides == {"zero_stage": 3}
+    assert there.told[0][0] == "from_pretrained, train.py:7"
+    workload = there.settling.attempt.plan.workload
+    assert (workload.model, workload.value(Fact.ADAPTER)) == (None, None)
+    assert there.settling.shape is None
+    assert there.allows()
+
+
+def test_what_fits_is_loaded_as_asked(tmp_path: Path) -> None:
+    """Nor is a shape asked for where a script names what it doesn't train."""
+    there = loading(tmp_path, 80)
+    assert load(there) == [Answer("load#1", probes=True), Answer("load#2")]
+    there = loading(tmp_path, 8, trains_all=False)
+    assert load(there) == [Answer("load#1")]
+    assert there.told == []
+
+
+@pytest.mark.parametrize("limits", [AUTO, Limits(strict=True), Limits(Fix.SUGGEST)])
+def test_loading_ends_nothing(limits: Limits, tmp_path: Path) -> None:
+    """What fits nowhere is certain only once the model is made."""
+    there = loading(tmp_path, 1, limits)
+    assert load(there) == [Answer("load#1", probes=True), Answer("load#2")]
+    assert there.allows()
+
+
 @pytest.mark.parametrize("adapter", [None, "none"])
 def test_memory_stops_an_attempt_only_where_all_is_stated(adapter: str | None) -> None:
     """Where something speaks of adapters, the estimate forbids nothing until the model is seen."""

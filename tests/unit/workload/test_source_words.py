@@ -149,3 +149,28 @@ def test_who_says_which_samples_make_a_batch(
     """Where the script does, no size that is stated tells the global batch."""
     monkeypatch.chdir(tmp_path)
     assert read(tmp_path, line).makes_batches is expected
+
+
+@pytest.mark.parametrize(
+    ("line", "flags", "expected"),
+    [
+        ("model = AutoModelForCausalLM.from_pretrained(folder())", "", True),
+        ("model.requires_grad_(False)", "", False),
+        ("setattr(weight, 'requires_grad', False)", "", False),
+        ("from peft import get_peft_model", "", False),
+        ("model.freeze_feature_encoder()", "", False),
+        ("teacher = AutoModelForCausalLM.from_pretrained(folder())", "", False),
+        ("trainer = Trainer(model, ref_model=other)", "", False),
+        ("import own_framework", "", False),
+        ("import helpers", "", False),
+        ("", "--freeze_tower=True", False),
+        ("", "--learning_rate=1e-4", True),
+    ],
+)
+def test_who_trains_all_of_the_model_that_it_loads(
+    folder: Path, line: str, flags: str, *, expected: bool
+) -> None:
+    """Nobody who names adapters, frozen weights or another model; unknown code may."""
+    helper = "from peft import LoraConfig\n"
+    workload = read(folder, f"{PARSED}{line}\n", *flags.split(), helpers=helper)
+    assert workload.trains_all is expected
