@@ -22,7 +22,6 @@ with open(f"told-{os.environ['RANK']}", "w") as file:
 if torch.distributed.is_initialized():
     torch.distributed.destroy_process_group()
 """
-# Without its last line gloo may abort a rank at its exit, which torchrun takes for a failure.
 
 
 def told(stack: Stack, folder: Path, *command: str) -> list[dict[str, object]]:

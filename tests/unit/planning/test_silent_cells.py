@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
-from safe_launch.catalogue.entry import Kind, constraints_of
+from safe_launch.catalogue.entry import Kind, KnownFailure, constraints_of
 from safe_launch.catalogue.reader import concerns
 from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
@@ -150,3 +150,37 @@ def test_every_cell_has_a_way_out() -> None:
         for values in asked():
             found = resolve(REQUEST, world(values), HARDWARE, known_rules(versions_of(release)))
             assert isinstance(found, Plan), (release, values)
+
+
+PLAIN: dict[Name, Value] = {
+    Setting.ZERO_STAGE: 2,
+    Setting.OFFLOAD: "none",
+    Setting.PRECISION: "bf16",
+    Setting.GRADIENT_CHECKPOINTING: "off",
+    Setting.ACCUMULATION: 4,
+    Setting.MICRO_BATCH: 1,
+}
+"""What is asked for beside what an entry names."""
+
+
+def cells_of(entry: KnownFailure) -> Iterator[dict[Name, Value]]:
+    """What an entry forbids, each with every value that a line names."""
+    for terms in entry.forbids:
+        for values in itertools.product(*(sorted(term.values, key=str) for term in terms)):
+            named = {term.name: value for term, value in zip(terms, values, strict=True)}
+            plain = {} if named[Fact.ENGINE] == "ddp" else PLAIN
+            yield {**plain, **named}
+
+
+@pytest.mark.parametrize("entry", [e for e in SILENT if e.forbids], ids=lambda entry: entry.id)
+def test_every_cell_of_every_entry_is_left(entry: KnownFailure) -> None:
+    """In every release that the entry concerns, by a plan that no entry forbids."""
+    releases = [release for release in groups().values() if concerns(entry, versions_of(release))]
+    assert releases != []
+    for release in releases:
+        rules = known_rules(versions_of(release))
+        for values in cells_of(entry):
+            assert any(rule.forbids(values) for rule in constraints_of(entry)), values
+            plan = resolve(REQUEST, world(values), HARDWARE, rules)
+            assert isinstance(plan, Plan), (release, values)
+            assert wrong(plan, release) == [], (release, values, str(plan.preset))
