@@ -54,7 +54,7 @@ trainer.train()
 if os.environ["RANK"] == "0":
     print(json.dumps([entry["loss"] for entry in trainer.state.log_history if "loss" in entry]))
 # Where the interpreter ends, gloo may abort it, which torchrun takes for a failure.
-if HOW == "reference":
+if HOW == "at-once":
     sys.stdout.flush()
     os._exit(0)
 """
@@ -73,7 +73,7 @@ def ran(folder: Path, command: str, *options: str, how: str = "plain") -> tuple[
 
 def test_what_no_reader_can_read_is_settled(tmp_path: Path) -> None:
     """In the first attempt, with the losses of whoever had asked for it so; else left alone."""
-    right, _ = ran(tmp_path, "torchrun", "--nproc-per-node=2", how="non_reentrant reference")
+    right, _ = ran(tmp_path, "torchrun", "--nproc-per-node=2", how="non_reentrant at-once")
     ours, told = ran(tmp_path, "safe-launch", "--nproc=2", how="reentrant plain")
     assert ours == pytest.approx(right, rel=1e-6)
     assert PLACE.search(told)
@@ -85,7 +85,7 @@ def test_what_no_reader_can_read_is_settled(tmp_path: Path) -> None:
 
 def test_what_one_rank_makes_alone(tmp_path: Path) -> None:
     """Its answer doesn't reach the others: the next attempt has it from its start."""
-    right, _ = ran(tmp_path, "torchrun", "--nproc-per-node=2", how="non_reentrant reference")
+    right, _ = ran(tmp_path, "torchrun", "--nproc-per-node=2", how="non_reentrant at-once")
     ours, told = ran(tmp_path, "safe-launch", "--nproc=2", how="reentrant first-alone")
     assert ours == pytest.approx(right, rel=1e-6)
     assert "doesn't reach every rank" in told
@@ -139,7 +139,7 @@ if os.environ["RANK"] == "0":
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     print(json.dumps([is_partitioned, losses]))
 # Where the interpreter ends, gloo may abort it, which torchrun takes for a failure.
-if HOW == "reference":
+if HOW == "at-once":
     sys.stdout.flush()
     os._exit(0)
 """
@@ -182,7 +182,7 @@ def test_what_does_not_fit_is_settled_before_weights_are_loaded(model_folder: Pa
     assert "zero_stage: 2 -> 3 (from from_pretrained, train.py:" in told
     assert "attempt 1: succeeded" in told
     plain = ("torchrun", "--nproc-per-node=2")
-    asked, right, _ = loaded(model_folder, *plain, how="3 reference")
+    asked, right, _ = loaded(model_folder, *plain, how="3 at-once")
     assert asked
     assert losses == pytest.approx(right, rel=1e-6)
     ours = ("safe-launch", "--nproc=2", "--hardware=large.yaml")
