@@ -77,6 +77,22 @@ class Fact(StrEnum):
     """Whether torch's allocator grows its segments instead of holding blocks of many sizes."""
     CACHE_EMPTIED = "cache_emptied"
     """Torch's allocator gives back what it holds unused every few steps."""
+    NODES = "nodes"
+    """The number of nodes; known where an entry tells of a plan."""
+    COMPILED = "compiled"
+    """The Trainer compiles the model: torch.compile."""
+    TRAINER = "trainer"
+    """The class of trl's that trains; none where another package's derives from it."""
+    LIGER = "liger"
+    """The Trainer is asked for Liger's kernels."""
+    PAD_IS_END = "pad_is_end"
+    """The loss leaves the padding token out, which is the end token as well."""
+    TRUNCATED_MASKED = "truncated_masked"
+    """GRPO leaves cut-off answers out of a loss that is divided by a global number of tokens."""
+    ENTROPY_SELECTED = "entropy_selected"
+    """GRPO trains the tokens of the highest entropy alone."""
+    RESUMES_MIDWAY = "resumes_midway"
+    """The Trainer goes on within a later epoch than the first."""
     OPTIMIZER = "optimizer"
     FUSED_STEP = "fused_step"
     """Whether the optimizer's step needs no temporaries of the size of the parameters."""
@@ -146,6 +162,18 @@ class Fact(StrEnum):
     """DeepSpeed's stages 1 and 2 give each rank the mean of its own part of the gradients alone;
     known where that isn't enough for the optimizer: Muon."""
     CONTIGUOUS_GRADIENTS = "contiguous_gradients"
+    SUPER_OFFLOAD = "super_offload"
+    """DeepSpeed's super_offload in offload_optimizer, for superchips."""
+    SHARDS_QUANTIZED = "shards_quantized"
+    """ZeRO++ gathers quantized weights from a copy of each node's own."""
+    LOADS_UNIVERSAL = "loads_universal"
+    """DeepSpeed's load_universal: checkpoints are loaded in its universal format."""
+    WARMUP_WITHOUT_RATE = "warmup_without_rate"
+    """DeepSpeed's WarmupLR isn't told where to end, and the optimizer has another rate than its."""
+    RATE_IN_STAIRS = "rate_in_stairs"
+    """DeepSpeed's OneCycle is asked to change the rate in stairs."""
+    RATES_DIFFER = "rates_differ"
+    """The optimizer's groups of parameters have different learning rates."""
     FSDP_VERSION = "fsdp_version"
     """1 is torch's FullyShardedDataParallel, 2 its fully_shard; only 2 is modelled."""
     FSDP_UNITS = "fsdp_units"
@@ -191,6 +219,14 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.LENGTHS_VARY: bool,
     Fact.EXPANDABLE_SEGMENTS: bool,
     Fact.CACHE_EMPTIED: bool,
+    Fact.NODES: int,
+    Fact.COMPILED: bool,
+    Fact.TRAINER: str,
+    Fact.LIGER: bool,
+    Fact.PAD_IS_END: bool,
+    Fact.TRUNCATED_MASKED: bool,
+    Fact.ENTROPY_SELECTED: bool,
+    Fact.RESUMES_MIDWAY: bool,
     Fact.OPTIMIZER: Optimizer,
     Fact.FUSED_STEP: bool,
     Fact.ATTENTION: Attention,
@@ -228,6 +264,12 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.FETCHED_BY_ALL_REDUCE: bool,
     Fact.REDUCE_SCATTER: bool,
     Fact.CONTIGUOUS_GRADIENTS: bool,
+    Fact.SUPER_OFFLOAD: bool,
+    Fact.SHARDS_QUANTIZED: bool,
+    Fact.LOADS_UNIVERSAL: bool,
+    Fact.WARMUP_WITHOUT_RATE: bool,
+    Fact.RATE_IN_STAIRS: bool,
+    Fact.RATES_DIFFER: bool,
     Fact.FSDP_VERSION: int,
     Fact.FSDP_UNITS: Units,
     Fact.MASTER_PRECISION: Precision,

@@ -65,6 +65,7 @@ def trainer_facts(arguments: Any, *, validated: bool = False) -> dict[str, Value
         Setting.ACCUMULATION: arguments.gradient_accumulation_steps,
         Setting.PRECISION: next(iter(precisions), facts.get(Setting.PRECISION) or around),
         Setting.GRADIENT_CHECKPOINTING: _checkpointing(arguments, validated=validated),
+        Fact.COMPILED: bool(getattr(arguments, "torch_compile", False)) or None,
         Fact.OPTIMIZER: facts.get(Fact.OPTIMIZER) or optimizer_named(named),
         Fact.FUSED_STEP: facts.get(Fact.FUSED_STEP, STEPS.get(named)),
     }

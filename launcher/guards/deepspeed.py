@@ -59,6 +59,8 @@ def _initialize(
     settings = {setting: value for setting, value in settings.items() if setting in CONFIGURED}
     if settings:
         _replace_config(given.arguments, settings)
+    with suppress(AttributeError, TypeError, ValueError):  # groups may be anything
+        observations.see(rates_differ=_rates_differ(given.arguments) or None)
     result = wrapped(*given.args, **given.kwargs)
     if observations.is_first(model):  # beside which others may have engines: a critic
         # A name that differs in another version must not end the training.
@@ -109,6 +111,15 @@ def _has_optimizer(arguments: Mapping[str, Any]) -> bool:
         return "optimizer" in load(_config_of(arguments))
     except ConfigError:  # DeepSpeed says what is wrong with it
         return True
+
+
+def _rates_differ(arguments: Mapping[str, Any]) -> bool:
+    """Whether the optimizer, or the parameters for one, come in groups with different rates."""
+    groups = getattr(arguments.get("optimizer"), "param_groups", arguments.get("model_parameters"))
+    if not isinstance(groups, list | tuple):
+        return False
+    rates = [group.get("lr") for group in groups if isinstance(group, Mapping)]
+    return len({None if rate is None else float(rate) for rate in rates}) > 1
 
 
 def _replace_config(arguments: dict[str, Any], settings: dict[Setting, Any]) -> None:

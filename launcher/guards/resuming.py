@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,6 +20,7 @@ from ..checkpoints.discovery import present
 from ..core.private_names import ENGINE_CONFIG, INNER_LOOP, LOAD_UNIVERSAL
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import SaveLocation
+from ..system import regular_files
 
 HOOKED = ("transformers.trainer", "deepspeed.runtime.engine")
 
@@ -49,9 +51,28 @@ def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, k
     training, (number, folder) = next(_trainings), resumed()
     if folder and training == number:
         given.arguments["resume_from_checkpoint"] = folder
+    with suppress(AttributeError, OSError, TypeError, ValueError):  # the Trainer says what is odd
+        origin = given.arguments.get("resume_from_checkpoint")
+        observations.see(resumes_midway=_is_midway(instance.args, origin) or None)
     output_dir = str(Path(instance.args.output_dir).absolute())
     observations.send(SaveLocation(Saves(output_dir, training, present(output_dir))))
     return wrapped(*given.args, **given.kwargs)
+
+
+def _is_midway(arguments: Any, origin: Any) -> bool:
+    """Whether a training goes on within an epoch, not the first, whose samples it skips.
+
+    Args:
+        arguments: the Trainer's.
+        origin: a folder, True for the last one in the output folder, or nothing.
+    """
+    from transformers.trainer_utils import get_last_checkpoint
+
+    folder = get_last_checkpoint(arguments.output_dir) if origin is True else origin
+    if not folder or arguments.ignore_data_skip:
+        return False
+    state = json.loads(regular_files.read(Path(folder) / "trainer_state.json"))
+    return float(state["epoch"]) > 1 and float(state["epoch"]) % 1 != 0
 
 
 def _loop(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:

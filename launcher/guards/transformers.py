@@ -25,6 +25,7 @@ from .loss import loss_of
 from .model_facts import NAMES, checkpoints_nothing, facts_of, see_facts, see_no_checkpointing
 from .step_times import times_of
 from .trainer_arguments import is_turned_on
+from .trl_facts import trl_facts
 
 HOOKED = ("transformers.training_args", "transformers.trainer")
 
@@ -170,6 +171,7 @@ def _see_arguments(trainer: Any, observations: Observations) -> None:
     """Notes what the memory estimate asks for, as the Trainer really has it."""
     arguments = trainer.args
     see_facts(trainer.model, observations)
+    observations.see(**trl_facts(trainer))
     optimizer = optimizer_named(str(arguments.optim)) if trainer.optimizer is None else None
     loaded = observations.observed.get(Fact.LOADED_PRECISION)
     half = dtype_named(str(getattr(trainer.accelerator, "mixed_precision", "")))

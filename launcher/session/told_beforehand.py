@@ -21,8 +21,11 @@ def told_beforehand(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[str, .
         plan: the plan to be launched.
         entries: the known failures that can tell on a plan.
     """
-    point = point_of(plan.preset.settings(), plan.workload)
+    # What workers ask for is known of the workload alone.
+    settings = {**plan.preset.settings(), **plan.workload.asked, **plan.overrides}
+    point = point_of(settings, plan.workload)
     point[Fact.DEVICE] = plan.hardware.accelerator.kind
+    point[Fact.NODES] = len(plan.request.nodes)
     return tuple(
         f"{entry.subject}\n{_end(entry, plan.workload.versions)}: safe-launch explain {entry.id}"
         for entry in entries

@@ -68,3 +68,62 @@ def test_an_engine_that_knows_the_last_pass_adds_them_up(tmp_path: Path) -> None
     step, right, told = moved(CURRENT, tmp_path, name="ds_several_passes_told.py", config=ONCE)
     assert step == pytest.approx(right)
     assert "backward" not in told
+
+
+def rates(stack: Stack, folder: Path, scheduler: dict[str, object]) -> tuple[object, str]:
+    """The rates of two groups in each step of a schedule of DeepSpeed's, and what was said."""
+    config = {**ONCE, "scheduler": scheduler}
+    (folder / "ds.json").write_text(json.dumps(config))
+    script = (SCENARIOS / "ds_rates.py", "--deepspeed_config=ds.json", "--told=told.json")
+    done = stack.run("safe-launch", "--nproc=2", "--log-dir=runs", *script, cwd=folder)
+    assert done.returncode == 0, done.stderr[-4000:]
+    (seen,) = (folder / "runs").glob("*/attempt-1/observed.json")
+    assert json.loads(seen.read_text())["observed"]["rates_differ"] is True
+    return json.loads((folder / "told.json").read_text()), done.stderr
+
+
+WARMUP = {"type": "WarmupLR", "params": {"warmup_num_steps": 2}}
+CYCLE = {"cycle_min_lr": 0.001, "cycle_max_lr": 0.009, "cycle_first_step_size": 8}
+STAIRS = {"type": "OneCycle", "params": {**CYCLE, "cycle_first_stair_count": 2}}
+
+
+@pytest.mark.parametrize(
+    ("stack", "last", "is_told"), [(OLDER, [0.001, 0.001], True), (CURRENT, [0.1, 0.2], False)]
+)
+def test_a_warmup_that_ends_at_a_rate_of_its_own(
+    stack: Stack, last: list[float], is_told: bool, tmp_path: Path
+) -> None:
+    """The older DeepSpeed ends at 0.001, the newer at the rate of each group."""
+    steps, told = rates(stack, tmp_path, WARMUP)
+    assert isinstance(steps, list)
+    assert steps[-1] == last
+    assert ("deepspeed-warmup-ends-elsewhere" in told) is is_told
+    assert "deepspeed-warmup-one-rate-for-all" not in told
+
+
+@pytest.mark.parametrize(("stack", "different"), [(OLDER, 8), (CURRENT, 3)])
+def test_stairs_that_arent_made(stack: Stack, different: int, tmp_path: Path) -> None:
+    """Eight steps have eight rates in the older DeepSpeed, and with two stairs three."""
+    steps, told = rates(stack, tmp_path, STAIRS)
+    assert isinstance(steps, list)
+    assert len({rate for rate, _ in steps}) == different
+    assert ("deepspeed-one-cycle-without-stairs" in told) is (different == 8)
+
+
+@pytest.mark.parametrize(("stack", "is_wrong"), [(OLDER, True), (CURRENT, False)])
+def test_an_epoch_that_resumes_in_the_order_of_the_first(
+    stack: Stack, is_wrong: bool, tmp_path: Path
+) -> None:
+    """After six of eight steps, on two ranks, those that are left are the first epoch's."""
+    script = (SCENARIOS / "hf_resumed.py", "--told=told.json")
+    for options in ((), ("--resume",)):
+        done = stack.run(
+            "safe-launch", "--nproc=2", "--log-dir=runs", *script, *options, cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        order = json.loads((tmp_path / "told.json").read_text())
+        if not options:
+            assert "trainer-resumes" not in done.stderr
+            first, second = order[:4], order[4:]
+    assert (order == first[2:]) is is_wrong, (first, second, order)
+    assert ("trainer-resumes-in-first-epochs-order" in done.stderr) is is_wrong

@@ -54,6 +54,8 @@ AUTO = {
 """Sizes that Hugging Face derives from the hidden width if they are "auto", and DeepSpeed's own
 defaults if they are absent (transformers/integrations/deepspeed.py)."""
 OFFLOADED = ("offload_optimizer", "offload_param")
+WARMUP_RATE = 0.001
+"""The rate that WarmupLR ends at before 0.17.2 unless it is told another."""
 
 
 def of_config(
@@ -92,6 +94,14 @@ def of_config(
         yield Setting.ACCUMULATION, known(steps, "gradient_accumulation_steps")
     yield from _sizes(zero, label, reader, origin)
     yield from _optimizer(config, label, reader, origin)
+    yield from _schedule(config, label, origin)
+    for fact, key, asked in (
+        (Fact.SUPER_OFFLOAD, "zero_optimization.offload_optimizer.super_offload", _is_super(zero)),
+        (Fact.SHARDS_QUANTIZED, "zero_optimization.zero_hpz_partition_size", _is_quantized(zero)),
+        (Fact.LOADS_UNIVERSAL, "checkpoint.load_universal", _is_universal(config)),
+    ):
+        if asked:
+            yield fact, known(asked, key)
     ranks = section(config, "tensor_parallel").get("autotp_size")
     if isinstance(ranks, int) and ranks > 1:
         yield Fact.MODEL_PARALLEL, known(ranks, "tensor_parallel.autotp_size")
@@ -149,6 +159,36 @@ def _optimizer(config: Config, label: str, reader: Reader, origin: Origin) -> It
         yield Fact.REDUCE_SCATTER, Known(scattered, origin, where)
     in_torch = section(section(config, "optimizer"), "params").get("torch_adam")
     yield Fact.FUSED_STEP, Known(not in_torch, origin, source)
+
+
+def _is_super(zero: Config) -> bool:
+    """Whether the optimizer is offloaded by SuperOffload, which stage 3 alone has."""
+    return section(zero, "offload_optimizer").get("super_offload") is True
+
+
+def _is_quantized(zero: Config) -> bool:
+    """Whether ZeRO++ quantizes weights that it gathers from a node's own copy."""
+    ranks = zero.get("zero_hpz_partition_size")
+    return isinstance(ranks, int) and ranks > 1 and zero.get("zero_quantized_weights") is True
+
+
+def _is_universal(config: Config) -> bool:
+    """Whether checkpoints are loaded in the universal format."""
+    return section(config, "checkpoint").get("load_universal") is True
+
+
+def _schedule(config: Config, label: str, origin: Origin) -> Iterator[Statement]:
+    """What DeepSpeed's own schedules don't do as asked (deepspeed/runtime/lr_schedules.py)."""
+    scheduler = section(config, "scheduler")
+    params = section(scheduler, "params")
+    rate = section(section(config, "optimizer"), "params").get("lr")
+    source = f"{label}: scheduler.params"
+    is_warmup = scheduler.get("type") == "WarmupLR" and "warmup_max_lr" not in params
+    if is_warmup and rate != WARMUP_RATE:
+        yield Fact.WARMUP_WITHOUT_RATE, Known(True, origin, source)
+    stairs = (params.get("cycle_first_stair_count"), params.get("cycle_second_stair_count"))
+    if scheduler.get("type") == "OneCycle" and any(stairs):
+        yield Fact.RATE_IN_STAIRS, Known(True, origin, source)
 
 
 def _sizes(zero: Config, label: str, reader: Reader, origin: Origin) -> Iterator[Statement]:

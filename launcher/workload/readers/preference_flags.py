@@ -35,6 +35,8 @@ TRAINERS = {
 SPANNING = {"kto": "KTOTrainer", "grpo": "GRPOTrainer", "rloo": "RLOOTrainer"}
 """Methods whose loss compares samples of a micro batch, with trl's trainers: KTO mixes pairs and
 refuses a single one (trl/trainer/kto_trainer.py), the others need whole groups of answers."""
+TRL = {*TRAINERS, *SPANNING.values(), "SFTTrainer", "BCOTrainer", "GOLDTrainer"}
+"""trl's that an entry may name."""
 REFERENCES = ("ref_model", "ref_model_id_or_path", "ref_model_name_or_path")
 WITHOUT = ("reference_free", "precompute_ref_log_probs")
 ADAPTING = {"LoraConfig", "get_peft_model"}
@@ -44,6 +46,7 @@ ADAPTING = {"LoraConfig", "get_peft_model"}
 def read(script: Script) -> Iterator[Statement]:
     """Objective and reference model of DPO and related methods; nothing for other methods."""
     yield from _spanning(script)
+    yield from _trainer(script)
     named = _named(script)
     if named is None:
         return
@@ -71,6 +74,14 @@ def _spanning(script: Script) -> Iterator[Statement]:
     for trainer in script.names & set(SPANNING.values()):
         source = f"the script uses {trainer}"
         yield Fact.LOSS_SPANS_BATCH, Known(True, Origin.SCRIPT, source)
+
+
+def _trainer(script: Script) -> Iterator[Statement]:
+    """The one of trl's that a script of the user's own imports."""
+    found = script.names & TRL
+    if len(found) == 1 and "trl" in script.names and not script.owner:
+        (name,) = found
+        yield Fact.TRAINER, Known(name, Origin.SCRIPT, f"the script uses {name}")
 
 
 def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:

@@ -178,6 +178,9 @@ def _attention(script: Script) -> Iterator[Statement]:
 
 
 def _loss(script: Script) -> Iterator[Statement]:
+    compiled = script.boolean("torch_compile")
+    if compiled is not None and compiled.value:
+        yield Fact.COMPILED, _known(compiled, value=True)
     for name in (*FUSED, "torch_compile"):
         switch = script.boolean(name)
         if switch is not None and switch.value and name != "use_liger_loss":

@@ -22,7 +22,7 @@ TRAINED = {Fact.ENGINE: "ddp", Setting.ACCUMULATION: 4, Setting.MICRO_BATCH: 1}
 ZERO2 = {Fact.ENGINE: "deepspeed", Setting.ZERO_STAGE: 2, Setting.PRECISION: "bf16"}
 ZERO3 = {**ZERO2, Setting.ZERO_STAGE: 3}
 OVERLAP = {Fact.OVERLAP_COMM: True}
-PAIRS = {**TRAINED, Fact.OBJECTIVE: "preference"}
+KTO = {**TRAINED, Fact.TRAINER: "KTOTrainer"}
 ONCE = {Setting.ACCUMULATION: 1}
 GPUS = replace(HARDWARE, accelerator=replace(HARDWARE.accelerator, kind="cuda"))
 OWN, TRAINER = Framework.NONE, Framework.TRANSFORMERS
@@ -65,10 +65,108 @@ def told(
         ),
         (
             "trl-loss-not-divided-by-accumulation",
-            PAIRS,
+            KTO,
             {"trl": "0.13.0", "transformers": "4.49.0"},
             ONCE,
             {"trl": "0.14.0"},
+        ),
+        (
+            "trl-orpo-loss-not-divided",
+            {**TRAINED, Fact.TRAINER: "ORPOTrainer"},
+            {"trl": "0.19.1", "transformers": "4.49.0"},
+            {Fact.TRAINER: "CPOTrainer"},
+            {"transformers": "4.53.0"},
+        ),
+        (
+            "trl-distillation-loss-not-divided",
+            {**TRAINED, Fact.TRAINER: "GKDTrainer"},
+            {"trl": "1.6.0", "transformers": "5.2.0"},
+            ONCE,
+            {"trl": "1.7.0"},
+        ),
+        (
+            "trl-gkd-liger-other-loss",
+            {**TRAINED, **ONCE, Fact.TRAINER: "GKDTrainer", Fact.LIGER: True},
+            {"trl": "1.3.0"},
+            {Fact.LIGER: False},
+            {"trl": "1.4.0"},
+        ),
+        (
+            "trl-end-token-left-out",
+            {**TRAINED, Fact.TRAINER: "SFTTrainer", Fact.PAD_IS_END: True},
+            {"trl": "0.16.0"},
+            {Fact.PAD_IS_END: False},
+            {"trl": "0.16.1"},
+        ),
+        (
+            "trl-distilled-end-token-left-out",
+            {**TRAINED, **ONCE, Fact.TRAINER: "GKDTrainer", Fact.PAD_IS_END: True},
+            {"trl": "1.8.0"},
+            {Fact.PAD_IS_END: False},
+            {"trl": "1.9.0"},
+        ),
+        (
+            "trl-grpo-truncated-answers-counted",
+            {**TRAINED, Fact.TRAINER: "GRPOTrainer", Fact.TRUNCATED_MASKED: True},
+            {"trl": "1.8.0"},
+            {Fact.TRUNCATED_MASKED: False},
+            {"trl": "1.9.0"},
+        ),
+        (
+            "trl-grpo-entropy-by-rank",
+            {**TRAINED, Fact.TRAINER: "GRPOTrainer", Fact.ENTROPY_SELECTED: True},
+            {"trl": "0.22.2"},
+            {Fact.ENTROPY_SELECTED: False},
+            {"trl": "0.23.0"},
+        ),
+        (
+            "trainer-resumes-in-first-epochs-order",
+            {**TRAINED, Fact.RESUMES_MIDWAY: True},
+            {"accelerate": "1.14.0", "transformers": "4.57.1"},
+            {Fact.RESUMES_MIDWAY: False},
+            {"transformers": "5.0.0"},
+        ),
+        (
+            "deepspeed-warmup-ends-elsewhere",
+            {**ZERO2, Fact.WARMUP_WITHOUT_RATE: True},
+            {"deepspeed": "0.17.1"},
+            {Fact.WARMUP_WITHOUT_RATE: False},
+            {"deepspeed": "0.17.2"},
+        ),
+        (
+            "deepspeed-warmup-one-rate-for-all",
+            {**ZERO2, Fact.WARMUP_WITHOUT_RATE: True, Fact.RATES_DIFFER: True},
+            {"deepspeed": "0.19.3"},
+            {Fact.RATES_DIFFER: False},
+            {"deepspeed": "0.19.4"},
+        ),
+        (
+            "deepspeed-one-cycle-without-stairs",
+            {**ZERO2, Fact.RATE_IN_STAIRS: True},
+            {"deepspeed": "0.19.3"},
+            {Fact.RATE_IN_STAIRS: False},
+            {"deepspeed": "0.19.4"},
+        ),
+        (
+            "deepspeed-super-offload-loses-updates",
+            {**ZERO3, Setting.OFFLOAD: "optimizer", Fact.SUPER_OFFLOAD: True},
+            {"deepspeed": "0.18.8"},
+            {Fact.SUPER_OFFLOAD: False},
+            {"deepspeed": "0.18.9"},
+        ),
+        (
+            "zero-overlap-compiled",
+            {**ZERO2, **OVERLAP, Fact.COMPILED: True},
+            {"deepspeed": "0.19.2"},
+            {Fact.COMPILED: False},
+            {"deepspeed": "0.19.3"},
+        ),
+        (
+            "zero-hpz-quantizes-padding",
+            {**ZERO3, Fact.SHARDS_QUANTIZED: True},
+            {"deepspeed": "0.19.4"},
+            {Fact.SHARDS_QUANTIZED: False},
+            {"deepspeed": "0.19.5"},
         ),
         (
             "zero-overlap-bucket-overwritten",
@@ -116,6 +214,16 @@ def test_only_what_is_affected_is_told(entry, values, versions, others, mended) 
     assert told(values, {**versions, **mended})[1] == []
 
 
+def test_the_number_of_nodes_counts() -> None:
+    """A universal checkpoint is loaded rightly on one node."""
+    versions = {"deepspeed": "0.17.6"}
+    plan, ids = told({**ZERO3, Fact.LOADS_UNIVERSAL: True}, versions)
+    assert ids == []
+    entries = [entry for entry in CATALOGUE if concerns(entry, versions)]
+    (text,) = told_beforehand(replace(plan, request=replace(REQUEST, workers=(2, 2))), entries)
+    assert text.endswith("explain zero3-universal-on-several-nodes")
+
+
 def test_a_race_of_devices_isnt_told_on_cpus() -> None:
     """They have no streams."""
     versions = {"deepspeed": "0.17.4"}
@@ -138,6 +246,17 @@ def test_what_workers_tell_is_told_once() -> None:
         tell(replace(plan, workload=workload), entries, known, notices.append)
     (notice,) = notices
     assert notice.endswith("explain peft-tied-embeddings-trained-apart")
+
+
+def test_a_setting_that_only_workers_know_counts() -> None:
+    """As the accumulation that a script writes into its TrainingArguments."""
+    versions = {"trl": "0.19.1", "transformers": "4.51.3"}
+    plan, ids = told({Fact.TRAINER: "ORPOTrainer"}, versions)
+    assert ids == []
+    seen = [(Setting.ACCUMULATION, Known(4, Origin.OBSERVED, "the script"))]
+    entries = [entry for entry in CATALOGUE if concerns(entry, versions)]
+    (text,) = told_beforehand(replace(plan, workload=plan.workload.informed(seen)), entries)
+    assert text.endswith("explain trl-orpo-loss-not-divided")
 
 
 def test_the_release_that_mends_it_is_named() -> None:

@@ -944,6 +944,47 @@ def test_deepspeeds_own_optimizer(
             True,
         ),
         ({"zero_optimization": {"stage": 3}}, Fact.FETCHED_BY_ALL_REDUCE, None),
+        (
+            {"zero_optimization": {"offload_optimizer": {"super_offload": True}}},
+            Fact.SUPER_OFFLOAD,
+            True,
+        ),
+        (
+            {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}},
+            Fact.SUPER_OFFLOAD,
+            None,
+        ),
+        (
+            {"zero_optimization": {"zero_hpz_partition_size": 8, "zero_quantized_weights": True}},
+            Fact.SHARDS_QUANTIZED,
+            True,
+        ),
+        ({"zero_optimization": {"zero_hpz_partition_size": 8}}, Fact.SHARDS_QUANTIZED, None),
+        ({"zero_optimization": {"zero_quantized_weights": True}}, Fact.SHARDS_QUANTIZED, None),
+        ({"checkpoint": {"load_universal": True}}, Fact.LOADS_UNIVERSAL, True),
+        ({"checkpoint": {}}, Fact.LOADS_UNIVERSAL, None),
+        ({"scheduler": {"type": "WarmupLR"}}, Fact.WARMUP_WITHOUT_RATE, True),
+        (
+            {"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto"}}},
+            Fact.WARMUP_WITHOUT_RATE,
+            None,
+        ),
+        (
+            {"scheduler": {"type": "WarmupLR"}, "optimizer": {"params": {"lr": 0.001}}},
+            Fact.WARMUP_WITHOUT_RATE,
+            None,
+        ),
+        ({"scheduler": {"type": "WarmupCosineLR"}}, Fact.WARMUP_WITHOUT_RATE, None),
+        (
+            {"scheduler": {"type": "OneCycle", "params": {"cycle_second_stair_count": 4}}},
+            Fact.RATE_IN_STAIRS,
+            True,
+        ),
+        (
+            {"scheduler": {"type": "OneCycle", "params": {"cycle_first_stair_count": 0}}},
+            Fact.RATE_IN_STAIRS,
+            None,
+        ),
     ],
 )
 def test_what_silent_failures_hang_on(
@@ -953,6 +994,27 @@ def test_what_silent_failures_hang_on(
     Path("ds.json").write_text(json.dumps(config))
     workload = read(tmp_path, "--deepspeed_config", "ds.json", source="import deepspeed\n")
     assert workload.value(fact) is expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from trl import ORPOTrainer, ORPOConfig\n", "ORPOTrainer"),
+        ("from trl import DPOTrainer, SFTTrainer\n", None),
+        ("from mine import DPOTrainer\n", None),
+        ("from trl import RichProgressCallback\n", None),
+    ],
+)
+def test_the_trainer_of_trl(source: str, expected: str | None, tmp_path: Path) -> None:
+    """Where a script imports one of them, and no other."""
+    assert read(tmp_path, source=source).value(Fact.TRAINER) == expected
+
+
+def test_compiling_is_read(tmp_path: Path) -> None:
+    """From the Trainer's flag."""
+    source = "from transformers import TrainingArguments\n"
+    assert read(tmp_path, "--torch_compile", source=source).value(Fact.COMPILED) is True
+    assert read(tmp_path, source=source).value(Fact.COMPILED) is None
 
 
 ODD = ("", "-1", "0", "yes", "NaN", "1e9", "[", "{}", "[]", "all", "9" * 5000, "\x00", "é")
