@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from .entry import PROOFS, KnownFailure
 from .regex_as_prose import plain
@@ -24,11 +25,58 @@ Made from `presets/failures/` by `scripts/catalogue-docs`; a test checks that it
 prints an entry in full. How to add one:
 [CONTRIBUTING.md](../../CONTRIBUTING.md#to-add-a-known-failure).
 """
+FAILURES = "../../presets/failures"
 NOTE = """\
 An entry counts by the strongest of its proofs. *Reproduced*: somebody has provoked it with the real
 frameworks; where there is a script, the tests do so again. *Read in source*: the raising line was
 read in the versions that are named. *Reported*: users' logs show it.
 """
+
+
+SILENT_HEAD = """\
+# What trains wrongly without an error
+
+Faults in releases of what trainings are made of: nothing is raised, and another loss is trained.
+What to try where a loss is wrong: [the page on that](../../presets/topics/wrong-loss.md).
+`scripts/catalogue-docs` makes this page of `docs/measured/silent.yaml`; a test holds that against
+the catalogue.
+
+*Reproduced*: it was run with the releases that are named, on CPUs, and compared. *Read in source*:
+the lines were read on both sides of the change. *Raises*: it isn't silent. *Not told*: a launch
+says nothing of it, and why. "Mended in" is the first release with the change.
+"""
+REPOSITORIES = {
+    "DeepSpeed": "deepspeedai/DeepSpeed",
+    "transformers": "huggingface/transformers",
+    "trl": "huggingface/trl",
+    "accelerate": "huggingface/accelerate",
+    "peft": "huggingface/peft",
+    "torch": "pytorch/pytorch",
+}
+
+
+def silent_page(groups: Sequence[Mapping[str, Any]]) -> str:
+    """The page of what trains wrongly without an error, in Markdown.
+
+    Args:
+        groups: those of docs/measured/silent.yaml, a project each.
+    """
+    parts = [SILENT_HEAD]
+    for group in groups:
+        parts.append(f"## {group['in']}\n")
+        address = f"https://github.com/{REPOSITORIES[group['in']]}/pull"
+        rows = [
+            [
+                ", ".join(f"[{number}]({address}/{number})" for number in row["changes"]),
+                row["mended"],
+                row["happens"],
+                "<br>".join(f"[{name}]({FAILURES}/{name}.md)" for name in row["entries"]),
+                row["known"],
+            ]
+            for row in group["rows"]
+        ]
+        parts.append(_table(["change", "mended in", "what happens", "entry", "known"], rows))
+    return "\n".join(parts)
 
 
 def page(entries: Sequence[KnownFailure], scripts: Collection[str]) -> str:

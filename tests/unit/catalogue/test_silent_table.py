@@ -1,0 +1,59 @@
+"""docs/measured/silent.yaml: it has every silent entry, and says of each how it is known."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+from safe_launch.catalogue.entry import Kind
+from safe_launch.catalogue.page import silent_page
+from safe_launch.catalogue.reader import read_catalogue
+from support.stacks import ROOT
+
+MEASURED = ROOT / "docs" / "measured"
+GROUPS = yaml.safe_load((MEASURED / "silent.yaml").read_text(encoding="utf-8"))
+ROWS = [row for group in GROUPS for row in group["rows"]]
+ENTRIES = {entry.id: entry for entry in read_catalogue()}
+KINDS = {"reproduced": "reproduced", "read in source": "read in source"}
+"""How a row with a silent entry begins, and what its entry has at best."""
+
+
+def test_the_page_is_up_to_date() -> None:
+    """Whoever changes the table runs scripts/catalogue-docs."""
+    told = (MEASURED / "silent.md").read_text(encoding="utf-8")
+    assert told == silent_page(GROUPS), "run scripts/catalogue-docs"
+
+
+def test_it_has_every_silent_entry() -> None:
+    """And no other name."""
+    named = {name for row in ROWS for name in row["entries"]}
+    silent = {name for name, entry in ENTRIES.items() if entry.kind is Kind.SILENT}
+    assert named <= set(ENTRIES)
+    assert silent <= named
+
+
+def test_a_row_is_known_as_its_entry_is() -> None:
+    """By the strongest of its proofs; what raises, or isn't told, has no silent entry."""
+    for row in ROWS:
+        silent = [ENTRIES[name] for name in row["entries"] if ENTRIES[name].kind is Kind.SILENT]
+        begins = next((kind for kind in KINDS if row["known"].startswith(kind)), None)
+        assert (begins is not None) is bool(silent), row
+        assert begins is not None or row["known"].startswith(("raises", "not told:")), row
+        assert all(entry.confidence == begins for entry in silent), row
+
+
+def test_the_tests_that_it_names_name_the_entry() -> None:
+    """What is shown by a training is looked for in it."""
+    for row in ROWS:
+        for path in re.findall(r"tests/\S+\.py", row["known"]):
+            text = (ROOT / path).read_text(encoding="utf-8")
+            assert all(name in text for name in row["entries"]), row
+
+
+def test_what_mends_it_ends_the_range() -> None:
+    """Where an entry's range ends, the row's release is that end."""
+    for row in ROWS:
+        for name in row["entries"]:
+            if ENTRIES[name].kind is Kind.SILENT and re.fullmatch(r"[\d.]+", row["mended"]):
+                ends = re.findall(r"<([\d.]+)", " ".join(ENTRIES[name].when.values()))
+                assert row["mended"] in ends, (row, ends)
