@@ -78,7 +78,7 @@ def rates(stack: Stack, folder: Path, scheduler: dict[str, object]) -> tuple[obj
     done = stack.run("safe-launch", "--nproc=2", "--log-dir=runs", *script, cwd=folder)
     assert done.returncode == 0, done.stderr[-4000:]
     (seen,) = (folder / "runs").glob("*/attempt-1/observed.json")
-    assert json.loads(seen.read_text())["rates_differ"] is True
+    assert json.loads(seen.read_text())["observed"]["rates_differ"] is True
     return json.loads((folder / "told.json").read_text()), done.stderr
 
 
