@@ -134,7 +134,7 @@ def _run_again(name: str, words: Sequence[str]) -> int:
 
 
 def plan(options: argparse.Namespace) -> int:
-    """Prints the plan, and launches nothing.
+    """Prints the plan, and launches nothing; with `--ask`, of what the script itself says.
 
     Raises:
         LaunchError: no plan is possible.
@@ -142,13 +142,21 @@ def plan(options: argparse.Namespace) -> int:
     from ..session import plan_command
 
     training = training_of(options, is_launch=False)
-    workload = training.workload(training.request)
+    request, workload = training.request, training.workload(training.request)
+    asked = None
+    if options.ask is True:
+        from ..machine import detect
+        from ..session import asking
+
+        here = training.hardware if options.hardware is None else detect.detect()
+        asked = asking.ask(request, training.hardware, here)
     return plan_command.show_plan(
-        training.request,
+        request,
         workload,
         training.hardware,
         training.site_entries,
         as_json=options.json,
+        asked=asked,
     )
 
 
@@ -293,7 +301,7 @@ def request_of(
         limits=Limits(
             *(Fix(options.fix), options.strict, options.allow_restart),
             forget=options.forget,
-            asks=options.ask == "on",
+            asks=options.ask != "off",
         ),
         worker_options=WorkerOptions(streams=output_options.streams(options, environment)),
         placement=replace(placement, shows_all_devices=shows_all),

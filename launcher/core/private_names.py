@@ -116,6 +116,14 @@ INITIAL_STATE = PrivateName(
     *("torch", "", "torch.distributed.checkpoint.state_dict", "_init_optim_state"),
     "a step that torch makes to have an optimizer's states counts as the training's",
 )
+FROM_CONFIG = PrivateName(
+    *("transformers", "", "transformers.modeling_utils", "PreTrainedModel._from_config"),
+    "`plan --ask` makes the weights of a model that begins at random",
+)
+FAKE_STORE = PrivateName(
+    *("torch", "", "torch.testing._internal.distributed.fake_pg", "FakeStore"),
+    "`plan --ask` ends where the ranks meet",
+)
 CHECKPOINT_FUNCTION = PrivateName(
     *("torch", "", "torch.utils.checkpoint", "CheckpointFunction"),
     "options of non-reentrant checkpointing may be left where it is made reentrant",

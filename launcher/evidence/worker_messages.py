@@ -86,15 +86,20 @@ class Remark:
 
 
 class Boundary(StrEnum):
-    """Where a worker asks, in the order in which a training passes them."""
+    """Where a worker asks, in the order in which a training passes them.
+
+    At `PREPARE` and `STEP` only a process asks that nothing is trained in (`asked_alone`).
+    """
 
     TRAINING_ARGUMENTS = "TrainingArguments"
     ACCELERATOR = "Accelerator"
     PARTITION = "deepspeed.zero.Init"
     TRAINER = "Trainer"
+    PREPARE = "Accelerator.prepare"
     INITIALIZE = "deepspeed.initialize"
     DATA_PARALLEL = "DistributedDataParallel"
     CHECKPOINT = "torch.utils.checkpoint"
+    STEP = "the first step"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import wrapt
 from ..evidence.observations import Observations
 from . import (
     accelerate,
+    asked_alone,
     checkpointing,
     data_parallel,
     deepspeed,
@@ -43,6 +44,7 @@ class Guard(Protocol):
 
 
 GUARDS: tuple[Guard, ...] = (
+    asked_alone,  # below the others, which ask before anything is validated
     accelerate,
     checkpointing,
     data_parallel,

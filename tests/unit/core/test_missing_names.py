@@ -15,10 +15,12 @@ from safe_launch import inner_launch
 from safe_launch.checkpoints import checkpoint
 from safe_launch.core import private_names as names
 from safe_launch.core.private_names import NAMES, MissingNameError, PrivateName
+from safe_launch.evidence.asked_alone import VARIABLE, EndOfAskingError
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Message, Remark
 from safe_launch.guards import (
     answering,
+    asked_alone,
     checkpointing,
     data_parallel,
     deepspeed,
@@ -67,6 +69,20 @@ def methods(*which: str) -> type:
 
 def _skip_code(world: World) -> None:
     progress.install(world.module("torch._dynamo.eval_frame"), world.observations)
+
+
+def _fake_store(world: World) -> None:
+    world.module("torch.testing._internal.distributed.fake_pg")
+    with pytest.raises(EndOfAskingError):
+        asked_alone._join(world.observations, print, None, (), {})
+
+
+def _from_config(world: World) -> None:
+    world.patch.setenv(VARIABLE, "1")
+    kind = methods("from_pretrained", "resize_token_embeddings")
+    asked_alone.install(
+        world.module("transformers.modeling_utils", PreTrainedModel=kind), world.observations
+    )
 
 
 def _sync_buffers(world: World) -> None:
@@ -275,6 +291,8 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.SYNC_BUFFERS: _sync_buffers,
     names.FSDP_BEGINS: _fsdp_begins,
     names.INITIAL_STATE: _initial_state,
+    names.FAKE_STORE: _fake_store,
+    names.FROM_CONFIG: _from_config,
     names.CHECKPOINT_FUNCTION: _checkpoint_function,
     names.PARAM_DICT: _param_dict,
     names.ENGINE_CONFIG: _engine_config,
