@@ -16,14 +16,14 @@ from typing import Any
 import wrapt
 
 from ..core.choices import Checkpointing, Engine, Framework
-from ..core.private_names import FAKE_STORE, FROM_CONFIG
+from ..core.private_names import FAKE_STORE, FROM_CONFIG, FSDP_BEGINS
 from ..core.settings import Fact, Setting, Value
 from ..evidence.asked_alone import VARIABLE, EndOfAskingError
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
 from ..workload.config_files.vocabulary import dtype_named
 from ..workload.readers.training_arguments import default_mode
-from . import asked_models, deepspeed_plugin, settling
+from . import asked_models, deepspeed_plugin, fsdp, settling
 from .asked_facts import deepspeed_facts, mode_of
 from .callers import is_called_by
 from .model_facts import NAMES, checkpoints_nothing, facts_of
@@ -37,6 +37,7 @@ HOOKED = (
     "deepspeed.comm.torch",
     "diffusers.models.modeling_utils",
     "huggingface_hub.hf_api",
+    FSDP_BEGINS.module,
     "torch.cuda",
     "torch.distributed.distributed_c10d",
     "torch.nn.modules.module",
@@ -69,6 +70,8 @@ def install(module: Any, observations: Observations) -> None:
             wrap("new_group", _group)
             wrap("barrier", _nothing)
             wrap("monitored_barrier", _nothing)
+        case FSDP_BEGINS.module:
+            wrap(FSDP_BEGINS.path, partial(_begin_sharded, observations))
         case "torch.nn.modules.module":
             for name in ("to", "cuda"):
                 wrap(f"Module.{name}", _move)
@@ -107,6 +110,12 @@ def _step(observations: Observations, *_call: Any) -> None:
     """The training begins: what hasn't been asked for by then isn't asked for at all."""
     settling.answer_at(Boundary.STEP, (), {}, observations)
     raise EndOfAskingError("the training begins")
+
+
+def _begin_sharded(observations: Observations, *_call: Any) -> None:
+    """The first pass of what `fully_shard` has divided, which needs its weights."""
+    fsdp.see_units(observations)
+    _step(observations)
 
 
 def _has_device() -> bool:
@@ -265,9 +274,9 @@ def _facts_of(
         return facts | {
             name: value for name, value in deepspeed_facts(config).items() if value is not None
         }
-    fsdp = getattr(accelerator.state, "fsdp_plugin", None)
-    if fsdp is not None:
-        version = getattr(fsdp, "fsdp_version", 1)
+    plugin = getattr(accelerator.state, "fsdp_plugin", None)
+    if plugin is not None:
+        version = getattr(plugin, "fsdp_version", 1)
         return facts | {Fact.ENGINE: Engine.FSDP.value, Fact.FSDP_VERSION: version}
     ddp = getattr(accelerator, "ddp_handler", None)
     flags = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)

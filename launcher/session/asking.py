@@ -153,7 +153,7 @@ def ask(request: LaunchRequest, hardware: Hardware, here: Hardware) -> Asked:
         seconds=seconds,
         where=where,
         why=why,
-        statements=tuple(heard.statements(f"asked {name}")),
+        statements=tuple(heard.statements(f"{name} itself")),
         framework=Framework(frameworks[-1]) if frameworks else None,
         shape=heard.shape,
         output="\n".join(lines[-MOST_LINES:]),

@@ -65,6 +65,18 @@ model.gradient_checkpointing_enable({"use_reentrant": True})
 model = DistributedDataParallel(model, find_unused_parameters=True)
 open("trained", "w").close()
 """
+SHARDED = """
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from transformers import AutoModelForCausalLM
+
+dist.init_process_group()
+model = AutoModelForCausalLM.from_pretrained("model")
+for layer in (*model.model.layers, model):
+    fully_shard(layer)
+model(input_ids=torch.ones(2, 8, dtype=torch.long))
+open("trained", "w").close()
+"""
 RAISES = """
 from transformers import TrainingArguments
 
@@ -138,6 +150,17 @@ def test_a_loop_with_ddp(workshop: Path) -> None:
     expected = {"find_unused_parameters": True, "gradient_checkpointing": "reentrant"}
     assert {name: known(found)[name] for name in expected} == expected
     assert found["said"] == ""
+
+
+def test_a_loop_with_fsdp(workshop: Path) -> None:
+    """It is asked where its first pass would gather weights."""
+    model(workshop)
+    found = asked(workshop, SHARDED)
+    assert isinstance(found["asked"], dict)
+    assert found["asked"]["where"] == "the first step, train.py:10"
+    assert not (workshop / "trained").exists()
+    expected = {"engine": "fsdp", "fsdp_version": 2, "fsdp_units": "layers"}
+    assert {name: known(found)[name] for name in expected} == expected
 
 
 def test_a_script_that_raises(workshop: Path) -> None:
