@@ -143,7 +143,7 @@ def _run_again(name: str, words: Sequence[str]) -> int:
 
 
 def plan(options: argparse.Namespace) -> int:
-    """Prints the plan, and launches nothing.
+    """Prints the plan, and launches nothing; with `--ask`, of what the script itself says.
 
     Raises:
         LaunchError: no plan is possible.
@@ -151,13 +151,21 @@ def plan(options: argparse.Namespace) -> int:
     from ..session import plan_command
 
     training = training_of(options, is_launch=False)
-    workload = training.workload(training.request)
+    request, workload = training.request, training.workload(training.request)
+    asked = None
+    if options.ask is True:
+        from ..machine import detect
+        from ..session import asking
+
+        here = training.hardware if options.hardware is None else detect.detect()
+        asked = asking.ask(request, training.hardware, here)
     return plan_command.show_plan(
-        training.request,
+        request,
         workload,
         training.hardware,
         training.site_entries,
         as_json=options.json,
+        asked=asked,
     )
 
 
@@ -306,7 +314,7 @@ def request_of(
         limits=Limits(
             *(Fix(options.fix), options.strict, options.allow_restart),
             forget=options.forget,
-            asks=options.ask == "on",
+            asks=options.ask != "off",
             never_changed=never_change.together(options.never_change),
         ),
         worker_options=WorkerOptions(streams=output_options.streams(options, environment)),

@@ -110,7 +110,10 @@ class Compared:
 
 
 class Boundary(StrEnum):
-    """Where a worker asks, in the order in which a training passes them."""
+    """Where a worker asks, in the order in which a training passes them.
+
+    At `PREPARE` and `STEP` only a process asks that nothing is trained in (`asked_alone`).
+    """
 
     TRAINING_ARGUMENTS = "TrainingArguments"
     ACCELERATOR = "Accelerator"
@@ -118,9 +121,11 @@ class Boundary(StrEnum):
     FROM_PRETRAINED = "from_pretrained"
     FROM_CONFIG = "from_config"
     TRAINER = "Trainer"
+    PREPARE = "Accelerator.prepare"
     INITIALIZE = "deepspeed.initialize"
     DATA_PARALLEL = "DistributedDataParallel"
     CHECKPOINT = "torch.utils.checkpoint"
+    STEP = "the first step"
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,9 +77,15 @@ def _checkpointing(arguments: Any, *, validated: bool) -> Value | None:
     for name in names[:1] if validated else names:
         if not getattr(arguments, name):
             continue
-        kwargs = getattr(arguments, f"{name}_kwargs", None) or {}
-        kwargs = json.loads(kwargs) if isinstance(kwargs, str) else kwargs
-        asked = kwargs.get("use_reentrant")
-        if asked is not None:
-            return (Checkpointing.REENTRANT if asked else Checkpointing.NON_REENTRANT).value
+        if (asked := mode_of(getattr(arguments, f"{name}_kwargs", None))) is not None:
+            return asked
     return None
+
+
+def mode_of(kwargs: Any) -> str | None:
+    """The implementation that a switch's kwargs name; None where they don't."""
+    kwargs = json.loads(kwargs) if isinstance(kwargs, str) else kwargs
+    asked = (kwargs or {}).get("use_reentrant")
+    if asked is None:
+        return None
+    return (Checkpointing.REENTRANT if asked else Checkpointing.NON_REENTRANT).value

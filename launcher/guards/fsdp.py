@@ -67,7 +67,7 @@ def install(module: ModuleType, observations: Observations) -> None:
         wrapped(*args, **kwargs)
         if _units:
             with suppress(AttributeError, TypeError, ValueError):  # as another version has it
-                _see(observations)
+                see_units(observations)
 
     if module.__name__ == PLUGIN:
         plugin = getattr(module, "FullyShardedDataParallelPlugin", None)
@@ -102,7 +102,7 @@ def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-def _see(observations: Observations) -> None:
+def see_units(observations: Observations) -> None:
     """Notes what `fully_shard` was told, once the first of the modules begins its first pass."""
     import torch.distributed as dist
 

@@ -17,6 +17,7 @@ import wrapt
 from ..evidence.observations import Observations
 from . import (
     accelerate,
+    asked_alone,
     checkpointing,
     contradictions,
     data_parallel,
@@ -46,6 +47,7 @@ class Guard(Protocol):
 
 
 GUARDS: tuple[Guard, ...] = (
+    asked_alone,  # below the others, which ask before anything is validated
     accelerate,
     checkpointing,
     contradictions,

@@ -18,7 +18,7 @@ from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
 from ..workload.config_files.vocabulary import dtype_named, optimizer_named
-from . import batches, first_batch, loading, settling, trainer_arguments
+from . import asked_alone, batches, first_batch, loading, settling, trainer_arguments
 from .asked_facts import trainer_facts
 from .enforced import overrides
 from .loss import loss_of
@@ -119,6 +119,7 @@ def _settle(trainer: Any, given: Mapping[str, Any], observations: Observations) 
         return
     try:
         facts = {**facts_of(model, observations), **trainer_facts(arguments, validated=True)}
+        facts |= asked_alone.facts_of_trainer(given, arguments)
         facts[Fact.LOSS] = loss_of(trainer, model, arguments, given.get("compute_loss_func"))
     except (AttributeError, TypeError, ValueError):  # others say what is odd
         return

@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
             if word == "--":
                 break
             own.append(self._spelt_out(word))
-            if rest and self._awaits_value(own[-1]):
+            if rest and self._awaits_value(own[-1], rest[0]):
                 own.append(rest.pop(0))
         return own, rest
 
@@ -92,9 +92,15 @@ class Parser(argparse.ArgumentParser):
             self.error(f"ambiguous option: {name} could match {', '.join(fitting)}")
         return f"{fitting[0] if fitting else name}{equals}{value}"
 
-    def _awaits_value(self, word: str) -> bool:
-        """Whether the next word is this option's value: `--tee`, `-t`, `-qt`, but not `-t3`."""
+    def _awaits_value(self, word: str, following: str) -> bool:
+        """Whether the next word is this option's value: `--tee`, `-t`, `-qt`, but not `-t3`.
+
+        A value that may be left out is one of few words: `--ask off`, but not `--ask train.py`.
+        """
         known = self._option_string_actions
+        option = known.get(word)
+        if option is not None and option.nargs == argparse.OPTIONAL:
+            return following in (option.choices or ())
         names = [word] if word.startswith("--") else [f"-{letter}" for letter in word[1:]]
         with_value = [place for place, name in enumerate(names) if _has_value(known.get(name))]
         return with_value[:1] == [len(names) - 1]
@@ -106,7 +112,7 @@ def _has_value(option: argparse.Action | None) -> bool:
 
 USAGE = """safe-launch [options] script.py [script arguments]
        safe-launch [options] -m module [script arguments]
-       safe-launch plan [options] script.py [script arguments]
+       safe-launch plan [--ask] [options] script.py [script arguments]
        safe-launch completion bash|zsh|fish|tcsh
        safe-launch diagnose [--json] PATH...
        safe-launch catalogue [--json] [WORDS...]
@@ -127,7 +133,7 @@ CODES = "\n".join(f"  {code.value:<4}{text}" for code, text in MEANINGS.items())
 
 
 COMMANDS_HELP = """\
-  plan       print what would be launched, and launch nothing
+  plan       print what would be launched, and launch nothing; --ask asks the script itself
   completion print what completes all this in a shell
   diagnose   name the root cause of a failed training from its logs
   catalogue  search the known failures by a message or by words, or list them
@@ -214,9 +220,13 @@ def parser() -> Parser:
     )
     result.add_argument(
         "--ask",
+        nargs="?",
         choices=["on", "off"],
+        const=True,
         default="on",
-        help="off: set only what is planned before the launch, not where workers ask (default: on)",
+        help="off: set only what is planned before the launch, not where workers ask (default: "
+        "on); `plan --ask` asks the script before: it runs in one process, up to where its "
+        "settings are known, and loads no weights",
     )
     result.add_argument(
         *(never_change.OPTION, "--never_change"),

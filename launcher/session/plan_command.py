@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..catalogue.catalogue import Catalogue
 from ..catalogue.entry import KnownFailure, known_constraints
+from ..core.asked import Asked, Ending
+from ..core.certainty import Origin
 from ..core.errors import ExitCode
 from ..core.hardware import Hardware
 from ..core.plain_json import plain
 from ..core.request import LaunchRequest
+from ..core.row import Row
+from ..core.settings import Fact
 from ..core.workload import Workload
+from ..diagnosis.observed import with_model
 from ..planning.estimates.model_sizes import model_sizes_of
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned, refused_by_strict
-from ..report import explain_plan, plan_table
+from ..report import explain_asked, explain_plan, plan_table
 from ..system import terminal
 from .lessons import learning
 from .suspect_lines import SuspectLine, suspect_lines
@@ -30,14 +36,27 @@ def show_plan(
     site_entries: Sequence[KnownFailure],
     *,
     as_json: bool,
-) -> ExitCode:
-    """Prints the plan in full; returns the exit code."""
+    asked: Asked | None = None,
+) -> int:
+    """Prints the plan in full; returns the exit code.
+
+    Args:
+        request: what the user asked the launcher for.
+        workload: what is known of the training without the script's own word.
+        hardware: what it would run on.
+        site_entries: known failures of a cluster's own.
+        as_json: print a document for programs.
+        asked: what the script has said; None where it wasn't asked.
+    """
+    if asked is not None and asked.ending is Ending.FAILED:
+        terminal.say(f"error: {asked.why if asked.where else f'{asked.script}: {asked.why}'}")
+        terminal.verbatim(asked.output)
     catalogue = Catalogue(site_entries, workload.versions)
     start = learning.Learnt(workload)
     if not request.limits.forget:
         start = learning.learnt(request, workload, hardware, catalogue, os.environ)
     known = (*known_constraints(catalogue.on_plans), *start.constraints)
-    workload, has_learnt = start.workload, start.has_failed
+    workload, has_learnt = _informed(start.workload, asked), start.has_failed
     plan = planned(request, workload, hardware, known, has_failed=has_learnt)
     suspects = suspect_lines(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
     told = told_beforehand(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
@@ -47,28 +66,59 @@ def show_plan(
         document["suspicions"] = [
             {"failure": suspect.entry.id, "line": suspect.spot} for suspect in suspects
         ]
+        if asked is not None:
+            document["asked"] = asked.document()
         terminal.show(json.dumps(document, default=plain, indent=1))
     else:
-        terminal.show("\n".join(_text(plan, workload, suspects)))
+        terminal.show("\n".join(_text(plan, workload, suspects, asked)))
     if isinstance(plan, NoPlan):
         return ExitCode.NO_PLAN
     refused = refused_by_strict(request, plan)
     if refused is not None:
         terminal.say(f"not launched: {refused.sentence}")
         return ExitCode.NO_PLAN
-    return ExitCode.SUCCESS
+    return 1 if asked is not None and asked.ending is Ending.FAILED else ExitCode.SUCCESS
 
 
-def _text(plan: Plan | NoPlan, workload: Workload, suspects: Sequence[SuspectLine]) -> list[str]:
+def _informed(workload: Workload, asked: Asked | None) -> Workload:
+    """The workload with what the script has said."""
+    if asked is None:
+        return workload
+    limit = workload.value(Fact.SEQUENCE_LENGTH) if workload.is_length_stated else 0
+    found = workload.informed(
+        (name, known)
+        for name, known in asked.statements
+        # Some samples say less than a maximum that is stated.
+        if not (name is Fact.SEQUENCE_LENGTH and int(known.value) <= int(limit or 0))
+    )
+    found = replace(found, framework=asked.framework or found.framework)
+    source = f"asked {asked.script}"
+    return with_model(found, asked.shape or {}, source, Origin.OBSERVED)
+
+
+def _with_asked(rows: list[Row], asked: Asked | None) -> list[Row]:
+    """The rows of a plan with how the script was asked: first, where that isn't whole."""
+    if asked is None:
+        return rows
+    told = explain_asked.rows(asked)
+    if asked.ending is not Ending.WHOLE:
+        return [*told, *rows]
+    return [*rows[:1], *told, *(row for row in rows[1:] if row[0] != "open")]
+
+
+def _text(
+    plan: Plan | NoPlan,
+    workload: Workload,
+    suspects: Sequence[SuspectLine],
+    asked: Asked | None,
+) -> list[str]:
     """The plan, or why there is none; with `--verbose`, also what is known and the candidates."""
     whole = terminal.is_verbose()
     job = model_sizes_of(workload)
     model = ("model", plan_table.model_text(workload, None if job is None else job.trained))
     if isinstance(plan, NoPlan):
-        lines = [
-            explain_plan.NOTHING_LEFT,
-            *terminal.table([*explain_plan.dead_end_rows(plan), model], indent=0),
-        ]
+        rows = _with_asked([*explain_plan.dead_end_rows(plan), model], asked)
+        lines = [explain_plan.NOTHING_LEFT, *terminal.table(rows, indent=0)]
         table = plan_table.table(plan.rejected, None)
     else:
         rows = explain_plan.plan_rows(plan, whole=whole)
@@ -77,7 +127,7 @@ def _text(plan: Plan | NoPlan, workload: Workload, suspects: Sequence[SuspectLin
 
             rows += suspect_rows(suspects, workload)
         rows.append(model)
-        lines = terminal.table(rows, indent=0)
+        lines = terminal.table(_with_asked(rows, asked), indent=0)
         table = plan_table.table(plan.considered, plan.chosen) if plan.chosen.estimate else []
     if not whole:
         more = "-v before the script: what is known, where it was read, the candidates"

@@ -195,7 +195,7 @@ class Settling:
         """Ends the attempt for a change that doesn't reach every rank."""
         if not self.is_missed:
             place = self.given[key].question
-            self.notice(f"what was set at {_where(place)} doesn't reach every rank: {why}")
+            self.notice(f"what was set at {where_of(place)} doesn't reach every rank: {why}")
         self.is_missed = True
         self.unreached.add(key)
 
@@ -209,7 +209,7 @@ class Settling:
         itself, and ends nothing: the steps before it aren't worth it. Nor does a model that isn't
         made yet: what is expected of it counts for this answer alone.
         """
-        where, is_later = _where(question), bool(question.step)
+        where, is_later = where_of(question), bool(question.step)
         is_open = question.boundary in LOADING
         base = self.before.get(question.boundary, self.attempt)
         facts = {name_of(name): value for name, value in question.facts.items()}
@@ -340,7 +340,7 @@ def _is_mistaken(attempt: Attempt, stated: Iterable[Statement]) -> bool:
     )
 
 
-def _where(question: Ask) -> str:
+def where_of(question: Ask) -> str:
     """The boundary and the user's line, in words; which training, where it isn't the first."""
     later = "in a later training" if question.step else ""
     return ", ".join(filter(None, (str(question.boundary), question.frame, later)))

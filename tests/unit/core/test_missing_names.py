@@ -15,10 +15,12 @@ from safe_launch import inner_launch
 from safe_launch.checkpoints import checkpoint
 from safe_launch.core import private_names as names
 from safe_launch.core.private_names import NAMES, MissingNameError, PrivateName
+from safe_launch.evidence.asked_alone import EndOfAskingError
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Message, Remark
 from safe_launch.guards import (
     answering,
+    asked_alone,
     checkpointing,
     contradictions,
     data_parallel,
@@ -75,6 +77,12 @@ class Wrapped(SimpleNamespace):
 
 def _skip_code(world: World) -> None:
     progress.install(world.module("torch._dynamo.eval_frame"), world.observations)
+
+
+def _fake_store(world: World) -> None:
+    world.module("torch.testing._internal.distributed.fake_pg")
+    with pytest.raises(EndOfAskingError):
+        asked_alone._join(world.observations, print, None, (), {})
 
 
 def _sync_buffers(world: World) -> None:
@@ -309,6 +317,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.FSDP_BEGINS: _fsdp_begins,
     names.INITIAL_STATE: _initial_state,
     names.DIVISOR: _divisor,
+    names.FAKE_STORE: _fake_store,
     names.CHECKPOINT_FUNCTION: _checkpoint_function,
     names.PARAM_DICT: _param_dict,
     names.ENGINE_CONFIG: _engine_config,

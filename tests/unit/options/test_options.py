@@ -115,6 +115,24 @@ def test_values_that_mean_nothing(arguments: tuple[str, ...], problem: str, hint
 
 
 @pytest.mark.parametrize(
+    ("words", "asks"),
+    [
+        ([], "on"),
+        (["--ask"], True),
+        (["--ask", "--nproc", "2"], True),
+        (["--as"], True),
+        (["--ask", "off"], "off"),
+        (["--ask=off"], "off"),
+        (["--ask=off", "--ask"], True),
+    ],
+)
+def test_asking_takes_few_words(words: list[str], asks: object) -> None:
+    """The script isn't one of them: `--ask` alone is `plan`'s."""
+    found = parser.parsed([*words, "train.py", "--ask"])
+    assert (found.ask, found.script, found.arguments) == (asks, "train.py", ["--ask"])
+
+
+@pytest.mark.parametrize(
     "one",
     [one for one in table.TABLE if one.variable and one.key not in table.ELSEWHERE],
     ids=lambda one: one.name,

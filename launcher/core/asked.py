@@ -1,0 +1,69 @@
+"""What a script has said where one process of it was run for its plan, and how that ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from .choices import Framework
+from .workload import Statement
+
+
+class Ending(StrEnum):
+    """How a script that was only asked has ended."""
+
+    WHOLE = "whole"
+    """It came to where the plan has all that it can be asked."""
+    CUT = "cut"
+    """It needed weights, or a device that the host doesn't have."""
+    LATE = "late"
+    """The time was over."""
+    OVER = "over"
+    """It ran to its end without a training."""
+    FAILED = "failed"
+    """It raised, or was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a script has said.
+
+    Attributes:
+        script: its name.
+        ending: how it ended.
+        seconds: how long it ran.
+        where: the last boundary, or the line of the user's where it ended; empty for none.
+        why: what ended it, as a sentence's part; empty where it came to the end.
+        statements: settings that it asks for, and facts.
+        framework: the owner of its training loop; None where unknown.
+        shape: its model, see `Seen.model`; None where it has made none.
+        output: the last of what it has printed.
+        written: files that were written meanwhile, as paths.
+        lacking: the planned device, where this host has none of its kind; empty where it has.
+    """
+
+    script: str
+    ending: Ending
+    seconds: float
+    where: str = ""
+    why: str = ""
+    statements: tuple[Statement, ...] = ()
+    framework: Framework | None = None
+    shape: Mapping[str, Any] | None = None
+    output: str = ""
+    written: tuple[str, ...] = ()
+    lacking: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """How it was asked, for programs; what it said is in the plan."""
+        return {
+            "script": self.script,
+            "ending": self.ending.value,
+            "seconds": round(self.seconds, 3),
+            "where": self.where,
+            "why": self.why,
+            "written": list(self.written),
+            "lacking": self.lacking,
+        }

@@ -1,0 +1,39 @@
+"""How a script was asked for its plan, in rows of text."""
+
+from __future__ import annotations
+
+from ..core.asked import Asked, Ending
+from ..core.row import Row
+
+NAMED = 5
+"""Files that are named at most."""
+
+
+def rows(asked: Asked) -> list[Row]:
+    """That the script was run, how far it came, and what follows from that."""
+    found = [("asked", f"{asked.script}, in one process: {_how(asked)}")]
+    if asked.written:
+        others = len(asked.written) - NAMED
+        more = f" and {others} more" if others > 0 else ""
+        found.append(("wrote", f"{', '.join(asked.written[:NAMED])}{more}"))
+    if asked.lacking:
+        text = f"no {asked.lacking} is here: what {asked.script} decides by its devices may differ"
+        found.append(("note", text))
+    return found
+
+
+def _how(asked: Asked) -> str:
+    seconds, where = f"{asked.seconds:.1f} s", asked.where
+    so_far = "the plan has what it had told by then"
+    match asked.ending:
+        case Ending.WHOLE:
+            return f"{seconds}, up to {where}"
+        case Ending.CUT:
+            return f"{seconds}, up to {where}: {asked.why}; {so_far}"
+        case Ending.LATE:
+            last = f"it was asked last at {where}; {so_far}" if where else "it had told nothing"
+            return f"ended after {asked.seconds:.0f} s, the limit; {last}"
+        case Ending.OVER:
+            return f"{seconds}; it ran to its end without a training that tells its settings"
+        case Ending.FAILED:
+            return f"failed after {seconds}: {asked.why}; {so_far}"

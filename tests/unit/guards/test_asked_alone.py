@@ -1,0 +1,117 @@
+"""What a process does that is only asked: no weights, no other ranks, no device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from safe_launch.core.settings import Fact, Setting
+from safe_launch.evidence.asked_alone import VARIABLE, EndOfAskingError
+from safe_launch.evidence.observations import shape_of
+from safe_launch.guards import asked_alone, asked_models
+from support.lazy import Lazy
+
+torch, transformers = Lazy("torch"), Lazy("transformers")
+LLAMA = {
+    "model_type": "llama",
+    "dtype": "bfloat16",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "vocab_size": 512,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """A model's, without its weights."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    return str(tmp_path)
+
+
+def loaded(folder: str, **options: Any) -> Any:
+    """The model that is made instead of one that is loaded."""
+    kind = transformers.LlamaForCausalLM
+    return asked_models.load(kind.from_pretrained, kind, (folder,), options, is_stored=True)
+
+
+def test_no_weights_are_read(folder: str) -> None:
+    """There are none; the shape, the type and the attention are as they would be."""
+    model = loaded(folder, attn_implementation="eager")
+    assert {weight.device.type for weight in model.parameters()} == {"meta"}
+    assert {str(weight.dtype) for weight in model.parameters()} == {"torch.bfloat16"}
+    assert model.config._attn_implementation == "eager"
+    assert sum(weight.numel() for weight in model.parameters()) == 139_584
+    assert torch.get_default_dtype() is torch.float32
+    assert next(loaded(folder, dtype="float32").parameters()).dtype is torch.float32
+
+
+def test_attention_that_needs_a_device_is_only_named(folder: str) -> None:
+    """A login node has neither the device nor, often, the package."""
+    model = loaded(folder, attn_implementation="flash_attention_2")
+    assert model.config._attn_implementation == "flash_attention_2"
+
+
+def test_4_bits(folder: str) -> None:
+    """All linear layers but the head are told as bitsandbytes would hold them."""
+    model = loaded(folder, quantization_config={"load_in_4bit": True})
+    bits = {name: held for name, _, _, held, _ in shape_of(model)["weights"]}
+    assert bits["model.layers.*.self_attn.q_proj.weight"] == 4.5
+    assert bits["lm_head.weight"] is None
+    with pytest.raises(EndOfAskingError):
+        loaded(folder, quantization_config={"quant_method": "gptq"})
+
+
+def test_what_cant_be_made_ends_the_asking() -> None:
+    """As a model whose code looks at its weights."""
+
+    class Curious:
+        def __init__(self, _config: object) -> None:
+            torch.zeros(1).item()
+
+    options = {"config": transformers.LlamaConfig()}
+    with pytest.raises(EndOfAskingError, match="Curious"):
+        asked_models.load(None, Curious, (), options, is_stored=True)
+
+
+@pytest.mark.parametrize(
+    ("collate", "expected"),
+    [
+        (None, 39),
+        (lambda texts: {"input_ids": torch.zeros(len(texts), 48)}, 48),
+        (lambda texts: {"input_ids": torch.zeros(1, 30 * len(texts))}, 30),
+        (lambda texts: texts["none"], 39),
+    ],
+)
+def test_the_length_of_samples(collate: Any, expected: int) -> None:
+    """Of a batch of the longest, however it is padded or laid end to end."""
+    data = [{"input_ids": [0] * length} for length in range(1, 40)]
+    assert asked_alone._length(data, collate, 4) == expected
+    assert asked_alone._length(iter(data), collate, 4) is None
+
+
+def test_only_a_process_that_is_asked_reads_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training would go on from another state."""
+    arguments = SimpleNamespace(per_device_train_batch_size=2, gradient_checkpointing=True)
+    given = {"train_dataset": [{"input_ids": [1, 2, 3]}]}
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert asked_alone.facts_of_trainer(given, arguments) == {}
+    monkeypatch.setenv(VARIABLE, "1")
+    facts = asked_alone.facts_of_trainer(given, arguments)
+    assert facts[Fact.SEQUENCE_LENGTH] == 3
+    assert facts[Setting.GRADIENT_CHECKPOINTING] == "non_reentrant"
+
+
+def test_a_model_on_meta_only_changes_its_type() -> None:
+    """It has nothing that could be moved."""
+    with torch.device("meta"):
+        model = torch.nn.Linear(2, 2)
+    assert asked_alone._move(model.to, model, ("cuda:0",), {}) is model
+    asked_alone._move(model.to, model, ("cuda:0", torch.float16), {})
+    assert model.weight.dtype is torch.float16
+    assert model.weight.is_meta
