@@ -50,7 +50,7 @@ from ..system.event_loop import EventLoop
 from ..system.signals import STOPS, SignalWakeup
 from ..workers import start
 from .launch import require_torch
-from .settling import where_of
+from .settling import LOADING, where_of
 
 BOUND = 120.0
 """Seconds that the script may run at most."""
@@ -60,6 +60,7 @@ WHOLE = frozenset(Boundary) - {
     Boundary.TRAINING_ARGUMENTS,
     Boundary.ACCELERATOR,
     Boundary.PARTITION,
+    *LOADING,
 }
 """The boundaries at which the model is made, too."""
 MOST_OUTPUT, MOST_LINES = 64 << 10, 40
