@@ -50,7 +50,8 @@ def model_text(workload: Workload, trained: int | None) -> str:
     model = workload.model
     if model is None:
         return "not known before a worker has it, so memory isn't estimated"
-    text = f"{model.architecture}: {_count(model.parameters)} parameters"
+    name = model.architecture or model.model_type or "no name"
+    text = f"{name}: {_count(model.parameters)} parameters"
     if trained is not None:
         text += f", {_count(trained)} trained"
     return f"{text} ({model.source})"
