@@ -45,7 +45,7 @@ def planned(
     """
     search = partial(resolve, constraints=constraints, has_failed=has_failed, fixed=fixed)
     found = search(request, workload, hardware)
-    doubt = doubt_of(found, search)
+    doubt = doubt_of(found, search, fixed)
     if doubt is not None:
         launched = search(request, workload, hardware, by_memory=False)
         if isinstance(launched, Plan):

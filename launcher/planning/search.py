@@ -29,6 +29,10 @@ from .preferences import rank
 
 KEPT = Constraint((), Cause(CauseKind.REQUEST, "batch", "the global batch is kept"))
 """The cause of another accumulation, where the micro batch changes."""
+IN_FORCE = Constraint(
+    (), Cause(CauseKind.REQUEST, "in force", "it is in force, and can't be changed any more")
+)
+"""The cause of what an earlier change has set, where nothing forbids what was asked for by now."""
 FREE: Candidate = MappingProxyType({})
 """Nothing is fixed."""
 ALONE = Fraction(1)
@@ -121,7 +125,7 @@ def resolve(
         hardware=hardware,
         preset=chosen.preset,
         changes=_changes(
-            candidate, workload, rules, reference.constraint, fewer(request, workload)
+            candidate, workload, rules, reference.constraint, fewer(request, workload), fixed
         ),
         considered=considered,
         chosen=chosen,
@@ -271,6 +275,7 @@ def _changes(
     rules: Rules,
     together: Constraint | None,
     lost: Constraint | None,
+    fixed: Candidate,
 ) -> tuple[Change, ...]:
     """Every departure from what the script asks for, with its cause.
 
@@ -291,6 +296,7 @@ def _changes(
             cause = lost or KEPT
         else:
             cause = single or (lost if setting is Setting.MICRO_BATCH else None) or together
+            cause = cause or (IN_FORCE if setting in fixed else None)
         assert cause is not None, "the resolver changed a setting that nothing forbids"
         source = "nobody" if own is None else own.source
         changes.append(Change(setting, None if own is None else own.value, source, new, cause))

@@ -70,7 +70,9 @@ OF_DEEPSPEED = (Setting.ZERO_STAGE, Setting.OFFLOAD)
 OF_FSDP = (Setting.RESHARD_AFTER_FORWARD,)
 
 
-def doubt_of(found: Plan | NoPlan, search: Callable[..., Plan | NoPlan]) -> Doubt | None:
+def doubt_of(
+    found: Plan | NoPlan, search: Callable[..., Plan | NoPlan], fixed: Mapping[Setting, Value]
+) -> Doubt | None:
     """What is uncertain about a change or a refusal because of memory; None where it is certain.
 
     It is certain where an attempt has run out of memory, and where it would be the same if all that
@@ -81,6 +83,8 @@ def doubt_of(found: Plan | NoPlan, search: Callable[..., Plan | NoPlan]) -> Doub
     Args:
         found: the plan, or that there is none.
         search: plans a request and a workload on hardware, as the plan was found.
+        fixed: settings that can't be changed any more; of those that are only assumed, the
+            lightest values are tried all the same.
     """
     workload = found.workload
     names = uncertain(workload)
@@ -97,7 +101,9 @@ def doubt_of(found: Plan | NoPlan, search: Callable[..., Plan | NoPlan]) -> Doub
 
     def fits_as(lighter: Sequence[Name]) -> bool:
         supposedly = _lightened(workload, lighter)
-        other = search(found.request, supposedly, found.hardware)
+        before, asked = workload.asked, supposedly.asked
+        held = {name: value for name, value in fixed.items() if asked.get(name) == before.get(name)}
+        other = search(found.request, supposedly, found.hardware, fixed=held)
         return isinstance(other, Plan) and (
             isinstance(found, NoPlan) or not _changed_for_memory(other)
         )

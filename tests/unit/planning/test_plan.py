@@ -28,7 +28,7 @@ from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.planning.search import candidates, evaluate, rules_of
 from support import worlds
-from support.models import LORA, QWEN2_7B, model_of, workload_of, write_model
+from support.models import HARDWARE, LORA, QWEN2_7B, model_of, workload_of, write_model
 from support.stacks import CURRENT
 from support.worlds import OLDER, known_rules, rule
 
@@ -564,3 +564,49 @@ def test_on_the_cpu_imports_come_on_top(folder: Path) -> None:
     }
     assert "at most, beside what the script imports; " in told["cpu"]
     assert "at most; " in told["a100-80gb"]
+
+
+HEAVY: dict[Name, Value] = {
+    Setting.ZERO_STAGE: 2,
+    Setting.OFFLOAD: "none",
+    Setting.MICRO_BATCH: 4,
+    Setting.ACCUMULATION: 1,
+    Setting.PRECISION: "bf16",
+    Setting.GRADIENT_CHECKPOINTING: "off",
+    Fact.OPTIMIZER: "adamw",
+}
+
+
+@pytest.mark.parametrize("gib", [24, 40, 60])
+@pytest.mark.parametrize(
+    "name", [Setting.GRADIENT_CHECKPOINTING, Setting.ZERO_STAGE, Setting.OFFLOAD]
+)
+def test_what_is_fixed_and_only_assumed(name: Setting, gib: int) -> None:
+    """It keeps its value in the plan; a lighter one still counts among what may be."""
+    workload = workload_of(model_of(QWEN2_7B), HEAVY)
+    assumed = {**workload.known, name: Known(HEAVY[name], Origin.DEFAULT, "a default")}
+    accelerator = replace(HARDWARE.accelerator, memory=gib * 2**30)
+    found = planned(
+        LaunchRequest("finetune.py", False, (), 8, "--nproc 8"),
+        replace(workload, known=assumed),
+        replace(HARDWARE, accelerator=accelerator),
+        (),
+        fixed={name: HEAVY[name]},
+    )
+    assert isinstance(found, Plan)
+    assert found.preset.settings()[name] == HEAVY[name]
+    if name is Setting.GRADIENT_CHECKPOINTING:
+        assert found.doubt is not None
+        assert "gradient_checkpointing (a default)" in found.doubt.missing
+
+
+def test_what_was_set_before_stays_where_nothing_forbids_what_was_asked_for() -> None:
+    """As after an out-of-memory failure of another model."""
+    workload = workload_of(model_of(QWEN2_7B), {**HEAVY, Fact.ADAPTER: "none"})
+    request = LaunchRequest("finetune.py", False, (), 8, "--nproc 8")
+    accelerator = replace(HARDWARE.accelerator, memory=500 * 2**30)
+    hardware = replace(HARDWARE, accelerator=accelerator)
+    found = planned(request, workload, hardware, (), fixed={Setting.ZERO_STAGE: 3})
+    assert isinstance(found, Plan)
+    (change,) = found.changes
+    assert (change.setting, change.old, change.new) == (Setting.ZERO_STAGE, 2, 3)
