@@ -235,7 +235,7 @@ def _loader_divided_twice(call: Call) -> Iterator[str]:
     if found is None or not 1 < ranks == found.num_replicas or is_meshed or is_prepared:
         return
     yield (
-        f"a data loader is divided among the {ranks} ranks twice: it has a DistributedSampler, and "
+        "a data loader is divided among the ranks twice: it has a DistributedSampler, and "
         f"accelerate's prepare ({user_place()}) does so itself. Only 1 / {ranks} of the samples is "
         f"seen: leave the DistributedSampler out ({EXPLAINED})"
     )
