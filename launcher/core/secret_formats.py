@@ -113,11 +113,15 @@ _QUERY = re.compile(r"[?&](?:amp;)?([\w.-]{2,64})=([^\s\"'\\&#<>]{4,})", re.ASCI
 _SIGNED = re.compile(r"sig|key|(?:x-(?:amz|goog)-)?(?:signature|credential|security-token)", re.I)
 """Keys of a query that alone let somebody in: of signed addresses, and of some webhooks."""
 _HEADER = re.compile(
-    r"((?:authorization|Authorization|AUTHORIZATION)[\"'\\]{0,4}\s?[:=]\s?[\"'\\]{0,4}"
+    r"((?:authorization|Authorization|AUTHORIZATION)"
+    r"(?:[\"'\\]{1,4}\s?:\s?(?!-?\d[\d.eE+-]{0,40}\s?[,}\]])|\s?[:=]\s?)[\"'\\]{0,4}"
     r"|(?:bearer|Bearer|BEARER|basic|Basic|BASIC)\s++(?=[\w.~+/-]{0,256}?[\d=]))"
     r"(?:(?i:bearer|basic|token)\s++)?[\w.~+/=-]{6,}"
 )
-"""A header, or a part of one; words that follow `basic` in prose have no digits."""
+"""A header, or a part of one; words that follow `basic` in prose have no digits.
+
+Numbers of a JSON document are none, which would be none any more without them.
+"""
 _HEADERS = ("uthorization", "UTHORIZATION", "earer", "EARER", "asic", "ASIC")
 """One of these is in every header; most texts have none, which is found out far faster."""
 _COOKIE = re.compile(r"([Cc]ookie: ?)(?=[^\s=;]{1,80}=)[^\n\"'\\]+")

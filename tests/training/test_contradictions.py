@@ -13,7 +13,7 @@ TOLD = "safe-launch explain wrong-loss"
 @pytest.mark.parametrize(
     ("loop", "kinds"),
     [
-        ("accelerate", ("divided among the 2 ranks twice", "divided by the accumulation of 2")),
+        ("accelerate", ("divided among the ranks twice", "divided by the accumulation of 2")),
         ("deepspeed", ("divided by the accumulation of 2",)),
         ("ddp", ("trains on the same samples",)),
     ],

@@ -150,6 +150,7 @@ def test_urls(url: tuple[str, str]) -> None:
 
 HEADERS = (
     ("Authorization: Bearer abcdef", "Authorization: ***"),
+    ('{"Authorization": "123456"}', '{"Authorization": "***"}'),
     ("{'Authorization': 'Basic bWU6cHc='}", "{'Authorization': '***'}"),
     ("got Bearer abcdef123", "got Bearer ***"),
     ("Cookie: session=abc; other=def", "Cookie: ***"),
@@ -178,6 +179,7 @@ commit 3f786850e387550fdab836ed7e6dc881de23001b of torch
 sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 GPU-1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed is lost
 the basic loop, a bearer of news, authorization failed for unknown reasons
+{"Authorization": -1000000, "authorization": 1234567}
 Cookie: none
 npm_config, npm-check, SG.xyz, AKIA is a prefix, eyJ is how a token begins
 docker run --user 1000:1000 image

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safe_launch.checkpoints.checkpoint import Saves
 from safe_launch.core.plain_json import plain
+from safe_launch.core.secret_names import is_secret_name
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from safe_launch.evidence.worker_channel import Sender
 from safe_launch.evidence.worker_messages import (
@@ -33,7 +34,9 @@ from safe_launch.evidence.worker_receiver import Envelope, Receiver, decoded
 TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
 FRAMES = st.builds(Frame, TEXT, st.integers(0, 10**6), TEXT, TEXT)
 RAISED = st.builds(Raised, TEXT, TEXT, st.none() | FRAMES)
-VALUES = st.dictionaries(TEXT, st.one_of(st.booleans(), st.integers(-(2**60), 2**60), TEXT))
+NAMES = TEXT.filter(lambda name: not is_secret_name(name))
+"""What such a name has isn't passed on."""
+VALUES = st.dictionaries(NAMES, st.one_of(st.booleans(), st.integers(-(2**60), 2**60), TEXT))
 RECORDS = st.builds(
     FailureRecord,
     rank=st.integers(0, 10**6),
