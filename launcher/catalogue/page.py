@@ -37,7 +37,7 @@ SILENT_HEAD = """\
 # What trains wrongly without an error
 
 Faults in releases of what trainings are made of: nothing is raised, and another loss is trained.
-What to try where a loss is wrong: [the page on that](../../presets/topics/wrong-loss.md).
+What to try if a loss is wrong: [the page on that](../../presets/topics/wrong-loss.md).
 `scripts/catalogue-docs` makes this page of `docs/measured/silent.yaml`; a test holds that against
 the catalogue.
 

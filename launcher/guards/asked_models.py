@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from ..core.private_names import ATTENTION
 from ..evidence.asked_alone import EndOfAskingError
+from .unloaded_model import configuration_of, dtype_of, without_weights
 
 
 def load(wrapped: Any, kind: Any, args: Any, kwargs: Any, *, is_stored: bool) -> Any:
@@ -25,9 +23,9 @@ def load(wrapped: Any, kind: Any, args: Any, kwargs: Any, *, is_stored: bool) ->
     if torch.get_default_device().type == "meta":  # part of another model
         return wrapped(*args, **kwargs)
     try:
-        config, dtype = _config_of(kind, args, kwargs, is_stored=is_stored)
-        with _default_dtype(dtype), torch.device("meta"):
-            model = _made(kind, config)
+        config = configuration_of(kind, args, kwargs)
+        with _default_dtype(dtype_of(config, kwargs, is_stored=is_stored)):
+            model = without_weights(kind, config)
     except Exception as error:
         what = f"{kind.__name__} can't be made without its weights"
         raise EndOfAskingError(f"{what}: {type(error).__name__}: {error}") from error
@@ -37,48 +35,12 @@ def load(wrapped: Any, kind: Any, args: Any, kwargs: Any, *, is_stored: bool) ->
     return (model.eval(), {}) if kwargs.get("output_loading_info") else model.eval()
 
 
-def _made(kind: Any, config: Any) -> Any:
-    """A model; where its attention can't run on this host, it is only named."""
-    try:
-        return kind(config)
-    except (ImportError, ValueError):
-        attention = ATTENTION.of(config)
-        setattr(config, ATTENTION.attribute, "eager")
-        model = kind(config)
-        setattr(model.config, ATTENTION.attribute, attention)
-        return model
-
-
-def _config_of(
-    kind: Any, args: Any, kwargs: Mapping[str, Any], *, is_stored: bool
-) -> tuple[Any, Any]:
-    """The configuration of a model that is loaded or made, and the type of its weights."""
-    import torch
-    import transformers
-
-    given = dict(kwargs)
-    config = given.pop("config", args[0] if args else None)
-    named = [given.pop(name, None) for name in ("dtype", "torch_dtype")]
-    asked = next((each for each in named if each is not None), None)
-    if isinstance(config, str | os.PathLike):
-        config, _ = kind.config_class.from_pretrained(config, return_unused_kwargs=True, **given)
-    else:
-        config = copy.deepcopy(config)
-    if given.get("attn_implementation"):
-        setattr(config, ATTENTION.attribute, given["attn_implementation"])
-    is_newer = int(transformers.__version__.partition(".")[0]) >= 5
-    if asked == "auto" or (asked is None and (is_newer or not is_stored)):
-        asked = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
-    asked = getattr(torch, asked.rpartition(".")[2]) if isinstance(asked, str) else asked
-    return config, asked if isinstance(asked, torch.dtype) else torch.get_default_dtype()
-
-
 @contextmanager
 def _default_dtype(dtype: Any) -> Iterator[None]:
     import torch
 
     before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
+    torch.set_default_dtype(dtype or before)
     try:
         yield
     finally:

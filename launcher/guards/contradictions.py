@@ -1,7 +1,6 @@
 """Tells of settings that contradict each other, and of what is done twice, before the first step.
 
-Nothing is changed. Each look is one function, which says what it sees where a framework is told;
-whatever it can't read, it says nothing of.
+Nothing is changed. Each look is one function on a framework's call; it skips what it can't read.
 """
 
 from __future__ import annotations

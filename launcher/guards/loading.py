@@ -7,14 +7,11 @@ that only where it is made under TrainingArguments, or an Accelerator with DeepS
 
 from __future__ import annotations
 
-import copy
 import functools
-import inspect
-import random
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -23,13 +20,14 @@ from typing import Any
 import wrapt
 
 from ..core.choices import Checkpointing, Engine, Framework
-from ..core.private_names import ATTENTION, FROM_CONFIG
+from ..core.private_names import FROM_CONFIG
 from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
 from ..workload.config_files.vocabulary import dtype_named
 from . import settling
 from .model_facts import checkpoints_nothing, facts_of
+from .unloaded_model import configuration_of, dtype_of, without_weights
 
 HOOKED = ("transformers.modeling_utils",)
 PARTITIONING = "deepspeed.runtime.zero.partition_parameters"
@@ -38,7 +36,6 @@ ELSEWHERE = (
     *("distributed_config", "tp_plan", "tp_size", "device_mesh"),
 )
 """Arguments by which a rank holds other weights than the class has."""
-DTYPES = ("dtype", "torch_dtype")
 Facts = dict[str, Value | None]
 
 
@@ -111,12 +108,11 @@ def _make(
         return wrapped(*args, **kwargs)
     changes: dict[Setting, Value] = {}
     with suppress(Exception):  # odd arguments, a model's own code: the call itself says what is odd
-        given = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
-        named = given.get("config") or given["pretrained_model_name_or_path"]
-        config = _configuration(kind, named, kwargs)
+        config = configuration_of(kind, args, kwargs)
         if getattr(config, "quantization_config", None) is None:
-            dtype = _dtype(boundary, config, kwargs)
-            build = partial(_without_weights, kind, config, kwargs)
+            is_stored = boundary is Boundary.FROM_PRETRAINED
+            dtype = dtype_named(str(dtype_of(config, kwargs, is_stored=is_stored)))
+            build = partial(without_weights, kind, config)
             changes = _changes(boundary, observations, own, owner, dtype, build)
     if changes:
         own.give(owner, changes)
@@ -150,52 +146,3 @@ def _changes(
             facts[Setting.GRADIENT_CHECKPOINTING] = Checkpointing.OFF.value
         answer = ask(facts, model=model)
     return {} if answer is None else settling.parsed(answer.overrides)
-
-
-def _configuration(kind: Any, named: Any, kwargs: Mapping[str, Any]) -> Any:
-    """The model's configuration, given itself or as the folder or name that it is loaded from."""
-    if hasattr(named, "to_dict"):
-        return named
-    others = ("config", "pretrained_model_name_or_path")
-    rest = {name: value for name, value in kwargs.items() if name not in others}
-    return kind.config_class.from_pretrained(named, **rest)
-
-
-def _dtype(boundary: Boundary, config: Any, kwargs: Mapping[str, Any]) -> str | None:
-    """The type of the weights, as a plan names it; None where only their files tell."""
-    import torch
-    import transformers
-
-    plain = torch.get_default_dtype()
-    is_new = boundary is Boundary.FROM_CONFIG
-    asked = next(filter(None, map(kwargs.get, DTYPES)), None)
-    if asked is None and not is_new and int(transformers.__version__.partition(".")[0]) < 5:
-        asked = plain
-    if asked in (None, "auto"):
-        own = (getattr(config, name, None) for name in DTYPES)
-        asked = next(filter(None, own), plain if is_new else None)
-    return dtype_named(str(asked))
-
-
-def _without_weights(kind: Any, config: Any, kwargs: Mapping[str, Any]) -> Any:
-    """The model on the meta device; the generators of random numbers stay as they are."""
-    import torch
-
-    config = copy.deepcopy(config)  # which a model adapts
-    if ATTENTION.attribute.removeprefix("_") in kwargs:
-        setattr(config, ATTENTION.attribute, kwargs[ATTENTION.attribute.removeprefix("_")])
-    with _same_random_numbers(), torch.random.fork_rng(devices=[]), torch.device("meta"):
-        return kind(config)
-
-
-@contextmanager
-def _same_random_numbers() -> Iterator[None]:
-    """Puts Python's and numpy's generators back."""
-    numpy: Any = sys.modules.get("numpy")
-    states = random.getstate(), numpy and numpy.random.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        if numpy:
-            numpy.random.set_state(states[1])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.described_model import is_described_model
-from ...system import private_files, regular_files, run_directory
+from ...system import private_files, regular_files, run_directory, terminal
 
 SECONDS = 60
 """Seconds that the import of transformers and the construction may take."""
@@ -44,6 +44,7 @@ def described_by_transformers(config: Mapping[str, Any]) -> dict[str, Any] | Non
             found = json.loads(regular_files.read(kept))
             if isinstance(found, dict) and is_described_model(found):
                 return found
+    terminal.reassure("transformers is asked for the model's size, which takes some seconds once")
     answer = _asked(text)
     if answer is not None and kept is not None:
         with suppress(OSError):

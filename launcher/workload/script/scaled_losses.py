@@ -13,13 +13,13 @@ MEANS = {
     *("cross_entropy", "CrossEntropyLoss", "mse_loss", "MSELoss", "l1_loss", "L1Loss", "nll_loss"),
     *("NLLLoss", "BCEWithLogitsLoss", "binary_cross_entropy_with_logits", "BCELoss"),
 }
-"""Losses of torch's that are a mean unless they are told otherwise."""
+"""Losses of torch's that are a mean by default."""
 OTHERWISE = re.compile(r"reduction|sum|mean|weight|scale|accum|num_", re.IGNORECASE)
 """What says that a loss may be no plain mean, or be scaled."""
 
 
 def divided_before(tree: ast.AST, line: int) -> int | None:
-    """The line where a loss is divided by the accumulation before a line passes it backward.
+    """The line that divides a loss by the accumulation before another passes it to `backward`.
 
     Both are in one function, and the same name is meant. None where there is none.
 

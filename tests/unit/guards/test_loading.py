@@ -218,6 +218,6 @@ def test_a_model_that_cannot_be_made_without_weights(
     def fail(*_arguments: Any) -> Any:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors")
 
-    monkeypatch.setattr(loading, "_without_weights", fail)
+    monkeypatch.setattr(loading, "without_weights", fail)
     world.load()
     assert world.loaded == [2]

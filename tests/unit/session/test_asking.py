@@ -22,7 +22,7 @@ from safe_launch.evidence.worker_messages import (
     Observed,
 )
 from safe_launch.report import explain_asked
-from safe_launch.session import asking, plan_command
+from safe_launch.session import asked_process, asking, plan_command
 from support.worlds import HARDWARE, world
 
 ARGUMENTS = Ask("k1", Boundary.TRAINING_ARGUMENTS, [], {"micro_batch": 2}, frame="train.py:7")
@@ -41,7 +41,7 @@ def ended(
     told: Iterable[Message], code: int | None, *, is_bare: bool = False
 ) -> tuple[Ending, str, str]:
     """How a script has ended that has told this."""
-    heard = asking._Heard()
+    heard = asked_process.Heard()
     for message in told:
         heard.note(message)
     return asking._ending(heard, code, is_bare=is_bare)
@@ -92,7 +92,7 @@ def test_why_names_line_and_exception() -> None:
 
 def test_later_words_hold() -> None:
     """What the Trainer has is above what its arguments were made with."""
-    heard = asking._Heard()
+    heard = asked_process.Heard()
     for message in (ARGUMENTS, TRAINER, Observed({"engine": "ddp"})):
         heard.note(message)
     found = world({}).informed(heard.statements("asked train.py"))
