@@ -16,6 +16,10 @@ PARTS = {
         "who has a device open while forked workers train, and whether they train as the CPU does",
         "none; a worker a device, at most two",
     ),
+    "ends": (
+        "a script that keeps its process group ends, beside torchrun and a fresh process of ours",
+        "the vendor's; two ranks on two devices, or one",
+    ),
     "memory": (
         "38 trainings of 0.1 to 1.5 B parameters: estimates, torch's allocator, the driver's count",
         "torch's fake one, rank 0 of 8",

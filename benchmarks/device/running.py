@@ -16,7 +16,9 @@ from typing import Any
 from .bench import MARK, Bench, kill_all, make_commands
 from .machine import Machine
 
-PARTS = ("context", "forked", "memory", "failures", "out_of_memory", "hang", "steps", "numa")
+PARTS = (
+    *("context", "forked", "ends", "memory", "failures", "out_of_memory", "hang", "steps", "numa"),
+)
 """Modules of this folder in the order in which they run: what is short and tells much is first."""
 LEAST = 5.0
 """Seconds without which a part isn't begun."""

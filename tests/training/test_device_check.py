@@ -24,6 +24,7 @@ CHECK = str(ROOT / "scripts" / "device-check")
 FIGURES = {
     "context": "the backend after an all_reduce, 2 ranks over HCCL",
     "forked": "2 of 2 forked, 0 with a device before they asked for one; losses equal to the CPU's",
+    "ends": "ends with code 0 after ",
     "memory": "n = 4",
     "failures": "corrected in 1 attempt, losses within",
     "out_of_memory": "recognized; micro_batch: 16 -> ",
