@@ -21,7 +21,14 @@ from typing import Any
 from .evidence import from_exception
 from .evidence.observations import Observations
 from .evidence.worker_channel import VARIABLE, Sender
-from .evidence.worker_messages import Exiting, Failure, FailureBegun, Finished, Reexecution
+from .evidence.worker_messages import (
+    Exiting,
+    Failure,
+    FailureBegun,
+    Finalizing,
+    Finished,
+    Reexecution,
+)
 from .guards import answering, install, settling
 from .machine import cpu_affinity
 from .progress import board
@@ -98,6 +105,9 @@ def run(
         KeyboardInterrupt: Ctrl-C after the script's end.
     """
     code = 0
+    is_done = False
+    # Exit handlers run in reverse: this one after all that the script's libraries register.
+    atexit.register(lambda: sender.send(Finalizing()) if is_done else None)
     observations.progress.enter(Phase.LOADING)
     try:
         if kind == "module":
@@ -120,6 +130,7 @@ def run(
             show(error)
     observations.end()
     if code == 0:
+        is_done = True
         sender.send(Finished())
         atexit.register(sender.send, Exiting())  # the first to run, once all threads are joined
     return code

@@ -58,6 +58,11 @@ class Exiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Finalizing:
+    """After `Exiting`: the exit handlers have run, and the interpreter is taken down."""
+
+
+@dataclass(frozen=True, slots=True)
 class Imports:
     """What the worker has imported so far (`extra_imports.Report`)."""
 
@@ -185,6 +190,7 @@ Message = (
     | Failure
     | Finished
     | Exiting
+    | Finalizing
     | Observed
     | ModelShape
     | Imports

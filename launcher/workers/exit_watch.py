@@ -1,13 +1,14 @@
 """Notices ranks whose training is done and that hang in native code as they end.
 
 Seen with torch 2.13 and gloo: a native thread is joined with the interpreter's lock held, and the
-thread waits for that lock. Nothing of the training is left to do by then.
+thread waits for that lock. With torch 2.11 and NCCL, a process group that the script has left to
+the interpreter never comes down. Nothing of the training is left to do by then.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,10 @@ from ..hangs.activity import ENDED_STATES, LEAST_IO, WORKS
 LOOKS = 5.0
 """Seconds between two looks, at most."""
 FACTOR = 5
-"""Times the patience for which a rank must have done nothing before it is ended."""
+"""Times the patience for which a rank must have done nothing before it is ended.
+
+Once its exit handlers have run, the patience alone: no tracker's or user's code is left.
+"""
 WAITING = "S"
 """The state of a process that sleeps in the kernel and can be interrupted (proc_pid_stat(5))."""
 
@@ -39,13 +43,17 @@ class Traces:
     cpu: float
     moved: int
 
-    def has_waited_since(self, earlier: Traces) -> bool:
+    def has_waited_since(self, earlier: Traces, *, may_poll: bool) -> bool:
         """Whether its main thread has stood still, and the others have done next to nothing.
 
         Gloo's and NCCL's threads wake up some hundred times a second only to look around.
+
+        Args:
+            earlier: the traces at the beginning.
+            may_poll: the main thread's wakeups don't count: it is in native code for sure.
         """
         return (
-            self.switches == earlier.switches
+            (may_poll or self.switches == earlier.switches)
             and self.cpu - earlier.cpu <= WORKS * (self.at - earlier.at)
             and self.moved - earlier.moved < LEAST_IO
         )
@@ -97,11 +105,12 @@ class ExitWatch:
         is_needed = self._patience > 0 and any(rank not in self.hung for rank in leaving)
         return max(0.0, self._due - time.monotonic()) if is_needed else None
 
-    def check(self, leaving: Iterable[int]) -> set[int]:
+    def check(self, leaving: Iterable[int], finalizing: Set[int] = frozenset()) -> set[int]:
         """Looks, if it is due; returns the ranks that are to be ended.
 
         Args:
             leaving: ranks that run, and that have nothing to do any more than to end.
+            finalizing: those of them whose exit handlers have run.
         """
         now = time.monotonic()
         if self._patience <= 0 or now < self._due:
@@ -109,24 +118,24 @@ class ExitWatch:
         self._due = now + self._interval
         found = set()
         for rank in set(leaving) - self.hung.keys():
-            quiet = self._quiet(rank)
-            if quiet >= FACTOR * self._patience:
+            quiet = self._quiet(rank, may_poll=rank in finalizing)
+            limit = self._patience * (1 if rank in finalizing else FACTOR)
+            if quiet >= limit:
                 self.hung[rank] = quiet
                 found.add(rank)
             elif quiet >= self._patience and rank not in self._told:
                 self._told.add(rank)
-                rest = FACTOR * self._patience - quiet
                 self._notice(
                     f"rank {rank} has done its training, but hangs in native code as it ends: "
-                    f"nothing has moved for {quiet:.0f} s. It is ended in {rest:.0f} s; nothing of "
-                    "the training is lost"
+                    f"nothing has moved for {quiet:.0f} s. It is ended in {limit - quiet:.0f} s; "
+                    "nothing of the training is lost"
                 )
         return found
 
-    def _quiet(self, rank: int) -> float:
+    def _quiet(self, rank: int, *, may_poll: bool) -> float:
         """Seconds for which a rank has stood still, as far as it was looked at."""
         traces, first = traces_of(self._pids[rank]), self._first.get(rank)
-        if traces is not None and first is not None and traces.has_waited_since(first):
+        if traces and first and traces.has_waited_since(first, may_poll=may_poll):
             return traces.at - first.at
         self._first.pop(rank, None)
         if traces is not None:

@@ -18,6 +18,7 @@ from ..evidence.worker_messages import (
     Exiting,
     Failure,
     FailureBegun,
+    Finalizing,
     Finished,
     ModelShape,
     Observed,
@@ -42,6 +43,7 @@ class NodeWorkers:
         finished: ranks whose script ran to its end.
         exiting: those that have only to exit, at which nothing of the script's runs any more but
             exit handlers.
+        finalizing: those of them whose exit handlers have run, too.
         hung: those that hung while they exited, with the seconds after which they were ended.
         observed: what the workers have observed.
         model: the model as the first worker described it.
@@ -57,6 +59,7 @@ class NodeWorkers:
     records: dict[int, FailureRecord] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
     exiting: set[int] = field(default_factory=set)
+    finalizing: set[int] = field(default_factory=set)
     hung: Mapping[int, float] = field(default_factory=dict)
     observed: dict[str, Value] = field(default_factory=dict)
     model: dict[str, Any] | None = None
@@ -76,6 +79,8 @@ class NodeWorkers:
                 self.finished.add(rank)
             case Exiting():
                 self.exiting.add(rank)
+            case Finalizing():
+                self.finalizing.add(rank)
             case Observed(observed=observed, step=step) if not step:
                 # A later observation isn't worth losing the steps already done.
                 self.observed.update(observed)

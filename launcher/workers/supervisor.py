@@ -291,7 +291,9 @@ class Supervisor:
     def _end_hung(self) -> None:
         """Ends ranks that hang as they end, which is no failure: their training is done."""
         if not self.progress.is_stopping:
-            hung = self._exits.check(self.workers.leaving(self._hangs.at_end))
+            hung = self._exits.check(
+                self.workers.leaving(self._hangs.at_end), self.workers.finalizing
+            )
             self.workers.finished |= hung
             self.stops.schedule(hung, stop_policy.HUNG_AT_EXIT)
 

@@ -39,6 +39,19 @@ def test_a_rank_that_hangs_in_native_code_as_it_exits(workshop: Path) -> None:
     assert gone(workshop)
 
 
+def test_a_rank_that_hangs_as_the_interpreter_is_taken_down(workshop: Path) -> None:
+    """Its exit handlers have run: it is ended after the patience alone."""
+    script = workshop / "train.py"
+    held = "Held = type('Held', (), {'__del__': lambda self, hang=forever: hang()}); held = Held()"
+    script.write_text(TRAIN.format(end=held))
+    done = launch(workshop, "--nproc=2", "--hang-report=2", script)
+    said = " ".join(done.stderr.replace("[safe-launch]", "").split())
+    assert done.returncode == 0
+    assert "is ended in" not in said
+    assert "succeeded; rank 1 had done its training and hung in native code" in said
+    assert gone(workshop)
+
+
 def test_a_thread_that_the_script_leaves_running_goes_on(workshop: Path) -> None:
     """The interpreter waits for it, as for a server's, however little it does."""
     script = workshop / "train.py"

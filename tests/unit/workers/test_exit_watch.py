@@ -43,12 +43,12 @@ def process(source: str) -> Iterator[int]:
             subprocess.run(["kill", "-KILL", "--", f"-{started.pid}"], check=True)
 
 
-def watched(watch: ExitWatch, seconds: float) -> set[int]:
+def watched(watch: ExitWatch, seconds: float, finalizing: frozenset[int] = frozenset()) -> set[int]:
     """What the watch gives up in this time."""
     found: set[int] = set()
     end = time.monotonic() + seconds
     while time.monotonic() < end and not found:
-        found |= watch.check({3})
+        found |= watch.check({3}, finalizing)
         pause = watch.pause({3})
         time.sleep(0 if pause is None else pause)
     return found
@@ -69,6 +69,18 @@ def test_a_rank_that_hangs_in_native_code() -> None:
     assert watch.hung[3] >= FACTOR * PATIENCE
     assert watch.pause({3}) is None
     assert watch.check({3}) == set()
+
+
+def test_a_rank_that_polls_after_its_exit_handlers() -> None:
+    """No code but native one is left then: wakeups aren't work, and the patience is enough."""
+    notices: list[str] = []
+    with process(BUSY["its main thread wakes up"]) as pid:
+        watch = ExitWatch({3: pid}, PATIENCE, notices.append)
+        assert watched(watch, 60, frozenset({3})) == {3}
+        assert notices == []
+    with process(BUSY["another thread writes"]) as pid:
+        watch = ExitWatch({3: pid}, PATIENCE, notices.append)
+        assert watched(watch, 3 * PATIENCE, frozenset({3})) == set()
 
 
 @pytest.mark.parametrize("source", BUSY.values(), ids=BUSY)
