@@ -41,7 +41,7 @@ class Saves:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What a training resumes from, without paths, so that it applies on every node.
+    """The checkpoint to resume from, without paths, so that it applies on every node.
 
     Attributes:
         training: which training of the process it is, 0 for the first.

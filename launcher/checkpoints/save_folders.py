@@ -31,7 +31,7 @@ def places(saves: Mapping[int, Saves]) -> tuple[Saves, ...]:
 
 
 def told(saves: Mapping[int, Saves], ranks: Collection[int]) -> str | None:
-    """What is said of ranks that save to different folders; None where there is nothing to say.
+    """The warning about ranks that save to different folders; None if they don't.
 
     Args:
         saves: where each rank saves, as far as it has told.

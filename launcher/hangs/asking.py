@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 
 class _Answer(Generic[Result]):
-    """What a thread finds out. Nobody waits for one that hangs, as reads from /proc may."""
+    """The result of a background thread. Nothing waits for a thread stuck in a read from /proc."""
 
     def __init__(self, question: Callable[[], Result], otherwise: Result) -> None:
         self._question = question
@@ -136,7 +136,7 @@ def _watched(
     family: Sequence[proc.Process],
     took: float,
 ) -> Standing:
-    """What the board and /proc say of a rank."""
+    """A rank's state from the progress board and /proc."""
     earlier = {process.pid: process for process in before}
     return Standing(
         rank=row.rank,

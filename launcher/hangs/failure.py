@@ -33,7 +33,7 @@ _LEFT_OUT = re.compile(
     r"^<|torch/(nn/modules/module|_compile|_dynamo/eval_frame|utils/_contextlib"
     r"|distributed/c10d_logger)\.py$|deepspeed/utils/nvtx\.py$"
 )
-"""Files whose frames say nothing of what is called."""
+"""Files whose frames are wrappers around the actual call."""
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
 
 
@@ -66,7 +66,7 @@ def records(report: HangReport, at: float) -> tuple[FailureRecord, ...]:
 
 
 def message_of(report: HangReport) -> str:
-    """What is said of a hang: a line, and below it the stacks of the ranks as a line each."""
+    """A hang's message: one line, followed by one line per distinct stack."""
     parts = []
     if report.culprits:
         parts.append(_part(report, report.culprits))
@@ -82,7 +82,7 @@ def message_of(report: HangReport) -> str:
 
 
 def _part(report: HangReport, ranks: Iterable[int]) -> str:
-    """What some ranks are in, as in `ranks 0, 2 in all_reduce 412 (12,480 floats)`."""
+    """Ranks and the collective they are in: `ranks 0, 2 in all_reduce 412 (12,480 floats)`."""
     inside = [standing for standing in report.standings if standing.rank in ranks]
     first = f"in {collective_text(report.collective)}" if report.collective else ""
     texts = sorted(
@@ -93,7 +93,7 @@ def _part(report: HangReport, ranks: Iterable[int]) -> str:
 
 
 def _collective(standing: Standing) -> str:
-    """What a rank is in: a collective, else its innermost function."""
+    """The collective that a rank is in, else its innermost function."""
     pending = [entry for entry in standing.collectives or () if not entry.is_retired]
     if pending:
         return f"in {collective_text(pending[0])}"

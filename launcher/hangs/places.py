@@ -1,4 +1,4 @@
-"""What a rank is doing by its Python stack alone: the calls in which ranks wait, with sources."""
+"""A rank's activity, inferred from its Python stack: the calls in which ranks wait, sourced."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .standing import Standing
 
 
 class Place(Enum):
-    """What a stack shows."""
+    """A rank's activity, as far as its stack shows it."""
 
     COLLECTIVE = "collective"
     """It waits for other ranks in a collective or a message."""
@@ -109,7 +109,7 @@ _SAVES = re.compile(r"save|checkpoint|state_dict|consolidat")
 
 
 def place_of(frames: Sequence[Frame]) -> Place:
-    """What a stack shows, by its innermost frames.
+    """A rank's activity, inferred from its innermost frames.
 
     Args:
         frames: the main thread's stack, outermost first.

@@ -1,4 +1,4 @@
-"""What /proc says of the ranks and the processes that they have started (proc_pid_stat(5)).
+"""The state of ranks and their child processes, from /proc (proc_pid_stat(5)).
 
 One pass over all processes: psutil looks at each of them again for every rank's children. Nothing
 is read that waits for a process's memory to be free, as its command line does.
@@ -118,7 +118,7 @@ def ran(pid: int) -> Ran:
 
 
 def _cpu(earlier: Process | None, now: Process) -> float:
-    """What it had used then; 0 if it is a new process, maybe with the number of an older one."""
+    """The usage at that time; 0 for a new process, even if it reuses an old process id."""
     return earlier.cpu if earlier is not None and earlier.born == now.born else 0.0
 
 

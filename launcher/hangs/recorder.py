@@ -27,7 +27,7 @@ MOST = 64 << 20
 
 
 def collectives(folder: Path, rank: int, seconds: float) -> tuple[Collective, ...] | Refused:
-    """What a rank's recorders hold, each the oldest first.
+    """The entries of a rank's flight recorders, oldest first in each.
 
     Args:
         folder: where the ranks' sockets are.

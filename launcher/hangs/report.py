@@ -1,4 +1,4 @@
-"""What is said of a run that has stopped moving: a value, made by `attribution`."""
+"""The report on a run that has stopped making progress, as `attribution` makes it."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class HangKind(StrEnum):
     IDLE = "idle"
     """No rank is in a collective that is known, and none does anything."""
     UNKNOWN = "unknown"
-    """What could be asked doesn't tell."""
+    """The stacks and recorders don't show a reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class HangReport:
-    """What is known of a run that has stopped moving.
+    """A run that has stopped making progress, and the ranks responsible.
 
     Attributes:
         kind: why nothing moves.
-        culprits: the ranks that the others wait for, in order; empty where that isn't known.
+        culprits: the ranks that the others wait for, in order; empty if unknown.
         waiting: the ranks that wait in a collective.
         collective: the first collective that isn't complete on all its ranks; None if unknown.
         standings: where every rank stands.

@@ -63,7 +63,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Recorders:
-    """What the ranks' recorders hold together.
+    """The contents of all ranks' flight recorders.
 
     Attributes:
         entries: of each rank whose recorder can be read, the oldest first.

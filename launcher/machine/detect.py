@@ -18,9 +18,11 @@ from .probes.vendors import devices
 from .profiles import accelerator_of, in_use_note, matching, profile_named
 
 DRIVERS_OWN = {"npu": (2 * GIB, 0.035), "rocm": (GIB // 2, 0.002), "cuda": (GIB // 2, 0.01)}
-"""What an idle device's driver may hold, by kind: bytes, and a share of the total. Observed: up to
-2901 MiB of a 910B4's 32768, 3454 of a 910B2's 65536, 284 of a MI300X's 196592; NVML counts what the
-driver reserves as used, 820 MiB of an A100's 81920."""
+"""Memory that an idle device's driver may hold, by kind: bytes, and a share of the total.
+
+Observed: up to 2901 MiB of a 910B4's 32768, 3454 of a 910B2's 65536, 284 of a MI300X's 196592. NVML
+counts the driver's reserved memory as used, 820 MiB of an A100's 81920.
+"""
 FRAMEWORKS_SHARE = {"npu": 0.9, "rocm": 0.97, "cuda": 0.97}
 """The framework has at least this share of the vendor's total: 29.5 GiB of a 910B4's 32, 14.6 of a
 T4's 15."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .profiles import raw, shipped
 
 PREFIX = re.compile(r"^(standard_|ml\.)", re.IGNORECASE)
-"""What Azure and SageMaker put before the names of their machines."""
+"""Prefixes of Azure's and SageMaker's instance names."""
 
 
 @dataclass(frozen=True, slots=True)

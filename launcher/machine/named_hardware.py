@@ -115,7 +115,7 @@ def _meant(name: str, found: Hardware) -> tuple[str, str]:
 
 
 def _hint(name: str, relatives: Sequence[Candidate], candidates: Sequence[Candidate]) -> str:
-    """What to name instead: those of the model, or the nearest of all."""
+    """Suggestions for an unknown name: devices of that model, else the nearest names."""
     if len(relatives) > 1:
         return f"name one of {', '.join(each.name for each in relatives)}"
     known = [*(each.name for each in candidates), *(each.name for each in instances.every())]

@@ -45,7 +45,7 @@ _SIZE = _STATE.size + WINDOW * _TIMES.size
 
 
 class Phase(IntEnum):
-    """What a rank is doing, as far as the guards see it."""
+    """A rank's activity, as far as the guards see it."""
 
     STARTING = 0
     """The worker's process is being made; the script hasn't begun."""

@@ -24,10 +24,10 @@ from .this_host import Here
 
 
 class Scheduler(Protocol):
-    """What every module in `SCHEDULERS` provides."""
+    """The interface of the modules in `SCHEDULERS`."""
 
     def read(self, environment: Mapping[str, str], here: Here, /) -> Reported | None:
-        """What the scheduler states about this launcher; None where it hasn't started it.
+        """The scheduler's view of this launcher; None if another one started it.
 
         Raises:
             LaunchError: a variable has an invalid value.

@@ -1,4 +1,4 @@
-"""What one source reports of the nodes of a job, before the sources are merged."""
+"""The nodes of a job according to one source, before sources are merged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DIGITS = 18
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a scheduler, a platform or a person states; None or empty where nothing is stated.
+    """Statements of a scheduler, a platform or a person; None or empty if unstated.
 
     Attributes:
         by: the source, in words.

@@ -1,4 +1,4 @@
-"""What a scheduler's reader may know of this host besides the environment."""
+"""Facts about this host that a scheduler's reader uses besides the environment."""
 
 from __future__ import annotations
 

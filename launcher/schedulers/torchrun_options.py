@@ -66,7 +66,7 @@ def spelled(name: str, *, by_variable: bool) -> str:
 
 
 def reported(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Reported:
-    """What the options state.
+    """The placement that the options state.
 
     Args:
         given: their values by torchrun's names.

@@ -18,7 +18,7 @@ MOST = 100_000
 
 @dataclass(frozen=True, slots=True)
 class FilesBelow:
-    """What was found.
+    """The files found below a folder.
 
     Attributes:
         files: the named files, and those below the named folders, in the order of their paths.

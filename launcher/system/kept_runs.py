@@ -18,11 +18,11 @@ from . import launcher_record
 from .launcher_record import LauncherRecord, State
 
 MARKS = ("request.json", "launcher-*.json", "attempt-*")
-"""What a run directory holds; one of them is enough."""
+"""Files by which a run directory is recognized; one is enough."""
 NAME = re.compile(r".*-\d{8}-\d{6}-[0-9a-f]{6}", re.ASCII | re.DOTALL)
 """How run directories are named (`run_directory.new_id`)."""
 VARIABLE = "SAFE_LAUNCH_RUNS_GIB"
-"""The variable that says how much the default folder may hold, in GiB; 0 for no limit."""
+"""Environment variable that limits the default folder's size, in GiB; 0 for no limit."""
 DAY = 86_400.0
 MOST = 500
 """How many run directories the default folder holds at most."""
@@ -30,7 +30,7 @@ MOST = 500
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a folder of run directories may hold.
+    """Limits on a folder of run directories.
 
     Attributes:
         runs: how many run directories.
@@ -78,7 +78,7 @@ class KeptRun:
 
 
 def default_limits(environment: Mapping[str, str]) -> Limits:
-    """What the default folder may hold; nothing limits it where the variable isn't a number."""
+    """The limits on the default folder; no limit if the variable isn't a number."""
     try:
         gib = float(environment.get(VARIABLE) or "2")
     except ValueError:

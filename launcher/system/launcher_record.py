@@ -22,7 +22,7 @@ Instant = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
 
 
 class State(StrEnum):
-    """What is known of a launcher."""
+    """The state of a launcher."""
 
     RUNNING = "running"
     ENDED = "ended"
@@ -65,7 +65,7 @@ class LauncherRecord:
 
     @property
     def state(self) -> State:
-        """What is known of it from here."""
+        """Its state, as seen from this host."""
         if self.ended is not None:
             return State.ENDED
         if self.place != (place := _place()):

@@ -21,7 +21,7 @@ from .redaction import redacted
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 UNFIT = re.compile(r"[^\w.,=@%+-]")
-"""What a script's name may have and a run's hasn't: it would break a line, or need quotes."""
+"""Characters of a script's name that a run's name leaves out: they need quotes or break a line."""
 
 
 def new_id() -> str:
@@ -55,7 +55,7 @@ def default_root() -> Path:
 
 
 def named(folder: Path) -> str:
-    """What the commands call a run directory: its name, or its path where it lies elsewhere."""
+    """A run directory as commands accept it: its name, or its path if it is elsewhere."""
     is_default = folder.absolute().parent == default_root().absolute()
     return shlex.quote(folder.name if is_default else str(folder))
 

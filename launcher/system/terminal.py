@@ -37,7 +37,7 @@ def note_passed_on(descriptor: int, text: bytes) -> None:
 
 
 def _new_line() -> str:
-    """What ends the line that another program has begun where stderr goes: a progress bar's."""
+    """The characters that end a line begun on stderr by another program, such as a progress bar."""
     here = {2}
     with suppress(OSError):  # one of them is closed
         if os.path.sameopenfile(1, 2):
@@ -80,7 +80,7 @@ def detail(*lines: str) -> None:
 
 
 def reassure(sentence: str) -> None:
-    """Tells a person who waits what is being done; nothing where stderr is no terminal."""
+    """Shows what is being done, if stderr is a terminal."""
     with suppress(OSError, ValueError):  # it is closed
         if sys.stderr.isatty():
             tell(sentence)
@@ -98,12 +98,12 @@ def be_quiet(*, wanted: bool) -> None:
 
 
 def is_verbose() -> bool:
-    """Whether the user wants all that is known."""
+    """Whether `detail` prints."""
     return _verbose
 
 
 def be_verbose(*, wanted: bool) -> None:
-    """Whether what is seldom needed is told too, from now on."""
+    """Sets whether `detail` prints."""
     global _verbose
     _verbose = wanted
 

@@ -12,7 +12,7 @@ from ...core.units import MIB
 from .device import Device, said, visible
 
 HCCL = "libhccl.so"
-"""What torch_npu's library asks the dynamic linker for first (its wheel of 2.6, DT_NEEDED)."""
+"""The first library that torch_npu links against (DT_NEEDED in its 2.6 wheel)."""
 CACHE = Path("/etc/ld.so.cache")
 SYSTEMS_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64")
 PAIR = re.compile(r"(\d+)\s*/\s*(\d+)")

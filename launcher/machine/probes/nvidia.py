@@ -80,5 +80,5 @@ def _instances(pynvml: Any, handle: Any) -> Iterator[Device]:
 
 
 def text(value: str | bytes) -> str:
-    """What NVML says; its older versions say it in bytes."""
+    """Text from NVML, whose older versions return bytes."""
     return value.decode() if isinstance(value, bytes) else value

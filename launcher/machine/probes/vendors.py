@@ -15,7 +15,7 @@ from .device import Device
 
 
 class Probe(Protocol):
-    """What every module in `PROBES` provides."""
+    """The interface of the modules in `PROBES`."""
 
     def probe(self, environment: Mapping[str, str]) -> tuple[Device, ...]:
         """The devices that this job may use."""
