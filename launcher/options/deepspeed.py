@@ -10,7 +10,7 @@ HOSTS = (
     Option(
         "--hostfile",
         OWN,
-        "lines `host slots=N`; a launcher is started on each (default: /job/hostfile, if any)",
+        "file with lines `host slots=N`; starts a launcher on each host (default: /job/hostfile)",
         "FILE",
         short=("-H",),
         differs="a named file that doesn't exist is an error",
@@ -18,16 +18,16 @@ HOSTS = (
     Option(
         "--include",
         OWN,
-        "use only these: host1@host2:0,2 is all of host1, two devices of host2",
+        "use only these hosts or devices: host1@host2:0,2",
         "SPEC",
         short=("-i",),
     ),
-    Option("--exclude", OWN, "leave these out; written as for --include", "SPEC", short=("-e",)),
-    Option("--num-nodes", OWN, "the first N hosts", "N"),
+    Option("--exclude", OWN, "leave these out; format as for --include", "SPEC", short=("-e",)),
+    Option("--num-nodes", OWN, "use the first N hosts", "N"),
     Option(
         "--num-gpus",
         OWN,
-        "the first N devices of each host; without a hostfile, of this one",
+        "use the first N devices of each host, or of this host if there is no hostfile",
         "N",
         short=("--num-accelerators",),
         differs="on a machine without devices the number of workers",
@@ -36,34 +36,34 @@ HOSTS = (
     Option(
         "--launcher",
         OWN,
-        "ssh; pdsh means the same here, and isn't needed",
+        "ssh; pdsh is treated as ssh",
         "NAME",
         differs="openmpi, mpich, impi, mvapich and slurm are refused with the command to use",
     ),
     Option(
         "--launcher-args",
         OWN,
-        "further options of ssh, as one word: --launcher_args='-i ~/.ssh/cluster'",
+        "options to pass to ssh, as one word: --launcher_args='-i ~/.ssh/cluster'",
         "ARGS",
         differs="of ssh, not of pdsh",
     ),
-    Option("--force-multi", OWN, "use ssh even where this host is the only host"),
+    Option("--force-multi", OWN, "use ssh even if this host is the only one"),
     Option(
         "--no-ssh",
         OWN,
-        "launch only this host's part of the hostfile; run the same command on every host",
+        "launch only this host's part of the hostfile; run the command on every host yourself",
         differs="--node_rank may be left out where this host's name is in the hostfile; the first "
         "host's name is --master_addr where none is given",
     ),
     Option(
         "--no-ssh-check",
         OWN,
-        "no effect: every host is asked at once, and all must answer, before anything starts",
+        "no effect: all hosts are always checked before the launch",
     ),
     Option(
         "--venv-script",
         OWN,
-        "sourced by bash on every host before the launcher there is started",
+        "bash file to source on every host before its launcher starts",
         "FILE",
         differs="a missing file is an error",
     ),
@@ -73,8 +73,7 @@ WORKERS = (
     Option(
         "--no-local-rank",
         OWN,
-        "never put --local_rank=N before the script's arguments; torch.distributed.launch calls it "
-        "--use-env",
+        "don't pass --local_rank=N to the script; --use-env in torch.distributed.launch",
         short=("--use-env",),
         differs="without it that is done where another of deepspeed's options for hosts or workers "
         "is given, and the script isn't seen to refuse it",
@@ -82,14 +81,14 @@ WORKERS = (
     Option(
         "--bind-cores-to-rank",
         OWN,
-        "a share of the cores for each worker, and OMP_NUM_THREADS to match",
+        "bind each worker to its share of the cores and set OMP_NUM_THREADS to match",
         differs="without numactl; memory isn't bound; not with --no_python",
     ),
-    Option("--bind-core-list", OWN, "the cores to share out: 0-3,8", "LIST"),
+    Option("--bind-core-list", OWN, "cores to bind workers to: 0-3,8", "LIST"),
     Option(
         "--save-pid",
         OWN,
-        "write this process's id to /tmp/PID.deepspeed",
+        "write the launcher's process id to /tmp/PID.deepspeed",
         differs="the file is removed when the launcher ends",
     ),
     Option(
@@ -126,21 +125,21 @@ OUTPUT = (
     Option(
         "--enable-each-rank-log",
         OWN,
-        "each rank's output goes to FOLDER/TIME_rankN.log instead of the console",
+        "write each rank's output to FOLDER/TIME_rankN.log instead of the console",
         "FOLDER",
         differs="every attempt has files of its own",
     ),
     Option(
         "--log-level",
         OWN,
-        "warning, error, critical: as --quiet; debug, info: everything",
+        "warning, error, critical: like --quiet; debug, info: everything",
         "LEVEL",
         differs="for the launcher's own lines",
     ),
     Option(
         "--quiet",
         OWN,
-        "print nothing on a plan without changes, or on a success",
+        "print nothing about unchanged plans and successful runs",
         short=("-q",),
         differs="errors, changes and diagnoses are always shown",
     ),

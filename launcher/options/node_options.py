@@ -14,8 +14,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
     """Adds the options to a parser."""
     group = parser.add_argument_group(
         "many nodes",
-        "Not needed under Slurm, mpirun, Volcano and Kubeflow. Where\n"
-        "an option is absent torchrun's PET_* is used.",
+        "Not needed under Slurm, mpirun, Volcano and Kubeflow. Options\n"
+        "default to torchrun's PET_* variables.",
     )
     for option in torchrun.NODES:
         how = {} if option.value else {"action": "store_const", "const": "1"}
@@ -24,20 +24,21 @@ def declare(parser: argparse.ArgumentParser) -> None:
         *("--node-timeout", "--node_timeout"),
         type=lambda text: seconds(text, "--node-timeout"),
         metavar="SECONDS",
-        help=f"after which a node that can't be reached is lost (default: {JoinTimes().silence:g})",
+        help="seconds without contact before a node counts as lost "
+        f"(default: {JoinTimes().silence:g})",
     )
 
     group.add_argument(
         *("--secret-file", "--secret_file"),
         type=Path,
         metavar="FILE",
-        help="with a secret that all launchers of the job have, by which they know each other; or "
-        "SAFE_LAUNCH_SECRET. Not needed under Slurm, over ssh and in the manifests of `template`",
+        help="file holding the job's shared secret, or set SAFE_LAUNCH_SECRET; not needed under "
+        "Slurm, over ssh or with manifests from `template`",
     )
     group.add_argument(
         *("--require-secret", "--require_secret"),
         action="store_true",
-        help="refuse to launch on several hosts without one",
+        help="refuse to launch on several hosts without a shared secret",
     )
 
 

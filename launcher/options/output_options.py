@@ -38,8 +38,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "-v",
         "--verbose",
         action="store_true",
-        help="tell all that is known: each value with where it was read, the candidates of a plan, "
-        "what a change costs, why a failure happens",
+        help="print details: each value with its source, a plan's candidates, the cost of changes, "
+        "causes of failures",
     )
 
 

@@ -178,45 +178,45 @@ def parser() -> Parser:
         "--fix",
         choices=[fix.value for fix in Fix],
         default=Fix.AUTO.value,
-        help="auto: change what is known to fail; once: relaunch one time at most; suggest: "
-        "change nothing, explain what would be changed (default: auto)",
+        help="auto: change settings that are known to fail; once: the same, with at most one "
+        "relaunch; suggest: change nothing, print the changes (default: auto)",
     )
     result.add_argument(
         "--catalogue",
         type=Path,
         metavar="FOLDER",
-        help="a folder with known failures of your own cluster",
+        help="folder with your cluster's known failures",
     )
     result.add_argument(
         "--preset",
         metavar="NAME",
-        help="start from a named preset (zero2, zero3-offload, ...) or a YAML file of one, instead "
-        "of what the script asks for",
+        help="start from a preset (zero2, zero3-offload, ..., or a YAML file) instead of the "
+        "script's settings",
     )
     result.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="ask for one setting, e.g. --set zero_stage=2; may be given several times",
+        help="request a setting, e.g. --set zero_stage=2; repeatable",
     )
     result.add_argument(
         "--accelerate-config",
         type=Path,
         metavar="FILE",
-        help="a configuration of accelerate's, as `accelerate launch --config_file` takes it",
+        help="accelerate configuration, as for `accelerate launch --config_file`",
     )
     result.add_argument(
         "--strict",
         action="store_true",
-        help="refuse to launch, or relaunch, where anything would be changed",
+        help="refuse to launch or relaunch if any setting would be changed",
     )
     result.add_argument(
         "--allow-restart",
         "--allow_restart",
         action="store_true",
-        help="let a correction restart the training from scratch where it can't resume from the "
-        "checkpoints that the job has written; they are kept",
+        help="let a correction restart training from scratch if it can't resume from the job's "
+        "checkpoints, which are kept",
     )
     result.add_argument(
         "--ask",
@@ -224,9 +224,9 @@ def parser() -> Parser:
         choices=["on", "off"],
         const=True,
         default="on",
-        help="off: set only what is planned before the launch, not where workers ask (default: "
-        "on); `plan --ask` asks the script before: it runs in one process, up to where its "
-        "settings are known, and loads no weights",
+        help="off: change settings only before the launch, never inside the workers (default: on); "
+        "`plan --ask` runs the script in one process until its settings are known, without "
+        "loading weights",
     )
     result.add_argument(
         *(never_change.OPTION, "--never_change"),
@@ -234,30 +234,25 @@ def parser() -> Parser:
         default=[],
         type=never_change.kept,
         metavar="NAME,...",
-        help="settings that are never changed, e.g. zero_stage,micro_batch; may be given several "
-        "times, which adds up",
+        help="settings that must not be changed, e.g. zero_stage,micro_batch; repeatable",
     )
     result.add_argument(
         "--forget",
         action="store_true",
-        help="launch without what earlier runs of the script have taught; what is disproved by a "
-        "run that trains at once is removed",
+        help="ignore lessons from earlier runs, and delete those that this run disproves",
     )
     result.add_argument(
         "--hardware",
         metavar="NAME|FILE",
-        help="plan for this accelerator or node, by the name or file of its profile, instead of "
-        "what is found on this host",
+        help="plan for this accelerator or node (a profile's name or file) instead of this host's",
     )
-    result.add_argument(
-        "--json", action="store_true", help="plan and most commands: print a document for programs"
-    )
+    result.add_argument("--json", action="store_true", help="plan and most commands: print JSON")
     result.add_argument(
         "--metrics",
         default="",
         metavar="FILE|:PORT",
-        help="show how the run goes in OpenMetrics: at a port, or in a file that is written anew "
-        "every 15 s; a file that ends in .jsonl gets a line of JSON each time",
+        help="publish progress as OpenMetrics at a port or in a file, updated every 15 s; a .jsonl "
+        "file gets one line of JSON per update",
     )
     node_options.declare(result)
     host_options.declare(result)

@@ -36,8 +36,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=0.0,
         metavar="SECONDS",
-        help="keep what the script imports for so long after the launch; the next launch of the "
-        "script uses it where nothing that was imported has changed (default: 0, nothing is kept)",
+        help="keep the script's imports loaded for this long after the launch, so that the next "
+        "launch starts faster if no imported file has changed (default: 0)",
     )
     table.add(group, "max_restarts", type=_count, default=0)
     table.add(group, "monitor_interval", type=_seconds)
@@ -54,8 +54,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
     table.add(group, "save_pid")
     times = StopTimes()
     for name, default, text in (
-        ("leave", times.leave, "from a worker's own failure to its SIGTERM"),
-        ("interrupt", times.interrupt, "from SIGINT to SIGTERM, after Ctrl-C"),
+        ("leave", times.leave, "time between a worker's failure and its SIGTERM"),
+        ("interrupt", times.interrupt, "time between SIGINT and SIGTERM after Ctrl-C"),
     ):
         group.add_argument(
             *(f"--{name}-timeout", f"--{name}_timeout"),
@@ -71,15 +71,15 @@ def declare(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=hangs.report,
         metavar="SECONDS",
-        help="say where every rank stands once none has moved for so long, at least "
+        help="report each rank's position after at least this long without progress "
         "(default: %(default)g; 0: never)",
     )
     group.add_argument(
         *("--hang-timeout", "--hang_timeout"),
         type=_seconds,
         metavar="SECONDS",
-        help="end a run in which no rank has moved for so long (default: only where it is "
-        "proven that waiting can't help)",
+        help="end the run after this long without progress (default: only if waiting "
+        "provably can't help)",
     )
 
 

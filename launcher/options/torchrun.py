@@ -11,7 +11,7 @@ NODES = (
     Option(
         "--nnodes",
         OWN,
-        "nodes of the job; with a range it starts, and continues, with fewer",
+        "number of nodes; with a range, the job starts and continues with at least MIN",
         "N|MIN:MAX",
         differs="a lost node ends the job where the script isn't on the Trainer: its batch would "
         "change",
@@ -20,7 +20,7 @@ NODES = (
     Option(
         "--node-rank",
         BOTH,
-        "number of this node, from 0; without it node 0 numbers them as they join",
+        "rank of this node, from 0; by default node 0 numbers the nodes as they join",
         "N",
         variable=True,
     ),
@@ -28,7 +28,7 @@ NODES = (
     Option(
         "--master-port",
         BOTH,
-        "where node 0 listens (default: 29500)",
+        "port of node 0 (default: 29500)",
         "PORT",
         differs="with several nodes this is the launchers' port; the workers use a free one, their "
         "MASTER_PORT, in every attempt another",
@@ -44,14 +44,14 @@ NODES = (
     Option(
         "--rdzv-id",
         OWN,
-        "id of the job, the same for all its launchers; others are refused",
+        "id of the job; launchers with another id are refused",
         "NAME",
         variable=True,
     ),
     Option(
         "--rdzv-backend",
         OWN,
-        "static or c10d, which mean the same here",
+        "static or c10d; equivalent here",
         "NAME",
         differs="etcd and etcd-v2 are refused: node 0's launcher does what they did",
         variable=True,
@@ -67,19 +67,19 @@ NODES = (
     Option(
         "--local-addr",
         OWN,
-        "this node's address, where it doesn't follow from the endpoint",
+        "address of this node, if it can't be derived from the endpoint",
         "HOST",
         variable=True,
     ),
-    Option("--standalone", OWN, "this node alone, whatever the scheduler says", variable=True),
+    Option("--standalone", OWN, "train on this node alone and ignore the scheduler", variable=True),
 )
 
 WORKERS = (
     Option(
         "--nproc-per-node",
         OWN,
-        "workers on this node: a number; gpu: one for each GPU or NPU; cpu: one for each core; "
-        "auto: as gpu, or cpu where there is none (default: gpu, or 1 where there is none)",
+        "workers on this node: a number; gpu: one per GPU or NPU; cpu: one per core; auto: gpu if "
+        "there is one, else cpu (default: gpu if there is one, else 1)",
         "N",
         short=("--nproc",),
         differs="torchrun starts one worker by default, and its gpu is CUDA's alone; npu is the "
@@ -89,8 +89,8 @@ WORKERS = (
     Option(
         "--max-restarts",
         OWN,
-        "how often a failure without a known cause, or by a signal from outside, is restarted "
-        "unchanged (default: 0)",
+        "restarts, with unchanged settings, after failures of unknown cause or signals from "
+        "outside (default: 0)",
         "N",
         differs="corrections of known failures don't count; what is known to be the script's own "
         "mistake, or has failed in the same way twice, isn't restarted",
@@ -99,7 +99,7 @@ WORKERS = (
     Option(
         "--monitor-interval",
         OWN,
-        "no effect: a worker's end is seen when it happens",
+        "no effect: a worker's exit is noticed at once",
         "SECONDS",
         differs="there is no polling",
         variable=True,
@@ -107,8 +107,9 @@ WORKERS = (
     Option(
         "--start-method",
         OWN,
-        "spawn: every worker is a fresh process; forkserver: it is forked from a process that "
-        "has imported what the script needs; fork: the same (default: forkserver)",
+        "spawn: start each worker as a fresh process; forkserver: fork it from a process that "
+        "has already imported the script's modules; fork: same as forkserver (default: "
+        "forkserver)",
         "spawn|fork|forkserver",
         differs="torchrun's applies to functions; a script is always a fresh process there",
         variable=True,
@@ -125,14 +126,14 @@ WORKERS = (
     Option(
         "--module",
         BOTH,
-        "the script is a module's name",
+        "the script is a module name, as for `python -m`",
         short=("-m",),
         variable=True,
     ),
     Option(
         "--no-python",
         BOTH,
-        "the script is an executable program, run unchanged",
+        "the script is an executable to run directly",
         differs="nothing can be corrected inside a program",
         variable=True,
     ),
@@ -146,7 +147,7 @@ WORKERS = (
     Option(
         "--signals-to-handle",
         OWN,
-        "signals that are passed on to the workers, besides those that stop them",
+        "further signals to pass on to the workers",
         "SIGNAL,...",
         differs="SIGTERM, SIGINT and SIGHUP always stop the workers, SIGQUIT asks where every rank "
         "stands; SIGUSR1, SIGUSR2 and whatever else is named goes to the workers with a handler "
@@ -157,7 +158,7 @@ WORKERS = (
     Option(
         "--shutdown-timeout",
         OWN,
-        "from SIGTERM to SIGKILL (default: 15)",
+        "time between SIGTERM and SIGKILL (default: 15)",
         "SECONDS",
         differs="without it TORCH_ELASTIC_SHUTDOWN_TIMEOUT is used; torchrun waits 30 s",
         variable=True,
@@ -165,7 +166,7 @@ WORKERS = (
     Option(
         "--virtual-local-rank",
         OWN,
-        "every worker sees its own device alone, and has LOCAL_RANK=0",
+        "each worker sees only one device, with LOCAL_RANK=0",
         differs="ASCEND_RT_VISIBLE_DEVICES is cut as well",
         variable=True,
     ),
@@ -182,7 +183,7 @@ OUTPUT = (
     Option(
         "--log-dir",
         OWN,
-        "where the run directory is made (default: safe-launch/runs in the user's cache)",
+        "parent of the run directory (default: safe-launch/runs in the user's cache)",
         "FOLDER",
         differs="attempt-N/rank-N.log has both streams of a rank, and is always written",
         variable=True,
@@ -190,7 +191,7 @@ OUTPUT = (
     Option(
         "--redirects",
         OWN,
-        "streams that are kept from the console: 1 stdout, 2 stderr, 3 both, 0:1,1:2 by local rank",
+        "streams to keep off the console: 1 stdout, 2 stderr, 3 both; per local rank: 0:1,1:2",
         "STREAMS",
         short=("-r",),
         differs="they are in rank-N.stdout.log and rank-N.stderr.log, and in rank-N.log",
@@ -199,7 +200,7 @@ OUTPUT = (
     Option(
         "--tee",
         OWN,
-        "streams that go to separate files and, prefixed with the rank, to the console",
+        "streams to write to separate files and, prefixed with the rank, to the console",
         "STREAMS",
         short=("-t",),
         differs="rank-N.stdout.log and rank-N.stderr.log",
@@ -208,7 +209,7 @@ OUTPUT = (
     Option(
         "--log-line-prefix-template",
         OWN,
-        "the prefix of a line of --tee, of ${role_name}, ${rank}, ${local_rank} and ${hostname} "
+        "prefix of lines shown by --tee; may use ${role_name}, ${rank}, ${local_rank}, ${hostname} "
         "(default: [${role_name}${local_rank}]:)",
         "TEMPLATE",
         differs="without it TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE is used; ${pid} isn't known yet",
@@ -217,14 +218,14 @@ OUTPUT = (
     Option(
         "--local-ranks-filter",
         OWN,
-        "local ranks that are shown on the console",
+        "local ranks to show on the console",
         "N,...",
         variable=True,
     ),
     Option(
         "--duplicate-stdout-filters",
         OWN,
-        "lines with one of these words go to attempt-N/filtered_stdout.log as well",
+        "also copy lines with one of these words to attempt-N/filtered_stdout.log",
         "WORD,...",
         differs="of all ranks, whether --tee is given or not",
         variable=True,
@@ -248,7 +249,7 @@ OUTPUT = (
     Option(
         "--print-completion",
         OWN,
-        "print what completes the command line in a shell, and launch nothing",
+        "print a shell completion script and exit",
         "bash|zsh|fish|tcsh",
         differs="the same as `safe-launch completion`: it completes safe-launch",
     ),

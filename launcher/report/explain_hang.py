@@ -75,11 +75,11 @@ def rows(report: HangReport) -> list[Row]:
     places = _by_place(report)
     result: list[Row] = []
     for ranks, text in places[:MOST_PLACES]:
-        result.append(("stands", f"{ranks_text(ranks)}{_hosts(report, ranks)}: {text}"))
+        result.append(("at", f"{ranks_text(ranks)}{_hosts(report, ranks)}: {text}"))
     rest = {rank for ranks, _ in places[MOST_PLACES:] for rank in ranks}
     if rest:
         count = len(places) - MOST_PLACES
-        result.append(("stands", f"{ranks_text(rest)}: in {count_of(count, 'more place')}"))
+        result.append(("at", f"{ranks_text(rest)}: in {count_of(count, 'more place')}"))
     result += [("child", text) for text in _children(report)]
     result += [("note", text) for text in _notes(report)]
     if not 0 < report.quiet < MOVES:

@@ -30,18 +30,18 @@ DECIDED_BY_SCRIPTS = {
     Setting.FIND_UNUSED_PARAMETERS,
     Setting.STATIC_GRAPH,
 }
-"""Settings that scripts often compute: those only assumed aren't told."""
+"""Settings that scripts often compute: shown only if known for certain."""
 TOLD_BY_TRAINERS = (
     *(Setting.MICRO_BATCH, Setting.ACCUMULATION, Setting.GRADIENT_CHECKPOINTING),
     Setting.PRECISION,
 )
-"""Settings that a Trainer always has, so that its workers tell them where they are asked."""
+"""Settings that a Trainer always has, so that its workers report them."""
 NOTHING_LEFT = "nothing is left to launch"
-KEEP = "--fix suggest launches what was asked, whatever is known against it"
+KEEP = "--fix suggest launches what was asked, even if it is known to fail"
 
 
 def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
-    """What will be launched, every change from what was asked for, and whether it fits.
+    """The plan: settings, changes from what was asked, and whether memory suffices.
 
     Args:
         plan: the plan.
@@ -171,15 +171,15 @@ def memory_text(plan: Plan) -> str:
 
 
 def doubt_text(plan: Plan, doubt: Doubt) -> str:
-    """What isn't done because of memory, and which facts are missing for it."""
+    """Changes withheld for lack of facts about memory, and the missing facts."""
     usable = gib(capacity(plan.hardware, ranks_of(plan.request, plan.hardware)))
     changes = ", ".join(
         f"{change.setting.value} {change.old} -> {change.new}" for change in doubt.withheld
     )
     would = f"; {changes} would make it fit" if changes else ""
     return (
-        f"it may not fit into {usable} GiB{would}. Launched as asked, since that hangs on what is "
-        f"only assumed: {', '.join(doubt.missing)}. The workers will tell before the first step"
+        f"it may not fit into {usable} GiB{would}. Launched as asked, because this depends on "
+        f"assumed values: {', '.join(doubt.missing)}. The workers report them before the first step"
     )
 
 
@@ -277,16 +277,16 @@ def dead_end_rows(refused: NoPlan) -> list[Row]:
         terms = ", ".join(str(term) for term in constraint.terms)
         text = f"{terms}: {constraint.cause.summary}\n{constraint.cause.reference}"
         rows.append(("because", text.rstrip()))
-    rows += [("would do", text) for text in refused.remedies]
+    rows += [("alternatives", text) for text in refused.remedies]
     rows += [("kept", barred_text(refused, refused.barred))] if refused.barred else []
     return [*rows, on_row(refused.request, refused.hardware), *refused.request.placement.sources]
 
 
 def barred_text(refused: NoPlan, preset: Preset) -> str:
-    """What would have been changed, and who forbids it."""
+    """The changes that a `never-change` setting forbids, and where it is stated."""
     asked = refused.workload.asked
     new = {name: value for name, value in preset.settings().items() if asked.get(name) != value}
     changes = ", ".join(f"{name}: {asked.get(name)} -> {value}" for name, value in new.items())
     never = [(name, source) for name, source in refused.request.limits.never_changed if name in new]
     why = "; ".join(f"{name} is never changed ({source})" for name, source in never)
-    return f"{changes} would do, but {why}"
+    return f"{changes} would work, but {why}"

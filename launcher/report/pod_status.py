@@ -64,7 +64,7 @@ def dead_end_line(refused: NoPlan) -> str:
 
     rows = explain_plan.dead_end_rows(refused)
     because = [text for label, text in rows if label == "because"]
-    helps = [f"would do: {text}" for label, text in rows if label == "would do"]
+    helps = [f"alternative: {text}" for label, text in rows if label == "alternatives"]
     kept = [text for label, text in rows if label == "kept"]
     return _line(ExitCode.NO_PLAN, [*because, *helps, *kept])
 

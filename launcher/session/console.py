@@ -30,7 +30,6 @@ SHOWN_WHEN_QUIET = (
     "change",
     "doubt",
     "suggest",
-    "gets",
     "note",
     "may end",
     "do",
@@ -83,7 +82,7 @@ class ConsoleReporter:
             rows = explain_failure.failure_rows(root, attempt, found, follows=follows, whole=whole)
         rows += explain_failure.other_rows(diagnosis)
         if self._has_settled:
-            rows.append(("note", "settings were changed in this attempt, as told above"))
+            rows.append(("note", "settings were changed during this attempt (see above)"))
         if suspect is not None:
             rows.append(explain_failure.suspect_row(suspect.changed, suspect.first))
         head = summary.attempt_line(Failed(attempt, (root.record,)), {attempt.number: root})
@@ -135,7 +134,7 @@ class ConsoleReporter:
     def finished(self, state: RunState, end: End, run: Path) -> None:
         """Prints how the last attempt ended, the records' path, and a traceback not yet shown.
 
-        After a correction, also what makes it last.
+        After a correction, also the edits that make it permanent.
         """
         has_failed = len(state.outcomes) > 1
         if isinstance(state.last, Succeeded) and (has_failed or self._has_settled):
@@ -144,12 +143,13 @@ class ConsoleReporter:
             if any(edit.file for edit in edits):
                 rows.append(("patch", f"safe-launch fix {run_directory.named(run)}"))
             if rows:
-                what = "attempt needs to fail" if has_failed else "setting needs to be changed"
-                terminal.say(f"so that no {what} again:", *terminal.table(rows))
+                terminal.say("to make this permanent:", *terminal.table(rows))
         summary.show_end(state.outcomes, state.findings, run, end.code)
         if end.standing is not None:
             first = end.standing + 1
-            terminal.say(f"the failure of attempt {first} stands: its corrections led to others")
+            terminal.say(
+                f"the exit code is that of attempt {first}: its corrections led to other failures"
+            )
         summary.show_hidden_output(end.outcome_of(state), state.findings)
 
 

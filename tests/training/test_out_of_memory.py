@@ -99,7 +99,7 @@ def test_the_worker_decides_what_no_argument_tells(rank: int, code: int, tmp_pat
     assert done.returncode == code, done.stderr
     told = " ".join(done.stderr.replace("[safe-launch]", "").split())
     assert "doubt it may not fit into 0.95 GiB" in told
-    assert "hangs on what is only assumed: adapter (not stated)" in told
+    assert "depends on assumed values: adapter (not stated)" in told
     assert "] change " not in done.stderr
     assert attempts(done.stderr) == 1
     assert losses.exists() == (code == 0)

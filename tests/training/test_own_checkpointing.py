@@ -72,7 +72,7 @@ def test_the_first_failure_stands_where_no_remedy_is_left(tmp_path: Path) -> Non
     done = CURRENT.run(*run, *own, cwd=tmp_path)
     assert done.returncode == 1
     assert "not relaunched: --fix once allows 1" in done.stderr
-    assert "the failure of attempt 1 stands" in done.stderr
+    assert "the exit code is that of attempt 1" in done.stderr
     assert done.stderr.count("what     AssertionError: The parameter") == 1
     (outcome,) = (tmp_path / "runs").glob("*/outcome.json")
     assert json.loads(outcome.read_text()) == {"exit_code": 1, "attempts": 2}

@@ -132,7 +132,7 @@ def test_a_plan_with_a_change() -> None:
         '         parameters ("Recomputed values ... have different metadata ... shape [0]")\n'
         "         [zero3-recompute-of-released-parameters]\n"
         "open     micro_batch, accumulation, precision: train.py decides, asked at launch\n"
-        "keep     --fix suggest launches what was asked, whatever is known against it\n"
+        "keep     --fix suggest launches what was asked, even if it is known to fail\n"
         "preset   ZeRO stage 3, reentrant checkpointing"
     )
     everything = plan_rows(plan, whole=True)
@@ -482,7 +482,7 @@ def test_a_dead_end_says_who_forbids_what_would_do() -> None:
     refused = planned(request, world(ZERO2), HARDWARE, [rule(gradient_checkpointing="reentrant")])
     assert isinstance(refused, NoPlan)
     text = (
-        "gradient_checkpointing: reentrant -> non_reentrant would do, but gradient_checkpointing "
+        "gradient_checkpointing: reentrant -> non_reentrant would work, but gradient_checkpointing "
         "is never changed ($VARIABLE)"
     )
     assert ("kept", text) in dead_end_rows(refused)
@@ -497,7 +497,7 @@ def test_a_dead_end_says_who_forbids_what_would_do() -> None:
     assert isinstance(lost, NoPlan)
     assert dead_end_rows(lost)[:2] == [
         ("tried", "none: each would change what is never changed"),
-        ("kept", "accumulation: 1 -> 2 would do, but accumulation is never changed ($VARIABLE)"),
+        ("kept", "accumulation: 1 -> 2 would work, but accumulation is never changed ($VARIABLE)"),
     ]
 
 

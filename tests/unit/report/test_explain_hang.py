@@ -53,9 +53,9 @@ def test_the_first_line_matters_most() -> None:
         "wait in backward's all_reduce 412 (12,480 floats)"
     )
     assert explain_hang.rows(report)[:2] == [
-        ("stands", "rank 1: /u/data.py:88 in collate: lock.acquire()"),
+        ("at", "rank 1: /u/data.py:88 in collate: lock.acquire()"),
         (
-            "stands",
+            "at",
             f"ranks 0, 2 to 7: /u/train.py:30 in main: loss.backward()\n{ENGINE}",
         ),
     ]

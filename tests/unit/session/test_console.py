@@ -128,7 +128,7 @@ def test_what_was_settled_can_be_written_down(capsys: pytest.CaptureFixture[str]
     said(capsys)
     say.finished(state, End(0), Path("run"))
     first, second, *_ = said(capsys)
-    assert first == "so that no setting needs to be changed again:"
+    assert first == "to make this permanent:"
     assert second.startswith("  write    the script's arguments: ")
 
 
@@ -226,7 +226,7 @@ def test_the_end_of_a_failed_run(capsys: pytest.CaptureFixture[str]) -> None:
     SAY.finished(state, End(3, standing=0), Path("run"))
     assert said(capsys) == [
         "exit code 3; logs and records: run",
-        "the failure of attempt 1 stands: its corrections led to others",
+        "the exit code is that of attempt 1: its corrections led to other failures",
     ]
 
 
