@@ -16,7 +16,7 @@ COMMANDS = {
     "completion": "completion",
     "diagnose": "lookup",
     "explain": "lookup",
-    "fix": "fix.fix_command",
+    "fix": "fix",
     "hardware": "lookup",
     "lessons": "lessons",
     "metrics": "metrics",

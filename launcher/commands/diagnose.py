@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
@@ -34,7 +34,6 @@ def show_diagnosis(
     catalogue: Sequence[KnownFailure],
     *,
     as_json: bool,
-    contributed: Callable[[Judgement], None] | None = None,
 ) -> int:
     """Prints the diagnosis of logs and flight recorders' dumps; returns the verdict's exit code.
 
@@ -42,7 +41,6 @@ def show_diagnosis(
         paths: logs, folders of them, and dumps.
         catalogue: the known failures.
         as_json: print a document for programs.
-        contributed: called with the judgement, once that is printed.
 
     Raises:
         LaunchError: a path can't be read.
@@ -72,8 +70,6 @@ def show_diagnosis(
     if dumped:
         lines += _hang_lines(hang)
     _show("\n".join(lines))
-    if contributed is not None:
-        contributed(last)
     return CODES[last.verdict]
 
 

@@ -39,9 +39,6 @@ def hardware(arguments: Sequence[str]) -> int:
 
 def diagnose(arguments: Sequence[str]) -> int:
     """Prints the diagnosis of a training's logs."""
-    from functools import partial
-
-    from .contribute import contribute
     from .diagnose import CODES, show_diagnosis
 
     command = _parser("diagnose", "names the root cause of a failed training from its logs")
@@ -50,23 +47,9 @@ def diagnose(arguments: Sequence[str]) -> int:
     command.add_argument(
         "paths", metavar="PATH", nargs="+", help="a log, a folder of logs, or - for standard input"
     )
-    command.add_argument(
-        "--contribute",
-        nargs="?",
-        const="",
-        metavar="FOLDER",
-        help="print an excerpt without what is private, and an entry for an unknown failure; "
-        "with FOLDER also write them there",
-    )
     options = command.parse_args(arguments)
-    entries, folder = known_failures(options.catalogue), options.contribute
-    if folder is not None and options.json:
-        raise LaunchError(ExitCode.USAGE, "--json and --contribute can't go together")
-    contributed = None
-    if folder is not None:
-        target = Path(folder) if folder else None
-        contributed = partial(contribute, catalogue=entries, folder=target)
-    return show_diagnosis(options.paths, entries, as_json=options.json, contributed=contributed)
+    entries = known_failures(options.catalogue)
+    return show_diagnosis(options.paths, entries, as_json=options.json)
 
 
 def explain(arguments: Sequence[str]) -> int:

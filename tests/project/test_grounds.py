@@ -23,7 +23,7 @@ CHANGED: dict[str, set[str]] = {
     "launcher/catalogue/page.py": set(),
     "launcher/checkpoints/resume_point.py": LAUNCHES,
     "launcher/commands/command_line.py": LAUNCHES,
-    "launcher/commands/fix/config_patch.py": {FIXED},
+    "launcher/commands/config_patch.py": {FIXED},
     "launcher/commands/template/job.py": set(),
     "launcher/core/preset.py": ALL,
     "launcher/diagnosis/root_cause.py": LAUNCHES,
