@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import itertools
 import json
@@ -22,8 +23,9 @@ from ..options.parser import Parser
 from ..report.lasting import Edit
 from ..report.run_status import RunStatus
 from ..system import private_files, regular_files, terminal
-from ..system.run_directory import default_root, named
+from ..system.run_directory import named
 from . import config_patch, run_search
+from .arguments import add_json, add_run, root_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +55,24 @@ class FilePatch:
         )
 
 
-def fix(arguments: Sequence[str]) -> int:
+def declare(parser: Parser) -> None:
+    """Declares the arguments."""
+    add_run(parser, "; by default the latest run")
+    parser.add_argument(
+        "--apply",
+        action="store_true",
+        help="write JSON and YAML; each file is copied to FILE.orig before",
+    )
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
     """Shows or writes what makes a run's corrections last; returns the exit code.
 
     Raises:
         LaunchError: there is no such run, or a file can't be written.
     """
-    command = Parser(
-        prog="safe-launch fix",
-        description="shows what to write into your files so that the corrections of a "
-        "run last; nothing is written without --apply",
-        allow_abbrev=False,
-    )
-    command.add_argument(
-        "run",
-        metavar="RUN",
-        nargs="?",
-        help="a run directory, its name, or a part of the name; by default the latest run",
-    )
-    command.add_argument(
-        "--apply", action="store_true", help="write the files; each is copied to FILE.orig before"
-    )
-    command.add_argument("--json", action="store_true", help="print a document for programs")
-    command.add_argument(
-        "--log-dir", type=Path, metavar="FOLDER", help="the folder that the runs were told to use"
-    )
-    options = command.parse_args(arguments)
-    root = default_root() if options.log_dir is None else options.log_dir
-    status = run_search.status_of(run_search.named_or_latest(options.run, root))
+    status = run_search.status_of(run_search.named_or_latest(options.run, root_of(options)))
     if options.apply:
         _require_own(status.folder)
     edits = _edits(status)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safe_launch.commands.fix import fix
+from safe_launch.commands import registry
 from safe_launch.core.errors import ExitCode, LaunchError
 
 CONFIG = '{\n  "größe": 1,\n  "zero_optimization": {"stage": 3}\n}\n'
@@ -49,19 +49,19 @@ def test_a_patch_is_shown_and_written_only_when_asked_for(
 ) -> None:
     """The file is kept as it was beside it; its mode stays; a second time nothing is left."""
     run = run_with(config.parent, [edit(config, **STAGE)])
-    assert fix([run]) == ExitCode.SUCCESS
+    assert registry.run(["fix", run]) == ExitCode.SUCCESS
     shown = capsys.readouterr()
     assert "--- a/ds.json\n+++ b/ds.json\n" in shown.out
     assert '+  "zero_optimization": {"stage": 2}\n' in shown.out
     assert f"safe-launch fix {run} --apply" in shown.err
     assert config.read_text() == CONFIG
-    assert fix([run, "--apply"]) == ExitCode.SUCCESS
+    assert registry.run(["fix", run, "--apply"]) == ExitCode.SUCCESS
     assert config.read_text() == FIXED
     assert config.with_name("ds.json.orig").read_text() == CONFIG
     for path in (config, config.with_name("ds.json.orig")):
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert "as it was: ds.json.orig" in capsys.readouterr().err
-    assert fix(["--log-dir", "runs"]) == ExitCode.SUCCESS
+    assert registry.run(["fix", "--log-dir", "runs"]) == ExitCode.SUCCESS
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "has it already" in shown.err
@@ -70,7 +70,7 @@ def test_a_patch_is_shown_and_written_only_when_asked_for(
 def test_an_earlier_copy_stays(config: Path) -> None:
     """The next one has a number."""
     (earlier := config.with_name("ds.json.orig")).write_text("mine")
-    fix([run_with(config.parent, [edit(config, **STAGE)]), "--apply"])
+    registry.run(["fix", run_with(config.parent, [edit(config, **STAGE)]), "--apply"])
     assert earlier.read_text() == "mine"
     assert config.with_name("ds.json.orig1").read_text() == CONFIG
 
@@ -79,16 +79,16 @@ def test_python_is_left_to_its_author(config: Path, capsys: pytest.CaptureFixtur
     """File, line and the new text are shown; a script alone leaves nothing that --apply can do."""
     (script := config.with_name("train.py")).write_text("f()\n")
     both = run_with(config.parent, [edit(script, 1, a=2), edit(config, **STAGE)])
-    assert fix([both, "--json"]) == ExitCode.SUCCESS
+    assert registry.run(["fix", both, "--json"]) == ExitCode.SUCCESS
     document = json.loads(capsys.readouterr().out)
     assert [patch["file"] for patch in document["patches"]] == [str(config)]
     assert document["others"] == ["train.py:1: f(...)"]
-    assert fix([both, "--apply"]) == ExitCode.SUCCESS
+    assert registry.run(["fix", both, "--apply"]) == ExitCode.SUCCESS
     assert "left to you: train.py:1: f(...)" in capsys.readouterr().err
     assert (script.read_text(), config.read_text()) == ("f()\n", FIXED)
     alone = run_with(config.parent / "alone", [edit(script, 1)])
-    assert fix([alone]) == ExitCode.SUCCESS
-    assert fix([alone, "--apply"]) == ExitCode.USAGE
+    assert registry.run(["fix", alone]) == ExitCode.SUCCESS
+    assert registry.run(["fix", alone, "--apply"]) == ExitCode.USAGE
 
 
 def test_a_changed_file_is_left_to_the_user(
@@ -96,7 +96,7 @@ def test_a_changed_file_is_left_to_the_user(
 ) -> None:
     """What can't be changed is named; what can is changed."""
     edits = [edit(config, **{"größe.stage": 2}), edit(config, **STAGE)]
-    fix([run_with(config.parent, edits), "--apply"])
+    registry.run(["fix", run_with(config.parent, edits), "--apply"])
     assert "left to you: ds.json:0: f(...): " in capsys.readouterr().err
     assert config.read_text() == FIXED
 
@@ -106,44 +106,44 @@ def test_arguments_are_told(config: Path, capsys: pytest.CaptureFixture[str]) ->
     words = {"place": "the script's arguments", "text": "--bf16 true"}
     other = {"place": "DeepSpeed's configuration", "text": "stage: 2"}
     run = run_with(config.parent, [words, other])
-    fix([run])
+    registry.run(["fix", run])
     told = capsys.readouterr().err
     assert "give the script: --bf16 true" in told
     assert "left to you: DeepSpeed's configuration: stage: 2" in told
-    fix([run, "--json"])
+    registry.run(["fix", run, "--json"])
     document = json.loads(capsys.readouterr().out)
     assert (document["patches"], document["arguments"]) == ([], ["--bf16 true"])
 
 
 def test_a_run_without_a_correction(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It says how the run ended."""
-    fix([run_with(config.parent, [], code=1)])
+    registry.run(["fix", run_with(config.parent, [], code=1)])
     assert "no correction to keep: ended with exit code 1" in capsys.readouterr().err
 
 
 def test_what_goes_wrong_is_said(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no file is changed or lost."""
     with pytest.raises(LaunchError, match="no run is kept in"):
-        fix(["--log-dir", "nowhere"])
+        registry.run(["fix", "--log-dir", "nowhere"])
     run = run_with(config.parent, [edit(config, **STAGE)])
     with monkeypatch.context() as patch:
         patch.setattr("safe_launch.system.private_files.create", no_room)
         with pytest.raises(LaunchError, match=r"ds\.json can't be written: No space left"):
-            fix([run, "--apply"])
+            registry.run(["fix", run, "--apply"])
     assert [path.name for path in config.parent.glob("ds*")] == ["ds.json"]
     assert config.read_text() == CONFIG
     config.unlink()
     with pytest.raises(LaunchError, match=r"ds\.json can't be read"):
-        fix([run])
+        registry.run(["fix", run])
     (Path(run) / "outcome.json").write_text('{"exit_code": 0, "lasting": [{"place": 1}]}')
     with pytest.raises(LaunchError, match="isn't of this version"):
-        fix([run])
+        registry.run(["fix", run])
 
 
 def test_lines_that_end_as_on_windows_stay_so(config: Path) -> None:
     """Those of a file that has them all so."""
     config.write_bytes(b'{\r\n  "bf16": {"enabled": true}\r\n}\r\n')
-    fix([run_with(config.parent, [edit(config, **STAGE)]), "--apply"])
+    registry.run(["fix", run_with(config.parent, [edit(config, **STAGE)]), "--apply"])
     content = config.read_bytes()
     assert json.loads(content)["zero_optimization"] == {"stage": 2}
     assert content.count(b"\r\n") == content.count(b"\n") > 2
@@ -152,7 +152,7 @@ def test_lines_that_end_as_on_windows_stay_so(config: Path) -> None:
 def test_a_link_is_followed_and_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What it leads to is what was written."""
     (link := config.with_name("link.json")).symlink_to(config)
-    fix([run_with(config.parent, [edit(link, **STAGE)]), "--apply"])
+    registry.run(["fix", run_with(config.parent, [edit(link, **STAGE)]), "--apply"])
     assert f"written: {config};" in capsys.readouterr().err
     assert link.readlink() == config
 
@@ -160,8 +160,8 @@ def test_a_link_is_followed_and_named(config: Path, capsys: pytest.CaptureFixtur
 def test_all_refused_is_no_success(config: Path) -> None:
     """Somebody's next command would take it for done."""
     run = run_with(config.parent, [edit(config, **{"größe.stage": 2})])
-    assert fix([run]) == ExitCode.SUCCESS  # nothing was to be written
-    assert fix([run, "--apply"]) == ExitCode.USAGE
+    assert registry.run(["fix", run]) == ExitCode.SUCCESS  # nothing was to be written
+    assert registry.run(["fix", run, "--apply"]) == ExitCode.USAGE
 
 
 def test_what_is_no_file_isnt_read(config: Path) -> None:
@@ -170,7 +170,7 @@ def test_what_is_no_file_isnt_read(config: Path) -> None:
     os.mkfifo(config)
     run = run_with(config.parent, [edit(config, **STAGE), edit(Path("/dev/zero"))])
     with pytest.raises(LaunchError, match=r"ds\.json can't be read: it isn't a regular file"):
-        fix([run, "--apply"])
+        registry.run(["fix", run, "--apply"])
 
 
 @pytest.mark.parametrize("name", ["", " "])
@@ -178,7 +178,7 @@ def test_an_empty_name_isnt_the_latest_run(config: Path, name: str) -> None:
     """A variable that isn't set would have files written."""
     run_with(config.parent, [edit(config, **STAGE)])
     with pytest.raises(LaunchError, match="the name of the run is empty"):
-        fix([name, "--apply", "--log-dir", "runs"])
+        registry.run(["fix", name, "--apply", "--log-dir", "runs"])
     assert config.read_text() == CONFIG
 
 
@@ -187,9 +187,9 @@ def test_somebody_elses_record_writes_nothing(config: Path) -> None:
     """It may name any file."""
     run = run_with(config.parent, [edit(config, **STAGE)])
     os.chown(run, 65534, -1)
-    assert fix([run]) == ExitCode.SUCCESS
+    assert registry.run(["fix", run]) == ExitCode.SUCCESS
     with pytest.raises(LaunchError, match="belongs to nobody, whose record says what to write"):
-        fix([run, "--apply"])
+        registry.run(["fix", run, "--apply"])
     assert config.read_text() == CONFIG
 
 
