@@ -23,20 +23,21 @@ def run(arguments: Sequence[str]) -> int:
     Raises:
         LaunchError: it isn't possible.
     """
-    from .commands.command_line import run as run_command
+    from .commands import registry
 
-    return run_command(arguments)
+    return registry.run(arguments)
 
 
 def main() -> NoReturn:
     """The entry point; shows a traceback only for safe-launch's own errors."""
     _handle_signals()
-    from .commands.command import command_of
+    from .commands import registry
     from .system import terminal
 
     terminal.open_missing()
     code = guarded(sys.argv[1:])
-    if command_of(sys.argv[1:]).name == "plan":
+    command, _ = registry.split(sys.argv[1:])
+    if command.name == "plan":
         os._exit(code)  # all is printed; to take the process apart would be a tenth of the time
     sys.exit(code)
 

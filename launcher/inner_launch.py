@@ -56,9 +56,9 @@ def command_line(launcher: str, options: Sequence[str], arguments: Sequence[str]
 
     The launcher's own arguments come last and take precedence.
     """
-    from .commands.command import COMMANDS
+    from .commands.registry import COMMANDS
 
-    if launcher == "safe-launch" and arguments and arguments[0] in {*COMMANDS, "plan"}:
+    if launcher == "safe-launch" and arguments and arguments[0] in COMMANDS:
         return list(arguments)
     form = ["--launcher=pdsh"] if launcher == "deepspeed" else []  # its default, said: its form
     return [*options, *form, *arguments]

@@ -1,4 +1,1 @@
-"""The commands other than a launch: lookups, lessons, runs and their reports, template, wrap.
-
-In: the words after the command. Out: text or JSON on the terminal, and an exit code.
-"""
+"""The command line: a launch, and the commands of `registry`, a module each."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,36 +10,44 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.private_names import ACTIONS
 from ..options.parser import Parser, parser
 from ..system import terminal
-from .command import COMMANDS
+from .registry import COMMANDS
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 FIRST = "_safe_launch_first"
 """The shell function that completes a command or a script."""
 
 
-def completion(arguments: Sequence[str]) -> int:
+def declare(parser: Parser) -> None:
+    """Declares the arguments."""
+    parser.epilog = (
+        'bash: eval "$(safe-launch completion bash)" in ~/.bashrc; zsh: the same with zsh in\n'
+        "~/.zshrc, after compinit; fish: safe-launch completion fish | source in\n"
+        "~/.config/fish/config.fish"
+    )
+    parser.add_argument("shell", choices=SHELLS)
+
+
+def run(options: argparse.Namespace) -> int:
     """Prints the script for a shell; returns the exit code.
 
     Raises:
         LaunchError: shtab is missing.
     """
-    command = Parser(
-        prog="safe-launch completion",
-        description="prints what completes commands, options and files in a shell",
-        epilog='bash: eval "$(safe-launch completion bash)" in ~/.bashrc; zsh: the same with zsh '
-        "in ~/.zshrc, after compinit; fish: safe-launch completion fish | source in "
-        "~/.config/fish/config.fish",
-        allow_abbrev=False,
-    )
-    command.add_argument("shell", choices=SHELLS)
-    shell = command.parse_args(arguments).shell
+    return show(options.shell)
+
+
+def show(shell: str) -> int:
+    """Prints the script for a shell; returns the exit code.
+
+    Raises:
+        LaunchError: shtab is missing.
+    """
     if find_spec("shtab") is None:
         problem = "completion needs shtab, which isn't installed"
         raise LaunchError(ExitCode.USAGE, problem, "pip install 'safe-launch[completion]'")
     import shtab
 
-    names = " ".join(sorted([*COMMANDS, "plan"]))
-    functions: Any = _functions(names)  # a mapping, too, which its annotation doesn't say
+    functions: Any = _functions(" ".join(COMMANDS))  # a mapping, which its annotation doesn't say
     terminal.show(shtab.complete(_with_places(), shell, preamble=functions).rstrip())
     return ExitCode.SUCCESS
 

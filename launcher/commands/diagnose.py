@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
@@ -20,33 +21,36 @@ from ..logs.headline import headline
 from ..logs.lines import Resumed
 from ..logs.reader import Reader
 from ..logs.verdict import Judgement, Verdict, decisive, judge
+from ..options.parser import Parser
 from ..report import explain_hang
 from ..system import terminal
 from ..system.redaction import redacted
 from ..workload.script.line_searches import spots
+from .arguments import add_catalogue, add_json
+from .catalogue import known_failures
 
 CODES = {Verdict.HEALTHY: 0, Verdict.KNOWN: 1, Verdict.UNKNOWN: 2, Verdict.UNFINISHED: 3}
 """Exit codes of `safe-launch diagnose`."""
 
 
-def show_diagnosis(
-    paths: Sequence[str],
-    catalogue: Sequence[KnownFailure],
-    *,
-    as_json: bool,
-    contributed: Callable[[Judgement], None] | None = None,
-) -> int:
+def declare(parser: Parser) -> None:
+    """Declares the arguments."""
+    parser.epilog = "exit codes: " + ", ".join(f"{code} {name}" for name, code in CODES.items())
+    add_catalogue(parser)
+    add_json(parser)
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", help="a log, a folder of logs, or - for standard input"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
     """Prints the diagnosis of logs and flight recorders' dumps; returns the verdict's exit code.
 
-    Args:
-        paths: logs, folders of them, and dumps.
-        catalogue: the known failures.
-        as_json: print a document for programs.
-        contributed: called with the judgement, once that is printed.
-
     Raises:
-        LaunchError: a path can't be read.
+        LaunchError: a path, or the catalogue, can't be read.
     """
+    paths, as_json = options.paths, options.json
+    catalogue = known_failures(options.catalogue)
     dumped = dumps.find(paths)
     hang = _hang(dumped)
     chosen = files.find_logs(paths, dumped)
@@ -72,8 +76,6 @@ def show_diagnosis(
     if dumped:
         lines += _hang_lines(hang)
     _show("\n".join(lines))
-    if contributed is not None:
-        contributed(last)
     return CODES[last.verdict]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 from collections.abc import Sequence
@@ -18,31 +19,32 @@ from ..planning.budget import gib
 from ..session.lessons import store
 from ..session.lessons.store import Kept
 from ..system import terminal
+from .arguments import add_json
 
 LISTED = 5
 """How many names an error lists."""
 NONE = "no lesson is kept: a run that succeeds leaves one, corrected or with its memory measured"
 
 
-def lessons(arguments: Sequence[str]) -> int:
+def declare(parser: Parser) -> None:
+    """Declares the arguments."""
+    parser.epilog = (
+        f"{store.SHARED}=FOLDER is read and written too, {store.TRUSTED}FOLDER with what other "
+        "users have written."
+    )
+    parser.add_argument("do", choices=("list", "show", "forget"), nargs="?", default="list")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", help="a lesson's name, or a part that is no other's"
+    )
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
     """Lists, shows or forgets lessons; returns the exit code.
 
     Raises:
         LaunchError: there is no such lesson, or it can't be removed.
     """
-    command = Parser(
-        prog="safe-launch lessons",
-        description="lists what corrected runs have proved of your scripts, which the next "
-        f"launches know from the start; {store.SHARED}=FOLDER is read and written too, "
-        f"{store.TRUSTED}FOLDER with what other users have written",
-        allow_abbrev=False,
-    )
-    command.add_argument("do", choices=("list", "show", "forget"), nargs="?", default="list")
-    command.add_argument(
-        "name", metavar="NAME", nargs="?", help="a lesson's name, or a part that is no other's"
-    )
-    command.add_argument("--json", action="store_true", help="print a document for programs")
-    options = command.parse_intermixed_args(arguments)
     if options.do != "list" and options.name is None:
         problem = f"{options.do} which lesson?"
         raise LaunchError(ExitCode.USAGE, problem, "`safe-launch lessons` lists their names")

@@ -7,20 +7,19 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from select import select
 from typing import Any
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import ExitCode
 from ..core.reasons import reason_of
 from ..options.parser import Parser
 from ..report.run_status import RunStatus
-from ..system import kept_runs, regular_files, terminal
-from ..system.run_directory import default_root
+from ..system import regular_files, terminal
 from . import run_search
+from .arguments import add_run, root_of
 
 PACE = 15.0
 """Seconds between two looks at the run; what a scraper usually takes."""
@@ -33,49 +32,32 @@ AT_ONCE = 8
 CONTENT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
-def metrics(arguments: Sequence[str]) -> int:
+def declare(parser: Parser) -> None:
+    """Declares the arguments."""
+    add_run(parser, "; by default the latest run")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON instead")
+    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--listener", type=int, help=argparse.SUPPRESS)
+
+
+def run(options: argparse.Namespace) -> int:
     """Prints a run as metrics; returns the exit code.
 
     Raises:
         LaunchError: there is no such run, or prometheus_client is missing.
     """
-    command = Parser(
-        prog="safe-launch metrics",
-        description="prints a run in OpenMetrics; a launch with --metrics FILE|:PORT does so as "
-        "long as it goes on",
-        allow_abbrev=False,
-    )
-    command.add_argument(
-        "run", metavar="RUN", nargs="?", help="a run directory, its name, or a part of the name"
-    )
-    command.add_argument("--json", action="store_true", help="print a line of JSON instead")
-    command.add_argument(
-        "--log-dir", type=Path, metavar="FOLDER", help="the folder that the runs were told to use"
-    )
-    command.add_argument("--file", type=Path, help=argparse.SUPPRESS)
-    command.add_argument("--listener", type=int, help=argparse.SUPPRESS)
-    options = command.parse_args(arguments)
     from ..session.metrics_process import require_library
 
     require_library()
-    root = default_root() if options.log_dir is None else options.log_dir
-    run = _run(options.run, root)
+    found = run_search.named_or_latest(options.run, root_of(options))
     if options.file is not None:
-        _write_until_the_end(run, options.file)
+        _write_until_the_end(found, options.file)
     elif options.listener is not None:
-        _answer_until_the_end(run, options.listener)
+        _answer_until_the_end(found, options.listener)
     else:
-        text = _text(run_search.status_of(run), as_json=options.json)
+        text = _text(run_search.status_of(found), as_json=options.json)
         terminal.show(text.decode().removesuffix("\n"))
     return ExitCode.SUCCESS
-
-
-def _run(text: str | None, root: Path) -> Path:
-    if text is not None:
-        return run_search.named(text, root)
-    for latest in kept_runs.kept(root):
-        return latest
-    raise LaunchError(ExitCode.USAGE, f"no run is kept in {root}", "name a run directory")
 
 
 def _text(status: RunStatus, *, as_json: bool) -> bytes:

@@ -16,39 +16,30 @@ from ..options.parser import Parser
 from ..report.past_run import HEAD, PastRun
 from ..system import kept_runs, terminal
 from ..system.kept_runs import VARIABLE, KeptRun, Limits
-from ..system.run_directory import default_root, named
+from ..system.run_directory import named
 from . import run_search
+from .arguments import add_json, add_log_dir, root_of
 
 GIB = 2**30
 DAY = 86_400
 
 
-def runs(arguments: Sequence[str]) -> int:
-    """Lists, shows or removes runs; returns the exit code.
-
-    Raises:
-        LaunchError: there is no such run, or one can't be removed.
-    """
-    command = Parser(
-        prog="safe-launch runs",
-        description="lists your runs, the latest first: when, how long, how each ended, and what "
-        "was changed",
-        epilog=f"The default folder keeps {kept_runs.MOST} runs and 2 GiB at most; "
-        f"{VARIABLE}=N says how many GiB, 0 sets no limit.",
-        allow_abbrev=False,
+def declare(parser: Parser) -> None:
+    """Declares the arguments."""
+    parser.epilog = (
+        f"The default folder keeps {kept_runs.MOST} runs and 2 GiB at most; "
+        f"{VARIABLE}=N says how many GiB, 0 sets no limit."
     )
-    command.add_argument("do", choices=("list", "show", "prune"), nargs="?", default="list")
-    command.add_argument(
+    parser.add_argument("do", choices=("list", "show", "prune"), nargs="?", default="list")
+    parser.add_argument(
         "run",
         metavar="RUN",
         nargs="?",
         help="show: a run directory, its name, or a part of the name; list: a part of the names",
     )
-    command.add_argument("--json", action="store_true", help="print a document for programs")
-    command.add_argument(
-        "--log-dir", type=Path, metavar="FOLDER", help="the folder that the runs were told to use"
-    )
-    prune = command.add_argument_group("what prune leaves; it touches no run that hasn't ended")
+    add_json(parser)
+    add_log_dir(parser)
+    prune = parser.add_argument_group("what prune leaves; it touches no run that hasn't ended")
     for name, what in (
         ("--keep", "the latest N"),
         ("--days", "those of the last N days"),
@@ -56,8 +47,15 @@ def runs(arguments: Sequence[str]) -> int:
     ):
         prune.add_argument(name, type=_amount, metavar="N", default=math.inf, help=what)
     prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
-    options = command.parse_intermixed_args(arguments)
-    root = default_root() if options.log_dir is None else options.log_dir
+
+
+def run(options: argparse.Namespace) -> int:
+    """Lists, shows or removes runs; returns the exit code.
+
+    Raises:
+        LaunchError: there is no such run, or one can't be removed.
+    """
+    root = root_of(options)
     if options.do == "prune":
         return _prune(options, root)
     if options.do == "show":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import signal
 import sys
@@ -15,8 +16,8 @@ from ..core.errors import ExitCode, LaunchError
 from ..options.parser import Parser
 from ..report.run_status import RunStatus
 from ..system import kept_runs, terminal
-from ..system.run_directory import default_root
 from . import run_search
+from .arguments import add_json, add_run, root_of
 from .stacks import show_stacks
 
 PAUSE = 2.0
@@ -27,35 +28,31 @@ CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 """Moves a terminal's cursor home, and clears screen and scrollback (console_codes(4))."""
 
 
-def status(arguments: Sequence[str]) -> int:
+def declare(parser: Parser) -> None:
+    """Declares the arguments."""
+    parser.epilog = (
+        "Without RUN: all your runs that run on this host or in the folder of run directories, "
+        "else\nthose that ended last."
+    )
+    add_run(parser)
+    add_json(parser)
+    parser.add_argument(
+        "--watch", action="store_true", help=f"look again every {PAUSE:.0f} s, until Ctrl-C"
+    )
+    parser.add_argument(
+        "--stacks",
+        action="store_true",
+        help="ask where every rank of a running run stands; the run goes on",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
     """Prints how runs go; returns the exit code.
 
     Raises:
         LaunchError: there is no such run.
     """
-    command = Parser(
-        prog="safe-launch status",
-        description="shows how far each rank of a run has come; without RUN, all your runs that "
-        "run on this host or in the folder of run directories, else those that ended last",
-        allow_abbrev=False,
-    )
-    command.add_argument(
-        "run", metavar="RUN", nargs="?", help="a run directory, its name, or a part of the name"
-    )
-    command.add_argument("--json", action="store_true", help="print a document for programs")
-    command.add_argument(
-        "--watch", action="store_true", help=f"look again every {PAUSE:.0f} s, until Ctrl-C"
-    )
-    command.add_argument(
-        "--stacks",
-        action="store_true",
-        help="ask where every rank of a running run stands; the run goes on",
-    )
-    command.add_argument(
-        "--log-dir", type=Path, metavar="FOLDER", help="the folder that the runs were told to use"
-    )
-    options = command.parse_args(arguments)
-    root = default_root() if options.log_dir is None else options.log_dir
+    root = root_of(options)
     folder = None if options.run is None else run_search.named(options.run, root)
     if options.stacks:
         show_stacks(folder or _only_running(root), as_json=options.json)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,24 +14,22 @@ from ..system import terminal
 from ..workers.forkserver import warm_servers
 from ..workers.forkserver.messages import TARGET
 from ..workers.forkserver.warm_servers import WarmServer
+from .arguments import add_json
 
 NONE = "nothing is kept: launch with --keep-warm SECONDS"
 
 
-def warm(arguments: Sequence[str]) -> int:
-    """Lists or ends the kept servers of this user; returns the exit code."""
-    command = Parser(
-        prog="safe-launch warm",
-        description="lists or ends the processes that launches with --keep-warm have left, which "
-        "hold what a script has imported",
-        allow_abbrev=False,
-    )
-    command.add_argument("do", choices=("list", "stop"), nargs="?", default="list")
-    command.add_argument(
+def declare(parser: Parser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("do", choices=("list", "stop"), nargs="?", default="list")
+    parser.add_argument(
         "script", metavar="SCRIPT", nargs="?", default="", help="only those with this in their name"
     )
-    command.add_argument("--json", action="store_true", help="print a document for programs")
-    options = command.parse_intermixed_args(arguments)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Lists or ends the kept servers of this user; returns the exit code."""
     # read before the end: an ended process has no command line
     scripts = {server: _script(server) for server in warm_servers.found()}
     scripts = {server: script for server, script in scripts.items() if options.script in script}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import secrets
 import shutil
@@ -17,6 +18,8 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.reasons import hint_of, reason_of
 from ..evidence.socket_folder import at_folder, temporary_socket_folder
 from ..options import process_options
+from ..options.parser import Parser
+from ..options.parser import declare as declare_launch
 from ..report import pod_status
 from ..system import orphans, terminal, unix_socket
 from ..system.event_loop import EventLoop
@@ -153,7 +156,12 @@ class WrappedRun:
             os.killpg(self.process.pid, number)
 
 
-def wrap(arguments: Sequence[str]) -> int:
+def declare(parser: Parser) -> None:
+    """Declares the arguments."""
+    declare_launch(parser)
+
+
+def run(options: argparse.Namespace) -> int:
     """Runs a command; returns its exit code, or that of a failed inner launch.
 
     The command leads a session of its own, so that Ctrl-C reaches only the inner launch: most
@@ -161,14 +169,11 @@ def wrap(arguments: Sequence[str]) -> int:
 
     Raises:
         LaunchError: no command is given, it can't be started, or an option is wrong.
-        SystemExit: the options ask for help, which has been printed.
     """
-    from ..options.parser import parsed, parser
-
-    options, command = parser().apart(arguments)
-    patience = process_options.stop_times(parsed(options), os.environ).terminate
-    if not command:
+    patience = process_options.stop_times(options, os.environ).terminate
+    if options.script is None:
         raise LaunchError(ExitCode.USAGE, "wrap: no command is given", HINT)
+    command = [options.script, *options.arguments]
     mark = secrets.token_hex(8)
     with (
         temporary_socket_folder() as sockets,
@@ -181,15 +186,15 @@ def wrap(arguments: Sequence[str]) -> int:
         is_done = False
         with SignalWakeup((*STOPS, *FORWARDED)) as wakeup:
             try:
-                process = _start(command, hooked(os.environ, mark, sockets, options))
-                run = WrappedRun(process, patience, mark)
-                run.watch(listener, wakeup)
-                is_done = run.stop is None
+                process = _start(command, hooked(os.environ, mark, sockets, options.own))
+                wrapped = WrappedRun(process, patience, mark)
+                wrapped.watch(listener, wakeup)
+                is_done = wrapped.stop is None
             finally:
                 if not is_done:  # stopped, or an error of ours: nothing goes on unsupervised
                     orphans.kill(mark, variable=MARK)
                 guardian.dismiss()
-            return _exit_code(run, command)
+            return _exit_code(wrapped, command)
 
 
 def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ..core.errors import MEANINGS, ExitCode, LaunchError
+from ..core.errors import ExitCode, LaunchError
 from ..core.private_names import OPTION_ACTIONS
 from ..core.request import Fix
 from ..system import terminal
@@ -43,6 +43,16 @@ class Parser(argparse.ArgumentParser):
         hint = CODE if is_code else refused_words.hint(message, self._option_string_actions)
         problem = refused_words.sentence(message)
         raise LaunchError(ExitCode.USAGE, problem, hint or f"{self.prog} --help lists the options")
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parses the words; options may stand between the others.
+
+        Raises:
+            LaunchError: they are invalid.
+        """
+        if "--" in words:  # which argparse's way for intermixed words takes out
+            return self.parse_args(words)
+        return self.parse_intermixed_args(words)
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         """Prints the help like any other document.
@@ -110,68 +120,34 @@ def _has_value(option: argparse.Action | None) -> bool:
     return option is not None and option.nargs is None
 
 
-USAGE = """safe-launch [options] script.py [script arguments]
-       safe-launch [options] -m module [script arguments]
-       safe-launch plan [--ask] [options] script.py [script arguments]
-       safe-launch completion bash|zsh|fish|tcsh
-       safe-launch diagnose [--json] PATH...
-       safe-launch catalogue [--json] [WORDS...]
-       safe-launch explain [--json] [ID...]
-       safe-launch fix [--apply] [RUN]
-       safe-launch hardware [--json]
-       safe-launch lessons [list|show|forget] [NAME]
-       safe-launch metrics [--json] [RUN]
-       safe-launch report [-o FILE] [RUN]
-       safe-launch runs [list|show|prune] [RUN]
-       safe-launch status [--json] [--watch] [--stacks] [RUN]
-       safe-launch template slurm|kubernetes [options] script.py [script arguments]
-       safe-launch warm [list|stop] [SCRIPT]
-       safe-launch wrap [options] COMMAND..."""
+class ScriptParser(Parser):
+    """A parser of options that precede a script, or a command, whose words stay as they are."""
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parses the words: the options, and `own`, `script` (may be None) and `arguments`.
+
+        `own` are the words of the options.
+
+        Raises:
+            LaunchError: they are invalid.
+        """
+        own, command = self.apart(words)
+        script = command.pop(0) if command else None
+        if script is not None and _is_too_long(script):
+            self.error(f"{script[:40]}...: no script has such a long name")
+        found = argparse.Namespace(own=own, script=script, arguments=command)
+        return self.parse_args(own, found)
 
 
-CODES = "\n".join(f"  {code.value:<4}{text}" for code, text in MEANINGS.items())
+def parser() -> ScriptParser:
+    """The parser of a launch's options, without the help's text on commands."""
+    result = ScriptParser(prog="safe-launch")
+    declare(result)
+    return result
 
 
-COMMANDS_HELP = """\
-  plan       print what would be launched, and launch nothing; --ask asks the script itself
-  completion print what completes all this in a shell
-  diagnose   name the root cause of a failed training from its logs
-  catalogue  search the known failures by a message or by words, or list them
-  explain    print known failures in full, or list them
-  fix        show or write what makes a run's corrections last
-  hardware   list the known accelerators, and show what was found on this host
-  lessons    list, show or forget what corrected runs have taught
-  metrics    print a run in OpenMetrics
-  report     write a run as one HTML page
-  runs       list the runs that are kept, or remove old ones
-  status     show how far each rank of your runs has come, or how a run ended
-  template   write a file for Slurm or Kubernetes, filled in for a job
-  warm       list or end what launches with --keep-warm have left
-  wrap       run a tool that calls torchrun, deepspeed or accelerate, and launch in their place"""
-"""What each command does, a line each."""
-
-
-EPILOG = f"""\
-commands:
-{COMMANDS_HELP}
-
-exit codes:
-{CODES}
-  130, 143, ...  stopped by SIGINT, SIGTERM, ... (128 + its number)
-  any other code is the failed worker's own, 128 + N if signal N ended it
-"""
-
-
-def parser() -> Parser:
-    """The options, declared once; torchrun's names where it has them."""
-    result = Parser(
-        prog="safe-launch",
-        usage=USAGE,
-        description="Launches a distributed training script, catches its known failures and "
-        "relaunches it with a corrected preset.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def declare(result: Parser) -> None:
+    """Declares the options of a launch; torchrun's names where it has them."""
     foreign.add(result, "nproc_per_node", dest="nproc")
     foreign.add(result, "module")
     result.add_argument(
@@ -260,7 +236,6 @@ def parser() -> Parser:
     output_options.declare(result)
     foreign.add_refusals(result)
     result.add_argument("--version", action="store_true", help="print the version")
-    return result
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
@@ -269,12 +244,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     Raises:
         LaunchError: it is invalid.
     """
-    ours = parser()
-    own, command = ours.apart(arguments)
-    script = command.pop(0) if command else None
-    if script is not None and _is_too_long(script):
-        ours.error(f"{script[:40]}...: no script has such a long name")
-    return ours.parse_args(own, argparse.Namespace(script=script, arguments=command))
+    return parser().read(arguments)
 
 
 def _is_too_long(name: str) -> bool:

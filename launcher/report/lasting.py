@@ -71,18 +71,16 @@ class Edit(Struct, frozen=True):
     Attributes:
         place: file, file and line, or the command line.
         text: what to write.
-        file: the file's whole path; empty where it isn't known, or where there is none.
-        line: of a file in Python, the line at which the call or the value stands.
-        name: the function that is called there, or whose value it is; empty in other files.
-        values: the names of arguments or, with dots, of keys, and their values.
+        file: the file's whole path; empty if it isn't known, or if there is none.
+        line: of a file in Python, the line of the call or the value.
+        values: of a configuration file, the keys, with dots between levels, and their values.
     """
 
     place: str
     text: str
     file: str = ""
     line: int = 0
-    name: str = ""
-    values: dict[str, str | int | bool | dict[str, bool]] = {}
+    values: dict[str, str | int | bool] = {}
 
     @property
     def is_argument(self) -> bool:
@@ -170,8 +168,7 @@ def _of_trainer(files: Sequence[SourceFile], source: str, arguments: Arguments) 
         yield from places
     elif calls:
         for file, call in calls:
-            text = f"{called(call)}(..., {keywords})"
-            yield _in_call(file, call, text, arguments)
+            yield _edit(file, call.lineno, f"{called(call)}(..., {keywords})")
     else:
         words = (f"--{name} {_word(value)}" for name, value in arguments.items())
         yield Edit(COMMAND_LINE, " ".join(words))
@@ -203,7 +200,7 @@ def _set_in_source(
     for place in reversed(range(len(names))):
         rest = {name: arguments[name] for name in names[place:]}
         found = [
-            _edit(file, line, names[place], _keywords(given), given)
+            _edit(file, line, _keywords(given))
             for file, node in nodes
             for line, given in _setting(node, names[place], rest, arguments)
         ]
@@ -234,13 +231,8 @@ def _is_of_self(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and dotted(node.value) == "self"
 
 
-def _in_call(file: SourceFile, call: ast.Call, text: str, arguments: Arguments) -> Edit:
-    return _edit(file, call.lineno, dotted(call.func), text, arguments)
-
-
-def _edit(file: SourceFile, line: int, name: str, text: str, arguments: Arguments) -> Edit:
-    where = str(file.path.resolve()), line, name
-    return Edit(f"{file.path}:{line}", text, *where, {**arguments})
+def _edit(file: SourceFile, line: int, text: str) -> Edit:
+    return Edit(f"{file.path}:{line}", text, str(file.path.resolve()), line)
 
 
 def _word(value: object) -> str:
@@ -315,7 +307,7 @@ def _with_argument(
     for file, call in _calls(files):
         name = dotted(call.func)
         if _is_of(package, name, functions, file):
-            yield _in_call(file, call, f"{name}(..., {argument}={value})", {argument: value})
+            yield _edit(file, call.lineno, f"{name}(..., {argument}={value})")
 
 
 def _calls(files: Sequence[SourceFile]) -> Iterator[Maker]:

@@ -15,7 +15,7 @@ from unittest import mock
 import yaml
 from safe_launch.catalogue.catalogue import Catalogue
 from safe_launch.catalogue.entry import known_constraints
-from safe_launch.commands import command_line, lookup
+from safe_launch.commands import training
 from safe_launch.core.settings import Fact, Name, Setting
 from safe_launch.core.workload import Workload
 from safe_launch.options.parser import parsed
@@ -86,15 +86,8 @@ def plan(line: CommandLine, hardware: str) -> Plan | NoPlan:
         return planned(training.request, workload, training.hardware, known)
 
 
-def _training(line: CommandLine, hardware: str) -> command_line.Training:
-    with mock.patch.object(lookup, "known_failures", _known_failures):
-        return command_line.training_of(
-            parsed(["--hardware", hardware, *line.words]), is_launch=False
-        )
-
-
-_known_failures = functools.cache(lookup.known_failures)
-"""Reading the catalogue takes longer than a plan."""
+def _training(line: CommandLine, hardware: str) -> training.Training:
+    return training.training_of(parsed(["--hardware", hardware, *line.words]), is_launch=False)
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def write(root: Path, script: Path) -> Path:
             lambda attempt: Succeeded(attempt, seen=replace(seen, span=(now + 9, now + 99))),
         )
     told = summary.document(ended.state.outcomes, ended.end.code)
-    edit = Edit(f"{script}:2", "use_reentrant=False", str(script), 2, "checkpoint", {"a": False})
+    edit = Edit(f"{script}:2", "use_reentrant=False", str(script), 2)
     run_directory.write(run / "outcome.json", {**told, "lasting": msgspec.to_builtins([edit])})
     reduce = Collective(412, "all_reduce", ((12480,),), ("Float",), "0 default_pg")
     children = (Child(9, "python", "S", 0.0),)

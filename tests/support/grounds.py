@@ -15,17 +15,18 @@ from itertools import chain
 from pathlib import Path
 
 import grimp
-from safe_launch.commands.command import COMMANDS
+from safe_launch.commands.registry import COMMANDS
 
 from support.stacks import CURRENT, OLDER, RELEASING, ROOT, TORCH_2_6, Stack
 
 WORKER = "safe_launch.worker_entry"
 LAUNCH = (
     *("safe_launch.__main__", "safe_launch.cli", "safe_launch.inner_launch", WORKER),
-    *("safe_launch.commands.hook.sitecustomize", "safe_launch.conversion"),
+    *("safe_launch.commands.hook.sitecustomize", "safe_launch.commands.launch"),
+    "safe_launch.conversion",
 )
 """Where the processes of a launch begin."""
-TABLED = {name: f"safe_launch.commands.{module}" for name, module in COMMANDS.items()}
+TABLED = {name: f"safe_launch.commands.{name}" for name in COMMANDS}
 """Commands are imported by string, but only for who types their names."""
 WRITERS = re.compile(r"\.(page|man_page)$")
 """Modules that write pages of the documentation, for scripts."""

@@ -292,7 +292,7 @@ PLACES = (
         (("lessons",), ("lessons", "show", "train"), ("lessons", "--json"), (*PLAN, "train.py")),
         LESSON,
     ),
-    Place("log", (("diagnose", "log"), ("diagnose", "--json", "--contribute", "--", "log"))),
+    Place("log", (("diagnose", "log"), ("diagnose", "--json", "--", "log"))),
     Place("log.gz", (("diagnose", "log.gz"),)),
     Place("logs/rank-0.log", (("diagnose", "logs"),)),
     Place("site/own.md", (("diagnose", "--catalogue=site", "train.py"),)),

@@ -23,7 +23,8 @@ from typing import Any
 
 import psutil
 import yaml
-from safe_launch.commands.template import kubernetes, template_command
+from safe_launch.commands.templates import kubernetes
+from safe_launch.commands.templates.job import TemplateJob
 
 from support.hosts import Host
 from support.stacks import CURRENT
@@ -258,7 +259,7 @@ def job(folder: Path, hosts: Sequence[Host], *command: object) -> Iterator[Job]:
     """
     name = hosts[0].name.removesuffix("-0")
     own = ("--log-dir", folder / "runs", *command)
-    wanted = template_command.TemplateJob(name, len(hosts), 1, tuple(map(str, own)))
+    wanted = TemplateJob(name, len(hosts), 1, tuple(map(str, own)))
     parser = ArgumentParser()
     kubernetes.add_options(parser)
     options = parser.parse_args(["--image=none", "--variant=indexed-job"])

@@ -41,7 +41,7 @@ def test_dies_plainly_and_trains_corrected(case: Case, tmp_path: Path) -> None:
 
 
 def test_what_a_fix_writes_lasts(tmp_path: Path) -> None:
-    """Both the stage in its file and the script's own use of it: then no attempt fails."""
+    """The stage in its file, and by hand the script's own use of it: then no attempt fails."""
     for name in ("ds_dummy_loss.py", "toy.py", "raw3.json"):
         shutil.copy(SCENARIOS / name, tmp_path)
     run = (
@@ -56,6 +56,9 @@ def test_what_a_fix_writes_lasts(tmp_path: Path) -> None:
     fixed = CURRENT.run("safe-launch", "fix", "--log-dir=runs", "--apply", cwd=tmp_path)
     assert fixed.returncode == 0, fixed.stderr
     assert json.loads((tmp_path / "raw3.json").read_text())["zero_optimization"]["stage"] == 2
+    assert "ds_dummy_loss.py:49: deepspeed.zero.Init(..., enabled=False)" in fixed.stderr
+    script = tmp_path / "ds_dummy_loss.py"
+    script.write_text(script.read_text().replace("zero.Init(", "zero.Init(enabled=False, "))
     again, told = launched(CURRENT, tmp_path, *run)
     assert "nothing is changed" in told
     assert (attempts(told), again) == (1, pytest.approx(losses, rel=1e-4))

@@ -60,7 +60,7 @@ while not os.path.exists(f"attempt-{attempt}/seen"):
 sys.exit(0 if f"attempt-{attempt}" == sys.argv[1] else 3)
 """
 COUNTS = """import os, sys
-from safe_launch.commands.command_line import training_of
+from safe_launch.commands.training import training_of
 from safe_launch.options.parser import parsed
 from torch.distributed.run import determine_local_world_size as theirs
 def ours(word):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from safe_launch.commands.command import COMMANDS, Command, command_of
+from safe_launch.commands.registry import COMMANDS, split
 from support.stacks import CURRENT
 from support.tables import table
 
@@ -29,8 +29,8 @@ SHELLS_OWN = "complete"
 )
 def test_a_command_after_options(words: str, expected: tuple[str, str]) -> None:
     """`-v plan` is `plan -v`; a module, a program, a value and a script's argument are none."""
-    name, rest = expected
-    assert command_of(words.split()) == Command(name, rest.split())
+    command, rest = split(words.split())
+    assert (command.name, rest) == (expected[0], expected[1].split())
 
 
 def said(*words: str) -> subprocess.CompletedProcess[str]:
@@ -39,12 +39,18 @@ def said(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@table(("name",), [(name,) for name in (*COMMANDS, "plan")])
+@table(("name",), [(name,) for name in ("", *COMMANDS)])
 def test_every_command_takes_help(name: str) -> None:
-    """On stdout, and that is a success."""
-    done = said(name, "--help")
+    """On stdout, and that is a success; its usage has a word for each of its places."""
+    done = said(*filter(None, [name]), "--help")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("usage: safe-launch")
+    usage, _, rest = done.stdout.partition("\n")
+    assert usage.startswith(f"usage: safe-launch {name}".rstrip())
+    assert "\nmore: https://" in rest
+    if name and not COMMANDS[name].before_script:
+        for action in COMMANDS[name].parser()._get_positional_actions():
+            taken = "|".join(action.choices) if action.choices else str(action.metavar)
+            assert taken in usage
 
 
 def test_torchruns_completion() -> None:

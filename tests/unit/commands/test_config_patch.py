@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from safe_launch.commands.fix.config_patch import patched
+from safe_launch.commands.config_patch import patched
 from safe_launch.core.refused import Refused
 
 

@@ -10,29 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safe_launch.commands.fix.fix_command import fix
+from safe_launch.commands import registry
 from safe_launch.core.errors import ExitCode, LaunchError
 
-SCRIPT = "# größe\nfrom a import f, checkpoint\ny = checkpoint(f)\nz = checkpoint(\n    f,\n)\n"
-FIXED = SCRIPT.replace("(f)", "(f, use_reentrant=False)").replace(
-    "    f,\n", "    f,\n    use_reentrant=False,\n"
-)
-OFF = {"use_reentrant": False}
+CONFIG = '{\n  "größe": 1,\n  "zero_optimization": {"stage": 3}\n}\n'
+FIXED = CONFIG.replace("3}", "2}")
+STAGE = {"zero_optimization.stage": 2}
 
 
-def edit(path: Path, line: int = 0, name: str = "", **values: object) -> dict[str, Any]:
+def edit(path: Path, line: int = 0, **values: object) -> dict[str, Any]:
     """An edit as a run leaves it."""
-    found = {"file": str(path), "line": line, "name": name, "values": values}
-    return {"place": f"{path.name}:{line}", "text": f"{name}(...)", **found}
+    found = {"file": str(path), "line": line, "values": values}
+    return {"place": f"{path.name}:{line}", "text": "f(...)", **found}
 
 
 @pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A script of the user's, in the current folder."""
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration file of the user's, in the current folder."""
     monkeypatch.chdir(tmp_path)
-    path = tmp_path / "train.py"
-    path.write_text(SCRIPT)
-    path.chmod(0o755)
+    path = tmp_path / "ds.json"
+    path.write_text(CONFIG)
+    path.chmod(0o640)
     return path
 
 
@@ -47,159 +45,152 @@ def run_with(folder: Path, edits: Sequence[object], code: int = 0) -> str:
 
 
 def test_a_patch_is_shown_and_written_only_when_asked_for(
-    script: Path, capsys: pytest.CaptureFixture[str]
+    config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The file is kept as it was beside it; its mode stays; a second time nothing is left."""
-    run = run_with(script.parent, [edit(script, line, "checkpoint", **OFF) for line in (3, 4)])
-    assert fix([run]) == ExitCode.SUCCESS
+    run = run_with(config.parent, [edit(config, **STAGE)])
+    assert registry.run(["fix", run]) == ExitCode.SUCCESS
     shown = capsys.readouterr()
-    assert "--- a/train.py\n+++ b/train.py\n" in shown.out
-    assert "+y = checkpoint(f, use_reentrant=False)\n" in shown.out
-    assert "+    use_reentrant=False,\n" in shown.out
+    assert "--- a/ds.json\n+++ b/ds.json\n" in shown.out
+    assert '+  "zero_optimization": {"stage": 2}\n' in shown.out
     assert f"safe-launch fix {run} --apply" in shown.err
-    assert script.read_text() == SCRIPT
-    assert fix([run, "--apply"]) == ExitCode.SUCCESS
-    assert script.read_text() == FIXED
-    assert script.with_name("train.py.orig").read_text() == SCRIPT
-    for path in (script, script.with_name("train.py.orig")):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o755
-    assert "as it was: train.py.orig" in capsys.readouterr().err
-    assert fix(["--log-dir", "runs"]) == ExitCode.SUCCESS
+    assert config.read_text() == CONFIG
+    assert registry.run(["fix", run, "--apply"]) == ExitCode.SUCCESS
+    assert config.read_text() == FIXED
+    assert config.with_name("ds.json.orig").read_text() == CONFIG
+    for path in (config, config.with_name("ds.json.orig")):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert "as it was: ds.json.orig" in capsys.readouterr().err
+    assert registry.run(["fix", "--log-dir", "runs"]) == ExitCode.SUCCESS
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "has it already" in shown.err
 
 
-def test_an_earlier_copy_stays(script: Path) -> None:
+def test_an_earlier_copy_stays(config: Path) -> None:
     """The next one has a number."""
-    (earlier := script.with_name("train.py.orig")).write_text("mine")
-    run = run_with(script.parent, [edit(script, 3, "checkpoint", **OFF)])
-    fix([run, "--apply"])
+    (earlier := config.with_name("ds.json.orig")).write_text("mine")
+    registry.run(["fix", run_with(config.parent, [edit(config, **STAGE)]), "--apply"])
     assert earlier.read_text() == "mine"
-    assert script.with_name("train.py.orig1").read_text() == SCRIPT
+    assert config.with_name("ds.json.orig1").read_text() == CONFIG
+
+
+def test_python_is_left_to_its_author(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """File, line and the new text are shown; a script alone leaves nothing that --apply can do."""
+    (script := config.with_name("train.py")).write_text("f()\n")
+    both = run_with(config.parent, [edit(script, 1, a=2), edit(config, **STAGE)])
+    assert registry.run(["fix", both, "--json"]) == ExitCode.SUCCESS
+    document = json.loads(capsys.readouterr().out)
+    assert [patch["file"] for patch in document["patches"]] == [str(config)]
+    assert document["others"] == ["train.py:1: f(...)"]
+    assert registry.run(["fix", both, "--apply"]) == ExitCode.SUCCESS
+    assert "left to you: train.py:1: f(...)" in capsys.readouterr().err
+    assert (script.read_text(), config.read_text()) == ("f()\n", FIXED)
+    alone = run_with(config.parent / "alone", [edit(script, 1)])
+    assert registry.run(["fix", alone]) == ExitCode.SUCCESS
+    assert registry.run(["fix", alone, "--apply"]) == ExitCode.USAGE
 
 
 def test_a_changed_file_is_left_to_the_user(
-    script: Path, capsys: pytest.CaptureFixture[str]
+    config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What can't be found is told; what can is changed."""
-    edits = [edit(script, line, "checkpoint", **OFF) for line in (2, 3)]
-    fix([run_with(script.parent, edits), "--apply"])
-    assert "left to you: train.py:2: checkpoint(...): it isn't clear" in capsys.readouterr().err
-    assert script.read_text() == SCRIPT.replace("(f)", "(f, use_reentrant=False)")
+    """What can't be changed is named; what can is changed."""
+    edits = [edit(config, **{"größe.stage": 2}), edit(config, **STAGE)]
+    registry.run(["fix", run_with(config.parent, edits), "--apply"])
+    assert "left to you: ds.json:0: f(...): " in capsys.readouterr().err
+    assert config.read_text() == FIXED
 
 
-def test_configuration_files_encodings_and_links(script: Path) -> None:
-    """A link's target is written, in the encoding that it has; JSON by its keys."""
-    latin = script.with_name("latin.py")
-    text = f"# -*- coding: latin-1 -*-\r\n{SCRIPT}"
-    latin.write_bytes(text.encode("latin-1"))
-    (link := script.with_name("link.py")).symlink_to(latin)
-    (config := script.with_name("ds.json")).write_text('{"zero_optimization": {"stage": 3}}\n')
-    staged = edit(config, **{"zero_optimization.stage": 2})
-    edits = [edit(link.resolve(), 4, "checkpoint", **OFF), staged]
-    fix([run_with(script.parent, edits), "--apply"])
-    assert latin.read_bytes() == text.replace("(f)", "(f, use_reentrant=False)").encode("latin-1")
-    assert link.is_symlink()
-    assert json.loads(config.read_text()) == {"zero_optimization": {"stage": 2}}
-
-
-def test_arguments_are_told(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_are_told(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """There is no file to write them into."""
     words = {"place": "the script's arguments", "text": "--bf16 true"}
     other = {"place": "DeepSpeed's configuration", "text": "stage: 2"}
-    run = run_with(script.parent, [words, other])
-    fix([run])
+    run = run_with(config.parent, [words, other])
+    registry.run(["fix", run])
     told = capsys.readouterr().err
     assert "give the script: --bf16 true" in told
     assert "left to you: DeepSpeed's configuration: stage: 2" in told
-    fix([run, "--json"])
+    registry.run(["fix", run, "--json"])
     document = json.loads(capsys.readouterr().out)
     assert (document["patches"], document["arguments"]) == ([], ["--bf16 true"])
 
 
-def test_a_run_without_a_correction(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_a_correction(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It says how the run ended."""
-    fix([run_with(script.parent, [], code=1)])
+    registry.run(["fix", run_with(config.parent, [], code=1)])
     assert "no correction to keep: ended with exit code 1" in capsys.readouterr().err
 
 
-def test_what_goes_wrong_is_said(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_is_said(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no file is changed or lost."""
     with pytest.raises(LaunchError, match="no run is kept in"):
-        fix(["--log-dir", "nowhere"])
-    run = run_with(script.parent, [edit(script, 3, "checkpoint", **OFF)])
+        registry.run(["fix", "--log-dir", "nowhere"])
+    run = run_with(config.parent, [edit(config, **STAGE)])
     with monkeypatch.context() as patch:
         patch.setattr("safe_launch.system.private_files.create", no_room)
-        with pytest.raises(LaunchError, match=r"train\.py can't be written: No space left"):
-            fix([run, "--apply"])
-    assert [path.name for path in script.parent.glob("train*")] == ["train.py"]
-    assert script.read_text() == SCRIPT
-    script.unlink()
-    with pytest.raises(LaunchError, match=r"train\.py can't be read"):
-        fix([run])
+        with pytest.raises(LaunchError, match=r"ds\.json can't be written: No space left"):
+            registry.run(["fix", run, "--apply"])
+    assert [path.name for path in config.parent.glob("ds*")] == ["ds.json"]
+    assert config.read_text() == CONFIG
+    config.unlink()
+    with pytest.raises(LaunchError, match=r"ds\.json can't be read"):
+        registry.run(["fix", run])
     (Path(run) / "outcome.json").write_text('{"exit_code": 0, "lasting": [{"place": 1}]}')
     with pytest.raises(LaunchError, match="isn't of this version"):
-        fix([run])
+        registry.run(["fix", run])
 
 
-def test_lines_that_end_as_on_windows_stay_so(script: Path) -> None:
-    """In JSON and YAML as in Python."""
-    (config := script.with_name("ds.json")).write_bytes(
-        b'{\r\n  "bf16": {"enabled": true}\r\n}\r\n'
-    )
-    script.write_bytes(SCRIPT.replace("\n", "\r\n").encode())
-    staged = edit(config, **{"zero_optimization.stage": 2})
-    edits = [edit(script, line, "checkpoint", **OFF) for line in (3, 4)]
-    fix([run_with(script.parent, [*edits, staged]), "--apply"])
-    assert script.read_bytes() == FIXED.replace("\n", "\r\n").encode()
+def test_lines_that_end_as_on_windows_stay_so(config: Path) -> None:
+    """Those of a file that has them all so."""
+    config.write_bytes(b'{\r\n  "bf16": {"enabled": true}\r\n}\r\n')
+    registry.run(["fix", run_with(config.parent, [edit(config, **STAGE)]), "--apply"])
     content = config.read_bytes()
     assert json.loads(content)["zero_optimization"] == {"stage": 2}
     assert content.count(b"\r\n") == content.count(b"\n") > 2
 
 
-def test_a_link_is_followed_and_named(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_link_is_followed_and_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What it leads to is what was written."""
-    (link := script.with_name("link.py")).symlink_to(script)
-    fix([run_with(script.parent, [edit(link, 3, "checkpoint", **OFF)]), "--apply"])
-    assert f"written: {script};" in capsys.readouterr().err
-    assert link.readlink() == script
+    (link := config.with_name("link.json")).symlink_to(config)
+    registry.run(["fix", run_with(config.parent, [edit(link, **STAGE)]), "--apply"])
+    assert f"written: {config};" in capsys.readouterr().err
+    assert link.readlink() == config
 
 
-def test_all_refused_is_no_success(script: Path) -> None:
+def test_all_refused_is_no_success(config: Path) -> None:
     """Somebody's next command would take it for done."""
-    run = run_with(script.parent, [edit(script, 2, "checkpoint", **OFF)])
-    assert fix([run]) == ExitCode.SUCCESS  # nothing was to be written
-    assert fix([run, "--apply"]) == ExitCode.USAGE
+    run = run_with(config.parent, [edit(config, **{"größe.stage": 2})])
+    assert registry.run(["fix", run]) == ExitCode.SUCCESS  # nothing was to be written
+    assert registry.run(["fix", run, "--apply"]) == ExitCode.USAGE
 
 
-def test_what_is_no_file_isnt_read(script: Path) -> None:
+def test_what_is_no_file_isnt_read(config: Path) -> None:
     """A pipe would hang, a device never end."""
-    script.unlink()
-    os.mkfifo(script)
-    run = run_with(script.parent, [edit(script, 3, "checkpoint", **OFF), edit(Path("/dev/zero"))])
-    with pytest.raises(LaunchError, match=r"train\.py can't be read: it isn't a regular file"):
-        fix([run, "--apply"])
+    config.unlink()
+    os.mkfifo(config)
+    run = run_with(config.parent, [edit(config, **STAGE), edit(Path("/dev/zero"))])
+    with pytest.raises(LaunchError, match=r"ds\.json can't be read: it isn't a regular file"):
+        registry.run(["fix", run, "--apply"])
 
 
 @pytest.mark.parametrize("name", ["", " "])
-def test_an_empty_name_isnt_the_latest_run(script: Path, name: str) -> None:
+def test_an_empty_name_isnt_the_latest_run(config: Path, name: str) -> None:
     """A variable that isn't set would have files written."""
-    run_with(script.parent, [edit(script, 3, "checkpoint", **OFF)])
+    run_with(config.parent, [edit(config, **STAGE)])
     with pytest.raises(LaunchError, match="the name of the run is empty"):
-        fix([name, "--apply", "--log-dir", "runs"])
-    assert script.read_text() == SCRIPT
+        registry.run(["fix", name, "--apply", "--log-dir", "runs"])
+    assert config.read_text() == CONFIG
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_somebody_elses_record_writes_nothing(script: Path) -> None:
+def test_somebody_elses_record_writes_nothing(config: Path) -> None:
     """It may name any file."""
-    run = run_with(script.parent, [edit(script, 3, "checkpoint", **OFF)])
+    run = run_with(config.parent, [edit(config, **STAGE)])
     os.chown(run, 65534, -1)
-    assert fix([run]) == ExitCode.SUCCESS
+    assert registry.run(["fix", run]) == ExitCode.SUCCESS
     with pytest.raises(LaunchError, match="belongs to nobody, whose record says what to write"):
-        fix([run, "--apply"])
-    assert script.read_text() == SCRIPT
+        registry.run(["fix", run, "--apply"])
+    assert config.read_text() == CONFIG
 
 
 def no_room(*_: object) -> int:

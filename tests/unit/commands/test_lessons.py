@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from safe_launch.commands.lessons import NONE, lessons
+from safe_launch.commands import registry
+from safe_launch.commands.lessons import NONE
 from safe_launch.core.errors import LaunchError
 from safe_launch.session.lessons import store
 from safe_launch.session.lessons.lesson import Forbidden, Lesson
@@ -35,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """What the command prints, which succeeds."""
-    assert lessons(arguments) == 0
+    assert registry.run(["lessons", *arguments]) == 0
     return capsys.readouterr().out
 
 
@@ -44,7 +45,7 @@ def test_without_any(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys) == f"{NONE}\n"
     assert json.loads(said(capsys, "--json")) == []
     with pytest.raises(LaunchError) as refused:
-        lessons(["show", "zoo"])
+        registry.run(["lessons", "show", "zoo"])
     assert (refused.value.code, refused.value.hint) == (64, NONE)
 
 
@@ -75,9 +76,9 @@ def test_a_name_that_isnt_clear(folder: Path) -> None:
     store.keep(Lesson("eval", "", "", "eval-1", "2026-11-02", "ba9876543210"), folder)
     for name in ("", "zoo"):
         with pytest.raises(LaunchError):
-            lessons(["forget", name])
+            registry.run(["lessons", "forget", name])
     with pytest.raises(LaunchError, match="forget which lesson"):
-        lessons(["forget"])
+        registry.run(["lessons", "forget"])
     assert len([*folder.iterdir()]) == 2
 
 
@@ -85,7 +86,7 @@ def test_a_file_that_is_none(folder: Path, capsys: pytest.CaptureFixture[str]) -
     """It is named, and the others are listed."""
     store.keep(LESSON, folder)
     (folder / "broken.json").write_text("{")
-    assert lessons([]) == 0
+    assert registry.run(["lessons"]) == 0
     captured = capsys.readouterr()
     assert str(folder / "broken.json") in captured.err
     assert NAME in captured.out

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from safe_launch.commands import run_search
-from safe_launch.commands.runs import runs
+from safe_launch.commands import registry, run_search
 from safe_launch.core.errors import LaunchError
 from safe_launch.system import kept_runs
 from safe_launch.system.kept_runs import Limits
@@ -65,7 +64,7 @@ def still_running(root: Path, name: str, **changes: object) -> Path:
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """What the command prints."""
-    assert runs([*map(str, arguments)]) == 0
+    assert registry.run(["runs", *map(str, arguments)]) == 0
     return capsys.readouterr().out
 
 
@@ -105,7 +104,7 @@ def test_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"safe-launch fix {run}\n" in text
     assert json.loads(told(capsys, "show", run, "--json"))["changes"] == ["zero_stage: 3 -> 2"]
     with pytest.raises(LaunchError, match="show which run"):
-        runs(["show"])
+        registry.run(["runs", "show"])
 
 
 def test_prune(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +123,7 @@ def test_prune(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [*tmp_path.iterdir()] == [now]
     for wrong in ("-1", "nan", "x"):
         with pytest.raises(LaunchError, match="--keep"):
-            runs(["prune", "--keep", wrong])
+            registry.run(["runs", "prune", "--keep", wrong])
 
 
 def test_what_runs_or_may_run_stays(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from safe_launch.commands import run_search
-from safe_launch.commands.status import status
+from safe_launch.commands import registry, run_search
 from safe_launch.core.errors import LaunchError
 from safe_launch.progress import snapshot
 from safe_launch.progress.board import Board, Phase, RankProgress, slot_of
@@ -43,7 +42,7 @@ def kept(root: Path, name: str, code: int | None = 0) -> Path:
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """What the command prints."""
-    assert status([*map(str, arguments)]) == 0
+    assert registry.run(["status", *map(str, arguments)]) == 0
     return capsys.readouterr().out
 
 

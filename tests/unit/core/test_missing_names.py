@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from safe_launch import inner_launch
 from safe_launch.checkpoints import checkpoint
+from safe_launch.commands import man_page
 from safe_launch.core import private_names as names
 from safe_launch.core.private_names import NAMES, MissingNameError, PrivateName
 from safe_launch.evidence.asked_alone import EndOfAskingError
@@ -34,7 +35,7 @@ from safe_launch.guards import (
     reduced_early,
     resuming,
 )
-from safe_launch.options import man_page, parser
+from safe_launch.options import parser
 from safe_launch.workers import start
 from safe_launch.workers.forkserver import module_marks
 from safe_launch.workload.config_files import accelerate
@@ -263,7 +264,7 @@ def _affinity_mode(world: World) -> None:
 
 
 def _actions(world: World) -> None:
-    world.patch.setattr(man_page, "parser", lambda: SimpleNamespace(description=""))
+    world.patch.setattr(man_page, "launch_parser", lambda: SimpleNamespace(description=""))
     with pytest.raises(MissingNameError):
         man_page.man_page()
     inner_launch.as_arguments(object(), argparse.Namespace())  # type: ignore[arg-type]

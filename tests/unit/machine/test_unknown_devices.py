@@ -6,7 +6,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from safe_launch.commands import command_line
+from safe_launch.commands.training import training_of
 from safe_launch.core.settings import Setting
 from safe_launch.machine import detect
 from safe_launch.machine.named_hardware import contradictions, hardware_of
@@ -48,7 +48,7 @@ def planned_for(*options: str) -> Plan | NoPlan:
     """The plan for the script."""
     words = (*options, "train.py", "--model_name_or_path", "large", "--output_dir", "out")
     with mock.patch.object(accelerate, "_by_accelerate", return_value={}):
-        training = command_line.training_of(parsed(words), is_launch=False)
+        training = training_of(parsed(words), is_launch=False)
     workload = training.workload(training.request)
     return planned(training.request, workload, training.hardware, ())
 

@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from safe_launch.commands import command_line
+from safe_launch.commands import plan
+from safe_launch.commands.registry import run
 from safe_launch.core.errors import ExitCode, LaunchError
 from safe_launch.options import configuration
 from safe_launch.options.parser import by_files, by_variables
@@ -133,12 +134,12 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, problem: str, hint: st
 def test_a_script_that_cant_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that no file can have is told as before; a folder that is gone has a sentence."""
     with pytest.raises(LaunchError, match="no script has such a long name"):
-        command_line.run(["a" * 5000])
+        run(["a" * 5000])
     (gone := tmp_path / "gone").mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
     with pytest.raises(LaunchError, match="current folder can't be used: No such file"):
-        command_line.run(["train.py"])
+        run(["train.py"])
 
 
 def test_the_command_line_and_variables_win(
@@ -148,10 +149,10 @@ def test_the_command_line_and_variables_win(
     (tmp_path / "train.py").write_text("")
     (tmp_path / "pyproject.toml").write_text('[tool.safe-launch]\nnproc = 5\nfix = "suggest"\n')
     seen = []
-    monkeypatch.setattr(command_line, "plan", lambda options: seen.append(options) or 0)
+    monkeypatch.setattr(plan, "_plan", lambda options: seen.append(options) or 0)
     monkeypatch.setenv("SAFE_LAUNCH_CONFIG", user(tmp_path, "nproc: 7\nmax-restarts: 1\n"))
     monkeypatch.setenv("PET_MAX_RESTARTS", "3")
-    command_line.run(["plan", "--fix", "once", str(tmp_path / "train.py"), "--nproc", "9"])
+    run(["plan", "--fix", "once", str(tmp_path / "train.py"), "--nproc", "9"])
     (options,) = seen
     assert (options.nproc, options.fix, options.max_restarts) == ("5", "once", 3)
     told = capsys.readouterr().err
@@ -201,7 +202,7 @@ def test_what_is_never_changed_is_told_with_who_forbids_it(
         "--never-change=offload,zero_stage",
     ]
     command = [*words, "train.py", "--deepspeed", "zero.json", *ASKED.split()]
-    assert command_line.run(command) == ExitCode.NO_PLAN
+    assert run(command) == ExitCode.NO_PLAN
     document = json.loads(capsys.readouterr().out)
     assert document["never_changed"] == {
         "zero_stage": f"never-change in {file}",
@@ -213,6 +214,6 @@ def test_what_is_never_changed_is_told_with_who_forbids_it(
         (each["preset"]["zero_stage"], each["preset"]["micro_batch"])
         for each in document["candidates"]
     } == {(2, 64)}
-    assert command_line.run([word for word in command if word != "--json"]) == ExitCode.NO_PLAN
+    assert run([word for word in command if word != "--json"]) == ExitCode.NO_PLAN
     told = " ".join(capsys.readouterr().out.split())
     assert f"micro_batch is never changed (never-change in {file})" in told

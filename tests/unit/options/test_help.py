@@ -7,17 +7,17 @@ import shutil
 import subprocess
 
 import pytest
-from safe_launch.commands import command_line
-from safe_launch.options.man_page import man_page
-from safe_launch.options.parser import parser
+from safe_launch.commands.man_page import man_page, with_table
+from safe_launch.commands.registry import COMMANDS, launch_parser
 from support.stacks import ROOT
 
 
 def test_the_help_names_every_command() -> None:
     """Both how it is called and what it does, and the page of commands has it as well."""
     page = (ROOT / "docs/using/commands.md").read_text()
-    text = parser().format_help()
-    for name in (*command_line.COMMANDS, "plan"):
+    assert page == with_table(page), "run scripts/options-docs"
+    text = launch_parser().format_help()
+    for name in COMMANDS:
         assert f"\n       safe-launch {name}" in text
         assert f"\n  {name} " in text
         assert f"| `safe-launch {name}" in page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from safe_launch.commands.command import COMMANDS, Command, run_command
+from safe_launch.commands.registry import COMMANDS, run
 from safe_launch.core.errors import LaunchError
 from safe_launch.options.parser import Parser, parsed, parser
 
@@ -18,18 +18,25 @@ ACTIONS = ("lessons", "runs", "warm")
 def test_a_misspelt_action(name: str) -> None:
     """The word that was typed is named, and what was meant."""
     with pytest.raises(LaunchError) as caught:
-        run_command(Command(name, ["lsit"]))
+        run([name, "lsit"])
     assert caught.value.problem.startswith("`lsit` is none of list, ")
     assert caught.value.hint == "did you mean `list`?"
 
 
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"wrap", "template"}))
+@pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_points_to_its_own_help(name: str) -> None:
     """The launch's help doesn't list a command's options."""
     with pytest.raises(LaunchError) as caught:
-        run_command(Command(name, ["--frobnicate"]))
+        run([name, "--frobnicate"])
     assert caught.value.hint == f"safe-launch {name} --help lists the options"
     assert not INTERNAL.search(caught.value.problem)
+
+
+def test_words_between_and_behind_options() -> None:
+    """Options may stand anywhere; what follows `--` is none of them."""
+    warm, diagnose = (COMMANDS[name].parser() for name in ("warm", "diagnose"))
+    assert warm.read(["list", "--json", "train"]).script == "train"
+    assert diagnose.read(["--", "-odd.log"]).paths == ["-odd.log"]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +60,7 @@ def test_wrong_values(words: tuple[str, ...], expected: str) -> None:
 def test_amounts(value: str) -> None:
     """A number is asked for, by no name of a function."""
     with pytest.raises(LaunchError) as caught:
-        run_command(Command("runs", ["prune", f"--keep={value}"]))
+        run(["runs", "prune", f"--keep={value}"])
     assert caught.value.problem == f"--keep: a number from 0 on is expected, not `{value}`"
 
 

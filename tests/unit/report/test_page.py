@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from safe_launch.commands import run_search
-from safe_launch.commands.report_command import report
+from safe_launch.commands import registry, run_search
 from safe_launch.core.errors import LaunchError
 from safe_launch.progress import pace
 from safe_launch.progress.board import Phase, RankProgress
@@ -248,27 +247,27 @@ def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtu
     """The latest run, one by name, a folder; a page is written over, another file isn't."""
     corrected(run, tmp_path / "train.py")
     for arguments in ([f"--log-dir={tmp_path}"], ["train", f"--log-dir={tmp_path}"], [run.path]):
-        assert report([*map(str, arguments)]) == 0
+        assert registry.run(["report", *map(str, arguments)]) == 0
         assert capsys.readouterr().out == f"{run.path / 'report.html'}\n"
     RunFolder(tmp_path, "odd #1").ends(1)
-    assert report([str(tmp_path)]) == 0
+    assert registry.run(["report", str(tmp_path)]) == 0
     index = (tmp_path / "index.html").read_text()
     assert 'href="odd%20%231/report.html"' in index
     assert (tmp_path / "odd #1" / "report.html").exists()
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(LaunchError, match=r"isn't a report"):
-        report([str(run.path), "-o", str(tmp_path / "pipe")])
+        registry.run(["report", str(run.path), "-o", str(tmp_path / "pipe")])
     mine = tmp_path / "notes.html"
     mine.write_text("mine")
     with pytest.raises(LaunchError, match=r"isn't a report"):
-        report([str(run.path), "-o", str(mine)])
+        registry.run(["report", str(run.path), "-o", str(mine)])
     assert mine.read_text() == "mine"
     with pytest.raises(LaunchError, match="can't be written"):
-        report([str(run.path), "-o", str(tmp_path / "no" / "x.html")])
+        registry.run(["report", str(run.path), "-o", str(tmp_path / "no" / "x.html")])
 
 
 def test_without_the_libraries(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what to install."""
     monkeypatch.setattr(document, "find_spec", lambda name: None if name == "jinja2" else name)
     with pytest.raises(LaunchError, match="needs jinja2"):
-        report([str(run.path)])
+        registry.run(["report", str(run.path)])

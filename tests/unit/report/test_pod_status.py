@@ -10,7 +10,7 @@ import pytest
 from safe_launch import cli
 from safe_launch.catalogue.entry import Finding, Role
 from safe_launch.catalogue.reader import read_catalogue
-from safe_launch.commands import lookup
+from safe_launch.commands import hardware
 from safe_launch.core.errors import MEANINGS, ExitCode, LaunchError, meaning
 from safe_launch.core.settings import Fact, Name, Value
 from safe_launch.core.source_location import SourceLocation
@@ -128,7 +128,7 @@ def test_a_mistake_of_our_own_is_told_too(
     def broken(_arguments: Sequence[str]) -> int:
         raise ZeroDivisionError("a bug\nof ours")
 
-    monkeypatch.setattr(lookup, "hardware", broken)
+    monkeypatch.setattr(hardware, "run", broken)
     monkeypatch.setenv(pod_status.VARIABLE, str(tmp_path / "log"))
     assert cli.guarded(["hardware"]) == ExitCode.INTERNAL
     assert "Traceback" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from safe_launch.commands import plan
 from safe_launch.core.asked import Asked, Ending
 from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
@@ -22,7 +23,7 @@ from safe_launch.evidence.worker_messages import (
     Observed,
 )
 from safe_launch.report import explain_asked
-from safe_launch.session import asked_process, asking, plan_command
+from safe_launch.session import asked_process, asking
 from support.worlds import HARDWARE, world
 
 ARGUMENTS = Ask("k1", Boundary.TRAINING_ARGUMENTS, [], {"micro_batch": 2}, frame="train.py:7")
@@ -112,28 +113,25 @@ def asked(ending: Ending, length: int = 512, **told: object) -> Asked:
 def test_a_stated_maximum_stays(length: int, expected: int) -> None:
     """Some samples may be shorter than what comes later."""
     stated = world({Fact.SEQUENCE_LENGTH: 1024})
-    found = plan_command._informed(stated, asked(Ending.WHOLE, length))
+    found = plan._informed(stated, asked(Ending.WHOLE, length))
     assert found.value(Fact.SEQUENCE_LENGTH) == expected
-    assert (
-        plan_command._informed(world({}), asked(Ending.WHOLE, 512)).value(Fact.SEQUENCE_LENGTH)
-        == 512
-    )
+    assert plan._informed(world({}), asked(Ending.WHOLE, 512)).value(Fact.SEQUENCE_LENGTH) == 512
 
 
 def test_the_framework_is_the_scripts_word() -> None:
     """What its source imports says less."""
     told = asked(Ending.WHOLE, framework=Framework.ACCELERATE)
-    assert plan_command._informed(world({}), told).framework is Framework.ACCELERATE
+    assert plan._informed(world({}), told).framework is Framework.ACCELERATE
 
 
 def test_what_matters_comes_first() -> None:
     """The verdict where all is known, which leaves nothing open; else how far it came."""
     rows = [("plan", "as asked"), ("open", "micro_batch"), ("model", "none")]
-    labels = [label for label, _ in plan_command._with_asked(rows, asked(Ending.WHOLE))]
+    labels = [label for label, _ in plan._with_asked(rows, asked(Ending.WHOLE))]
     assert labels == ["plan", "asked", "model"]
-    labels = [label for label, _ in plan_command._with_asked(rows, asked(Ending.CUT))]
+    labels = [label for label, _ in plan._with_asked(rows, asked(Ending.CUT))]
     assert labels == ["asked", "plan", "open", "model"]
-    assert plan_command._with_asked(rows, None) == rows
+    assert plan._with_asked(rows, None) == rows
 
 
 def test_files_and_missing_devices_are_told() -> None:

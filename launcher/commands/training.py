@@ -1,13 +1,11 @@
-"""The command line: which command it is, and the training that it describes."""
+"""The training that a command line describes, to be launched or planned."""
 
 from __future__ import annotations
 
 import argparse
-import gc
 import os
-import signal
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,11 +30,10 @@ from ..options import (
 from ..options.parser import by_files, by_variables, parsed, parser
 from ..options.worker_count import option_of, shows_all_devices, workers_asked
 from ..system import terminal
-from ..system.signals import REPORT
 from ..workload import contradictions
 from ..workload.config_files import accelerate
 from ..workload.config_files.accelerate import Configuration
-from .command import COMMANDS, Command, command_of, run_command
+from .registry import COMMANDS
 
 if TYPE_CHECKING:
     from ..catalogue.entry import KnownFailure
@@ -68,27 +65,36 @@ class Training:
         return named_presets.with_wanted(found, self.wanted)
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Runs the command line; returns the exit code.
+def run(
+    given: argparse.Namespace, here: Callable[[argparse.Namespace], int], *, is_launch: bool
+) -> int:
+    """Launches or plans a training, on the hosts that the options choose or here.
+
+    Args:
+        given: the options on the command line; files and variables may set further ones.
+        here: launches or plans on this host.
+        is_launch: it is going to be launched, not only planned.
+
+    Returns:
+        The exit code.
 
     Raises:
         LaunchError: it isn't possible.
     """
-    command = command_of(arguments)
-    if command.name in COMMANDS:
-        return run_command(command)
     _check_folder()
-    defaults = by_files(_folder_of(command.words), os.environ)
-    default_words = [word for default in defaults for word in default.words]
-    words = [*default_words, *by_variables(os.environ), *command.words]
-    options = parsed(words)
+    defaults = by_files(_folder_of(given.script), os.environ)
+    script = [] if given.script is None else [given.script, *given.arguments]
+    words = [word for default in defaults for word in default.words]
+    options = parsed([*words, *by_variables(os.environ), *given.own, "--", *script])
     options.arguments = local_rank.with_local_rank(options)
     options.never_change[:0] = never_change.elsewhere(defaults, os.environ)
-    terminal.be_quiet(wanted=command.is_launch and output_options.is_quiet(options, os.environ))
+    terminal.be_quiet(wanted=is_launch and output_options.is_quiet(options, os.environ))
     terminal.be_verbose(wanted=options.verbose)
     if options.print_completion is not None:
-        return run_command(Command("completion", [options.print_completion]))
-    if options.json and command.is_launch:
+        from . import completion
+
+        return completion.show(options.print_completion)
+    if options.json and is_launch:
         terminal.say("--json has no effect here: a launch prints no document; `plan --json` does")
     if options.version:
         terminal.show(f"safe-launch {VERSION}")
@@ -97,21 +103,23 @@ def run(arguments: Sequence[str]) -> int:
         of_file = (word for each in defaults if each.file == file for word in each.words)
         terminal.tell(f"defaults {' '.join(of_file)} ({file})")
     hosts = host_options.chosen(
-        options, partial(host_options.accelerators, options, is_launch=command.is_launch)
+        options, partial(host_options.accelerators, options, is_launch=is_launch)
     )
-    if hosts is not None and options.script is not None:
-        from ..nodes.ssh import launch_on_hosts
+    if hosts is None or options.script is None:
+        return here(options)
+    from ..nodes.ssh import launch_on_hosts
 
-        again = partial(_run_again, command.name)
-        own, _ = parser().apart(words)
-        script = [options.script, *options.arguments]
-        return launch_on_hosts.launch(
-            hosts, own, script, options, is_launch=command.is_launch, run=again
-        )
-    if command.is_launch:
-        return launch(options)
-    gc.disable()  # soon over: to look for garbage would be an eighth of the time
-    return plan(options)
+    script = [options.script, *options.arguments]
+    again = partial(_run_again, here, is_launch=is_launch)
+    return launch_on_hosts.launch(
+        hosts, options.own, script, options, is_launch=is_launch, run=again
+    )
+
+
+def _run_again(
+    here: Callable[[argparse.Namespace], int], words: Sequence[str], *, is_launch: bool
+) -> int:
+    return run(parsed(words), here, is_launch=is_launch)
 
 
 def _check_folder() -> None:
@@ -129,79 +137,12 @@ def _check_folder() -> None:
         ) from None
 
 
-def _folder_of(words: Sequence[str]) -> Path:
+def _folder_of(script: str | None) -> Path:
     """The script's folder; the current one for a module, which is no file."""
-    _, script = parser().apart(words)
-    with suppress(OSError):  # it can't be looked at, or no file can have this name
-        path = Path(script[0] if script else ".")
+    with suppress(OSError):  # it can't be looked at
+        path = Path(script or ".")
         return (path.parent if path.is_file() else Path()).absolute()
     return Path.cwd()
-
-
-def _run_again(name: str, words: Sequence[str]) -> int:
-    return run([name, *words] if name else words)
-
-
-def plan(options: argparse.Namespace) -> int:
-    """Prints the plan, and launches nothing; with `--ask`, of what the script itself says.
-
-    Raises:
-        LaunchError: no plan is possible.
-    """
-    from ..session import plan_command
-
-    training = training_of(options, is_launch=False)
-    request, workload = training.request, training.workload(training.request)
-    asked = None
-    if options.ask is True:
-        from ..machine import detect
-        from ..session import asking
-
-        here = training.hardware if options.hardware is None else detect.detect()
-        asked = asking.ask(request, training.hardware, here)
-    return plan_command.show_plan(
-        request,
-        workload,
-        training.hardware,
-        training.site_entries,
-        as_json=options.json,
-        asked=asked,
-    )
-
-
-def launch(options: argparse.Namespace) -> int:
-    """Trains; returns the exit code.
-
-    Raises:
-        LaunchError: the launch isn't possible.
-    """
-    from ..nodes import farewell, secret
-    from ..system import run_directory, writable_folders
-    from ..workers import start
-
-    placement = placement_of(options, is_launch=True)
-    given = options.secret_file, placement, os.environ
-    trust = secret.of_job(*given, is_required=options.require_secret)
-    for number in (*options.signals_to_handle, REPORT):  # for the workers, but none are running
-        if signal.getsignal(number) is not signal.SIG_IGN:  # which workers would inherit
-            signal.signal(number, lambda _number, _frame: None)
-    with process_options.pid_file(is_wanted=options.save_pid), ExitStack() as ending:
-        with farewell.told(placement, trust, terminal.say):
-            training = training_of(options, is_launch=True, placement=placement)
-            request, hardware, site = training.request, training.hardware, training.site_entries
-            output_options.make_folder(request.worker_options.streams)
-            writable_folders.choose(os.environ, request.log_dir, terminal.tell)
-            server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
-            ending.callback(server.leave)
-            from ..session import launch as single_node  # the server imports meanwhile
-            from ..session import multi_node
-
-            workload = training.workload(request)
-            own = multi_node.prepared(request, hardware, workload, server)
-        if own is None:
-            return single_node.launch(request, workload, hardware, site, server)
-        read = training.workload
-        return multi_node.launch(request, own, hardware, site, read, server, trust)
 
 
 def placement_of(options: argparse.Namespace, *, is_launch: bool) -> Placement:
@@ -234,7 +175,7 @@ def training_of(
     from ..machine.probes import by_torch
     from ..options import misplaced
     from ..planning import named_presets
-    from . import lookup
+    from .catalogue import site_entries
 
     placement = placement or placement_of(options, is_launch=is_launch)
     found = detect.detect()
@@ -268,7 +209,7 @@ def training_of(
         for problem in named_hardware.contradictions(hardware, found, request.nproc):
             raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
     wanted = named_presets.wanted(options.preset, options.set)
-    return Training(request, hardware, lookup.site_entries(options.catalogue), wanted)
+    return Training(request, hardware, site_entries(options.catalogue), wanted)
 
 
 def request_of(
@@ -290,7 +231,7 @@ def request_of(
     if not (options.module or options.no_python or os.path.lexists(options.script)):
         from ..options import misplaced
 
-        misplaced.refuse_misspelt_command(options.script, (*COMMANDS, "plan"))
+        misplaced.refuse_misspelt_command(options.script, [*COMMANDS])
     asked, option = option_of(options.nproc, environment)
     if asked is None and placement.nproc is None and configured.workers is not None:
         asked, option = str(configured.workers), configured.source

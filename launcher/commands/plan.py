@@ -1,57 +1,64 @@
-"""`safe-launch plan`: prints the plan in full, and launches nothing."""
+"""`safe-launch plan`: the plan in full; nothing is launched."""
 
 from __future__ import annotations
 
+import argparse
+import gc
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ..catalogue.catalogue import Catalogue
-from ..catalogue.entry import KnownFailure, known_constraints
+from ..catalogue.entry import known_constraints
 from ..core.asked import Asked, Ending
 from ..core.certainty import Origin
 from ..core.errors import ExitCode
-from ..core.hardware import Hardware
 from ..core.plain_json import plain
-from ..core.request import LaunchRequest
 from ..core.row import Row
 from ..core.settings import Fact
 from ..core.workload import Workload
 from ..diagnosis.observed import with_model
+from ..options.parser import declare
 from ..planning.estimates.model_sizes import model_sizes_of
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned, refused_by_strict
 from ..report import explain_asked, explain_plan, plan_table
+from ..session.lessons import learning
+from ..session.suspect_lines import SuspectLine, suspect_lines
+from ..session.told_beforehand import told_beforehand
 from ..system import terminal
-from .lessons import learning
-from .suspect_lines import SuspectLine, suspect_lines
-from .told_beforehand import told_beforehand
+from . import training
+
+__all__ = ["declare", "run"]
 
 
-def show_plan(
-    request: LaunchRequest,
-    workload: Workload,
-    hardware: Hardware,
-    site_entries: Sequence[KnownFailure],
-    *,
-    as_json: bool,
-    asked: Asked | None = None,
-) -> int:
-    """Prints the plan in full; returns the exit code.
+def run(options: argparse.Namespace) -> int:
+    """Prints the plan; returns the exit code.
 
-    Args:
-        request: what the user asked the launcher for.
-        workload: what is known of the training without the script's own word.
-        hardware: what it would run on.
-        site_entries: known failures of a cluster's own.
-        as_json: print a document for programs.
-        asked: what the script has said; None where it wasn't asked.
+    Raises:
+        LaunchError: no plan is possible.
     """
+    return training.run(options, _plan, is_launch=False)
+
+
+def _plan(options: argparse.Namespace) -> int:
+    """Plans for this host; with `--ask`, by what the script itself states."""
+    gc.disable()  # soon over: to look for garbage would be an eighth of the time
+    found = training.training_of(options, is_launch=False)
+    request, hardware = found.request, found.hardware
+    workload = found.workload(request)
+    asked = None
+    if options.ask is True:
+        from ..machine import detect
+        from ..session import asking
+
+        here = hardware if options.hardware is None else detect.detect()
+        asked = asking.ask(request, hardware, here)
     if asked is not None and asked.ending is Ending.FAILED:
         terminal.say(f"error: {asked.why if asked.where else f'{asked.script}: {asked.why}'}")
         terminal.verbatim(asked.output)
-    catalogue = Catalogue(site_entries, workload.versions)
+    catalogue = Catalogue(found.site_entries, workload.versions)
     start = learning.Learnt(workload)
     if not request.limits.forget:
         start = learning.learnt(request, workload, hardware, catalogue, os.environ)
@@ -61,7 +68,7 @@ def show_plan(
     suspects = suspect_lines(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
     told = told_beforehand(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
     terminal.say(*start.notes, *start.sentences(catalogue), *told)
-    if as_json:
+    if options.json:
         document = plan_table.document(request, workload, hardware, plan)
         document["suspicions"] = [
             {"failure": suspect.entry.id, "line": suspect.spot} for suspect in suspects
@@ -123,7 +130,7 @@ def _text(
     else:
         rows = explain_plan.plan_rows(plan, whole=whole)
         if suspects:
-            from .console import suspect_rows  # which imports all of the session
+            from ..session.console import suspect_rows  # which imports all of the session
 
             rows += suspect_rows(suspects, workload)
         rows.append(model)

@@ -1,4 +1,4 @@
-"""The manual page, man/safe-launch.1, from the parser that reads the options."""
+"""What is written from the registry: the manual page, and the documentation's table of commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..core.errors import MEANINGS
 from ..core.private_names import ACTIONS
-from .parser import COMMANDS_HELP, USAGE, parser
+from .registry import LAUNCH, ROWS, USAGE, launch_parser
 
 FILES = (
     ("~/.cache/safe-launch/runs", "the run directories; --log-dir names another folder"),
@@ -17,21 +17,37 @@ FILES = (
 )
 
 
+def with_table(page: str) -> str:
+    """A page of the documentation with its table of commands up to date.
+
+    Args:
+        page: the page; the table is in its first section, before the first `##`.
+    """
+    head, mark, rest = page.partition("\n## ")
+    title = head.partition("\n")[0]
+    lines = ["| command | what it does |", "|---|---|"]
+    for command in (LAUNCH, *ROWS):
+        usage = command.usage.replace("|", r"\|")
+        lines.append(f"| `{usage}` | {command.summary}; [more]({command.page}) |")
+    more = "`safe-launch COMMAND --help` lists what a command takes."
+    table = "\n".join(lines)
+    return f"{title}\n\n{table}\n\n{more}\n{mark}{rest}"
+
+
 def man_page() -> str:
     """The whole page, in the macros of man(7)."""
     return "\n".join(_lines()) + "\n"
 
 
 def _lines() -> Iterator[str]:
-    known = parser()
+    known = launch_parser()
     yield '.TH SAFE-LAUNCH 1 "" "safe-launch"'
     yield from (".SH NAME", r"safe\-launch \- launches distributed trainings, and corrects them")
     yield from (".SH SYNOPSIS", ".nf", *(_text(line.strip()) for line in USAGE.splitlines()), ".fi")
     yield from (".SH DESCRIPTION", _text(str(known.description)))
     yield ".SH COMMANDS"
-    for line in COMMANDS_HELP.splitlines():
-        name, _, does = line.strip().partition(" ")
-        yield from _item(name, does.strip())
+    for command in ROWS:
+        yield from _item(command.usage, command.summary)
     yield ".SH OPTIONS"
     for action in ACTIONS.of(known):
         if action.help != argparse.SUPPRESS:

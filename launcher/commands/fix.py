@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
-import io
 import itertools
 import json
 import os
 import re
-import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,16 +16,16 @@ from pathlib import Path
 
 import msgspec
 
-from ...core.errors import ExitCode, LaunchError
-from ...core.reasons import reason_of
-from ...core.refused import Refused
-from ...options.parser import Parser
-from ...report.lasting import Edit
-from ...report.run_status import RunStatus
-from ...system import private_files, regular_files, terminal
-from ...system.run_directory import default_root, named
-from .. import run_search
-from . import config_patch, python_patch
+from ..core.errors import ExitCode, LaunchError
+from ..core.reasons import reason_of
+from ..core.refused import Refused
+from ..options.parser import Parser
+from ..report.lasting import Edit
+from ..report.run_status import RunStatus
+from ..system import private_files, regular_files, terminal
+from ..system.run_directory import named
+from . import config_patch, run_search
+from .arguments import add_json, add_run, root_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +35,13 @@ class FilePatch:
     Attributes:
         path: of the file.
         before: its text.
-        after: the text with the edits; the same where they have been made.
-        encoding: of the file, as Python's `codecs` names it.
+        after: the text with the edits; the same if they have been made.
         refused: the edits that can't be made safely, and why.
     """
 
     path: Path
     before: str
     after: str
-    encoding: str
     refused: tuple[tuple[Edit, str], ...] = field(default=())
 
     def diff(self) -> str:
@@ -58,39 +55,29 @@ class FilePatch:
         )
 
 
-def fix(arguments: Sequence[str]) -> int:
+def declare(parser: Parser) -> None:
+    """Declares the arguments."""
+    add_run(parser, "; by default the latest run")
+    parser.add_argument(
+        "--apply",
+        action="store_true",
+        help="write JSON and YAML; each file is copied to FILE.orig before",
+    )
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
     """Shows or writes what makes a run's corrections last; returns the exit code.
 
     Raises:
         LaunchError: there is no such run, or a file can't be written.
     """
-    command = Parser(
-        prog="safe-launch fix",
-        description="shows as a patch what to write into your files so that the corrections of a "
-        "run last; nothing is written without --apply",
-        allow_abbrev=False,
-    )
-    command.add_argument(
-        "run",
-        metavar="RUN",
-        nargs="?",
-        help="a run directory, its name, or a part of the name; by default the latest run",
-    )
-    command.add_argument(
-        "--apply", action="store_true", help="write the files; each is copied to FILE.orig before"
-    )
-    command.add_argument("--json", action="store_true", help="print a document for programs")
-    command.add_argument(
-        "--log-dir", type=Path, metavar="FOLDER", help="the folder that the runs were told to use"
-    )
-    options = command.parse_args(arguments)
-    root = default_root() if options.log_dir is None else options.log_dir
-    status = run_search.status_of(run_search.named_or_latest(options.run, root))
+    status = run_search.status_of(run_search.named_or_latest(options.run, root_of(options)))
     if options.apply:
         _require_own(status.folder)
     edits = _edits(status)
     patches = [*_patches(edits)]
-    words = [edit for edit in edits if not edit.file]
+    words = [edit for edit in edits if not _is_written(edit)]
     copies = [_applied(patch) for patch in patches] if options.apply else []
     if options.json:
         terminal.show(json.dumps(_document(status, patches, words), indent=1))
@@ -98,8 +85,18 @@ def fix(arguments: Sequence[str]) -> int:
     if not options.apply and (diff := "".join(patch.diff() for patch in patches)):
         terminal.show(diff.removesuffix("\n"))
     terminal.say(*_sentences(status, patches, words, copies))
-    is_all_refused = all(patch.refused and patch.after == patch.before for patch in patches)
-    return ExitCode.USAGE if options.apply and patches and is_all_refused else ExitCode.SUCCESS
+    is_left = any(patch.refused for patch in patches) or any(map(_is_python, words))
+    is_done = any(patch.after != patch.before or not patch.refused for patch in patches)
+    return ExitCode.USAGE if options.apply and is_left and not is_done else ExitCode.SUCCESS
+
+
+def _is_python(edit: Edit) -> bool:
+    return edit.file.endswith(".py")
+
+
+def _is_written(edit: Edit) -> bool:
+    """Whether the edit is of a file that is written; Python is left to its author."""
+    return bool(edit.file) and not _is_python(edit)
 
 
 def _require_own(run: Path) -> None:
@@ -129,7 +126,7 @@ def _edits(status: RunStatus) -> list[Edit]:
 
 def _patches(edits: Sequence[Edit]) -> Iterator[FilePatch]:
     """A patch for each file, with all edits of it."""
-    for path in dict.fromkeys(edit.file for edit in edits if edit.file):
+    for path in dict.fromkeys(edit.file for edit in edits if _is_written(edit)):
         target = Path(os.path.realpath(path))  # what a link leads to is what is written
         yield _patch(target, [edit for edit in edits if edit.file == path])
 
@@ -137,34 +134,25 @@ def _patches(edits: Sequence[Edit]) -> Iterator[FilePatch]:
 def _patch(path: Path, edits: Sequence[Edit]) -> FilePatch:
     """The patch of a file.
 
-    From the last line to the first: those above stay where they are.
-
     Raises:
         LaunchError: the file can't be read.
     """
-    encoding = "utf-8"
     try:
-        content = regular_files.read(path)
-        if path.suffix == ".py":
-            encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-        before = text = content.decode(encoding)
-    except (OSError, ValueError, SyntaxError) as error:
+        before = text = regular_files.read(path).decode()
+    except (OSError, ValueError) as error:
         raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {reason_of(error)}") from error
     refused = []
-    for edit in sorted(edits, key=lambda edit: edit.line, reverse=True):
+    for edit in edits:
         changed: str | Refused = text
-        if path.suffix == ".py":
-            changed = python_patch.patched(text, edit.line, edit.name, edit.values)
-        else:
-            for key, value in edit.values.items():
-                if isinstance(changed, str):
-                    change = partial(config_patch.patched, key=key, value=value)
-                    changed = _with_own_ends(changed, change)
+        for key, value in edit.values.items():
+            if isinstance(changed, str):
+                change = partial(config_patch.patched, key=key, value=value)
+                changed = _with_own_ends(changed, change)
         if isinstance(changed, Refused):
             refused.append((edit, changed.sentence))
         else:
             text = changed
-    return FilePatch(path, before, text, encoding, tuple(refused))
+    return FilePatch(path, before, text, tuple(refused))
 
 
 def _with_own_ends(text: str, change: Callable[[str], str | Refused]) -> str | Refused:
@@ -183,7 +171,7 @@ def _applied(patch: FilePatch) -> Path | None:
     """
     if patch.after == patch.before:
         return None
-    old, new = (text.encode(patch.encoding) for text in (patch.before, patch.after))
+    old, new = (text.encode() for text in (patch.before, patch.after))
     try:
         mode = patch.path.stat().st_mode & 0o7777
         if regular_files.read(patch.path) != old:

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from ...core.reasons import reason_of
-from ...core.refused import Refused
+from ..core.reasons import reason_of
+from ..core.refused import Refused
 
 
 def patched(text: str, key: str, value: object) -> str | Refused:

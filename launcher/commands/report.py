@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
 from pathlib import Path
 from urllib.parse import quote
 
@@ -11,46 +11,33 @@ from ..core.reasons import hint_of, reason_of
 from ..options.parser import Parser
 from ..report.page import document
 from ..system import kept_runs, regular_files, terminal
-from ..system.run_directory import default_root
 from . import run_search
+from .arguments import add_run, root_of
 
 PAGE = "report.html"
 OTHERWISE = "-o FILE writes elsewhere"
 
 
-def report(arguments: Sequence[str]) -> int:
+def declare(parser: Parser) -> None:
+    """Declares the arguments."""
+    add_run(parser, ", or a folder of runs; by default the latest run")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help=f"instead of {PAGE} in the run directory"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
     """Writes the page and prints its path; returns the exit code.
 
     Raises:
         LaunchError: there is no such run, or the page can't be written.
     """
-    command = Parser(
-        prog="safe-launch report",
-        description="writes a run as one HTML page that loads nothing from anywhere: what "
-        "happened, curves, memory, the plan, ranks; of a folder of runs, their pages and an index",
-        allow_abbrev=False,
-    )
-    command.add_argument(
-        "run",
-        metavar="RUN",
-        nargs="?",
-        help="a run directory, its name, a part of the name, or a folder of runs; by default the "
-        "latest run",
-    )
-    command.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help=f"instead of {PAGE} in the run directory"
-    )
-    command.add_argument(
-        "--log-dir", type=Path, metavar="FOLDER", help="the folder that the runs were told to use"
-    )
-    options = command.parse_args(arguments)
     document.require_libraries()
-    root = default_root() if options.log_dir is None else options.log_dir
     folder = Path(options.run or "")
     if options.run and not kept_runs.is_run(folder) and kept_runs.kept(folder):
         written = _write_index(folder, options.output)
     else:
-        run = run_search.named_or_latest(options.run, root)
+        run = run_search.named_or_latest(options.run, root_of(options))
         written = _write_page(run, options.output or run / PAGE)
     terminal.show(str(written))
     return ExitCode.SUCCESS

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.errors import ExitCode, LaunchError
-from ...core.reasons import hint_of, reason_of
-from ...options.parser import Parser
-from ...system import terminal
-from . import kubernetes, slurm
-from .job import TemplateJob, at_least
+from ..core.errors import ExitCode, LaunchError
+from ..core.reasons import hint_of, reason_of
+from ..options.parser import Parser, ScriptParser
+from ..system import terminal
+from .templates import kubernetes, slurm
+from .templates.job import TemplateJob, at_least
 
 EPILOG = """\
 Everything after the options is what you would type after safe-launch: its options after --, the
@@ -48,28 +48,30 @@ TEMPLATES = {
 """The kinds, by the command's first word."""
 
 
-def template(arguments: Sequence[str]) -> int:
+def declare(parser: Parser) -> None:
+    """Declares the arguments."""
+    kinds = ", ".join(f"{name} ({kind.summary})" for name, kind in TEMPLATES.items())
+    parser.epilog = f"kinds: {kinds}; safe-launch template KIND --help lists the options of one"
+
+
+def run(options: argparse.Namespace) -> int:
     """Writes a file for a cluster, filled in.
 
     Raises:
         LaunchError: no such template, a wrong option, or the file already exists.
     """
-    kinds = ", ".join(f"{name} ({template.summary})" for name, template in TEMPLATES.items())
-    if arguments and arguments[0] in ("-h", "--help"):
-        terminal.show(f"usage: safe-launch template KIND [options] script.py ...\n\nkinds: {kinds}")
-        return ExitCode.SUCCESS
-    if not arguments or arguments[0] not in TEMPLATES:
-        problem = f"there is no template `{arguments[0]}`" if arguments else "template of what?"
-        raise LaunchError(ExitCode.USAGE, problem, f"there are: {kinds}")
-    chosen = TEMPLATES[arguments[0]]
-    parser = _parser(arguments[0], chosen)
-    own, command = parser.apart(arguments[1:])
-    options = parser.parse_args(own)
-    if not command:
-        problem = f"template {arguments[0]}: no script is given"
-        hint = f"safe-launch template {arguments[0]} --nodes 2 script.py ..."
+    kind, words = options.script, options.arguments
+    if kind not in TEMPLATES:
+        problem = f"there is no template `{kind}`" if kind else "template of what?"
+        raise LaunchError(ExitCode.USAGE, problem, f"there are: {', '.join(TEMPLATES)}")
+    chosen = TEMPLATES[kind]
+    options = _parser(kind, chosen).read(words)
+    if options.script is None:
+        problem = f"template {kind}: no script is given"
+        hint = f"safe-launch template {kind} --nodes 2 script.py ..."
         raise LaunchError(ExitCode.USAGE, problem, hint)
-    job = TemplateJob(options.name, options.nodes, options.gpus_per_node, tuple(command))
+    command = options.script, *options.arguments
+    job = TemplateJob(options.name, options.nodes, options.gpus_per_node, command)
     text = chosen.fill(job, options)
     if options.output is None:
         terminal.show(text)
@@ -79,9 +81,9 @@ def template(arguments: Sequence[str]) -> int:
     return ExitCode.SUCCESS
 
 
-def _parser(name: str, chosen: Template) -> Parser:
+def _parser(name: str, chosen: Template) -> ScriptParser:
     """The options of one template."""
-    result = Parser(
+    result = ScriptParser(
         prog=f"safe-launch template {name}",
         usage=f"safe-launch template {name} [options] [--] [safe-launch options] script.py ...",
         description=f"Writes {chosen.summary}, filled in for a job.",

@@ -1,0 +1,61 @@
+"""A launch: what a command line without a command does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from contextlib import ExitStack
+
+from ..options import output_options, process_options
+from ..options.parser import declare
+from ..system import terminal
+from ..system.signals import REPORT
+from . import training
+from .training import placement_of, training_of
+
+__all__ = ["declare", "run"]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Trains; returns the exit code.
+
+    Raises:
+        LaunchError: the launch isn't possible.
+    """
+    return training.run(options, _launch, is_launch=True)
+
+
+def _launch(options: argparse.Namespace) -> int:
+    """Trains on this host; returns the exit code.
+
+    Raises:
+        LaunchError: the launch isn't possible.
+    """
+    from ..nodes import farewell, secret
+    from ..system import run_directory, writable_folders
+    from ..workers import start
+
+    placement = placement_of(options, is_launch=True)
+    given = options.secret_file, placement, os.environ
+    trust = secret.of_job(*given, is_required=options.require_secret)
+    for number in (*options.signals_to_handle, REPORT):  # for the workers, but none are running
+        if signal.getsignal(number) is not signal.SIG_IGN:  # which workers would inherit
+            signal.signal(number, lambda _number, _frame: None)
+    with process_options.pid_file(is_wanted=options.save_pid), ExitStack() as ending:
+        with farewell.told(placement, trust, terminal.say):
+            training = training_of(options, is_launch=True, placement=placement)
+            request, hardware, site = training.request, training.hardware, training.site_entries
+            output_options.make_folder(request.worker_options.streams)
+            writable_folders.choose(os.environ, request.log_dir, terminal.tell)
+            server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
+            ending.callback(server.leave)
+            from ..session import launch as single_node  # the server imports meanwhile
+            from ..session import multi_node
+
+            workload = training.workload(request)
+            own = multi_node.prepared(request, hardware, workload, server)
+        if own is None:
+            return single_node.launch(request, workload, hardware, site, server)
+        read = training.workload
+        return multi_node.launch(request, own, hardware, site, read, server, trust)

@@ -1,0 +1,1 @@
+"""The files of `scripts/` for clusters, filled in for a job."""
