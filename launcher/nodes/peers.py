@@ -11,8 +11,9 @@ from ..evidence.failure_record import FailureRecord
 from ..machine import host
 from ..progress.board import RankProgress
 from .connection import Connection, broadcast
+from .joining import Refusal
 from .listener import Listener
-from .messages import Ended, Failing, Message, Order, Refusal, RunEnded, Stop, ranks_in
+from .messages import Ended, Failing, Message, Order, RunEnded, Stop, ranks_in
 
 SHORT = 500
 """Characters of a failure's message that are passed on, after a node's first failures."""
