@@ -137,7 +137,7 @@ class Diagnosis:
         """The root cause."""
         return self.findings[0]
 
-    def rows(self) -> list[dict[str, object]]:
+    def findings_as_json(self) -> list[dict[str, object]]:
         """The findings as JSON values without their records, each entry by its id."""
         return [
             {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Annotated
 
 from ..core.choices import Engine
+from ..core.limits import Attempts, pattern
 
 VARIABLE = "SAFE_LAUNCH_RESUME"
 """Environment variable with what a training resumes from, `NUMBER:FOLDER`; empty for nothing.
@@ -17,7 +18,7 @@ NUMBER counts the calls of `Trainer.train` in the process, from 0.
 """
 STATE = "trainer_state.json"
 """The file that Hugging Face's Trainer writes last into a checkpoint, on rank 0."""
-NAME = re.compile(r"(?:checkpoint|universal)-\d{1,18}(?:-\d{1,9})?", re.ASCII)
+NAME = r"(?:checkpoint|universal)-\d{1,18}(?:-\d{1,9})?"
 """Names of folders that a training resumes from: the Trainer's and `universal.convert`'s."""
 UNIVERSAL = "latest_universal"
 """File from which DeepSpeed loads a universal checkpoint; it names a folder beside it."""
@@ -48,8 +49,8 @@ class Resume:
         name: the checkpoint's name (`NAME`) in the folder where that training saves.
     """
 
-    training: int
-    name: str
+    training: Attempts
+    name: Annotated[str, pattern(NAME, "a checkpoint's name")]
 
 
 @dataclass(frozen=True, slots=True)

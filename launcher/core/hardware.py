@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Annotated
 
 from .choices import Precision
+from .limits import NODES, WORKERS, Count, Line, Named, Positive, Rate, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +34,16 @@ class Accelerator:
         sized: whether its memory is known; otherwise nothing is changed or refused because of it.
     """
 
-    name: str
-    kind: str
-    memory: int
-    taken: int
+    name: Named
+    kind: Named
+    memory: Count
+    taken: Count
     precisions: frozenset[Precision]
-    compute: float
-    bandwidth: float
-    link: float
-    node_link: float
-    host_link: float
+    compute: Rate
+    bandwidth: Rate
+    link: Rate
+    node_link: Rate
+    host_link: Rate
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     restrictions: tuple[str, ...] = ()
     measured: bool = True
@@ -63,11 +65,11 @@ class Hardware:
     """
 
     accelerator: Accelerator
-    accelerators: int
-    cores: int
-    host_memory: int
-    in_use: int = 0
-    source: str = "detected"
+    accelerators: Annotated[int, number(0, WORKERS)]
+    cores: Annotated[int, number(1, NODES)]
+    host_memory: Positive
+    in_use: Count = 0
+    source: Line = "detected"
     notes: tuple[str, ...] = ()
 
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Annotated
 
+from ..core.limits import BYTES, Code, Count, Limit, Line, Moment, Rank, Settings, Words, number
 from ..core.settings import Value
 
 
@@ -64,6 +66,18 @@ class ToldBy(StrEnum):
     EXIT_CODE = "exit code"
 
 
+MODEL = {"class": str, "trainable_parameters": int, "frozen_parameters": int, "peft": bool}
+"""What `Observations.describe_model` returns: names and types."""
+
+
+def _describes_model(described: Mapping[str, Value]) -> bool:
+    return all(type(value) is MODEL.get(name) for name, value in described.items())
+
+
+def _are_sizes(memory: Mapping[str, int]) -> bool:
+    return all(0 <= size <= BYTES for size in memory.values())
+
+
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
     """What is known of one worker's end: evidence, without interpretation.
@@ -104,28 +118,32 @@ class FailureRecord:
             in its output, one of its last lines, or an exit code that stands for a signal.
     """
 
-    rank: int | None
-    at: float
-    exception: str = ""
+    rank: Rank | None
+    at: Moment
+    exception: Line = ""
     message: str = ""
     chain: tuple[Raised, ...] = ()
     frames: tuple[Frame, ...] = ()
     traceback: str = ""
-    step: int | None = None
+    step: Count | None = None
     parameters: tuple[str, ...] = ()
-    observed: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
-    model: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
-    versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    observed: Settings = field(default_factory=lambda: MappingProxyType({}))
+    model: Annotated[Mapping[str, Value], Limit("a model's description", _describes_model)] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    versions: Words = field(default_factory=lambda: MappingProxyType({}))
     user_files: tuple[str, ...] = ()
-    exit_code: int | None = None
-    signal: int | None = None
-    oom_kills: int = 0
-    memory: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    exit_code: Code | None = None
+    signal: Annotated[int, number(1, 64)] | None = None
+    oom_kills: Count = 0
+    memory: Annotated[Mapping[str, int], Limit("numbers of bytes", _are_sizes)] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     log_tail: tuple[str, ...] = ()
     finished: bool = False
     has_trained: bool = False
-    start: int = 0
-    mistyped: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    start: Count = 0
+    mistyped: Words = field(default_factory=lambda: MappingProxyType({}))
     host: str = ""
     local_rank: int | None = None
     pid: int | None = None

@@ -10,9 +10,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from ..checkpoints.checkpoint import Saves
+from ..core.choices import Framework
+from ..core.limits import Count, Limit, Line, SettingNames, Settings, Shape, Word
 from ..core.plain_json import plain
 from ..core.settings import Value
 from .failure_record import FailureRecord
@@ -133,6 +135,9 @@ class Boundary(StrEnum):
     STEP = "the first step"
 
 
+Owner = Annotated[str, Limit("a framework", lambda name: name in {"", *Framework})]
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """The worker stands at a boundary, says what is, and waits for what to set there.
@@ -150,14 +155,14 @@ class Ask:
             before the first.
     """
 
-    key: str
+    key: Word
     boundary: Boundary
-    changeable: list[str]
-    facts: dict[str, Value]
-    framework: str = ""
-    shape: dict[str, Any] | None = None
-    frame: str = ""
-    step: int | None = None
+    changeable: SettingNames
+    facts: Settings
+    framework: Owner = ""
+    shape: Shape | None = None
+    frame: Line = ""
+    step: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +184,9 @@ class Answer:
             twice; where a model is about to be made, its shape.
     """
 
-    key: str
-    overrides: Mapping[str, Value] = field(default_factory=dict)
-    replaced: Mapping[str, Value] = field(default_factory=dict)
+    key: Word
+    overrides: Settings = field(default_factory=dict)
+    replaced: Settings = field(default_factory=dict)
     probes: bool = False
 
 

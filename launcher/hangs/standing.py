@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..core.limits import Count, Letter, Line, Pid, Rank, Seconds, Share, Word
 from ..evidence.failure_record import Frame
 from ..progress.board import Phase
 
@@ -46,9 +47,9 @@ class Child:
         frames: its main thread's stack, outermost first; empty where it can't be read.
     """
 
-    pid: int
-    name: str
-    state: str
+    pid: Pid
+    name: Word
+    state: Letter
     cpu: float
     frames: tuple[Frame, ...] = ()
 
@@ -78,20 +79,20 @@ class Standing:
         is_at_file: it or a child is inside a system call that reads or writes a file.
     """
 
-    rank: int
+    rank: Rank
     host: str = ""
-    pid: int = 0
+    pid: Pid = 0
     phase: Phase = Phase.LOADING
-    step: int | None = None
-    quiet: float = 0.0
-    state: str = "S"
-    cpu: float = 0.0
+    step: Count | None = None
+    quiet: Seconds = 0.0
+    state: Letter = "S"
+    cpu: Seconds = 0.0
     io: int = 0
-    window: float = 0.0
+    window: Seconds = 0.0
     frames: tuple[Frame, ...] = ()
     own_files: tuple[str, ...] = ()
     collectives: tuple[Collective, ...] | None = None
     children: tuple[Child, ...] = ()
-    utilization: float | None = None
-    problem: str = ""
+    utilization: Share | None = None
+    problem: Line = ""
     is_at_file: bool = False

@@ -24,9 +24,9 @@ from ..report.explain_failure import (
     allocation_texts,
     other_advice_rows,
     short,
-    spot_text,
     step_rows,
     user_frame,
+    where_texts,
 )
 from ..system.redaction import redacted
 from .attempts import Evidence
@@ -64,7 +64,7 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
     result = step_rows(advice)
     if entry is not None and root.finding.role is Role.CASCADE:
         result.append(("note", _missing_ranks(judgement)))
-    result += [("where", text) for text in _where(record, spots)]
+    result += [("where", text) for text in where_texts(record, spots)]
     result += [("seen", text) for text in _seen(root.evidence)]
     if entry is not None and entry.kind is Kind.MEMORY:
         result += [("memory", text) for text in allocation_texts(record)]
@@ -140,14 +140,6 @@ def _seen(evidence: Evidence) -> list[str]:
     return [f"{short(evidence.file)}:{number}: {_quoted(text)}" for number, text in evidence.lines]
 
 
-def _where(record: FailureRecord, spots: Sequence[SourceLocation]) -> list[str]:
-    texts = [spot_text(spot) for spot in spots]
-    frame = user_frame(record)
-    if frame is not None and not spots:
-        texts.append(f"{frame.file}:{frame.line} in {frame.function}: {frame.source}".rstrip(": "))
-    return texts
-
-
 def _other(failure: Failure) -> str:
     entry = failure.finding.entry
     text = (
@@ -190,6 +182,7 @@ def document(
         "attempt": judgement.attempt,
         "is_complete": judgement.verdict is Verdict.HEALTHY,
         "root": None if judgement.root is None else _finding(judgement.root, judgement),
+        "rows": rows(judgement, spots),
         "said": [_written(line) for line in judgement.complaints],
         "break_off": None if judgement.break_off is None else _broken_off(judgement.break_off),
         "spots": [asdict(spot) for spot in spots],

@@ -10,8 +10,9 @@ from functools import partial
 
 from ..system.event_loop import EventLoop
 from .connection import Connection
+from .joining import Join, Unable
 from .listener import Listener, arrivals
-from .messages import FromOthers, Join, Unable
+from .messages import FromOthers
 
 STRANGERS = 64
 """Callers at most, in addition to one for each node."""

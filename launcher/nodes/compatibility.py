@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..core.errors import ExitCode
 from ..core.hardware import Hardware, common_device
-from .messages import Join, Refusal, Unable
+from .joining import Join, Refusal, Unable
 
 EXACT = ("safe-launch",)
 """Versions that must be equal: the messages between launchers may change."""

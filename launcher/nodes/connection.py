@@ -36,7 +36,8 @@ from ..core.refused import Refused
 from . import field_limits
 from .frames import Direction
 from .handshake import Handshake, Keys, joining
-from .messages import FromHead, Message, Refusal
+from .joining import Refusal
+from .messages import FromHead, Message
 from .secret import Trust
 
 CHUNK = 1 << 18

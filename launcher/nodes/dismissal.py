@@ -10,8 +10,8 @@ from ..system.event_loop import EventLoop
 from .callers import Callers
 from .compatibility import misplaced
 from .connection import Connection
+from .joining import Join, Refusal, Unable
 from .listener import Listener
-from .messages import Join, Refusal, Unable
 from .missing_nodes import clock, seat
 
 LONGEST = 60.0

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import Placement
 from ..schedulers.this_host import owns
-from .messages import Join
+from .joining import Join
 from .rendezvous import join
 from .secret import Trust
 from .waiting import PATIENCE

@@ -14,7 +14,7 @@ from msgspec import structs
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import Placement
 from .dismissal import LONGEST, dismiss
-from .messages import Refusal, Unable
+from .joining import Refusal, Unable
 from .missing_nodes import clock
 from .rendezvous import find_node_0, listener_of_head
 from .secret import Trust

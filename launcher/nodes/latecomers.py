@@ -11,7 +11,7 @@ from ..system.event_loop import EventLoop
 from .callers import Callers
 from .compatibility import of_another_job
 from .connection import Connection
-from .messages import Join, Refusal, Unable
+from .joining import Join, Refusal, Unable
 from .peers import Peers
 
 

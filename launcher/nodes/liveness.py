@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..progress.board import RankProgress
-from .messages import Message, Ping, Pong
+from .messages import Ping, Pong
 from .peers import Peers
 
 SHARE = 3
@@ -54,19 +54,27 @@ class Liveness:
         """Seconds until something is due; None on a single node."""
         return max(0.0, self._due - time.monotonic()) if self._peers.connections else None
 
-    def hear(self, node: int, message: Message) -> None:
-        """Notes that a node's launcher has said something; answers a sign of life."""
-        if isinstance(message, Ping | Pong):
-            self._has_begun.add(node)
+    def hear(self, node: int) -> None:
+        """Notes that a node's launcher has sent something."""
         if self._peers.is_head or node in self._has_begun:
             self._heard[node] = time.monotonic()
-        if isinstance(message, Ping):
-            self._peers.send(Pong(tuple(self._look())))
-        elif isinstance(message, Pong):
-            self._peers.progress[node] = message.progress
         if node in self._peers.mute:
             self._peers.mute.discard(node)
             self._notice(f"{self._name(node)} answers again")
+
+    def answer(self, node: int) -> None:
+        """Answers node 0's sign of life; from now on, another is expected."""
+        self._begin(node)
+        self._peers.send(Pong(tuple(self._look())))
+
+    def answered(self, node: int, progress: tuple[RankProgress, ...]) -> None:
+        """Takes the answer of a node: how far its ranks have come."""
+        self._begin(node)
+        self._peers.progress[node] = progress
+
+    def _begin(self, node: int) -> None:
+        self._has_begun.add(node)
+        self._heard[node] = time.monotonic()
 
     def check(self) -> None:
         """Sends a sign of life if it is due, and says which launchers give none."""

@@ -4,99 +4,49 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any
-
-from msgspec import Struct
+from typing import Annotated
 
 from ..checkpoints.checkpoint import Resume
-from ..core.hardware import Hardware
+from ..core.limits import (
+    NODES,
+    SETTINGS,
+    WORKERS,
+    Attempts,
+    Code,
+    Limit,
+    Line,
+    Moment,
+    Paragraphs,
+    Rank,
+    Settings,
+    Shape,
+    Word,
+    number,
+)
 from ..core.settings import Setting, Value
 from ..evidence.failure_record import FailureRecord
 from ..evidence.worker_messages import Answer
 from ..evidence.worker_messages import Ask as Question
 from ..hangs.standing import Standing
 from ..progress.board import RankProgress
+from .joining import Accepted, Join, Refusal, RunStarted, Unable
+from .sent import LARGE, OUTSIDE, OtherNode, RunId, Sent, StopSignal
+
+PlanSettings = Annotated[Mapping[Setting, Value], SETTINGS]
+WorkerCounts = Annotated[
+    tuple[int, ...],
+    Limit("numbers of workers", lambda counts: all(0 < count <= WORKERS for count in counts)),
+]
 
 
-class Join(Struct, frozen=True, tag=True):
-    """A node joins.
-
-    Attributes:
-        job: the job's id, the same for all its launchers.
-        rank: the node's rank; None where node 0 assigns it.
-        host: its host name.
-        nproc: the number of workers that it starts.
-        hardware: what it trains on, without the variables of its profile.
-        versions: versions of safe-launch, Python and the frameworks, by name.
-        script: digest of the script's text, or of the name of a module or a program.
-        arguments: digest of the script's arguments.
-        nnodes: the number of nodes as given to this node: `2` or `1:2`.
-    """
-
-    job: str
-    rank: int | None
-    host: str
-    nproc: int
-    hardware: Hardware
-    versions: Mapping[str, str]
-    script: str
-    arguments: str
-    nnodes: str = ""
+def _strange(records: tuple[FailureRecord, ...], standings: tuple[Standing, ...] = ()) -> str:
+    """The rule that a node's records or standings break, as a clause; empty if none."""
+    if any(record.rank is None for record in records):
+        return "each record is a worker's"
+    return "a connection says whose it is" if any(one.host for one in standings) else ""
 
 
-class Unable(Struct, frozen=True, tag=True):
-    """A node of the job can't take part, and its launcher ends.
-
-    Attributes:
-        job: the job's id, the same for all its launchers.
-        rank: the node's rank; None where node 0 would assign it.
-        host: its host name.
-        code: the launcher's exit code.
-        problem: why, as a sentence.
-        hint: what to do.
-    """
-
-    job: str
-    rank: int | None
-    host: str
-    code: int
-    problem: str
-    hint: str = ""
-
-
-class Accepted(Struct, frozen=True, tag=True):
-    """The node is accepted: `here` nodes have joined so far, of `nodes` at most."""
-
-    here: int
-    nodes: int
-
-
-class RunStarted(Struct, frozen=True, tag=True):
-    """All nodes have joined.
-
-    Attributes:
-        run_id: the run's id.
-        rank: rank of the node that receives this.
-        nodes: the number of nodes.
-        devices: names of the profiles of all nodes' devices. Where they differ, every worker needs
-            the variables of all, which each node reads from its own copy of the profiles.
-    """
-
-    run_id: str
-    rank: int
-    nodes: int
-    devices: tuple[str, ...] = ()
-
-
-class Refusal(Struct, frozen=True, tag=True):
-    """The node can't take part: its exit code, the problem and a hint."""
-
-    code: int
-    problem: str
-    hint: str = ""
-
-
-class Order(Struct, frozen=True, tag=True):
+class Order(Sent, frozen=True, tag=True):
     """Start the workers of an attempt.
 
     Attributes:
@@ -111,15 +61,24 @@ class Order(Struct, frozen=True, tag=True):
         resume: what a training resumes from; None for the script's own choice.
     """
 
-    attempt: int
-    run_id: str
-    rank: int
-    workers: tuple[int, ...]
-    port: int
-    preset: Mapping[Setting, Value]
-    overrides: Mapping[Setting, Value]
-    replaced: Mapping[Setting, Value]
+    MOST = 1 << 20
+    attempt: Attempts
+    run_id: RunId
+    rank: OtherNode
+    workers: WorkerCounts
+
+    port: Annotated[int, number(1, 65535)]
+    preset: PlanSettings
+    overrides: PlanSettings
+    replaced: PlanSettings
     resume: Resume | None = None
+
+    def contradiction(self) -> str:
+        """The rank is one of the nodes', and what is enforced is in the plan."""
+        if not self.rank < len(self.workers) <= NODES:
+            return OUTSIDE
+        is_planned = self.overrides.items() <= self.preset.items()
+        return "" if is_planned else "what is enforced is in the plan"
 
     @property
     def first(self) -> int:
@@ -143,7 +102,7 @@ class Order(Struct, frozen=True, tag=True):
         return sum(self.workers)
 
 
-class Stop(Struct, frozen=True, tag=True):
+class Stop(Sent, frozen=True, tag=True):
     """Stop the workers: as after a failure, or as the signal requires.
 
     Attributes:
@@ -151,46 +110,48 @@ class Stop(Struct, frozen=True, tag=True):
         again: the signal was repeated; the workers' next, harder step is due.
     """
 
-    signal: int | None = None
+    signal: StopSignal | None = None
     again: bool = False
 
 
-class NodeObserved(Struct, frozen=True, tag=True):
+class NodeObserved(Sent, frozen=True, tag=True):
     """What a node's workers observed before the first step."""
 
-    observed: Mapping[str, Value]
-    model: dict[str, Any] | None = None
+    MOST = LARGE
+    observed: Settings
+    model: Shape | None = None
 
 
-class NodeAsk(Struct, frozen=True, tag=True):
+class NodeAsk(Sent, frozen=True, tag=True):
     """A worker of a node asks at a boundary."""
 
-    rank: int
+    MOST = LARGE
+    rank: Rank
     question: Question
 
 
-class NodeAnswer(Struct, frozen=True, tag=True):
+class NodeAnswer(Sent, frozen=True, tag=True):
     """Node 0's answer to a worker of a node."""
 
-    rank: int
+    rank: Rank
     answer: Answer
 
 
-class NodeWentOn(Struct, frozen=True, tag=True):
+class NodeWentOn(Sent, frozen=True, tag=True):
     """A worker of a node has got no answer in time."""
 
-    rank: int
-    key: str
+    rank: Rank
+    key: Word
 
 
-class Signalled(Struct, frozen=True, tag=True):
+class Signalled(Sent, frozen=True, tag=True):
     """A node's launcher got a signal to stop; `again` if it is a repeated one."""
 
-    signal: int
+    signal: StopSignal
     again: bool = False
 
 
-class Failing(Struct, frozen=True, tag=True):
+class Failing(Sent, frozen=True, tag=True):
     """Workers of a node have failed; the others are being stopped.
 
     Attributes:
@@ -198,11 +159,16 @@ class Failing(Struct, frozen=True, tag=True):
         now: the node's monotonic clock when this was sent, in seconds.
     """
 
+    MOST = LARGE
     records: tuple[FailureRecord, ...]
-    now: float
+    now: Moment
+
+    def contradiction(self) -> str:
+        """The records are workers'."""
+        return _strange(self.records)
 
 
-class Ended(Struct, frozen=True, tag=True):
+class Ended(Sent, frozen=True, tag=True):
     """All workers of the attempt have ended on a node.
 
     Attributes:
@@ -214,38 +180,51 @@ class Ended(Struct, frozen=True, tag=True):
         standings: where its ranks stood by their recorders' dumps, if they have left any.
     """
 
+    MOST = LARGE
     is_success: bool
     records: tuple[FailureRecord, ...] = ()
     remarks: tuple[str, ...] = ()
-    signal: int | None = None
-    now: float = 0.0
+    signal: StopSignal | None = None
+    now: Moment = 0.0
     standings: tuple[Standing, ...] = ()
 
+    def contradiction(self) -> str:
+        """A success has no failures, and the records are workers' of this node."""
+        if self.is_success and self.records:
+            return "a success has no failures"
+        return _strange(self.records, self.standings)
 
-class Ping(Struct, frozen=True, tag=True):
+
+class Ping(Sent, frozen=True, tag=True):
     """A sign of life of node 0's launcher, which wants one in return."""
 
 
-class Pong(Struct, frozen=True, tag=True):
+class Pong(Sent, frozen=True, tag=True):
     """A sign of life of a node's launcher: how far its ranks have come."""
 
+    MOST = LARGE
     progress: tuple[RankProgress, ...] = ()
 
 
-class Ask(Struct, frozen=True, tag=True):
+class Ask(Sent, frozen=True, tag=True):
     """Nothing moves, or a person wants to know: where do the ranks stand?
 
     Node 0 asks a node for its own ranks; a node asks node 0 for a report on all.
     """
 
 
-class Standings(Struct, frozen=True, tag=True):
+class Standings(Sent, frozen=True, tag=True):
     """Where each rank of a node stands."""
 
+    MOST = LARGE
     standings: tuple[Standing, ...] = ()
 
+    def contradiction(self) -> str:
+        """The standings are of this node."""
+        return _strange((), self.standings)
 
-class RunEnded(Struct, frozen=True, tag=True):
+
+class RunEnded(Sent, frozen=True, tag=True):
     """The run is over.
 
     Attributes:
@@ -254,9 +233,9 @@ class RunEnded(Struct, frozen=True, tag=True):
         diagnosis: the text for a pod's status; empty where `line` says it all.
     """
 
-    code: int
-    line: str = ""
-    diagnosis: str = ""
+    code: Code
+    line: Paragraphs = ""
+    diagnosis: Line = ""
 
 
 FromHead = Accepted | RunStarted | Refusal | Order | Stop | Ping | Ask | NodeAnswer | RunEnded

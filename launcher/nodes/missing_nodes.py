@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ..core.count_of import noun_of
 from .compatibility import first_hosts
-from .messages import Join, Unable
+from .joining import Join, Unable
 
 
 def seat(node: Join | Unable) -> int | str:

@@ -11,8 +11,9 @@ from ..evidence.failure_record import FailureRecord
 from ..machine import host
 from ..progress.board import RankProgress
 from .connection import Connection, broadcast
+from .joining import Refusal
 from .listener import Listener
-from .messages import Ended, Failing, Message, Order, Refusal, RunEnded, Stop, ranks_in
+from .messages import Ended, Failing, Message, Order, RunEnded, Stop, ranks_in
 
 SHORT = 500
 """Characters of a failure's message that are passed on, after a node's first failures."""
@@ -108,30 +109,39 @@ class Peers:
             if self.spans and (foreign := ranks_in(message).difference(self.spans[rank])):
                 connection.refuse(f"told of rank {min(foreign, key=str)}, which isn't its own")
                 break
-            if isinstance(message, Failing | Ended):
-                shift = time.monotonic() - message.now - connection.delay()
-                shift = self.shifts[rank] = min(shift, self.shifts.get(rank, shift))
-                records = tuple(
-                    replace(record, at=record.at + shift, host=connection.peer)
-                    for record in message.records
-                )
-                message = structs.replace(message, records=records)
-            if isinstance(message, Ended):
-                stood = (replace(stood, host=connection.peer) for stood in message.standings)
-                message = structs.replace(message, standings=tuple(stood))
-            if isinstance(message, Failing):
-                self.failing[rank] = message.records
-            elif isinstance(message, Ended):
-                self._end(rank, message)
-            elif isinstance(message, Refusal):
-                self._mark_lost(rank, message.problem)
-            elif isinstance(message, Stop | RunEnded):
-                self.is_answered = True
-                connection.waiting += [message] if isinstance(message, RunEnded) else []
+            match message := self._of_this_host(rank, message):
+                case Failing(records=records):
+                    self.failing[rank] = records
+                case Ended():
+                    self._end(rank, message)
+                case Refusal(problem=problem):
+                    self._mark_lost(rank, problem)
+                case Stop():
+                    self.is_answered = True
+                case RunEnded():
+                    self.is_answered = True
+                    connection.waiting.append(message)
             received.append(message)
         if connection.fault is not None and rank not in self.lost:
             self._mark_lost(rank, connection.fault)
         return received
+
+    def _of_this_host(self, rank: int, message: Message) -> Message:
+        """A node's message with times in this host's clock, and with the node's name."""
+        if not isinstance(message, Failing | Ended):
+            return message
+        connection = self.connections[rank]
+        shift = time.monotonic() - message.now - connection.delay()
+        shift = self.shifts[rank] = min(shift, self.shifts.get(rank, shift))
+        records = tuple(
+            replace(record, at=record.at + shift, host=connection.peer)
+            for record in message.records
+        )
+        message = structs.replace(message, records=records)
+        if isinstance(message, Ended):
+            stood = (replace(stood, host=connection.peer) for stood in message.standings)
+            message = structs.replace(message, standings=tuple(stood))
+        return message
 
     def survivors(self) -> Peers:
         """The nodes that are left for another attempt, renumbered in order."""

@@ -27,8 +27,8 @@ from .callers import STRANGERS
 from .compatibility import in_rank_order
 from .connection import Connection, broadcast, joined_to
 from .dismissal import dismiss
+from .joining import Accepted, Join, Refusal, RunStarted
 from .listener import Listener, listening
-from .messages import Accepted, Join, Refusal, RunStarted
 from .missing_nodes import clock, seat
 from .secret import Trust
 from .waiting import PATIENCE, Waiting

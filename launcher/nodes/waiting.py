@@ -15,8 +15,8 @@ from ..system.event_loop import EventLoop
 from .callers import Callers
 from .compatibility import misplaced, refusal
 from .connection import Connection
+from .joining import Accepted, Join, Refusal, Unable
 from .listener import Listener
-from .messages import Accepted, Join, Refusal, Unable
 from .missing_nodes import clock, named, seat
 
 PATIENCE = 5.0

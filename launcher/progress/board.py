@@ -20,6 +20,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import Annotated
+
+from ..core.limits import SECONDS, Count, Counter, Limit, Pid, Rank, Seconds
 
 VARIABLE = "SAFE_LAUNCH_BOARD"
 """Environment variable with the board's path, for the workers."""
@@ -58,6 +61,13 @@ class Phase(IntEnum):
     """The script has run to its end."""
 
 
+def _are_times(times: tuple[float, ...]) -> bool:
+    return len(times) <= WINDOW and all(0 <= time < SECONDS for time in times)
+
+
+Times = Annotated[tuple[float, ...], Limit("a few numbers of seconds", _are_times)]
+
+
 @dataclass(frozen=True, slots=True)
 class RankProgress:
     """How far a rank has come.
@@ -85,23 +95,23 @@ class RankProgress:
         tokens: their tokens, padding included; 0 where it has seen none.
     """
 
-    rank: int
-    pid: int
-    thread: int
+    rank: Rank
+    pid: Pid
+    thread: Counter
     phase: Phase
-    step: int | None
-    quiet: float
-    in_phase: float
-    longest_quiet: float
-    own: tuple[float, ...] = ()
-    whole: tuple[float, ...] = ()
+    step: Counter | None
+    quiet: Seconds
+    in_phase: Seconds
+    longest_quiet: Seconds
+    own: Times = ()
+    whole: Times = ()
     timed: int = 0
     trained: float = 0.0
     peak: int = 0
     context: int = 0
-    start: int = 0
-    samples: int = 0
-    tokens: int = 0
+    start: Counter = 0
+    samples: Count = 0
+    tokens: Count = 0
 
 
 class Slot:

@@ -187,6 +187,32 @@ def other_rows(diagnosis: Diagnosis) -> list[Row]:
     ]
 
 
+def diagnosis_rows(
+    diagnosis: Diagnosis,
+    attempt: Attempt,
+    spots: Sequence[SourceLocation],
+    *,
+    follows: bool,
+    whole: bool,
+) -> tuple[Row, ...]:
+    """The rows on a failed attempt, which the terminal, the page and `failures.json` lay out.
+
+    Args:
+        diagnosis: the attempt's diagnosis.
+        attempt: the failed attempt.
+        spots: lines of the user's that the root cause is about.
+        follows: another attempt is planned.
+        whole: include what only a reader with time wants.
+    """
+    root = diagnosis.root
+    if root.entry is None:
+        log = attempt.folder / f"rank-{root.record.rank}.log"
+        rows = unexplained_rows(diagnosis, log, whole=whole)
+    else:
+        rows = failure_rows(root, attempt, spots, follows=follows, whole=whole)
+    return (*rows, *other_rows(diagnosis))
+
+
 def suspect_row(changed: Mapping[Setting, tuple[Value | None, Value]], first: int) -> Row:
     """The row that says that our own correction may have caused the failure.
 
@@ -219,7 +245,8 @@ def where_texts(record: FailureRecord, spots: Sequence[SourceLocation]) -> list[
     texts = [spot_text(spot) for spot in spots]
     frame = user_frame(record)
     if frame is not None and not spots:
-        texts.append(f"{short(frame.file)}:{frame.line} in {frame.function}: {frame.source}")
+        text = f"{short(frame.file)}:{frame.line} in {frame.function}: {frame.source}"
+        texts.append(text.rstrip(": "))
     if record.parameters:
         noun = noun_of(len(record.parameters), "parameter")
         texts.append(f"{noun} {', '.join(record.parameters)}")
@@ -266,9 +293,10 @@ def user_frame(record: FailureRecord) -> Frame | None:
 
 
 def short(path: str) -> str:
-    """A path relative to the working directory where that is shorter."""
+    """A path below the working directory relative to it, if that is shorter."""
     relative = os.path.relpath(path) if path else path
-    return relative if len(relative) < len(path) else path
+    is_below = not relative.startswith(os.pardir)
+    return relative if is_below and len(relative) < len(path) else path
 
 
 def entry_text(entry: KnownFailure) -> str:

@@ -74,13 +74,10 @@ class ConsoleReporter:
     ) -> None:
         """Prints what failed first, where, and why."""
         root, whole = diagnosis.root, terminal.is_verbose()
-        if root.entry is None:
-            log = attempt.folder / f"rank-{root.record.rank}.log"
-            rows = explain_failure.unexplained_rows(diagnosis, log, whole=whole)
-        else:
-            found = spots_of(root, attempt.plan.request)
-            rows = explain_failure.failure_rows(root, attempt, found, follows=follows, whole=whole)
-        rows += explain_failure.other_rows(diagnosis)
+        spots = spots_of(root, attempt.plan.request)
+        rows = [
+            *explain_failure.diagnosis_rows(diagnosis, attempt, spots, follows=follows, whole=whole)
+        ]
         if self._has_settled:
             rows.append(("note", "settings were changed during this attempt (see above)"))
         if suspect is not None:

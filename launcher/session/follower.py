@@ -18,18 +18,8 @@ from ..core.request import LaunchRequest
 from ..evidence import failed_workers
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.connection import Connection
-from ..nodes.messages import (
-    Ask,
-    Ended,
-    Message,
-    Order,
-    Ping,
-    Pong,
-    Refusal,
-    RunEnded,
-    RunStarted,
-    Standings,
-)
+from ..nodes.joining import Refusal, RunStarted
+from ..nodes.messages import Ask, Ended, Message, Order, Ping, Pong, RunEnded, Standings
 from ..nodes.peers import Peers, abbreviated
 from ..report import summary
 from ..system import launcher_record, orphans, run_directory, terminal

@@ -19,7 +19,8 @@ from ..core.workload import Workload
 from ..diagnosis.attempt import Failed
 from ..evidence import failed_workers
 from ..nodes.connection import broadcast, deliver
-from ..nodes.messages import RunEnded, RunStarted
+from ..nodes.joining import RunStarted
+from ..nodes.messages import RunEnded
 from ..nodes.peers import Peers
 from ..nodes.rendezvous import Joined
 from ..report import summary

@@ -16,10 +16,12 @@ from ..core.refused import Refused
 from ..diagnosis.attempt import Attempt, Failed, Outcome
 from ..diagnosis.root_cause import diagnose
 from ..diagnosis.suspect_corrections import SuspectCorrection, suspect_correction
+from ..diagnosis.user_lines import spots_of
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned, refused_by_strict
 from ..planning.search import Rules, rules_of
 from ..report import plan_table, summary
+from ..report.explain_failure import diagnosis_rows
 from ..system import run_directory
 from . import retries
 from .decision import (
@@ -126,7 +128,9 @@ def _diagnosis(outcome: Outcome, effects: Effects) -> Diagnosis | None:
     records = completed(outcome.records, entries)
     diagnosis = diagnose(records, entries, prefilter(entries, len(records)))
     path = outcome.attempt.folder / "failures.json"
-    summary.write_or_warn(path, {"findings": diagnosis.rows()})
+    spots = spots_of(diagnosis.root, outcome.attempt.plan.request)
+    rows = diagnosis_rows(diagnosis, outcome.attempt, spots, follows=False, whole=True)
+    summary.write_or_warn(path, {"findings": diagnosis.findings_as_json(), "rows": rows})
     return diagnosis
 
 

@@ -20,7 +20,8 @@ from ..nodes import secret
 from ..nodes.compatibility import common_hardware, differences
 from ..nodes.connection import Connection, broadcast
 from ..nodes.endpoint_check import check_endpoint
-from ..nodes.messages import Join, Message, Refusal, RunEnded, Signalled
+from ..nodes.joining import Join, Refusal
+from ..nodes.messages import Message, RunEnded, Signalled
 from ..nodes.rendezvous import gather, join, listener_of_head, own_join
 from ..nodes.secret import Trust
 from ..system import terminal

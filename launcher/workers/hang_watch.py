@@ -13,7 +13,7 @@ from ..hangs.at_end import at_end
 from ..hangs.attribution import attributed
 from ..hangs.report import HangKind, HangReport
 from ..hangs.standing import Standing
-from ..nodes.messages import Ask, Message, Standings
+from ..nodes.messages import Ask, Standings
 from ..nodes.peers import Peers
 from ..progress.board import Phase, RankProgress
 from .asker import Asker
@@ -129,17 +129,18 @@ class HangWatch:
             self._peers.send(Standings(standings))
         self._take(0, standings)
 
-    def hear(self, node: int, message: Message) -> None:
-        """Takes the answer of another node; asks if it wants to know."""
-        match message:
-            case Standings(standings=standings):
-                host = self._peers.connections[node].peer
-                self._take(node, [replace(standing, host=host) for standing in standings])
-            case Ask() if self._peers.is_head:
-                self.ask_now()
-            case Ask():
-                self._is_wanted_by_head = True
-                self.asker.begin(self.look())
+    def hear(self, node: int, standings: Sequence[Standing]) -> None:
+        """Takes the answer of another node."""
+        host = self._peers.connections[node].peer
+        self._take(node, [replace(standing, host=host) for standing in standings])
+
+    def asked(self) -> None:
+        """Asks because another node wants to know: a person there, or node 0."""
+        if self._peers.is_head:
+            self.ask_now()
+        else:
+            self._is_wanted_by_head = True
+            self.asker.begin(self.look())
 
     def records(self) -> tuple[FailureRecord, ...]:
         """The failures of the ranks that the others wait for, if the run was ended for them."""

@@ -8,24 +8,10 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..checkpoints import save_folders
 from ..checkpoints.checkpoint import Saves
 from ..core.settings import Value
-from ..evidence import between_ranks
 from ..evidence.failure_record import FailureRecord
-from ..evidence.worker_messages import (
-    Compared,
-    Exiting,
-    Failure,
-    FailureBegun,
-    Finalizing,
-    Finished,
-    ModelShape,
-    Observed,
-    SaveLocation,
-    Shared,
-)
-from ..evidence.worker_receiver import Envelope
+from ..evidence.worker_messages import Shared
 from ..machine.host import oom_kills
 from .output import Output
 
@@ -66,34 +52,6 @@ class NodeWorkers:
     saves: dict[int, Saves] = field(default_factory=dict)
     compared: dict[tuple[Shared, str], dict[int, str]] = field(default_factory=dict)
     oom_kills: int = field(default_factory=oom_kills)
-
-    def note(self, envelope: Envelope) -> str | None:
-        """Records a worker's message; what is to be said of all ranks' by then."""
-        rank = envelope.rank
-        match envelope.message:
-            case FailureBegun(record=record):
-                self.failing[rank] = record
-            case Failure(record=record):
-                self.records[rank] = record
-            case Finished():
-                self.finished.add(rank)
-            case Exiting():
-                self.exiting.add(rank)
-            case Finalizing():
-                self.finalizing.add(rank)
-            case Observed(observed=observed, step=step) if not step:
-                # A later observation isn't worth losing the steps already done.
-                self.observed.update(observed)
-            case ModelShape(shape=shape) if self.model is None:
-                self.model = shape
-            case SaveLocation(saves=saves):
-                self.saves[rank] = saves
-                return save_folders.told(self.saves, self.pids.keys())
-            case Compared(what=what, place=place, value=value):
-                values = self.compared.setdefault((what, place), {})
-                values[rank] = value
-                return between_ranks.told(what, place, values, self.pids.keys())
-        return None
 
     def note_exit(self, rank: int, code: int) -> None:
         """Notes that a rank has ended, with its exit code, -N for signal N."""

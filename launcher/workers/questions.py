@@ -8,9 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
-from ..evidence.worker_messages import Answer, Ask, WentOn, encoded_answer
-from ..evidence.worker_receiver import Envelope
-from ..nodes.messages import Message, NodeAnswer, NodeAsk, NodeObserved, NodeWentOn
+from ..evidence.worker_messages import Answer, Ask, encoded_answer
+from ..nodes.messages import NodeAnswer, NodeAsk, NodeWentOn
 from ..nodes.peers import Peers
 from ..progress.board import RankProgress
 from .node_workers import NodeWorkers
@@ -33,36 +32,32 @@ class Questions:
     workers: NodeWorkers
     waiting: dict[tuple[int, str], socket.socket] = field(default_factory=dict)
 
-    def hear(self, envelope: Envelope, connection: socket.socket) -> None:
-        """Takes a worker's question, or its word that it went on without an answer."""
-        rank = envelope.rank
-        match envelope.message:
-            case Ask() as question if self.judge is not None:
-                _reply(connection, self._answer(rank, question))
-            case Ask() as question:
-                self.waiting[rank, question.key] = connection
-                self.peers.send(NodeAsk(rank, question))
-            case WentOn(key=key) if self.judge is not None:
-                self.judge.went_on(rank, key)
-            case WentOn(key=key):
-                self.peers.send(NodeWentOn(rank, key))
+    def ask(self, rank: int, question: Ask, connection: socket.socket) -> None:
+        """Answers a worker of this node, or passes its question on to node 0."""
+        if self.judge is not None:
+            _reply(connection, self._answer(rank, question))
+        else:
+            self.waiting[rank, question.key] = connection
+            self.peers.send(NodeAsk(rank, question))
 
-    def hear_node(self, node: int, message: Message) -> None:
-        """Takes what another node's workers ask or observe, or node 0's answer to one of this."""
-        match message:
-            case NodeAsk(rank=rank, question=question) if self.judge is not None:
-                answer = self._answer(rank, question)
-                if answer is not None:
-                    self.peers.connections[node].send(NodeAnswer(rank, answer))
-            case NodeWentOn(rank=rank, key=key) if self.judge is not None:
-                self.judge.went_on(rank, key)
-            case NodeObserved(observed=observed, model=model):
-                self.workers.observed.update(observed)
-                self.workers.model = self.workers.model or model
-            case NodeAnswer(rank=rank, answer=answer):
-                connection = self.waiting.pop((rank, answer.key), None)
-                if connection is not None:
-                    _reply(connection, answer)
+    def ask_for(self, node: int, rank: int, question: Ask) -> None:
+        """Answers a worker of another node, if this is node 0."""
+        answer = None if self.judge is None else self._answer(rank, question)
+        if answer is not None:
+            self.peers.connections[node].send(NodeAnswer(rank, answer))
+
+    def answered(self, rank: int, answer: Answer) -> None:
+        """Passes node 0's answer on to the worker of this node that waits for it."""
+        connection = self.waiting.pop((rank, answer.key), None)
+        if connection is not None:
+            _reply(connection, answer)
+
+    def went_on(self, rank: int, key: str) -> None:
+        """Notes that a worker went on without an answer, or passes that on to node 0."""
+        if self.judge is not None:
+            self.judge.went_on(rank, key)
+        else:
+            self.peers.send(NodeWentOn(rank, key))
 
     def look(self, rows: Callable[[], Sequence[RankProgress]]) -> None:
         """Has the judge look at how far all ranks have come, where it has something to look for.

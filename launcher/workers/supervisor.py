@@ -13,15 +13,14 @@ from functools import partial
 from ..checkpoints import save_folders
 from ..core.errors import LaunchError
 from ..core.request import LaunchRequest
-from ..evidence.worker_messages import Imports, Reexecution, Remark
-from ..evidence.worker_receiver import Envelope, Receiver
+from ..evidence.worker_receiver import Receiver
 from ..hangs.standing import Standing
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.latecomers import late_ones_refused
 from ..nodes.liveness import Liveness
-from ..nodes.messages import Ended, Failing, NodeObserved, RunEnded, Signalled, Stop
+from ..nodes.messages import Ended, Failing, NodeObserved, Signalled, Stop
 from ..nodes.peers import Peers, abbreviated
-from ..system import orphans, terminal
+from ..system import orphans
 from ..system.event_loop import EventLoop
 from ..system.signals import REPORT, STOPS, SignalWakeup
 from . import stop_policy
@@ -29,6 +28,7 @@ from .attempt_state import AttemptState, Progress
 from .exit_watch import ExitWatch
 from .forkserver.client import Server
 from .hang_watch import HangWatch
+from .inbox import Inbox
 from .node_workers import NodeWorkers
 from .output import Output
 from .progress_watch import ProgressWatch
@@ -78,11 +78,9 @@ class Supervisor:
         self._hangs = hangs
         self._board_watch = board_watch
         self._liveness = Liveness(peers, hangs.look, watch.notice)
+        self._inbox = Inbox(self.workers, peers, self._questions, hangs, self._liveness, watch)
         self._loop = EventLoop()
         self._fault: LaunchError | None = None
-        self._ordered: int | None = None
-        self._remarks: set[str] = set()
-        self._is_hastened = self._is_told_to_stop = False
         self._stopped_at = -math.inf  # by a signal to this launcher
         self._reported = (0, True)
 
@@ -135,7 +133,7 @@ class Supervisor:
             is_success=is_success,
             records=() if is_success else failures,
             remarks=self.workers.remarks() if is_success else (),
-            signal=next(iter(self._own_stops()), self._ordered),
+            signal=next(iter(self._own_stops()), self._inbox.ordered),
             now=time.monotonic(),
             standings=() if is_success else tuple(dumped),
         )
@@ -193,25 +191,7 @@ class Supervisor:
         if not is_open:
             self._loop.forget(descriptor)
         for envelope in envelopes:
-            self._note(envelope)
-            self._questions.hear(envelope, connection)
-
-    def _note(self, envelope: Envelope) -> None:
-        self._remark(self.workers.note(envelope))
-        match envelope.message:
-            case Imports(report=report):
-                self._watch.imported(report)
-            case Remark(sentence=sentence):
-                self._remark(sentence)
-            case Reexecution(variable=name):
-                why = f"the script sets {name} after a preloaded module had read it"
-                terminal.detail(f"rank {envelope.rank} was re-executed: {why}")
-
-    def _remark(self, sentence: str | None) -> None:
-        """Says something once, if there is something to say."""
-        if sentence is not None and sentence not in self._remarks:
-            self._remarks.add(sentence)
-            self._watch.notice(sentence)
+            self._inbox.hear_worker(envelope, connection)
 
     def _note_exit(self, rank: int, pid: int) -> None:
         self.workers.note_exit(rank, self._server.exit_code(pid))
@@ -221,17 +201,7 @@ class Supervisor:
 
     def _receive_from(self, node: int) -> None:
         """Reads what another node has sent."""
-        for message in self._peers.receive(node):
-            self._liveness.hear(node, message)
-            self._hangs.hear(node, message)
-            self._questions.hear_node(node, message)
-            match message:
-                case Stop(signal=number, again=again) | Signalled(signal=number, again=again):
-                    self._ordered = number or self._ordered
-                    self._is_told_to_stop = True
-                    self._is_hastened |= again
-                case RunEnded():
-                    self._is_told_to_stop = True
+        self._inbox.hear_node(node)
         self._close_lost()
 
     def _close_lost(self) -> None:
@@ -299,18 +269,18 @@ class Supervisor:
 
     def _obey_other_nodes(self) -> None:
         """Interrupts the workers where another node's launcher was told to stop by a signal."""
-        if self._ordered is not None and self.progress.state is not AttemptState.INTERRUPTED:
-            number = signal.Signals(self._ordered)
+        if self._inbox.ordered is not None and self.progress.state is not AttemptState.INTERRUPTED:
+            number = signal.Signals(self._inbox.ordered)
             self._interrupt(number)
             self._watch.notice(f"{number.name} on another node: stopping the workers")
             if self._peers.is_head:
                 self._send_stop(Stop(number))
-        if self._is_hastened and self.progress.state is AttemptState.INTERRUPTED:
-            self._is_hastened = False
+        if self._inbox.is_hastened and self.progress.state is AttemptState.INTERRUPTED:
+            self._inbox.is_hastened = False
             if len(self._own_stops()) < 2:  # else this node has already hastened
                 self.stops.hasten()
             if self._peers.is_head:
-                self._peers.send(Stop(self._ordered, again=True))
+                self._peers.send(Stop(self._inbox.ordered, again=True))
 
     def _stop_for_a_reason(self, *, has_failed: bool) -> None:
         """Stops the workers if something has failed, or the plan may not continue."""
@@ -319,7 +289,7 @@ class Supervisor:
             self.progress.enter(AttemptState.BROKEN)
             self._stop_others()
             self._send_stop(Stop())
-        elif has_failed or self._is_told_to_stop or peers.has_trouble or self._hangs.proof:
+        elif has_failed or self._inbox.is_told_to_stop or peers.has_trouble or self._hangs.proof:
             self.progress.enter(AttemptState.FAILED)
             self._stop_others()
             if peers.is_head:

@@ -16,18 +16,8 @@ from msgspec import structs
 from safe_launch.checkpoints.checkpoint import Resume
 from safe_launch.core.plain_json import plain
 from safe_launch.nodes.connection import Connection, encoded
-from safe_launch.nodes.messages import (
-    Accepted,
-    Ended,
-    Failing,
-    Join,
-    Message,
-    Order,
-    Refusal,
-    RunEnded,
-    RunStarted,
-    Stop,
-)
+from safe_launch.nodes.joining import Accepted, Join, Refusal, RunStarted
+from safe_launch.nodes.messages import Ended, Failing, Message, Order, RunEnded, Stop
 from support.forged import ORDER, STARTED, Raw, raw
 from support.links import (
     RECORD,

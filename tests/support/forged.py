@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from safe_launch.core.plain_json import plain
 from safe_launch.core.settings import Setting
 from safe_launch.nodes.connection import encoded
-from safe_launch.nodes.messages import Message, Order, RunStarted
+from safe_launch.nodes.joining import RunStarted
+from safe_launch.nodes.messages import Message, Order
 
 RUN = "20260103-040506-789abc"
 ORDER = Order(0, RUN, 1, (1, 1), 29_400, {Setting.ZERO_STAGE: 2}, {}, {})

@@ -15,19 +15,8 @@ from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from safe_launch.nodes.connection import Connection
 from safe_launch.nodes.frames import Direction
 from safe_launch.nodes.handshake import Handshake, hosting, joining
-from safe_launch.nodes.messages import (
-    Ended,
-    Failing,
-    Join,
-    Message,
-    NodeObserved,
-    Order,
-    Refusal,
-    RunEnded,
-    RunStarted,
-    Stop,
-    Unable,
-)
+from safe_launch.nodes.joining import Join, Refusal, RunStarted, Unable
+from safe_launch.nodes.messages import Ended, Failing, Message, NodeObserved, Order, RunEnded, Stop
 from safe_launch.nodes.secret import Trust, Unprotected
 
 from support.waiting import LONG

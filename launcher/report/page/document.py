@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from ...catalogue.reader import read_entry
 from ...core.control_sequences import cleaned
 from ...core.count_of import count_of
 from ...core.errors import ExitCode, LaunchError
@@ -59,8 +57,6 @@ def page(run: PastRun) -> str:
     slow = stragglers([row for _, row in rows])
     hosts = {row.rank: host for host, row in rows}
     speed = status.outcome and status.outcome.get("throughput")
-    catalogue = sorted(Path(str(files("safe_launch.presets.failures"))).glob("*.md"))
-    entries = {failure.entry for attempt in attempts for failure in attempt.failures}
     return _filled(
         "page.html",
         run=run,
@@ -75,7 +71,6 @@ def page(run: PastRun) -> str:
         left=max(0, len(rows) - MOST_RANKS),
         slow=[found.text(hosts[found.rank]) for found in slow],
         speed=line_of(speed) if speed else "",
-        entries={path.stem: read_entry(path) for path in catalogue if path.stem in entries},
     )
 
 

@@ -75,6 +75,7 @@ class ToldAttempt:
         span: begin and end in seconds of the wall clock since the epoch; None where unknown.
         plan: `plan.json`.
         failures: the root cause first, at most `MOST_FAILURES`.
+        rows: what failed first, what to do, where and why, as the launch has them.
         failed: how many ranks have failed.
         hangs: what was found while it stood still.
         nodes: how far each node's ranks had come.
@@ -87,6 +88,7 @@ class ToldAttempt:
     span: tuple[float, float] | None
     plan: Mapping[str, Any]
     failures: tuple[Failure, ...]
+    rows: tuple[Row, ...]
     failed: int
     hangs: tuple[Hang, ...]
     nodes: tuple[Snapshot, ...]
@@ -120,7 +122,8 @@ class ToldAttempt:
 
 def told(folder: Path, number: int, nodes: int) -> ToldAttempt:
     """An attempt of a run on so many nodes."""
-    findings = _dicts(_json(folder / "failures.json").get("findings"))
+    failed = _json(folder / "failures.json")
+    findings = _dicts(failed.get("findings"))
     records = [found["record"] for found in findings if isinstance(found.get("record"), dict)]
     span = _json(folder / "observed.json").get("span")
     is_span = isinstance(span, list) and [type(part) for part in span] == [float, float]
@@ -132,6 +135,7 @@ def told(folder: Path, number: int, nodes: int) -> ToldAttempt:
         (span[0], span[1]) if is_span and isinstance(span, list) else None,
         _json(folder / "plan.json"),
         _with_each_line_once([_failure(found) for found in findings[:MOST_FAILURES]]),
+        _rows(failed.get("rows")),
         len(findings),
         tuple(_hangs(folder)),
         tuple(snapshots),
@@ -202,6 +206,12 @@ def _hangs(folder: Path) -> list[Hang]:
             continue
         hangs.append(Hang(explain_hang.headline(report), tuple(explain_hang.rows(report))))
     return hangs
+
+
+def _rows(value: object) -> tuple[Row, ...]:
+    with suppress(msgspec.ValidationError):
+        return msgspec.convert(value, tuple[Row, ...])
+    return ()
 
 
 def _dicts(value: object) -> list[Mapping[str, Any]]:

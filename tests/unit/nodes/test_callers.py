@@ -18,11 +18,11 @@ from safe_launch.core.errors import ExitCode, LaunchError
 from safe_launch.core.placement import JoinTimes, Placement
 from safe_launch.nodes import callers
 from safe_launch.nodes.connection import Connection, encoded
-from safe_launch.nodes.field_limits import SIZES
 from safe_launch.nodes.frames import Direction
 from safe_launch.nodes.handshake import HELLO, MAGIC
+from safe_launch.nodes.joining import Accepted, Join, Refusal
 from safe_launch.nodes.listener import Listener
-from safe_launch.nodes.messages import Accepted, Ended, Join, Refusal
+from safe_launch.nodes.messages import Ended
 from safe_launch.nodes.rendezvous import Joined, gather, join, listener_of_head
 from safe_launch.nodes.secret import Secret, Trust, Unprotected
 from support.links import HEAD, LONG, call, framed, heard, linked, proven
@@ -258,7 +258,7 @@ def told_by(message: bytes) -> str:
         (framed(b"1"), "none of its messages"),
         (framed(b"[" * 60_000), "none of its messages"),
         ((1 << 30).to_bytes(4), "a message of 1,073,741,824 bytes, and 65,536 are allowed"),
-        ((SIZES[Join] + 1).to_bytes(4), "a message of 65,537 bytes"),
+        ((Join.MOST + 1).to_bytes(4), "a message of 65,537 bytes"),
     ],
 )
 def test_before_a_join(frames: bytes, problem: str) -> None:

@@ -27,20 +27,10 @@ from safe_launch.core.workload import Known, Workload
 from safe_launch.nodes.compatibility import common_hardware, differences, in_rank_order, refusal
 from safe_launch.nodes.connection import Connection, decoded, deliver, encoded
 from safe_launch.nodes.farewell import told
+from safe_launch.nodes.joining import Accepted, Join, Refusal, RunStarted, Unable
 from safe_launch.nodes.latecomers import too_late
 from safe_launch.nodes.listener import Listener, arrivals
-from safe_launch.nodes.messages import (
-    Accepted,
-    Ended,
-    Failing,
-    Join,
-    Message,
-    Refusal,
-    RunEnded,
-    RunStarted,
-    Stop,
-    Unable,
-)
+from safe_launch.nodes.messages import Ended, Failing, Message, RunEnded, Stop
 from safe_launch.nodes.missing_nodes import clock, named
 from safe_launch.nodes.peers import IN_FULL, SHORT, Peers, abbreviated
 from safe_launch.nodes.rendezvous import Joined, gather, join, listener_of_head

@@ -27,17 +27,16 @@ from safe_launch.hangs.standing import Standing
 from safe_launch.machine.profiles import accelerator_of, environment_beside, profile_named
 from safe_launch.nodes.compatibility import common_hardware, differences, in_rank_order, refusal
 from safe_launch.nodes.connection import decoded, encoded
+from safe_launch.nodes.joining import Join, Refusal
 from safe_launch.nodes.messages import (
     Ended,
     Failing,
     FromHead,
     FromOthers,
-    Join,
     Message,
     NodeObserved,
     Order,
     Pong,
-    Refusal,
     RunEnded,
     Standings,
     Stop,
@@ -90,7 +89,7 @@ OF_A_FOLLOWER: list[tuple[Message, Raw, str]] = [
     (Ended(True, (NODE_1,)), {}, "a success has no failures"),
     (Ended(False), {"now": float("inf")}, "Ended.now: inf"),
     (Failing((NODE_1,), 1.0), {"records": [replace(NODE_1, exit_code=256)]}, "exit_code: 256"),
-    (Failing((NODE_1,), 1.0), {"records": [replace(NODE_1, rank=None)]}, "it is a worker's"),
+    (Failing((NODE_1,), 1.0), {"records": [replace(NODE_1, rank=None)]}, "is a worker's"),
     (Failing((), 1.0), {"records": [replace(NODE_1, model={"peft": "x"})]}, "records.model"),
     (NodeObserved({}), {"observed": {"zero_stage": 7}}, "NodeObserved.observed"),
     (NodeObserved({}), {"observed": {"nothing": 7}}, "NodeObserved.observed"),

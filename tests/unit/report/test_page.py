@@ -88,7 +88,10 @@ def corrected(run: RunFolder, script: Path) -> None:
     estimate = {"components": {"parameters": GIB, "activations": 3 * GIB, "kept": 0}}
     first = run.attempt(
         1,
-        failures={"findings": [finding, {**finding, "role": "the same"}]},
+        failures={
+            "findings": [finding, {**finding, "role": "the same"}],
+            "rows": [("do", "use a smaller `micro_batch`"), ("why", "<b> is full")],
+        },
         plan={"changes": [], "estimate": estimate},
         observed={"span": [NOW, NOW + 60]},
     )
@@ -130,7 +133,8 @@ def test_a_corrected_run(run: RunFolder, tmp_path: Path) -> None:
     assert "https://x/y" in page
     assert page.count("launched as asked") == 1
     assert "<td>0.5 s</td>" in page
-    assert "About accelerator-out-of-memory" in page
+    assert "<tr><th>do</th><td>use a smaller <code>micro_batch</code></td></tr>" in page
+    assert "<tr><th>why</th><td>&lt;b&gt; is full</td></tr>" in page
 
 
 def places(page: str) -> dict[str, float]:

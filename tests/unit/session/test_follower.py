@@ -13,7 +13,8 @@ from safe_launch.core.refused import Refused
 from safe_launch.core.settings import Setting
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.nodes.attempt_end import AttemptEnd
-from safe_launch.nodes.messages import Ended, Order, RunStarted
+from safe_launch.nodes.joining import RunStarted
+from safe_launch.nodes.messages import Ended, Order
 from safe_launch.session.follower import contradiction, order_text, own_code, resume_variable
 from support.worlds import REQUEST
 

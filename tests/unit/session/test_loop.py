@@ -42,6 +42,9 @@ def test_fails_is_corrected_and_succeeds(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "attempt-2" / "plan.json").read_text())["feasible"] is True
     kept = json.loads((tmp_path / "attempt-1" / "failures.json").read_text())
     assert [finding["entry"] for finding in kept["findings"]] == [TWICE]
+    rows = [tuple(row) for row in kept["rows"]]
+    assert ("more", f"safe-launch explain {TWICE}") in rows
+    assert {"do", "why"} <= dict(rows).keys()
     assert not (tmp_path / "attempt-2" / "failures.json").exists()
 
 

@@ -11,7 +11,7 @@ from safe_launch.core.request import HangTimes
 from safe_launch.evidence.failure_record import Frame
 from safe_launch.hangs.report import HangKind, HangReport
 from safe_launch.hangs.standing import Collective, Standing
-from safe_launch.nodes.messages import Ask, Standings
+from safe_launch.nodes.messages import Ask
 from safe_launch.nodes.peers import Peers
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.workers import hang_watch
@@ -237,7 +237,7 @@ def test_all_nodes_are_asked(scene: Callable[..., Scene], clock: list[float]) ->
         assert heard(there) == Ask()
         select.select([still.watch.asker], [], [], 60)
         still.watch.answered()
-        still.watch.hear(1, Standings((replace(WAITS, rank=2, quiet=70.0),)))
+        still.watch.hear(1, (replace(WAITS, rank=2, quiet=70.0),))
         assert still.told == []
         clock[0] += 60.0
         still.watch.check({0, 1}, is_stopping=False)

@@ -24,7 +24,6 @@ from safe_launch.evidence.worker_messages import (
     Answer,
     Ask,
     Boundary,
-    Exiting,
     Failure,
     FailureBegun,
     Finished,
@@ -36,7 +35,7 @@ from safe_launch.evidence.worker_messages import (
     Remark,
     WentOn,
 )
-from safe_launch.evidence.worker_receiver import Envelope, Receiver
+from safe_launch.evidence.worker_receiver import Receiver
 from safe_launch.hangs.report import HangReport
 from safe_launch.hangs.standing import Standing
 from safe_launch.nodes.attempt_end import AttemptEnd
@@ -244,10 +243,10 @@ def test_a_rank_has_only_to_exit_once_all_have_finished(tmp_path: Path) -> None:
     """Not while another still runs, nor while threads of its own may."""
     with node(tmp_path, FOREVER, FOREVER) as local:
         workers = local.supervisor.workers
-        workers.note(Envelope(1, Finished()))
-        workers.note(Envelope(1, Exiting()))
+        workers.finished.add(1)
+        workers.exiting.add(1)
         assert workers.leaving() == set()
-        workers.note(Envelope(0, Finished()))
+        workers.finished.add(0)
         assert workers.leaving() == {1}
         workers.note_exit(1, -signal.SIGKILL)
         workers.hung = {1: 300.0}

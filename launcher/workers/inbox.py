@@ -1,0 +1,139 @@
+"""What arrives during an attempt, from workers and from other nodes, and who acts on it."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+
+from ..checkpoints import save_folders
+from ..evidence import between_ranks
+from ..evidence.worker_messages import (
+    Ask,
+    Compared,
+    Exiting,
+    Failure,
+    FailureBegun,
+    Finalizing,
+    Finished,
+    Imports,
+    ModelShape,
+    Observed,
+    Reexecution,
+    Remark,
+    SaveLocation,
+    WentOn,
+)
+from ..evidence.worker_receiver import Envelope
+from ..nodes import messages
+from ..nodes.liveness import Liveness
+from ..nodes.peers import Peers
+from ..system import terminal
+from .hang_watch import HangWatch
+from .node_workers import NodeWorkers
+from .questions import Questions
+from .watch import Watch
+
+
+@dataclass(slots=True)
+class Inbox:
+    """Hands each message to who acts on it; an order to stop is kept for the supervisor.
+
+    Attributes:
+        workers: this node's workers.
+        peers: the other nodes.
+        questions: answers the workers.
+        hangs: asks where the ranks stand.
+        liveness: notes each node's signs of life.
+        watch: the callbacks of the supervisor.
+        ordered: the signal that stopped another node's launcher; None if there was none.
+        is_told_to_stop: another node's launcher has ordered the workers to be stopped.
+        is_hastened: it has got the signal again, and nobody has acted on that yet.
+        remarks: what was said once.
+    """
+
+    workers: NodeWorkers
+    peers: Peers
+    questions: Questions
+    hangs: HangWatch
+    liveness: Liveness
+    watch: Watch
+    ordered: int | None = None
+    is_told_to_stop: bool = False
+    is_hastened: bool = False
+    remarks: set[str] = field(default_factory=set)
+
+    def hear_worker(self, envelope: Envelope, connection: socket.socket) -> None:
+        """Acts on a worker's message."""
+        rank, workers = envelope.rank, self.workers
+        match envelope.message:
+            case FailureBegun(record=record):
+                workers.failing[rank] = record
+            case Failure(record=record):
+                workers.records[rank] = record
+            case Finished():
+                workers.finished.add(rank)
+            case Exiting():
+                workers.exiting.add(rank)
+            case Finalizing():
+                workers.finalizing.add(rank)
+            case Observed(observed=observed, step=step) if not step:
+                # A later observation isn't worth losing the steps already done.
+                workers.observed.update(observed)
+            case ModelShape(shape=shape):
+                workers.model = workers.model or shape
+            case SaveLocation(saves=saves):
+                workers.saves[rank] = saves
+                self._remark(save_folders.told(workers.saves, workers.pids.keys()))
+            case Compared(what=what, place=place, value=value):
+                values = workers.compared.setdefault((what, place), {})
+                values[rank] = value
+                self._remark(between_ranks.told(what, place, values, workers.pids.keys()))
+            case Imports(report=report):
+                self.watch.imported(report)
+            case Remark(sentence=sentence):
+                self._remark(sentence)
+            case Reexecution(variable=name):
+                why = f"the script sets {name} after a preloaded module had read it"
+                terminal.detail(f"rank {rank} was re-executed: {why}")
+            case Ask() as question:
+                self.questions.ask(rank, question, connection)
+            case WentOn(key=key):
+                self.questions.went_on(rank, key)
+
+    def hear_node(self, node: int) -> None:
+        """Acts on what another node's launcher has sent."""
+        for message in self.peers.receive(node):
+            self.liveness.hear(node)
+            match message:
+                case messages.Ping():
+                    self.liveness.answer(node)
+                case messages.Pong(progress=progress):
+                    self.liveness.answered(node, progress)
+                case messages.Standings(standings=standings):
+                    self.hangs.hear(node, standings)
+                case messages.Ask():
+                    self.hangs.asked()
+                case messages.NodeAsk(rank=rank, question=question):
+                    self.questions.ask_for(node, rank, question)
+                case messages.NodeAnswer(rank=rank, answer=answer):
+                    self.questions.answered(rank, answer)
+                case messages.NodeWentOn(rank=rank, key=key):
+                    self.questions.went_on(rank, key)
+                case messages.NodeObserved(observed=observed, model=model):
+                    self.workers.observed.update(observed)
+                    self.workers.model = self.workers.model or model
+                case (
+                    messages.Stop(signal=number, again=again)
+                    | messages.Signalled(signal=number, again=again)
+                ):
+                    self.ordered = number or self.ordered
+                    self.is_told_to_stop = True
+                    self.is_hastened |= again
+                case messages.RunEnded():
+                    self.is_told_to_stop = True
+
+    def _remark(self, sentence: str | None) -> None:
+        """Says something once, if there is something to say."""
+        if sentence is not None and sentence not in self.remarks:
+            self.remarks.add(sentence)
+            self.watch.notice(sentence)
