@@ -111,7 +111,7 @@ def run(
 
     script = [options.script, *options.arguments]
     again = partial(_run_again, here, is_launch=is_launch)
-    return launch_on_hosts.launch(
+    return launch_on_hosts.launch_on_hosts(
         hosts, options.own, script, options, is_launch=is_launch, run=again
     )
 

@@ -25,11 +25,11 @@ from ..nodes.rendezvous import gather, join, listener_of_head, own_join
 from ..nodes.secret import Trust
 from ..system import terminal
 from ..system.signals import STOPS
+from ..workers.environment import Own
 from ..workers.forkserver.client import Server
 from ..workers.forkserver.tcp_store import import_torch
 from . import follower
-from .launch import launch as launch_on_head
-from .launch import require_torch
+from .head import launch_as_head, require_torch
 
 
 def prepared(
@@ -48,7 +48,7 @@ def prepared(
     return own_join(request, hardware, dict(workload.versions))
 
 
-def launch(
+def launch_with_others(
     request: LaunchRequest,
     own: Join,
     hardware: Hardware,
@@ -81,7 +81,7 @@ def launch(
         link, welcome = join(placement, trust, own, terminal.say)
         _stop_together([link], Signalled)
         environment = profiles.environment_beside(hardware.accelerator, welcome.devices)
-        return follower.follow(request, environment, link, welcome, server)
+        return follower.follow(Own(request, server, environment), link, welcome)
     if remark := secret.remark(trust, placement):
         terminal.tell(remark)
     joined = gather(placement, own, listener, terminal.say)
@@ -100,7 +100,7 @@ def launch(
     environment = profiles.environment_beside(hardware.accelerator, joined.devices)
     device = replace(least.accelerator, environment=environment)
     least = replace(least, accelerator=device, notes=(*least.notes, *notes))
-    return launch_on_head(together, workload, least, site_entries, server, joined)
+    return launch_as_head(together, workload, least, site_entries, server, joined)
 
 
 def _stop_together(links: Sequence[Connection], message_of: Callable[[int], Message]) -> None:

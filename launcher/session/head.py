@@ -42,7 +42,7 @@ SETTLING = 0.5
 """Seconds from the start in which the plan and the workers' start are what matters."""
 
 
-def launch(
+def launch_as_head(
     request: LaunchRequest,
     workload: Workload,
     hardware: Hardware,
@@ -150,7 +150,7 @@ def _train(
     inform = partial(tell, entries=catalogue.on_plans, told=told, notice=reporter.note)
     nodes = AllNodes(server, peers, reporter.note, reporter.hung, reporter.settled, inform)
     resume = partial(prepare, run_id=server.mark)
-    effects = Effects(nodes.launch, resume, lambda: catalogue.entries, reporter, run)
+    effects = Effects(nodes.run, resume, lambda: catalogue.entries, reporter, run)
     state = RunState(request, start.workload, known, has_learnt=has_learnt)
     recorded = launcher_record.recorded(run, 0, request.command)
     with metrics_process.shown(target, run), recorded:
