@@ -43,7 +43,7 @@ from ..system.signals import STOPS, SignalWakeup
 from ..workers import start
 from ..workers.environment import Own, environments
 from ..workers.forkserver.client import Server
-from .settling import LOADING, where_of
+from .questions import LOADING, where_of
 
 BOUND = 120.0
 """Seconds that the script may run at most."""
