@@ -45,7 +45,7 @@ def _launch_here(options: argparse.Namespace) -> int:
     with process_options.pid_file(is_wanted=options.save_pid), ExitStack() as ending:
         with farewell.told(placement, trust, terminal.say):
             training = training_of(options, is_launch=True, placement=placement)
-            request, hardware, site = training.request, training.hardware, training.site_entries
+            request, hardware = training.request, training.hardware
             output_options.make_folder(request.worker_options.streams)
             writable_folders.choose(os.environ, request.log_dir, terminal.tell)
             server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
@@ -55,6 +55,5 @@ def _launch_here(options: argparse.Namespace) -> int:
             workload = training.workload(request)
             own = multi_node.prepared(request, hardware, workload, server)
         if own is None:
-            return head.launch_as_head(request, workload, hardware, site, server)
-        read = training.workload
-        return multi_node.launch_with_others(request, own, hardware, site, read, server, trust)
+            return head.launch_as_head(training, workload, server)
+        return multi_node.launch_with_others(training, own, server, trust)

@@ -10,7 +10,6 @@ from typing import NoReturn
 
 from msgspec import structs
 
-from ..catalogue.entry import KnownFailure
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
@@ -30,6 +29,7 @@ from ..workers.forkserver.client import Server
 from ..workers.forkserver.tcp_store import import_torch
 from . import follower
 from .head import launch_as_head, require_torch
+from .training import Training
 
 
 def prepared(
@@ -49,28 +49,23 @@ def prepared(
 
 
 def launch_with_others(
-    request: LaunchRequest,
+    training: Training,
     own: Join,
-    hardware: Hardware,
-    site_entries: Sequence[KnownFailure],
-    read: Callable[[LaunchRequest], Workload],
     server: Server,
     trust: Trust,
 ) -> int:
     """Trains on all nodes of the job; returns the exit code, which is the same on all nodes.
 
     Args:
-        request: this node's launch.
+        training: this node's launch, and what it has.
         own: what this node says of itself.
-        hardware: what this node has.
-        site_entries: known failures of a cluster's own.
-        read: reads the workload, given the number of workers.
         server: this node's fork server.
         trust: what the launchers of the job prove to each other.
 
     Raises:
         LaunchError: the launch isn't possible as asked.
     """
+    request, hardware = training.request, training.hardware
     check_endpoint(request.placement, trust, own, terminal.say)
     listener = listener_of_head(request.placement, trust)
     if listener is None and request.placement.is_head:
@@ -92,7 +87,7 @@ def launch_with_others(
             hint = "--strict wants all nodes to be alike"
             raise LaunchError(ExitCode.USAGE, "; ".join(notes), hint)
         together = replace(request, workers=tuple(hello.nproc for hello in joined.joins))
-        workload = read(together)
+        workload = training.workload(together)
     except LaunchError as error:
         broadcast(joined.connections, Refusal(error.code, error.problem, error.hint))
         raise
@@ -100,7 +95,8 @@ def launch_with_others(
     environment = profiles.environment_beside(hardware.accelerator, joined.devices)
     device = replace(least.accelerator, environment=environment)
     least = replace(least, accelerator=device, notes=(*least.notes, *notes))
-    return launch_as_head(together, workload, least, site_entries, server, joined)
+    everywhere = replace(training, request=together, hardware=least)
+    return launch_as_head(everywhere, workload, server, joined)
 
 
 def _stop_together(links: Sequence[Connection], message_of: Callable[[int], Message]) -> None:
