@@ -87,6 +87,16 @@ class Edit(Struct, frozen=True):
         """Whether it is for the script's command line."""
         return self.place == COMMAND_LINE
 
+    @property
+    def is_python(self) -> bool:
+        """Whether it is a line of Python, which is left to its author."""
+        return self.file.endswith(".py")
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it is in a file that `safe-launch fix --apply` writes."""
+        return bool(self.file) and not self.is_python
+
     def __str__(self) -> str:
         return f"{self.place}: {self.text}"
 
