@@ -20,7 +20,7 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..options.parser import Parser
-from ..report.lasting import Edit
+from ..report.edit import Edit
 from ..report.run_status import RunStatus
 from ..system import private_files, regular_files, terminal
 from ..system.run_directory import named
