@@ -1,1 +1,4 @@
-"""The command line: a launch, and the commands of `registry`, a module each."""
+"""The command line: a launch, and the commands of `registry`, a module each.
+
+In: argv. Out: a launch, text or JSON on the terminal, and an exit code.
+"""

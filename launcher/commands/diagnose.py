@@ -18,9 +18,10 @@ from ..hangs import dumps, failure
 from ..hangs.report import HangReport
 from ..logs import files, pasted, report, sources
 from ..logs.headline import headline
+from ..logs.judgement import Judgement, Verdict
 from ..logs.lines import Resumed
 from ..logs.reader import Reader
-from ..logs.verdict import Judgement, Verdict, decisive, judge
+from ..logs.verdict import decisive, judge
 from ..options.parser import Parser
 from ..report import explain_hang
 from ..system import terminal

@@ -20,7 +20,7 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..options.parser import Parser
-from ..report.lasting import Edit
+from ..report.edit import Edit
 from ..report.run_status import RunStatus
 from ..system import private_files, regular_files, terminal
 from ..system.run_directory import named
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
         _require_own(status.folder)
     edits = _edits(status)
     patches = [*_patches(edits)]
-    words = [edit for edit in edits if not _is_written(edit)]
+    words = [edit for edit in edits if not edit.is_written]
     copies = [_applied(patch) for patch in patches] if options.apply else []
     if options.json:
         terminal.show(json.dumps(_document(status, patches, words), indent=1))
@@ -85,18 +85,9 @@ def run(options: argparse.Namespace) -> int:
     if not options.apply and (diff := "".join(patch.diff() for patch in patches)):
         terminal.show(diff.removesuffix("\n"))
     terminal.say(*_sentences(status, patches, words, copies))
-    is_left = any(patch.refused for patch in patches) or any(map(_is_python, words))
+    is_left = any(patch.refused for patch in patches) or any(edit.is_python for edit in words)
     is_done = any(patch.after != patch.before or not patch.refused for patch in patches)
     return ExitCode.USAGE if options.apply and is_left and not is_done else ExitCode.SUCCESS
-
-
-def _is_python(edit: Edit) -> bool:
-    return edit.file.endswith(".py")
-
-
-def _is_written(edit: Edit) -> bool:
-    """Whether the edit is of a file that is written; Python is left to its author."""
-    return bool(edit.file) and not _is_python(edit)
 
 
 def _require_own(run: Path) -> None:
@@ -126,7 +117,7 @@ def _edits(status: RunStatus) -> list[Edit]:
 
 def _patches(edits: Sequence[Edit]) -> Iterator[FilePatch]:
     """A patch for each file, with all edits of it."""
-    for path in dict.fromkeys(edit.file for edit in edits if _is_written(edit)):
+    for path in dict.fromkeys(edit.file for edit in edits if edit.is_written):
         target = Path(os.path.realpath(path))  # what a link leads to is what is written
         yield _patch(target, [edit for edit in edits if edit.file == path])
 

@@ -23,10 +23,10 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         LaunchError: the launch isn't possible.
     """
-    return training.run(options, _launch, is_launch=True)
+    return training.run(options, _launch_here, is_launch=True)
 
 
-def _launch(options: argparse.Namespace) -> int:
+def _launch_here(options: argparse.Namespace) -> int:
     """Trains on this host; returns the exit code.
 
     Raises:
@@ -45,17 +45,15 @@ def _launch(options: argparse.Namespace) -> int:
     with process_options.pid_file(is_wanted=options.save_pid), ExitStack() as ending:
         with farewell.told(placement, trust, terminal.say):
             training = training_of(options, is_launch=True, placement=placement)
-            request, hardware, site = training.request, training.hardware, training.site_entries
+            request, hardware = training.request, training.hardware
             output_options.make_folder(request.worker_options.streams)
             writable_folders.choose(os.environ, request.log_dir, terminal.tell)
             server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
             ending.callback(server.leave)
-            from ..session import launch as single_node  # the server imports meanwhile
-            from ..session import multi_node
+            from ..session import head, multi_node  # the server imports meanwhile
 
             workload = training.workload(request)
             own = multi_node.prepared(request, hardware, workload, server)
         if own is None:
-            return single_node.launch(request, workload, hardware, site, server)
-        read = training.workload
-        return multi_node.launch(request, own, hardware, site, read, server, trust)
+            return head.launch_as_head(training, workload, server)
+        return multi_node.launch_with_others(training, own, server, trust)

@@ -12,16 +12,14 @@ from pathlib import Path
 from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.refused import Refused
+from ..core.units import GIB
 from ..options.parser import Parser
 from ..report.past_run import HEAD, PastRun
 from ..system import kept_runs, terminal
-from ..system.kept_runs import VARIABLE, KeptRun, Limits
+from ..system.kept_runs import DAY, VARIABLE, KeptRun, Limits
 from ..system.run_directory import named
 from . import run_search
 from .arguments import add_json, add_log_dir, root_of
-
-GIB = 2**30
-DAY = 86_400
 
 
 def declare(parser: Parser) -> None:

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +16,7 @@ from ..core.hardware import Hardware
 from ..core.placement import Placement
 from ..core.reasons import reason_of
 from ..core.request import Fix, LaunchRequest, Limits, WorkerOptions
-from ..core.settings import Setting
 from ..core.version import VERSION
-from ..core.workload import Known, Workload
 from ..options import (
     host_options,
     local_rank,
@@ -29,6 +27,7 @@ from ..options import (
 )
 from ..options.parser import by_files, by_variables, parsed, parser
 from ..options.worker_count import option_of, shows_all_devices, workers_asked
+from ..session.training import Training
 from ..system import terminal
 from ..workload import contradictions
 from ..workload.config_files import accelerate
@@ -36,33 +35,7 @@ from ..workload.config_files.accelerate import Configuration
 from .registry import COMMANDS
 
 if TYPE_CHECKING:
-    from ..catalogue.entry import KnownFailure
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """A training, as described by the command line and the machine.
-
-    Attributes:
-        request: the user's request.
-        hardware: this node's hardware.
-        site_entries: known failures of a cluster's own.
-        wanted: settings that `--preset` and `--set` ask for.
-    """
-
-    request: LaunchRequest
-    hardware: Hardware
-    site_entries: Sequence[KnownFailure]
-    wanted: Mapping[Setting, Known]
-
-    def workload(self, request: LaunchRequest) -> Workload:
-        """What is known of the training, given the number of workers of all nodes."""
-        from ..planning import engine_on_device, named_presets
-        from ..workload.read_workload import read_workload
-
-        engine_on_device.check(self.wanted, self.hardware)
-        found = engine_on_device.on_device(read_workload(request), self.hardware)
-        return named_presets.with_wanted(found, self.wanted)
+    pass
 
 
 def run(
@@ -111,7 +84,7 @@ def run(
 
     script = [options.script, *options.arguments]
     again = partial(_run_again, here, is_launch=is_launch)
-    return launch_on_hosts.launch(
+    return launch_on_hosts.launch_on_hosts(
         hosts, options.own, script, options, is_launch=is_launch, run=again
     )
 

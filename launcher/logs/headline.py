@@ -14,8 +14,8 @@ from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord, Raised, ToldBy
 from ..report.explain_failure import short, user_frame, without_traceback
 from ..system.redaction import redacted
+from .judgement import Judgement, Verdict
 from .last_words import most_telling
-from .verdict import Judgement, Verdict
 
 MOST = 160
 """Characters of the failure's own words."""

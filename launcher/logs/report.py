@@ -32,9 +32,9 @@ from ..system.redaction import redacted
 from .attempts import Evidence
 from .failures import Failure
 from .headline import headline
+from .judgement import BreakOff, Judgement, Verdict, name_of
 from .last_words import most_telling
 from .progress_signs import Written
-from .verdict import BreakOff, Judgement, Verdict, name_of
 
 WIDEST = 300
 """Characters of a line of evidence that are shown at most."""

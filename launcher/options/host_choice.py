@@ -108,7 +108,7 @@ def chosen(asked: Asked, file: Path | None, accelerators: int) -> HostChoice:
         problem = f"{option} and {other} both choose among the hosts"
         raise LaunchError(ExitCode.USAGE, problem, "give one of them")
     if file is not None:
-        hosts, source = hostfile.hosts_of(_text(file), str(file)), str(file)
+        hosts, source = hostfile.hosts_of(text_of(file), str(file)), str(file)
     else:
         if (asked.include or asked.exclude) and not accelerators:
             problem = "--include and --exclude choose devices, and none was found on this host"
@@ -122,7 +122,12 @@ def chosen(asked: Asked, file: Path | None, accelerators: int) -> HostChoice:
     )
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The text of a hostfile.
+
+    Raises:
+        LaunchError: it can't be read.
+    """
     try:
         return regular_files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:

@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
-from msgspec import Struct
-
 from ..core.choices import Checkpointing, Framework
 from ..core.request import LaunchRequest
 from ..core.settings import Setting, Value
@@ -19,6 +17,7 @@ from ..workload.script.harmless_calls import dotted
 from ..workload.script.script import TRAINING
 from ..workload.script.source_files import SourceFile, source_files
 from ..workload.script.unguarded_calls import called
+from .edit import COMMAND_LINE, Edit
 
 IN_FILE = re.compile(r"(?P<file>\S+\.(?:json|ya?ml)): (?P<key>[\w.]+)")
 """Where a value was read in a configuration file."""
@@ -36,7 +35,6 @@ ASKED_AT = re.compile(r", (?P<file>[^,]+):(?P<line>\d+)(?:, in a later training)
 """The user's line where a worker asked, at the end of a source."""
 HANDING_ON = ("dict", "partial", "replace", "set_defaults", "update")
 """Functions whose keywords can be the Trainer's arguments elsewhere."""
-COMMAND_LINE = "the script's arguments"
 Arguments = Mapping[str, str | int | bool | dict[str, bool]]
 """Values by the names of a function's arguments."""
 OF_CHECKPOINTING = ("gradient_checkpointing", "gradient_checkpointing_kwargs")
@@ -63,32 +61,6 @@ SEVERAL_KEYS = (Setting.GRADIENT_CHECKPOINTING, Setting.PRECISION, Setting.OFFLO
 
 Maker = tuple[SourceFile, ast.Call]
 """A call of the user's that makes the Trainer's arguments, and its file."""
-
-
-class Edit(Struct, frozen=True):
-    """A place in the user's files or command line, and what to write there.
-
-    Attributes:
-        place: file, file and line, or the command line.
-        text: what to write.
-        file: the file's whole path; empty if it isn't known, or if there is none.
-        line: of a file in Python, the line of the call or the value.
-        values: of a configuration file, the keys, with dots between levels, and their values.
-    """
-
-    place: str
-    text: str
-    file: str = ""
-    line: int = 0
-    values: dict[str, str | int | bool] = {}
-
-    @property
-    def is_argument(self) -> bool:
-        """Whether it is for the script's command line."""
-        return self.place == COMMAND_LINE
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.text}"
 
 
 def edits(plan: Plan) -> list[Edit]:

@@ -16,9 +16,9 @@ from ..nodes.peers import Peers
 from ..planning.plan import Plan
 from ..planning.search import Rules
 from ..workers.attempt import run_attempt
+from ..workers.environment import Own
 from ..workers.forkserver.client import Server
 from ..workers.forkserver.tcp_store import Store
-from ..workers.start import Own
 from ..workers.watch import Watch
 from .resume import clean_up
 from .settling import Settling, Told
@@ -46,7 +46,7 @@ class AllNodes:
     informed: Callable[[Plan], None]
     unreached: set[str] = field(default_factory=set)
 
-    def launch(self, attempt: Attempt, start: Start, rules: Rules) -> Outcome:
+    def run(self, attempt: Attempt, start: Start, rules: Rules) -> Outcome:
         """Runs an attempt on all nodes to its end."""
         plan, server = attempt.plan, self.server
         port = plan.request.placement.meeting
@@ -64,14 +64,15 @@ class AllNodes:
             replaced=plan.replaced,
             resume=start.resume,
         )
-        own = Own(plan.hardware.accelerator.environment, start.variable)
+        environment = plan.hardware.accelerator.environment
+        own = Own(plan.request, server, environment, start.variable)
         self.peers.send_orders(order)
         settling = Settling(
             attempt, rules, self.unreached, self.notice, self.settled, self.informed
         )
         watch = Watch(settling, self.notice, server.extend, partial(self.hung, attempt))
         try:
-            part = run_attempt(order, own, plan.request, server, attempt.folder, watch, self.peers)
+            part = run_attempt(order, own, attempt.folder, watch, self.peers)
         finally:
             server.close_store()
         clean_up(start)

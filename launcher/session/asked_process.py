@@ -41,7 +41,9 @@ from ..system import orphans, run_directory
 from ..system.event_loop import EventLoop
 from ..system.signals import STOPS, SignalWakeup
 from ..workers import start
-from .settling import LOADING, where_of
+from ..workers.environment import Own, environments
+from ..workers.forkserver.client import Server
+from .questions import LOADING, where_of
 
 BOUND = 120.0
 """Seconds that the script may run at most."""
@@ -145,8 +147,8 @@ def _environment(
     """The variables of rank 0's worker, and of a process that is only asked."""
     port = request.placement.meeting or request.placement.port
     order = Order(0, mark, 0, request.nodes, port, {}, {}, {})
-    own = start.Own(hardware.accelerator.environment)
-    envs = start.environments(order, own, request, channel, mark, folder)
+    own = Own(request, Server(mark, (), {}), hardware.accelerator.environment)
+    envs = environments(order, own, channel, folder)
     tracking = {"MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
     return {**envs[0], **UNTRACKED, **tracking, VARIABLE: "1"}
 

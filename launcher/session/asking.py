@@ -22,8 +22,8 @@ from ..evidence.asked_alone import EndOfAskingError
 from ..evidence.from_exception import name_of as qualified
 from ..system import files_below, terminal
 from .asked_process import BOUND, Heard, run
-from .launch import require_torch
-from .settling import where_of
+from .head import require_torch
+from .questions import where_of
 
 MOST_LINES = 40
 """Of what the script prints, the lines that are shown."""

@@ -137,7 +137,7 @@ class ConsoleReporter:
         if isinstance(state.last, Succeeded) and (has_failed or self._has_settled):
             edits = lasting.edits(state.last.attempt.plan)
             rows = [("write", str(edit)) for edit in edits]
-            if any(edit.file for edit in edits):
+            if any(edit.is_written for edit in edits):
                 rows.append(("patch", f"safe-launch fix {run_directory.named(run)}"))
             if rows:
                 terminal.say("to make this permanent:", *terminal.table(rows))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
@@ -24,32 +25,28 @@ from ..nodes.peers import Peers, abbreviated
 from ..report import summary
 from ..system import launcher_record, orphans, run_directory, terminal
 from ..workers.attempt import run_attempt
-from ..workers.forkserver.client import Server
-from ..workers.start import Own
+from ..workers.environment import Own
 from ..workers.watch import Watch
 from . import metrics_process
 
 
 def follow(
-    request: LaunchRequest,
-    environment: Mapping[str, str],
+    own: Own,
     link: Connection,
     welcome: RunStarted,
-    server: Server,
 ) -> int:
     """Takes part in the run until node 0 ends it; returns the exit code.
 
     Args:
-        request: this node's launch.
-        environment: variables from the devices' profiles.
+        own: this node's launch, and what its workers get from here.
         link: the connection to node 0.
         welcome: node 0's start of the run.
-        server: this node's fork server.
 
     Raises:
         LaunchError: the run directory can't be written, node 0 refuses, or it sends an invalid
             order.
     """
+    request = own.request
     try:
         run = run_directory.run_folder(request.log_dir, request.script, welcome.run_id)
     except LaunchError as error:
@@ -59,7 +56,7 @@ def follow(
         f"node {welcome.rank} of {welcome.nodes}: joined node 0 ({link.peer}), which plans for all",
         f"logs of this node: {run}",
     )
-    guardian = orphans.guard(server.mark)
+    guardian = orphans.guard(own.server.mark)
     outcomes: list[AttemptEnd] = []
     try:
         # A file is node 0's, as nodes may share it.
@@ -70,8 +67,8 @@ def follow(
                 match _next_message(link):
                     case Order() as order:
                         resume = _check_order(order, welcome, request, outcomes, link)
-                        own = Own(environment, resume)
-                        outcomes.append(_take_part(request, order, own, server, run, link))
+                        here = replace(own, resume=resume)
+                        outcomes.append(_take_part(order, here, run, link))
                     case Ping():  # node 0's workers still run
                         link.send(Pong())
                     case Ask():
@@ -145,16 +142,14 @@ def resume_variable(order: Order, outcomes: Sequence[AttemptEnd]) -> str | Refus
     return checkpoint.resume_value(order.resume.training, folder)
 
 
-def _take_part(
-    request: LaunchRequest, order: Order, own: Own, server: Server, run: Path, link: Connection
-) -> AttemptEnd:
+def _take_part(order: Order, own: Own, run: Path, link: Connection) -> AttemptEnd:
     """Runs an attempt on this node; returns how it ended here."""
     if order.attempt:
         terminal.say(f"attempt {order.attempt + 1}: {order_text(order)}")
     folder = run_directory.attempt_folder(run, order.attempt)
-    watch = Watch(None, terminal.say, server.extend, lambda _report: None)
-    peers = Peers({0: link}, silence=request.placement.times.silence)
-    part = run_attempt(order, own, request, server, folder, watch, peers)
+    watch = Watch(None, terminal.say, own.server.extend, lambda _report: None)
+    peers = Peers({0: link}, silence=own.request.placement.times.silence)
+    part = run_attempt(order, own, folder, watch, peers)
     ended = part.ended[order.rank]
     if ended.signal is None:
         failed_workers.write(ended.records, folder)

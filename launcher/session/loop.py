@@ -45,7 +45,7 @@ class Effects:
     """The side effects of the loop; tests use fakes.
 
     Attributes:
-        launch: runs an attempt on all nodes.
+        run_attempt: runs an attempt on all nodes.
         prepare: prepares on disk what an attempt with this plan resumes from.
         known_failures: reads those that concern the installed versions.
         reporter: reports what happens.
@@ -53,7 +53,7 @@ class Effects:
         pause: see `PAUSE`.
     """
 
-    launch: Callable[[Attempt, Start, Rules], Outcome]
+    run_attempt: Callable[[Attempt, Start, Rules], Outcome]
     prepare: Callable[[Plan, Sequence[Outcome]], Start | Refused]
     known_failures: Callable[[], Sequence[KnownFailure]]
     reporter: Reporter
@@ -90,7 +90,7 @@ def run_attempts(
         document = plan_table.document(plan.request, plan.workload, plan.hardware, plan)
         summary.write_or_warn(attempt.folder / "plan.json", document)
         rules = rules_of(state.request, hardware, state.constraints, has_failed=state.has_failed)
-        outcome = effects.launch(attempt, start, rules)
+        outcome = effects.run_attempt(attempt, start, rules)
         summary.write_or_warn(attempt.folder / "observed.json", outcome.seen.document())
         diagnosis = _diagnosis(outcome, effects)
         state = state.after(outcome, diagnosis.root if diagnosis else None)

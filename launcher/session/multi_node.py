@@ -10,7 +10,6 @@ from typing import NoReturn
 
 from msgspec import structs
 
-from ..catalogue.entry import KnownFailure
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
@@ -26,11 +25,12 @@ from ..nodes.rendezvous import gather, join, listener_of_head, own_join
 from ..nodes.secret import Trust
 from ..system import terminal
 from ..system.signals import STOPS
+from ..workers.environment import Own
 from ..workers.forkserver.client import Server
 from ..workers.forkserver.tcp_store import import_torch
 from . import follower
-from .launch import launch as launch_on_head
-from .launch import require_torch
+from .head import launch_as_head, require_torch
+from .training import Training
 
 
 def prepared(
@@ -49,29 +49,24 @@ def prepared(
     return own_join(request, hardware, dict(workload.versions))
 
 
-def launch(
-    request: LaunchRequest,
+def launch_with_others(
+    training: Training,
     own: Join,
-    hardware: Hardware,
-    site_entries: Sequence[KnownFailure],
-    read: Callable[[LaunchRequest], Workload],
     server: Server,
     trust: Trust,
 ) -> int:
     """Trains on all nodes of the job; returns the exit code, which is the same on all nodes.
 
     Args:
-        request: this node's launch.
+        training: this node's launch, and what it has.
         own: what this node says of itself.
-        hardware: what this node has.
-        site_entries: known failures of a cluster's own.
-        read: reads the workload, given the number of workers.
         server: this node's fork server.
         trust: what the launchers of the job prove to each other.
 
     Raises:
         LaunchError: the launch isn't possible as asked.
     """
+    request, hardware = training.request, training.hardware
     check_endpoint(request.placement, trust, own, terminal.say)
     listener = listener_of_head(request.placement, trust)
     if listener is None and request.placement.is_head:
@@ -82,7 +77,7 @@ def launch(
         link, welcome = join(placement, trust, own, terminal.say)
         _stop_together([link], Signalled)
         environment = profiles.environment_beside(hardware.accelerator, welcome.devices)
-        return follower.follow(request, environment, link, welcome, server)
+        return follower.follow(Own(request, server, environment), link, welcome)
     if remark := secret.remark(trust, placement):
         terminal.tell(remark)
     joined = gather(placement, own, listener, terminal.say)
@@ -93,7 +88,7 @@ def launch(
             hint = "--strict wants all nodes to be alike"
             raise LaunchError(ExitCode.USAGE, "; ".join(notes), hint)
         together = replace(request, workers=tuple(hello.nproc for hello in joined.joins))
-        workload = read(together)
+        workload = training.workload(together)
     except LaunchError as error:
         broadcast(joined.connections, Refusal(error.code, error.problem, error.hint))
         raise
@@ -101,7 +96,8 @@ def launch(
     environment = profiles.environment_beside(hardware.accelerator, joined.devices)
     device = replace(least.accelerator, environment=environment)
     least = replace(least, accelerator=device, notes=(*least.notes, *notes))
-    return launch_on_head(together, workload, least, site_entries, server, joined)
+    everywhere = replace(training, request=together, hardware=least)
+    return launch_as_head(everywhere, workload, server, joined)
 
 
 def _stop_together(links: Sequence[Connection], message_of: Callable[[int], Message]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ..core.certainty import Origin
-from ..core.choices import Adapter, Checkpointing, Framework
+from ..core.choices import Checkpointing, Framework
 from ..core.request import Fix
 from ..core.settings import Fact, Name, Setting, Value, name_of
 from ..core.workload import Known, Statement, Workload
@@ -26,14 +26,13 @@ from ..planning.planner import planned, refused_by_strict
 from ..planning.search import Rules, forbidden_by
 from ..progress.board import RankProgress
 from ..report import plan_table, summary
+from .questions import LOADING, expected, is_mistaken, where_of
 
 REACH = 30.0
 """Seconds within which every rank has to ask what one was told to change."""
 LOOK = 1.0
 """Seconds between two looks at the ranks, while a change hasn't reached all of them."""
 ORDER = tuple(Boundary)
-LOADING = (Boundary.FROM_PRETRAINED, Boundary.FROM_CONFIG)
-"""Where a model is about to be made."""
 ONCE_IS_ENOUGH = (Fact.BLOCK_RUNS_TWICE,)
 """Facts that stay true where another rank says otherwise."""
 
@@ -233,15 +232,15 @@ class Settling:
         seen = self.seen(observed, model or (question.shape if is_open else None))
         workload = with_seen(base.plan.workload, base, seen).informed(stated)
         if is_open:
-            workload = workload.informed(_expected(workload, where))
+            workload = workload.informed(expected(workload, where))
         else:
             self.informed(replace(base.plan, workload=workload))
         tried, asked = tried_settings(base, workload), workload.asked
         fixed = {name: value for name, value in tried.items() if name not in question.changeable}
-        is_mistaken, better = _is_mistaken(base, stated), None
-        if is_mistaken or is_hopeless(base, workload, self.rules):
+        is_wrong, better = is_mistaken(base, stated), None
+        if is_wrong or is_hopeless(base, workload, self.rules):
             better = self._planned(base, workload, fixed)
-        if better is None or (not is_mistaken and self._is_unsure(base, workload, better)):
+        if better is None or (not is_wrong and self._is_unsure(base, workload, better)):
             return Answer(question.key, probes=self._needs_probe(base, workload, question))
         request = base.plan.request
         is_suggested = request.limits.fix is Fix.SUGGEST
@@ -317,30 +316,3 @@ class Settling:
         if not isinstance(better, Plan) or better.doubt is None:
             return False
         return not is_hopeless(attempt, workload, replace(self.rules, by_memory=False))
-
-
-def _expected(workload: Workload, where: str) -> list[Statement]:
-    """That all of a model is trained which is about to be made, where nothing else is said."""
-    is_stated = workload.is_certain(Fact.ADAPTER) or not workload.trains_all
-    return [] if is_stated else [(Fact.ADAPTER, Known(Adapter.NONE.value, Origin.OBSERVED, where))]
-
-
-def _is_mistaken(attempt: Attempt, stated: Iterable[Statement]) -> bool:
-    """Whether a change rests on another value than the script asks for.
-
-    It may have been read or learnt where it isn't so any more. The global batch would then be
-    another.
-    """
-    plan = attempt.plan
-    believed = plan.workload.asked
-    return any(
-        name in plan.overrides and name in believed and believed[name] != known.value
-        for name, known in stated
-        if isinstance(name, Setting)
-    )
-
-
-def where_of(question: Ask) -> str:
-    """The boundary and the user's line, in words; which training, where it isn't the first."""
-    later = "in a later training" if question.step else ""
-    return ", ".join(filter(None, (str(question.boundary), question.frame, later)))

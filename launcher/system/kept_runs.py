@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..core.reasons import reason_of
 from ..core.refused import Refused
+from ..core.units import GIB
 from . import launcher_record
 from .launcher_record import LauncherRecord, State
 
@@ -83,7 +84,7 @@ def default_limits(environment: Mapping[str, str]) -> Limits:
         gib = float(environment.get(VARIABLE) or "2")
     except ValueError:
         gib = 0.0
-    return Limits(MOST, gib * 2**30) if gib > 0 else Limits()
+    return Limits(MOST, gib * GIB) if gib > 0 else Limits()
 
 
 def kept(root: Path) -> list[Path]:

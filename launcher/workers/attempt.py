@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from ..core.count_of import count_of
 from ..core.reasons import reason_of
 from ..core.refused import Refused
-from ..core.request import LaunchRequest
 from ..evidence import inquiry
 from ..evidence.socket_folder import socket_folder
 from ..evidence.worker_receiver import Receiver
@@ -27,7 +26,8 @@ from ..system import orphans, terminal
 from ..system.signals import REPORT, STOPS, SignalWakeup, StoppedError
 from . import extension_locks, start
 from .asker import Asker
-from .forkserver.client import Forked, Server
+from .environment import Own, environments
+from .forkserver.client import Forked
 from .forkserver.tcp_store import import_torch
 from .hang_watch import HangWatch
 from .output import Output, flush_console
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 
 def run_attempt(
     order: Order,
-    own: start.Own,
-    request: LaunchRequest,
-    server: Server,
+    own: Own,
     folder: Path,
     watch: Watch,
     peers: Peers,
@@ -53,8 +51,6 @@ def run_attempt(
     Args:
         order: what is launched.
         own: what this node adds to the order.
-        request: this node's own launch.
-        server: the fork server.
         folder: where the workers' logs are kept.
         watch: the callbacks of the supervisor.
         peers: the other nodes.
@@ -63,6 +59,7 @@ def run_attempt(
         LaunchError: the workers can't be started, or have lost their store.
     """
     begun = time.monotonic()
+    request, server = own.request, own.server
     if not server.pids:
         import_torch()  # for seconds, in which a signal still ends the launcher at once
     options = request.worker_options
@@ -79,11 +76,10 @@ def run_attempt(
     ):
         server.wakeup = wakeup
         own = replace(own, board="" if board is None else board.path, sockets=str(sockets))
-        named = receiver.path, server.mark
-        envs = start.environments(order, own, request, *named, folder, peers.interface)
+        envs = environments(order, own, receiver.path, folder, peers.interface)
         context: PContext | Forked
         try:
-            context = start.start(request, order.first, envs, output, server)
+            context = start.start(own, order.first, envs, output)
         except StoppedError:
             server.end()  # or it could still fork workers
             context = Forked({})
@@ -100,9 +96,7 @@ def run_attempt(
             *(order.rank, folder, look, peers, watch.notice),
             lambda: request.is_program or any(output.tails.values()),
         )
-        supervisor = Supervisor(
-            pids, receiver, wakeup, request, watch, server, peers, hangs, progress
-        )
+        supervisor = Supervisor(pids, receiver, wakeup, own, watch, peers, hangs, progress)
         try:
             supervisor.watch_all()
         finally:

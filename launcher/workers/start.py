@@ -1,4 +1,4 @@
-"""Starts the workers of an attempt with torch elastic, and names their environment."""
+"""Starts the workers of an attempt: forked, or by torch elastic."""
 
 from __future__ import annotations
 
@@ -7,25 +7,17 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints import checkpoint
-from ..core import preset
 from ..core.errors import ExitCode, LaunchError
-from ..core.hardware import VISIBLE
 from ..core.private_names import AFFINITY_MODE, LOGS_DEST, LOGS_SPECS, NUMA_OPTIONS
 from ..core.reasons import hint_of, reason_of
 from ..core.request import LaunchRequest
-from ..evidence import failed_workers, inquiry, worker_channel
-from ..machine import cpu_affinity
-from ..nodes.messages import Order
-from ..progress import board
-from ..system import orphans, run_directory, terminal
+from ..system import orphans, terminal
 from ..system.signals import IGNORED, REPORT, STOPS, SignalWakeup
-from ..workload.config_files import edited_deepspeed
 from . import local_rank_macro
+from .environment import ERROR_FILE, SIGNALS, Own, Variables, lasting
 from .forkserver.client import Forked, Server
 from .output import Output
 from .warm_key import warm_key
@@ -35,130 +27,6 @@ if TYPE_CHECKING:
 
 
 ENTRY = Path(__file__).parents[1] / "worker_entry.py"
-ERROR_FILE, SIGNALS = "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"
-Variables = dict[str, str]
-"""A part of a process's environment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Own:
-    """What a node adds to an order for its workers; none of it crosses the network.
-
-    Attributes:
-        environment: variables from the devices' profiles.
-        resume: what a training resumes from (`checkpoint.VARIABLE`); empty for the script's own
-            choice.
-        board: where the workers open their node's progress board; empty where there is none.
-        sockets: the folder for sockets at which the workers can be asked where they stand; empty
-            for none.
-    """
-
-    environment: Mapping[str, str]
-    resume: str = ""
-    board: str = ""
-    sockets: str = ""
-
-
-def environments(
-    order: Order,
-    own: Own,
-    request: LaunchRequest,
-    channel: str,
-    mark: str,
-    folder: Path,
-    interface: str | None = None,
-) -> dict[int, Variables]:
-    """Each worker's variables beyond the launcher's own environment, by local rank.
-
-    Scripts under torch elastic's `record` write their error to TORCHELASTIC_ERROR_FILE.
-
-    The names up to TORCHELASTIC_* are those that torchrun gives
-    (`_start_workers` in torch/distributed/elastic/agent/server/local_elastic_agent.py). Where a
-    scheduler starts a task for every device, several launchers share a host, and local ranks count
-    over all of them, unless each sees only its own device.
-    """
-    placement, nproc = request.placement, request.nproc
-    shares = placement.beside > 1 and placement.shows_all_devices
-    local = placement.local * nproc if shares else 0
-    common = {
-        "WORLD_SIZE": order.world,
-        "LOCAL_WORLD_SIZE": nproc * placement.beside if shares else nproc,
-        "GROUP_RANK": order.rank,
-        "GROUP_WORLD_SIZE": len(order.workers),
-        "ROLE_NAME": request.worker_options.role,
-        "ROLE_WORLD_SIZE": order.world,
-        "MASTER_ADDR": placement.address or "localhost",
-        "MASTER_PORT": order.port,
-        "TORCHELASTIC_RESTART_COUNT": order.attempt,
-        "TORCHELASTIC_MAX_RESTARTS": max(request.limits.max_restarts, order.attempt),
-        "TORCHELASTIC_RUN_ID": order.run_id,
-        "TORCHELASTIC_USE_AGENT_STORE": True,
-        SIGNALS: ",".join(
-            signal.Signals(number).name
-            for number in (*STOPS, REPORT, *request.worker_options.forwarded)
-        ),
-        # deepspeed's (deepspeed/launcher/launch.py)
-        "CROSS_RANK": order.rank,
-        "CROSS_SIZE": len(order.workers),
-        orphans.VARIABLE: mark,
-        worker_channel.VARIABLE: channel,
-        preset.VARIABLE: preset.encode(order.preset),
-        preset.OVERRIDES_VARIABLE: preset.encode(order.overrides),
-        preset.REPLACED_VARIABLE: preset.encode(order.replaced),
-        checkpoint.VARIABLE: own.resume,
-        board.VARIABLE: own.board,
-        inquiry.VARIABLE: own.sockets,
-        inquiry.DUMPS_VARIABLE: inquiry.dumps_prefix(folder),
-        edited_deepspeed.VARIABLE: folder.absolute() / "edited",
-        **({failed_workers.VARIABLE: ""} if failed_workers.VARIABLE in os.environ else {}),
-        **lasting(request, own.environment),
-    }
-    if interface is not None:
-        common |= _defaults({"GLOO_SOCKET_IFNAME": interface})
-    return {
-        place: {
-            **{name: str(value) for name, value in common.items()},
-            "RANK": str(rank),
-            "LOCAL_RANK": str(local + place),
-            "ROLE_RANK": str(rank),
-            ERROR_FILE: str(run_directory.error_file(folder, rank)),
-            **_per_worker(request, place, local + place),
-        }
-        for place, rank in enumerate(order.ranks)
-    }
-
-
-def _per_worker(request: LaunchRequest, place: int, local: int) -> Variables:
-    """A worker's own variables: its one visible device, its cores.
-
-    Args:
-        request: this node's launch.
-        place: the worker's place among this launcher's workers.
-        local: its local rank.
-    """
-    result: Variables = {}
-    if request.worker_options.own_device:
-        # As `_set_local_rank_env` in torch's local_elastic_agent.py, and the same for Ascend's.
-        for name in VISIBLE:
-            listed = os.environ.get(name)
-            result[name] = str(local) if listed is None else listed.split(",")[local].strip()
-        result |= {"LOCAL_RANK": "0", local_rank_macro.VARIABLE: str(local)}
-    if request.worker_options.cores:
-        cores = request.worker_options.cores[place]
-        result[cpu_affinity.VARIABLE] = ",".join(map(str, cores))
-        result["OMP_NUM_THREADS"] = str(len(cores))
-    return result
-
-
-def lasting(request: LaunchRequest, environment: Mapping[str, str]) -> Variables:
-    """The variables that are the same in every attempt.
-
-    Args:
-        request: this node's launch.
-        environment: variables from the accelerator's profile.
-    """
-    threads = {"OMP_NUM_THREADS": "1"} if request.nproc > 1 else {}
-    return _defaults({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", **threads, **environment})
 
 
 def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) -> Server:
@@ -196,35 +64,19 @@ def command(request: LaunchRequest) -> tuple[str, ...]:
     return (request.worker_options.interpreter or sys.executable, *worker, *request.arguments)
 
 
-def _defaults(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those of the variables that the user has not set.
-
-    PYTORCH_ALLOC_CONF, the newer name for every device, excludes the device's own: torch_npu
-    refuses both.
-    """
-    return {
-        name: value
-        for name, value in variables.items()
-        if name not in os.environ
-        and not (name.endswith("_ALLOC_CONF") and "PYTORCH_ALLOC_CONF" in os.environ)
-    }
-
-
-def start(
-    request: LaunchRequest, first: int, envs: dict[int, Variables], pipes: Output, server: Server
-) -> PContext | Forked:
+def start(own: Own, first: int, envs: dict[int, Variables], pipes: Output) -> PContext | Forked:
     """Starts this node's workers, each leading a session of its own.
 
     Args:
-        request: this node's launch.
+        own: this node's launch and its fork server; if that can't fork, they are fresh processes.
         first: rank of the first of them.
         envs: their environments by local rank.
         pipes: the pipes for their output.
-        server: the fork server; where it can't fork them, they are fresh processes.
 
     Raises:
         StoppedError: a signal has told the launcher to stop.
     """
+    server = own.server
     streams = {
         place: tuple(stream.writer for stream in pipes.streams if stream.rank == first + place)
         for place in envs
@@ -235,7 +87,7 @@ def start(
     if server.store is not None:
         server.store.host()
     server.wakeup.raise_if_stopped()
-    return _spawned(request, first, envs, pipes, server.wakeup)
+    return _spawned(own.request, first, envs, pipes, server.wakeup)
 
 
 def _spawned(

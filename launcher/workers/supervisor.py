@@ -12,7 +12,6 @@ from functools import partial
 
 from ..checkpoints import save_folders
 from ..core.errors import LaunchError
-from ..core.request import LaunchRequest
 from ..evidence.worker_receiver import Receiver
 from ..hangs.standing import Standing
 from ..nodes.attempt_end import AttemptEnd
@@ -25,8 +24,8 @@ from ..system.event_loop import EventLoop
 from ..system.signals import REPORT, STOPS, SignalWakeup
 from . import stop_policy
 from .attempt_state import AttemptState, Progress
+from .environment import Own
 from .exit_watch import ExitWatch
-from .forkserver.client import Server
 from .hang_watch import HangWatch
 from .inbox import Inbox
 from .node_workers import NodeWorkers
@@ -55,9 +54,8 @@ class Supervisor:
         pids: Mapping[int, int],
         receiver: Receiver,
         wakeup: SignalWakeup,
-        request: LaunchRequest,
+        own: Own,
         watch: Watch,
-        server: Server,
         peers: Peers,
         hangs: HangWatch,
         board_watch: ProgressWatch,
@@ -67,13 +65,13 @@ class Supervisor:
         self.progress = Progress()
         self._receiver = receiver
         self._wakeup = wakeup
-        self._options = options = request.worker_options
+        self._options = options = own.request.worker_options
         self._exits = ExitWatch(pids, options.hang_times.report, watch.notice)
         self.workers.hung = self._exits.hung
         self._questions = Questions(watch.judge, peers, self.workers)
         self._times = options.stop_times
         self._watch = watch
-        self._server = server
+        self._server = own.server
         self._peers = peers
         self._hangs = hangs
         self._board_watch = board_watch

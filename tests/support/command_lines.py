@@ -15,12 +15,13 @@ from unittest import mock
 import yaml
 from safe_launch.catalogue.catalogue import Catalogue
 from safe_launch.catalogue.entry import known_constraints
-from safe_launch.commands import training
+from safe_launch.commands.training import training_of
 from safe_launch.core.settings import Fact, Name, Setting
 from safe_launch.core.workload import Workload
 from safe_launch.options.parser import parsed
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.planner import planned
+from safe_launch.session.training import Training
 from safe_launch.workload.models import from_folder
 
 from .models import write_model
@@ -86,8 +87,8 @@ def plan(line: CommandLine, hardware: str) -> Plan | NoPlan:
         return planned(training.request, workload, training.hardware, known)
 
 
-def _training(line: CommandLine, hardware: str) -> training.Training:
-    return training.training_of(parsed(["--hardware", hardware, *line.words]), is_launch=False)
+def _training(line: CommandLine, hardware: str) -> Training:
+    return training_of(parsed(["--hardware", hardware, *line.words]), is_launch=False)
 
 
 @contextmanager

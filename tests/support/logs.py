@@ -8,8 +8,9 @@ from io import BytesIO
 from safe_launch.catalogue.entry import KnownFailure
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.logs.failures import Failure
+from safe_launch.logs.judgement import Judgement
 from safe_launch.logs.reader import Reader
-from safe_launch.logs.verdict import Judgement, decisive, judge
+from safe_launch.logs.verdict import decisive, judge
 
 CATALOGUE = read_catalogue()
 STEPS = "".join(f"step {number}/50 loss {3 - number / 20:.2f}\n" for number in range(1, 30))

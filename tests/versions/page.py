@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safe_launch.core.private_names import INNER_LOOP, NAMES
-from safe_launch.session.launch import refusal_of
+from safe_launch.session.head import refusal_of
 from support.stacks import ROOT
 from versions.checks import CHECKS
 from versions.record import Record, read

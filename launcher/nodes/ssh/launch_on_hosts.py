@@ -27,7 +27,7 @@ def without_hosts(own: Sequence[str]) -> list[str]:
     return ours.parse_known_args(own)[1]
 
 
-def launch(
+def launch_on_hosts(
     chosen: HostChoice,
     own: Sequence[str],
     command: Sequence[str],
@@ -58,7 +58,7 @@ def launch(
         silence = JoinTimes().silence if values.node_timeout is None else values.node_timeout
         times = process_options.stop_times(values, os.environ)
         patience = silence + times.leave + times.terminate + MARGIN
-        return launch_over_ssh.launch(chosen, own, command, patience)
+        return launch_over_ssh.launch_over_ssh(chosen, own, command, patience)
     slots = {len(host.slots) for host in chosen.hosts}
     if len(slots) > 1:
         problem = f"{chosen.source}: a plan needs the same number of slots on every host"

@@ -12,7 +12,7 @@ from pathlib import Path
 from ...core.count_of import count_of, noun_of
 from ...core.errors import ExitCode, LaunchError
 from ...core.hardware import VISIBLE
-from ...options.host_choice import HostChoice, _text
+from ...options.host_choice import HostChoice, text_of
 from ...options.hostfile import Host
 from ...schedulers.this_host import owns
 from ...system import terminal
@@ -47,7 +47,9 @@ def local_size(slots: Sequence[int]) -> dict[str, str]:
     return {"LOCAL_SIZE": str(len(slots))}
 
 
-def launch(chosen: HostChoice, own: Sequence[str], command: Sequence[str], patience: float) -> int:
+def launch_over_ssh(
+    chosen: HostChoice, own: Sequence[str], command: Sequence[str], patience: float
+) -> int:
     """Launches on all hosts; returns the exit code.
 
     Args:
@@ -66,7 +68,7 @@ def launch(chosen: HostChoice, own: Sequence[str], command: Sequence[str], patie
     files = exported_environment.files(os.environ, Path.home(), folder)
     written: dict[str, str] = {}
     for file in files:
-        written |= exported_environment.parsed(_text(file))
+        written |= exported_environment.parsed(text_of(file))
     terminal.tell(
         *terminal.table(
             [

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...core.hardware import Hardware
 from ...core.settings import Fact
+from ...core.units import GIB
 from ...core.workload import Workload
 from .estimate import Component
 from .logits import unfit_share
@@ -110,7 +111,7 @@ CACHING = Allocator(
     margin=0.3,
     margin_of_kept=1.0,
     margin_of_states=0.1,
-    margin_in_bytes=2**30,
+    margin_in_bytes=GIB,
 )
 """Without expandable segments blocks of every size are held. Chosen by published measurements of
 reserved memory, which docs/measured/memory-published.md lists by source: `varying` by ms-swift's

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
+from ...core.units import GIB
 from ...progress.pace import Point
 from ...progress.snapshot import Snapshot
 from .told_attempt import ToldAttempt
@@ -31,7 +32,6 @@ FINEST = 40
 """A speed is taken over at least this part of the time: a step may be longer than two looks."""
 SHORTEST = 0.25
 """Seconds that a speed is taken over, at least."""
-GIB = 1 << 30
 LEGEND_COLUMNS = 4
 STYLE = {
     **dict.fromkeys(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from safe_launch.logs.interleaved import said_twice
-from safe_launch.logs.verdict import Verdict
+from safe_launch.logs.judgement import Verdict
 from support.logs import STEPS, entry_of, judged
 from support.tables import table
 

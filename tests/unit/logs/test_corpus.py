@@ -8,7 +8,8 @@ from pathlib import Path
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.commands.diagnose import read
 from safe_launch.logs import files
-from safe_launch.logs.verdict import Judgement, Verdict, decisive
+from safe_launch.logs.judgement import Judgement, Verdict
+from safe_launch.logs.verdict import decisive
 from support.stacks import TESTS
 from support.tables import table
 

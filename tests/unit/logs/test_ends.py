@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from safe_launch.logs.verdict import Verdict
+from safe_launch.logs.judgement import Verdict
 from support.logs import STEPS, entry_of, judged
 from support.tables import table
 

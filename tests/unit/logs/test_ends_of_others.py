@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from safe_launch.logs.verdict import Verdict
+from safe_launch.logs.judgement import Verdict
 from support.logs import STEPS, judged
 from support.tables import table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safe_launch.logs.verdict import Judgement, Verdict
+from safe_launch.logs.judgement import Judgement, Verdict
 from support.logs import judged
 from support.stacks import TESTS
 from support.tables import read_yaml, table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from safe_launch.logs.verdict import Judgement, Verdict
+from safe_launch.logs.judgement import Judgement, Verdict
 from support.logs import STEPS, judged
 
 END = "{'train_runtime': 611.2, 'train_loss': 0.9}\n"

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safe_launch.logs import lines
+from safe_launch.logs.judgement import Verdict
 from safe_launch.logs.reader import Reader
-from safe_launch.logs.verdict import Verdict, decisive, judge
+from safe_launch.logs.verdict import decisive, judge
 from support.logs import CATALOGUE, entry_of, entry_of_failure, judged, root_in
 from support.tables import table
 

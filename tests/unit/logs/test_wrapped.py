@@ -10,7 +10,8 @@ from zlib import crc32
 import pytest
 from safe_launch.catalogue.entry import KnownFailure
 from safe_launch.commands.diagnose import read
-from safe_launch.logs.verdict import Judgement, Verdict, decisive
+from safe_launch.logs.judgement import Judgement, Verdict
+from safe_launch.logs.verdict import decisive
 from support.logs import CATALOGUE, STEPS, entry_of, excerpts
 from support.tables import table
 

@@ -9,7 +9,8 @@ import pytest
 from safe_launch.core.hardware import VISIBLE
 from safe_launch.core.placement import Placement
 from safe_launch.core.request import LaunchRequest, WorkerOptions
-from safe_launch.workers import start
+from safe_launch.workers import environment, start
+from safe_launch.workers.forkserver.client import Server
 from safe_launch.workers.start import ENTRY
 from support.links import ORDER
 
@@ -25,7 +26,8 @@ REQUEST = LaunchRequest(
 
 def environments(request: LaunchRequest = REQUEST, **own: str) -> dict[int, dict[str, str]]:
     """Those of the third node's workers."""
-    return start.environments(ORDER, start.Own(own), request, "channel", "mark", Path("logs"))
+    node = environment.Own(request, Server("mark", (), {}), own)
+    return environment.environments(ORDER, node, "channel", Path("logs"))
 
 
 def test_ranks_are_torchruns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,7 @@ from safe_launch.system import children, terminal
 from safe_launch.system.signals import REPORT, STOPS, SignalWakeup
 from safe_launch.workers import supervisor
 from safe_launch.workers.asker import Asker
+from safe_launch.workers.environment import Own
 from safe_launch.workers.hang_watch import HangWatch
 from safe_launch.workers.output import Output
 from safe_launch.workers.progress_watch import ProgressWatch
@@ -215,7 +216,7 @@ def node(
         )
         progress = ProgressWatch(0, folder, board.rows, peers, watch.notice, bool)
         supervisor = Supervisor(
-            pids, receiver, wakeup, request, watch, server, peers, hangs, progress
+            pids, receiver, wakeup, Own(request, server, {}), watch, peers, hangs, progress
         )
         yield Node(supervisor, receiver, output, notices, imports, reports)
 

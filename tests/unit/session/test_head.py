@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch.core.errors import ExitCode, LaunchError
-from safe_launch.session.launch import refusal_of, require_torch
+from safe_launch.session.head import refusal_of, require_torch
 
 
 def test_an_old_torch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

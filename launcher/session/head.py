@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 from threading import Timer
 
 from ..catalogue.catalogue import Catalogue
-from ..catalogue.entry import KnownFailure, known_constraints
+from ..catalogue.entry import known_constraints
 from ..core.errors import ExitCode, LaunchError
-from ..core.hardware import Hardware
-from ..core.request import LaunchRequest
 from ..core.workload import Workload
 from ..diagnosis.attempt import Failed
 from ..evidence import failed_workers
@@ -36,6 +33,7 @@ from .lessons import learning
 from .loop import Effects, run_attempts
 from .resume import prepare
 from .told_beforehand import tell, told_beforehand
+from .training import Training
 
 OLDEST_TORCH = (2, 3)
 """The first whose elastic has what workers are started with (`LOGS_SPECS`)."""
@@ -43,21 +41,17 @@ SETTLING = 0.5
 """Seconds from the start in which the plan and the workers' start are what matters."""
 
 
-def launch(
-    request: LaunchRequest,
+def launch_as_head(
+    training: Training,
     workload: Workload,
-    hardware: Hardware,
-    site_entries: Sequence[KnownFailure],
     server: Server,
     joined: Joined | None = None,
 ) -> int:
     """Trains, and tells the other nodes how the run ended; returns the exit code.
 
     Args:
-        request: what the user asked for, with the workers of all nodes.
-        workload: what is known of the training.
-        hardware: the least that every node has.
-        site_entries: known failures of a cluster's own.
+        training: what is launched, with the workers of all nodes and the least that every node has.
+        workload: what is known of it.
         server: this node's fork server.
         joined: the nodes of the job; None on a single node.
 
@@ -67,20 +61,20 @@ def launch(
     require_torch()
     links = {} if joined is None else dict(enumerate(joined.connections, start=1))
     listener = None if joined is None else joined.listener
-    placement = request.placement
+    placement = training.request.placement
     peers = Peers(links, listener, placement.job, placement.times.silence)
     devices = () if joined is None else joined.devices
     for rank, link in links.items():
         link.send(RunStarted(server.mark, rank, len(links) + 1, devices))
     guardian = orphans.guard(server.mark)
     farewell = RunEnded(ExitCode.INTERNAL, "node 0's launcher failed")
-    catalogue = Catalogue(site_entries, workload.versions)
+    catalogue = Catalogue(training.site_entries, workload.versions)
     # Read while all is well, so that no failure has to wait for them. No daemon: the exit has to
     # wait for the thread, which ends the process with an error if it is stopped within RE2.
     reading = Timer(SETTLING, lambda: catalogue.entries)
     reading.start()
     try:
-        farewell = _train(request, workload, hardware, catalogue, server, peers)
+        farewell = _train(training, workload, catalogue, server, peers)
     except LaunchError as error:
         farewell = RunEnded(error.code, error.problem)
         raise
@@ -120,14 +114,14 @@ def refusal_of(version: str) -> LaunchError | None:
 
 
 def _train(
-    request: LaunchRequest,
+    training: Training,
     workload: Workload,
-    hardware: Hardware,
     catalogue: Catalogue,
     server: Server,
     peers: Peers,
 ) -> RunEnded:
     """Makes the first plan and runs the loop with its effects."""
+    request, hardware = training.request, training.hardware
     reporter = ConsoleReporter()
     learnt = learning.learnt(request, workload, hardware, catalogue, os.environ)
     start = learning.Learnt(workload) if request.limits.forget else learnt
@@ -151,7 +145,7 @@ def _train(
     inform = partial(tell, entries=catalogue.on_plans, told=told, notice=reporter.note)
     nodes = AllNodes(server, peers, reporter.note, reporter.hung, reporter.settled, inform)
     resume = partial(prepare, run_id=server.mark)
-    effects = Effects(nodes.launch, resume, lambda: catalogue.entries, reporter, run)
+    effects = Effects(nodes.run, resume, lambda: catalogue.entries, reporter, run)
     state = RunState(request, start.workload, known, has_learnt=has_learnt)
     recorded = launcher_record.recorded(run, 0, request.command)
     with metrics_process.shown(target, run), recorded:

@@ -1,0 +1,42 @@
+"""What a question of the workers states: where it was asked, and what follows for the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..core.certainty import Origin
+from ..core.choices import Adapter
+from ..core.settings import Fact, Setting
+from ..core.workload import Known, Statement, Workload
+from ..diagnosis.attempt import Attempt
+from ..evidence.worker_messages import Ask, Boundary
+
+LOADING = (Boundary.FROM_PRETRAINED, Boundary.FROM_CONFIG)
+"""Where a model is about to be made."""
+
+
+def expected(workload: Workload, where: str) -> list[Statement]:
+    """That all of a model is trained which is about to be made, where nothing else is said."""
+    is_stated = workload.is_certain(Fact.ADAPTER) or not workload.trains_all
+    return [] if is_stated else [(Fact.ADAPTER, Known(Adapter.NONE.value, Origin.OBSERVED, where))]
+
+
+def is_mistaken(attempt: Attempt, stated: Iterable[Statement]) -> bool:
+    """Whether a change rests on another value than the script asks for.
+
+    It may have been read or learnt where it isn't so any more. The global batch would then be
+    another.
+    """
+    plan = attempt.plan
+    believed = plan.workload.asked
+    return any(
+        name in plan.overrides and name in believed and believed[name] != known.value
+        for name, known in stated
+        if isinstance(name, Setting)
+    )
+
+
+def where_of(question: Ask) -> str:
+    """The boundary and the user's line, in words; which training, where it isn't the first."""
+    later = "in a later training" if question.step else ""
+    return ", ".join(filter(None, (str(question.boundary), question.frame, later)))
