@@ -17,6 +17,7 @@ import errno
 import fcntl
 import json
 import math
+import selectors
 import socket
 import struct
 import termios
@@ -262,6 +263,20 @@ def keep_alive(opened: socket.socket, silence: float) -> None:
     whole, part = divmod(silence, 1)
     limit = struct.pack("ll", int(whole), int(part * 1e6))
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
+
+def next_message(link: Connection, seconds: float = math.inf) -> Message | None:
+    """Waits for the next message; None if the time is up, or the connection has ended (`fault`)."""
+    end = time.monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        if link.fault is None:
+            selector.register(link, selectors.EVENT_READ)
+        while not link.waiting and link.fault is None:
+            left = end - time.monotonic()
+            if not selector.select(None if left == math.inf else max(0.0, left)) and left <= 0:
+                break
+            link.waiting += link.receive()
+    return link.waiting.pop(0) if link.waiting else None
 
 
 def deliver(connections: Iterable[Connection], seconds: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import selectors
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from msgspec import structs
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import Placement
+from .connection import next_message
 from .dismissal import LONGEST, dismiss
 from .joining import Refusal, Unable
 from .missing_nodes import clock
@@ -74,9 +74,5 @@ def _tell_node_0(
     own = Unable(placement.job, rank, socket.gethostname(), why.code, why.problem, why.hint)
     connection = find_node_0(placement, trust, say)
     connection.send(own)
-    with selectors.DefaultSelector() as selector:
-        selector.register(connection, selectors.EVENT_READ)
-        while connection.fault is None and not connection.receive():
-            if not selector.select(max(0.0, end - time.monotonic())):
-                break
+    next_message(connection, end - time.monotonic())
     connection.close()

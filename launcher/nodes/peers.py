@@ -13,7 +13,7 @@ from ..progress.board import RankProgress
 from .connection import Connection, broadcast
 from .joining import Refusal
 from .listener import Listener
-from .messages import Ended, Failing, Message, Order, RunEnded, Stop, ranks_in
+from .messages import Ended, Failing, Message, Order, RunEnded, Standings, Stop, ranks_in
 
 SHORT = 500
 """Characters of a failure's message that are passed on, after a node's first failures."""
@@ -128,20 +128,19 @@ class Peers:
 
     def _of_this_host(self, rank: int, message: Message) -> Message:
         """A node's message with times in this host's clock, and with the node's name."""
+        connection = self.connections[rank]
+        if isinstance(message, Ended | Standings):
+            stood = tuple(replace(stood, host=connection.peer) for stood in message.standings)
+            message = structs.replace(message, standings=stood)
         if not isinstance(message, Failing | Ended):
             return message
-        connection = self.connections[rank]
         shift = time.monotonic() - message.now - connection.delay()
         shift = self.shifts[rank] = min(shift, self.shifts.get(rank, shift))
         records = tuple(
             replace(record, at=record.at + shift, host=connection.peer)
             for record in message.records
         )
-        message = structs.replace(message, records=records)
-        if isinstance(message, Ended):
-            stood = (replace(stood, host=connection.peer) for stood in message.standings)
-            message = structs.replace(message, standings=tuple(stood))
-        return message
+        return structs.replace(message, records=records)
 
     def survivors(self) -> Peers:
         """The nodes that are left for another attempt, renumbered in order."""

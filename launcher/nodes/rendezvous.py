@@ -6,7 +6,6 @@ import errno
 import hashlib
 import os
 import platform
-import selectors
 import socket
 import time
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from ..machine import host
 from ..system import regular_files
 from .callers import STRANGERS
 from .compatibility import in_rank_order
-from .connection import Connection, broadcast, joined_to
+from .connection import Connection, broadcast, joined_to, next_message
 from .dismissal import dismiss
 from .joining import Accepted, Join, Refusal, RunStarted
 from .listener import Listener, listening
@@ -208,27 +207,23 @@ def _start_of_run(
     patience = starting + times.silence
     deadline = time.monotonic() + patience
     is_admitted = False
-    with selectors.DefaultSelector() as selector:
-        selector.register(connection, selectors.EVENT_READ)
-        while connection.fault is None:
-            if not selector.select(max(0.0, deadline - time.monotonic())):
-                problem = f"{where} accepts connections, but hasn't answered within {patience:g} s"
-                hint = ANOTHER_PORT if placement.may_join else "is it safe-launch's port?"
-                raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
-            connection.waiting += connection.receive()
-            while connection.waiting:  # the first order may already follow it
-                match connection.waiting.pop(0):
-                    case Refusal(code=code, problem=problem, hint=hint):
-                        raise LaunchError(ExitCode(code), problem, hint)
-                    case Accepted(here=here, nodes=nodes):
-                        is_admitted = True
-                        deadline = time.monotonic() + times.join + times.last_call + times.silence
-                        if here < nodes:
-                            until = clock(deadline - time.monotonic())
-                            here_text = f"{here} of {count_of(nodes, 'node')} are here"
-                            say(f"found node 0 at {where}; {here_text}; gives up at {until}")
-                    case RunStarted() as started:
-                        return started
+    while (message := next_message(connection, deadline - time.monotonic())) is not None:
+        match message:
+            case Refusal(code=code, problem=problem, hint=hint):
+                raise LaunchError(ExitCode(code), problem, hint)
+            case Accepted(here=here, nodes=nodes):
+                is_admitted = True
+                deadline = time.monotonic() + times.join + times.last_call + times.silence
+                if here < nodes:
+                    until = clock(deadline - time.monotonic())
+                    here_text = f"{here} of {count_of(nodes, 'node')} are here"
+                    say(f"found node 0 at {where}; {here_text}; gives up at {until}")
+            case RunStarted() as started:
+                return started
+    if connection.fault is None:
+        problem = f"{where} accepts connections, but hasn't answered within {patience:g} s"
+        hint = ANOTHER_PORT if placement.may_join else "is it safe-launch's port?"
+        raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
     if connection.is_foreign:
         problem = f"what answers at {where} isn't node 0 of this job: {connection.fault}"
         code = ExitCode.RETRY_ELSEWHERE if connection.is_proven else ExitCode.USAGE

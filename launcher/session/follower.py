@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import selectors
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,9 +17,9 @@ from ..core.refused import Refused
 from ..core.request import LaunchRequest
 from ..evidence import failed_workers
 from ..nodes.attempt_end import AttemptEnd
-from ..nodes.connection import Connection
+from ..nodes.connection import Connection, next_message
 from ..nodes.joining import Refusal, RunStarted
-from ..nodes.messages import Ask, Ended, Message, Order, Ping, Pong, RunEnded, Standings
+from ..nodes.messages import Ask, Ended, Order, Ping, Pong, RunEnded, Standings
 from ..nodes.peers import Peers, abbreviated
 from ..report import summary
 from ..system import launcher_record, orphans, run_directory, terminal
@@ -64,7 +63,7 @@ def follow(
         recorded = launcher_record.recorded(run, welcome.rank, request.command)
         with metrics_process.shown(metrics_process.opened(port), run), recorded:
             while True:
-                match _next_message(link):
+                match next_message(link):
                     case Order() as order:
                         resume = _check_order(order, welcome, request, outcomes, link)
                         here = replace(own, resume=resume)
@@ -81,17 +80,6 @@ def follow(
                         return _report_lost(f"node 0 ({link.peer}) is lost: {link.fault}", outcomes)
     finally:
         guardian.dismiss()
-
-
-def _next_message(link: Connection) -> Message | None:
-    """The next message from node 0; None where it is gone."""
-    with selectors.DefaultSelector() as selector:
-        if link.fault is None:
-            selector.register(link, selectors.EVENT_READ)
-        while not link.waiting and link.fault is None:
-            selector.select()
-            link.waiting += link.receive()
-    return link.waiting.pop(0) if link.waiting else None
 
 
 def _check_order(

@@ -127,12 +127,12 @@ class HangWatch:
         if self._is_wanted_by_head:
             self._is_wanted_by_head = False
             self._peers.send(Standings(standings))
-        self._take(0, standings)
+        self.hear(0, standings)
 
     def hear(self, node: int, standings: Sequence[Standing]) -> None:
-        """Takes the answer of another node."""
-        host = self._peers.connections[node].peer
-        self._take(node, [replace(standing, host=host) for standing in standings])
+        """Takes the answer of a node, if one is awaited."""
+        if self._deadline is not None:
+            self._answers[node] = standings
 
     def asked(self) -> None:
         """Asks because another node wants to know: a person there, or node 0."""
@@ -161,10 +161,6 @@ class HangWatch:
         self._deadline = time.monotonic() + ANSWER
         self.asker.begin(self.look())
         self._peers.send(Ask())
-
-    def _take(self, node: int, standings: Sequence[Standing]) -> None:
-        if self._deadline is not None:
-            self._answers[node] = standings
 
     def _judge(self) -> None:
         """Draws the conclusion from the answers."""

@@ -11,13 +11,14 @@ from safe_launch.core.request import HangTimes
 from safe_launch.evidence.failure_record import Frame
 from safe_launch.hangs.report import HangKind, HangReport
 from safe_launch.hangs.standing import Collective, Standing
-from safe_launch.nodes.messages import Ask
+from safe_launch.nodes.messages import Ask, Message, Standings
 from safe_launch.nodes.peers import Peers
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.workers import hang_watch
 from safe_launch.workers.asker import Asker
 from safe_launch.workers.hang_watch import HangWatch, limit_of, quiet_of
 from support.links import heard, linked
+from support.waiting import wait_for
 
 DONE = Collective(411, "all_reduce", is_retired=True)
 OPEN = Collective(412, "all_reduce", ((12480,),), ("Float",))
@@ -237,7 +238,12 @@ def test_all_nodes_are_asked(scene: Callable[..., Scene], clock: list[float]) ->
         assert heard(there) == Ask()
         select.select([still.watch.asker], [], [], 60)
         still.watch.answered()
-        still.watch.hear(1, (replace(WAITS, rank=2, quiet=70.0),))
+        there.send(Standings((replace(WAITS, rank=2, quiet=70.0),)))
+        answers: list[Message] = []
+        wait_for(lambda: answers.extend(peers.receive(1)) or answers)
+        (answer,) = answers
+        assert isinstance(answer, Standings)
+        still.watch.hear(1, answer.standings)
         assert still.told == []
         clock[0] += 60.0
         still.watch.check({0, 1}, is_stopping=False)
