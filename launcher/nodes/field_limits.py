@@ -144,6 +144,9 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
             "script": DIGEST,
             "arguments": DIGEST,
             "nnodes": pattern(re.compile(r"|\d{1,9}(:\d{1,9})?", re.ASCII), "N or MIN:MAX"),
+            "never_changed": Bound(
+                "settings, each once", lambda settings: len({*settings}) == len(settings)
+            ),
         },
         Unable: {
             "job": text(LINE),

@@ -31,6 +31,7 @@ class Join(Struct, frozen=True, tag=True):
         script: digest of the script's text, or of the name of a module or a program.
         arguments: digest of the script's arguments.
         nnodes: the number of nodes as given to this node: `2` or `1:2`.
+        never_changed: settings that stay as asked by this node's options, environment and files.
     """
 
     job: str
@@ -42,6 +43,7 @@ class Join(Struct, frozen=True, tag=True):
     script: str
     arguments: str
     nnodes: str = ""
+    never_changed: tuple[Setting, ...] = ()
 
 
 class Unable(Struct, frozen=True, tag=True):
