@@ -25,9 +25,10 @@ from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
 from ..workload.config_files.vocabulary import dtype_named
+from ..workload.models.without_weights import without_weights
 from . import settling
 from .model_facts import checkpoints_nothing, facts_of
-from .unloaded_model import DTYPES, configuration_of, dtype_of, without_weights
+from .unloaded_model import DTYPES, configuration_of, dtype_of
 
 HOOKED = ("transformers.modeling_utils",)
 PARTITIONING = "deepspeed.runtime.zero.partition_parameters"
