@@ -132,7 +132,7 @@ def read_entry(path: Path, *, is_site_specific: bool = False) -> KnownFailure:
         when=MappingProxyType(read_ranges(place("when"), document.when)),
         proves=MappingProxyType(_proofs(place("proves"), document.proves)),
         forbids=tuple(_forbidden(place("forbids"), raw) for raw in document.forbids),
-        tells=tuple(_terms(place("tells"), raw) for raw in document.tells),
+        tells=tuple(read_terms(place("tells"), raw) for raw in document.tells),
         is_general=document.general,
         points_at=document.points_at,
         proof=tuple(document.proof),
@@ -213,13 +213,18 @@ def _member(place: Place, kind: type[Member], raw: str) -> Member:
 
 
 def _forbidden(place: Place, raw: dict[str, Any]) -> tuple[Term, ...]:
-    terms = _terms(place, raw)
+    terms = read_terms(place, raw)
     if not any(isinstance(term.name, Setting) for term in terms):
         raise place.error("without a setting it would forbid everything")
     return terms
 
 
-def _terms(place: Place, raw: dict[str, Any]) -> tuple[Term, ...]:
+def read_terms(place: Place, raw: dict[str, Any]) -> tuple[Term, ...]:
+    """Terms that hold together: values, or a list of them, by the name of a setting or fact.
+
+    Raises:
+        DocumentError: there is no such setting, fact or value.
+    """
     terms = []
     for key, value in raw.items():
         try:
@@ -244,7 +249,7 @@ def _terms(place: Place, raw: dict[str, Any]) -> tuple[Term, ...]:
 
 def _proofs(place: Place, raw: dict[str, Any]) -> dict[Fact, Value]:
     proofs = {}
-    for term in _terms(place, raw):
+    for term in read_terms(place, raw):
         if not isinstance(term.name, Fact):
             raise place.error(f"`{term.name}` is a setting, not a fact")
         if len(term.values) != 1 or term.least is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -130,9 +130,15 @@ def _rows(kept: Kept) -> list[Row]:
         rows.append(("memory", f"a rank needed {gib(lesson.trained.needed)} GiB"))
     if lesson.machine:
         rows.append(("on", lesson.machine))
-    versions = ", ".join(f"{name} {version}" for name, version in lesson.versions.items())
+    if lesson.installed:
+        rows.append(("trained with", _versions(lesson.installed)))
+    versions = _versions(lesson.versions)
     holds = (
         "as long as the script, its own files, the model and the deciding arguments are the same"
     )
     rows.append(("holds", f"{holds}{f', with {versions}' if versions else ''}"))
     return [*rows, ("file", str(kept.path))]
+
+
+def _versions(installed: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in installed.items())

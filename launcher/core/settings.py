@@ -177,6 +177,12 @@ class Fact(StrEnum):
     FSDP_VERSION = "fsdp_version"
     """1 is torch's FullyShardedDataParallel, 2 its fully_shard; only 2 is modelled."""
     FSDP_UNITS = "fsdp_units"
+    CLIPS_BY_DEFAULT = "clips_by_default"
+    """DeepSpeed's configuration doesn't state `gradient_clipping`."""
+    OVERFLOW_BY_DEFAULT = "overflow_by_default"
+    """DeepSpeed's configuration doesn't state whether bf16 gradients are checked for overflows."""
+    DTYPE_BY_DEFAULT = "dtype_by_default"
+    """`from_pretrained` isn't told the type of the weights."""
     MASTER_PRECISION = "master_precision"
     """Type of the sharded weights that FSDP's optimizer steps on; if absent, as they are loaded."""
     REDUCE_PRECISION = "reduce_precision"
@@ -272,6 +278,9 @@ VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = 
     Fact.RATES_DIFFER: bool,
     Fact.FSDP_VERSION: int,
     Fact.FSDP_UNITS: Units,
+    Fact.CLIPS_BY_DEFAULT: bool,
+    Fact.OVERFLOW_BY_DEFAULT: bool,
+    Fact.DTYPE_BY_DEFAULT: bool,
     Fact.MASTER_PRECISION: Precision,
     Fact.REDUCE_PRECISION: Precision,
 }

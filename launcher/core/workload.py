@@ -57,6 +57,19 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class Earlier:
+    """The latest run of the same script that has succeeded.
+
+    Attributes:
+        versions: of the frameworks that it trained with, by distribution name.
+        source: the run, in words.
+    """
+
+    versions: Mapping[str, str]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """Settings, facts and versions of a training run; what is absent is unknown.
 
@@ -76,6 +89,7 @@ class Workload:
         measured: measurements of the memory from attempts that ran out of it.
         trained: a measurement of the memory from a run that trained; None where there is none.
         model: the shape of the model on disk, or as a worker reported it; None where unknown.
+        earlier: the latest run of the script that is on record; None for none.
     """
 
     framework: Framework = Framework.NONE
@@ -90,6 +104,7 @@ class Workload:
     wanted: Mapping[Setting, Known] = field(default_factory=lambda: MappingProxyType({}))
     measured: tuple[Measured, ...] = ()
     trained: Measured | None = None
+    earlier: Earlier | None = None
 
     def value(self, name: Name) -> Value | None:
         """The value of a setting or fact; None where unknown."""

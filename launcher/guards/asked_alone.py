@@ -81,6 +81,7 @@ def install(module: Any, observations: Observations) -> None:
             stored = partial(asked_models.load, is_stored=True)
             wrap("PreTrainedModel.from_pretrained", stored)
             wrap("PreTrainedModel.resize_token_embeddings", asked_models.resize)
+            asked_models.build_unloaded(module.PreTrainedModel)
             with observations.going_on():
                 FROM_CONFIG.of(module.PreTrainedModel)
                 wrap(FROM_CONFIG.path, partial(asked_models.load, is_stored=False))

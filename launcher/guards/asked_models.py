@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
 from ..evidence.asked_alone import EndOfAskingError
-from .unloaded_model import configuration_of, dtype_of, without_weights
+from ..workload.models.without_weights import without_weights
+from .loading import PARTITIONING
+from .unloaded_model import configuration_of, dtype_of
 
 
 def load(wrapped: Any, kind: Any, args: Any, kwargs: Any, *, is_stored: bool) -> Any:
@@ -20,7 +24,7 @@ def load(wrapped: Any, kind: Any, args: Any, kwargs: Any, *, is_stored: bool) ->
     """
     import torch
 
-    if torch.get_default_device().type == "meta":  # part of another model
+    if not is_stored and torch.get_default_device().type == "meta":  # part of another model
         return wrapped(*args, **kwargs)
     try:
         config = configuration_of(kind, args, kwargs)
@@ -33,6 +37,43 @@ def load(wrapped: Any, kind: Any, args: Any, kwargs: Any, *, is_stored: bool) ->
     if is_stored and quantization:
         _quantize(model, quantization)
     return (model.eval(), {}) if kwargs.get("output_loading_info") else model.eval()
+
+
+def build_unloaded(kind: Any) -> None:
+    """Has the models of all classes that are derived from now on made without weights.
+
+    Args:
+        kind: the class that they derive from.
+    """
+    own = vars(kind).get("__init_subclass__")
+
+    def derive(derived: Any, /, **kwargs: Any) -> None:
+        inherited = super(kind, derived).__init_subclass__
+        (inherited if own is None else own.__get__(None, derived))(**kwargs)
+        if "__init__" in vars(derived):
+            derived.__init__ = _on_meta(derived.__init__)
+
+    kind.__init_subclass__ = classmethod(derive)
+
+
+def _on_meta(make: Any) -> Any:
+    """The `__init__` of a model, on the meta device; as it is, where its code needs values.
+
+    DeepSpeed's `zero.Init` divides what is made within it, which has to have values.
+    """
+
+    @functools.wraps(make)
+    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
+        import torch
+
+        is_partitioning = getattr(sys.modules.get(PARTITIONING), "zero_init_context", 0)
+        if not is_partitioning and torch.get_default_device().type != "meta":
+            with suppress(Exception), torch.device("meta"):
+                make(self, *args, **kwargs)
+                return
+        make(self, *args, **kwargs)
+
+    return begin
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from . import (
     loading,
     optimizer,
     progress,
+    rank_schedules,
     replaced_parameters,
     resuming,
     transformers,
@@ -58,6 +59,7 @@ GUARDS: tuple[Guard, ...] = (
     loading,
     optimizer,
     progress,  # counts what the optimizer's guard has counted
+    rank_schedules,
     replaced_parameters,
     resuming,
     transformers,

@@ -25,9 +25,10 @@ from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
 from ..workload.config_files.vocabulary import dtype_named
+from ..workload.models.without_weights import without_weights
 from . import settling
 from .model_facts import checkpoints_nothing, facts_of
-from .unloaded_model import configuration_of, dtype_of, without_weights
+from .unloaded_model import DTYPES, configuration_of, dtype_of
 
 HOOKED = ("transformers.modeling_utils",)
 PARTITIONING = "deepspeed.runtime.zero.partition_parameters"
@@ -113,7 +114,9 @@ def _make(
             is_stored = boundary is Boundary.FROM_PRETRAINED
             dtype = dtype_named(str(dtype_of(config, kwargs, is_stored=is_stored)))
             build = partial(without_weights, kind, config)
-            changes = _changes(boundary, observations, own, owner, dtype, build)
+            facts: Facts = {**own.facts(owner), Fact.LOADED_PRECISION: dtype}
+            facts[Fact.DTYPE_BY_DEFAULT] = is_stored and not any(map(kwargs.get, DTYPES))
+            changes = _changes(boundary, observations, own, owner, facts, build)
     if changes:
         own.give(owner, changes)
     return wrapped(*args, **kwargs)
@@ -124,13 +127,12 @@ def _changes(
     observations: Observations,
     own: InForce,
     owner: Any,
-    dtype: str | None,
+    facts: Facts,
     build: Callable[[], Any],
 ) -> dict[Setting, Value]:
     """What to change in what is in force; the shape is told where node 0 wants to know it."""
-    facts: Facts = {**own.facts(owner), Fact.LOADED_PRECISION: dtype}
     if facts.get(Fact.ENGINE) != Engine.DEEPSPEED and facts.get(Setting.PRECISION) is None:
-        facts[Setting.PRECISION] = dtype
+        facts[Setting.PRECISION] = facts[Fact.LOADED_PRECISION]
     ask = partial(
         settling.answer_at,
         boundary,

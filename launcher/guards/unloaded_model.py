@@ -1,12 +1,9 @@
-"""Makes a model of transformers' without its weights, on torch's meta device."""
+"""The configuration and the type of a model that a call of transformers' is going to make."""
 
 from __future__ import annotations
 
 import copy
-import random
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.private_names import ATTENTION
@@ -53,31 +50,3 @@ def dtype_of(config: Any, kwargs: Mapping[str, Any], *, is_stored: bool) -> Any:
         asked = next(filter(None, own), None if is_stored else plain)
     asked = getattr(torch, asked.rpartition(".")[2]) if isinstance(asked, str) else asked
     return asked if isinstance(asked, torch.dtype) else None
-
-
-def without_weights(kind: Any, config: Any) -> Any:
-    """The model; the generators of random numbers stay as they are."""
-    import torch
-
-    with _same_random_numbers(), torch.random.fork_rng(devices=[]), torch.device("meta"):
-        try:
-            return kind(config)
-        except (ImportError, ValueError):  # its attention can't run on this host: it is only named
-            attention = ATTENTION.of(config)
-            setattr(config, ATTENTION.attribute, "eager")
-            model = kind(config)
-            setattr(model.config, ATTENTION.attribute, attention)
-            return model
-
-
-@contextmanager
-def _same_random_numbers() -> Iterator[None]:
-    """Puts Python's and numpy's generators back."""
-    numpy: Any = sys.modules.get("numpy")
-    states = random.getstate(), numpy and numpy.random.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        if numpy:
-            numpy.random.set_state(states[1])

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from ..core.errors import ExitCode
 from ..core.hardware import Hardware, common_device
+from ..core.request import Limits
+from ..options.never_change import OPTION, together
 from .joining import Join, Refusal, Unable
 
 EXACT = ("safe-launch",)
@@ -126,6 +128,15 @@ def common_hardware(joins: Sequence[Join]) -> Hardware:
         in_use=max(hardware.in_use for hardware in every),
         notes=tuple(notes),
     )
+
+
+def never_changed_by(limits: Limits, others: Sequence[Join]) -> Limits:
+    """Node 0's limits, with what the other nodes forbid to change, each by its host."""
+    theirs = (
+        tuple((setting, f"{OPTION} on {node.host}") for setting in node.never_changed)
+        for node in others
+    )
+    return replace(limits, never_changed=together((limits.never_changed, *theirs)))
 
 
 def in_rank_order(joins: Sequence[Join]) -> tuple[int, ...]:

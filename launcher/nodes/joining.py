@@ -17,6 +17,7 @@ from ..core.limits import (
     number,
     pattern,
 )
+from ..core.settings import Setting
 from .sent import OUTSIDE, SMALL, Digest, FailureCode, NodeCount, NodeRank, OtherNode, RunId, Sent
 
 Profiles = Annotated[
@@ -37,6 +38,7 @@ class Join(Sent, frozen=True, tag=True):
         script: digest of the script's text, or of the name of a module or a program.
         arguments: digest of the script's arguments.
         nnodes: the number of nodes as given to this node: `2` or `1:2`.
+        never_changed: settings that stay as asked by this node's options, environment and files.
     """
 
     MOST = SMALL
@@ -49,6 +51,10 @@ class Join(Sent, frozen=True, tag=True):
     script: Digest
     arguments: Digest
     nnodes: Annotated[str, pattern(r"|\d{1,9}(:\d{1,9})?", "N or MIN:MAX")] = ""
+    never_changed: Annotated[
+        tuple[Setting, ...],
+        Limit("settings, each once", lambda settings: len({*settings}) == len(settings)),
+    ] = ()
 
     def contradiction(self) -> str:
         """A device's variables are its own node's."""

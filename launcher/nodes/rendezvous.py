@@ -85,6 +85,7 @@ def own_join(request: LaunchRequest, hardware: Hardware, versions: dict[str, str
             "\0".join(hidden_arguments(request.arguments)).encode(errors="surrogateescape")
         ),
         nnodes=request.placement.range_text,
+        never_changed=tuple(setting for setting, _ in request.limits.never_changed),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..core.choices import Checkpointing, Framework
@@ -14,9 +14,9 @@ from ..core.settings import Setting, Value
 from ..planning.estimates.versions import is_at_least
 from ..planning.plan import Change, Plan
 from ..workload.script.harmless_calls import dotted
-from ..workload.script.script import TRAINING
 from ..workload.script.source_files import SourceFile, source_files
 from ..workload.script.unguarded_calls import called
+from .argument_lines import Arguments, calls_of, lines_that_set, makers
 from .edit import COMMAND_LINE, Edit
 
 IN_FILE = re.compile(r"(?P<file>\S+\.(?:json|ya?ml)): (?P<key>[\w.]+)")
@@ -31,12 +31,6 @@ ARGUMENTS: Mapping[Setting, str] = {
     Setting.FIND_UNUSED_PARAMETERS: "ddp_find_unused_parameters",
 }
 """The Trainer's (transformers/training_args.py)."""
-ASKED_AT = re.compile(r", (?P<file>[^,]+):(?P<line>\d+)(?:, in a later training)?")
-"""The user's line where a worker asked, at the end of a source."""
-HANDING_ON = ("dict", "partial", "replace", "set_defaults", "update")
-"""Functions whose keywords can be the Trainer's arguments elsewhere."""
-Arguments = Mapping[str, str | int | bool | dict[str, bool]]
-"""Values by the names of a function's arguments."""
 OF_CHECKPOINTING = ("gradient_checkpointing", "gradient_checkpointing_kwargs")
 NEWER = ("activation_checkpointing", "activation_checkpointing_kwargs")
 """The same from late 5.x on, which goes before the older; with 6 it is alone."""
@@ -57,10 +51,6 @@ FSDP = {Setting.RESHARD_AFTER_FORWARD: "reshard_after_forward"}
 """Those of the Trainer's `fsdp_config`."""
 SEVERAL_KEYS = (Setting.GRADIENT_CHECKPOINTING, Setting.PRECISION, Setting.OFFLOAD)
 """Settings that aren't the value of a single key in any file."""
-
-
-Maker = tuple[SourceFile, ast.Call]
-"""A call of the user's that makes the Trainer's arguments, and its file."""
 
 
 def edits(plan: Plan) -> list[Edit]:
@@ -135,9 +125,10 @@ def _of_trainer(files: Sequence[SourceFile], source: str, arguments: Arguments) 
     if flag and not is_trainers and len(arguments) == 1:
         yield Edit(COMMAND_LINE, f"{source} {_word(*arguments.values())}")
         return
-    calls = [] if is_trainers else _makers(files, source, names)
-    if not is_trainers and (places := _set_in_source(files, calls, arguments)):
-        yield from places
+    calls = [] if is_trainers else makers(files, source, names)
+    if not is_trainers and (lines := lines_that_set(files, calls, arguments)):
+        for file, line, given in lines:
+            yield _edit(file, line, _keywords(given))
     elif calls:
         for file, call in calls:
             yield _edit(file, call.lineno, f"{called(call)}(..., {keywords})")
@@ -150,59 +141,6 @@ def _keywords(arguments: Arguments) -> str:
     return ", ".join(f"{name}={value}" for name, value in arguments.items())
 
 
-def _set_in_source(
-    files: Sequence[SourceFile], makers: Sequence[Maker], arguments: Arguments
-) -> list[Edit]:
-    """The lines that set the last of the arguments that any line sets; none where none does.
-
-    In a call or a dict all are to be set, by an assignment that one and those after it, which
-    nothing sets yet. Of calls only those count that make the Trainer's arguments, or hand them on;
-    of what an object sets in itself, as a model does, only what such arguments do.
-    """
-    own = {node for each in _own_classes(files) for node in ast.walk(each)}
-    handing_on = [found for found in _calls(files) if called(found[1]) in HANDING_ON]
-    calls = dict.fromkeys((*makers, *handing_on))
-    nodes: list[tuple[SourceFile, ast.AST]] = [
-        (file, keyword) for file, call in calls for keyword in call.keywords
-    ]
-    for file in files:
-        others = (node for node in ast.walk(file.tree) if not isinstance(node, ast.keyword))
-        nodes += [(file, node) for node in others if node in own or not _is_of_self(node)]
-    names = [*arguments]
-    for place in reversed(range(len(names))):
-        rest = {name: arguments[name] for name in names[place:]}
-        found = [
-            _edit(file, line, _keywords(given))
-            for file, node in nodes
-            for line, given in _setting(node, names[place], rest, arguments)
-        ]
-        if found:
-            return found
-    return []
-
-
-def _setting(
-    node: ast.AST, name: str, rest: Arguments, all_: Arguments
-) -> Iterator[tuple[int, Arguments]]:
-    """The line at which a node sets an argument, and what is to be set there."""
-    match node:
-        case ast.keyword(arg=found) if found == name:
-            yield node.lineno, all_
-        case ast.Dict(keys=keys):
-            yield from (
-                (key.lineno, all_)
-                for key in keys
-                if isinstance(key, ast.Constant) and key.value == name
-            )
-        case ast.Attribute(attr=found, ctx=ast.Store()) | ast.Name(id=found, ctx=ast.Store()):
-            if found == name:
-                yield node.lineno, rest
-
-
-def _is_of_self(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and dotted(node.value) == "self"
-
-
 def _edit(file: SourceFile, line: int, text: str) -> Edit:
     return Edit(f"{file.path}:{line}", text, str(file.path.resolve()), line)
 
@@ -211,50 +149,6 @@ def _word(value: object) -> str:
     """A value as a shell takes it."""
     text = json.dumps(value)
     return f"'{text}'" if isinstance(value, dict) else text
-
-
-def _makers(files: Sequence[SourceFile], source: str, names: Set[str]) -> list[Maker]:
-    """The user's own calls that make the Trainer's arguments: the one that asked, else all.
-
-    Args:
-        files: the user's.
-        source: where the old value was read; it may end with the line where a worker asked.
-        names: of the arguments. A call with one of them at that line counts by whatever name.
-    """
-    own = {each.name for each in _own_classes(files)}
-    made = [
-        (file, call)
-        for file, call in _calls(files)
-        if called(call) in own or _is_training(file, called(call))
-    ]
-    asked = ASKED_AT.search(source)
-    if asked is None:
-        return made
-    path, line = Path(asked["file"]).resolve(), int(asked["line"])
-    there = [
-        (file, call)
-        for file, call in _calls(files)
-        if call.lineno == line and file.path.resolve() == path
-        if (file, call) in made or not names.isdisjoint(each.arg for each in call.keywords)
-    ]
-    return there or made
-
-
-def _own_classes(files: Sequence[SourceFile]) -> Iterator[ast.ClassDef]:
-    """The user's own classes of the Trainer's arguments."""
-    for file in files:
-        for node in ast.walk(file.tree):
-            match node:
-                case ast.ClassDef(bases=bases) if any(
-                    _is_training(file, dotted(base)) for base in bases
-                ):
-                    yield node
-
-
-def _is_training(file: SourceFile, name: str) -> bool:
-    """Whether a name in a file stands for a class of the Trainer's arguments."""
-    _, original = file.names.get(name, ("", name))
-    return bool(TRAINING.search(original.rpartition(".")[2]))
 
 
 def _in_own_calls(files: Sequence[SourceFile], change: Change) -> Iterator[Edit]:
@@ -276,17 +170,10 @@ def _with_argument(
     *,
     value: Value,
 ) -> Iterator[Edit]:
-    for file, call in _calls(files):
+    for file, call in calls_of(files):
         name = dotted(call.func)
         if _is_of(package, name, functions, file):
             yield _edit(file, call.lineno, f"{name}(..., {argument}={value})")
-
-
-def _calls(files: Sequence[SourceFile]) -> Iterator[Maker]:
-    for file in files:
-        for node in ast.walk(file.tree):
-            if isinstance(node, ast.Call):
-                yield file, node
 
 
 def _is_of(package: str, name: str, functions: Sequence[str], file: SourceFile) -> bool:

@@ -16,7 +16,7 @@ from ..core.request import LaunchRequest
 from ..core.workload import Workload
 from ..machine import profiles
 from ..nodes import secret
-from ..nodes.compatibility import common_hardware, differences
+from ..nodes.compatibility import common_hardware, differences, never_changed_by
 from ..nodes.connection import Connection, broadcast
 from ..nodes.endpoint_check import check_endpoint
 from ..nodes.joining import Join, Refusal
@@ -87,7 +87,11 @@ def launch_with_others(
         if notes and request.limits.strict:
             hint = "--strict wants all nodes to be alike"
             raise LaunchError(ExitCode.USAGE, "; ".join(notes), hint)
-        together = replace(request, workers=tuple(hello.nproc for hello in joined.joins))
+        together = replace(
+            request,
+            workers=tuple(hello.nproc for hello in joined.joins),
+            limits=never_changed_by(request.limits, joined.joins[1:]),
+        )
         workload = training.workload(together)
     except LaunchError as error:
         broadcast(joined.connections, Refusal(error.code, error.problem, error.hint))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from ..catalogue.changed_defaults import upgrade_sentences
 from ..catalogue.entry import KnownFailure
 from ..core.settings import Fact
 from ..planning.forbidden import point_of
@@ -17,6 +18,8 @@ BELOW = re.compile(r"<(\d[\w.]*)")
 def told_beforehand(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[str, ...]:
     """Two lines for each entry that tells of the plan: what happens, and what ends it.
 
+    A line for each default that an upgrade has changed since an earlier run of the script.
+
     Args:
         plan: the plan to be launched.
         entries: the known failures that can tell on a plan.
@@ -26,11 +29,13 @@ def told_beforehand(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[str, .
     point = point_of(settings, plan.workload)
     point[Fact.DEVICE] = plan.hardware.accelerator.kind
     point[Fact.NODES] = len(plan.request.nodes)
-    return tuple(
-        f"{entry.subject}\n{_end(entry, plan.workload.versions)}: safe-launch explain {entry.id}"
+    workload = plan.workload
+    faults = tuple(
+        f"{entry.subject}\n{_end(entry, workload.versions)}: safe-launch explain {entry.id}"
         for entry in entries
         if any(all(term.holds(point) for term in terms) for terms in entry.tells)
     )
+    return (*faults, *upgrade_sentences(workload.earlier, workload.versions, point))
 
 
 def tell(

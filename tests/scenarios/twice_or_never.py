@@ -1,26 +1,31 @@
-"""Loops that do something twice, or not at all; with `--right` each does it once."""
+"""Loops that do something twice, or not at all; with `--right` each does it once.
+
+What has been trained, and the rates of a schedule, are printed at the end.
+"""
 
 import argparse
+import os
 
 import torch
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 parser = argparse.ArgumentParser()
-parser.add_argument("loop", choices=["accelerate", "deepspeed", "ddp"])
+parser.add_argument("loop", choices=["accelerate", "deepspeed", "ddp", "schedule"])
 parser.add_argument("--right", action="store_true")
+parser.add_argument("--batch", type=int, default=4)
 arguments = parser.parse_args()
 torch.manual_seed(0)
 data, model = TensorDataset(torch.randn(64, 4), torch.randn(64, 1)), torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-accumulation = 2
+accumulation, rates = 2, []
 
 if arguments.loop == "accelerate":
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation)
     sampler = None if arguments.right else DistributedSampler(data)
-    loader = DataLoader(data, batch_size=4, sampler=sampler)
+    loader = DataLoader(data, batch_size=arguments.batch, sampler=sampler)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     for inputs, wanted in loader:
         with accelerator.accumulate(model):
@@ -33,19 +38,44 @@ if arguments.loop == "accelerate":
 elif arguments.loop == "deepspeed":
     import deepspeed
 
-    config = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": accumulation}
+    config = {
+        "train_micro_batch_size_per_gpu": arguments.batch,
+        "gradient_accumulation_steps": accumulation,
+    }
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
-    for inputs, wanted in DataLoader(data, batch_size=4, sampler=DistributedSampler(data)):
+    sampler = DistributedSampler(data)
+    for inputs, wanted in DataLoader(data, batch_size=arguments.batch, sampler=sampler):
         loss = mse_loss(engine(inputs), wanted)
         if not arguments.right:
             loss = loss / accumulation
         engine.backward(loss)
         engine.step()
+elif arguments.loop == "schedule":
+    from accelerate import Accelerator
+    from torch.optim.lr_scheduler import PolynomialLR
+
+    accelerator = Accelerator(cpu=True)
+    model, optimizer, loader = accelerator.prepare(
+        model, optimizer, DataLoader(data, batch_size=arguments.batch)
+    )
+    epochs = 4
+    steps = epochs * len(loader) * (accelerator.num_processes if arguments.right else 1)
+    schedule = accelerator.prepare(PolynomialLR(optimizer, steps))
+    for _ in range(epochs):
+        for inputs, wanted in loader:
+            rates.append(schedule.get_last_lr()[0])
+            accelerator.backward(mse_loss(model(inputs), wanted))
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
 else:
     torch.distributed.init_process_group("gloo")
     model = torch.nn.parallel.DistributedDataParallel(model)
     sampler = DistributedSampler(data) if arguments.right else None
-    for inputs, wanted in DataLoader(data, batch_size=4, sampler=sampler):
+    for inputs, wanted in DataLoader(data, batch_size=arguments.batch, sampler=sampler):
         mse_loss(model(inputs), wanted).backward()
         optimizer.step()
         optimizer.zero_grad()
+if os.environ["RANK"] == "0":
+    trained = [value for each in model.parameters() for value in each.flatten().tolist()]
+    print("trained", *trained, *rates)

@@ -10,16 +10,23 @@ from support.stacks import CURRENT, SCENARIOS
 TOLD = "safe-launch explain wrong-loss"
 
 
+def trained(printed: str) -> list[float]:
+    """The parameters at the end, and the rates of the steps."""
+    (line,) = [line for line in printed.splitlines() if "trained " in line]
+    return [float(word) for word in line.partition("trained ")[2].split()]
+
+
 @pytest.mark.parametrize(
     ("loop", "kinds"),
     [
         ("accelerate", ("divided among the ranks twice", "divided by the accumulation of 2")),
         ("deepspeed", ("divided by the accumulation of 2",)),
         ("ddp", ("trains on the same samples",)),
+        ("schedule", ("a schedule of 32 steps was over after 16",)),
     ],
 )
 def test_twice_or_never(loop: str, kinds: tuple[str, ...], tmp_path: Path) -> None:
-    """Each once; the loop beside it that does it right is told of nothing."""
+    """Each once; what the line advises is told of nothing, and trains as a single process does."""
     script = (SCENARIOS / "twice_or_never.py", loop)
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *script)
     done = CURRENT.run(*launch, cwd=tmp_path)
@@ -30,3 +37,7 @@ def test_twice_or_never(loop: str, kinds: tuple[str, ...], tmp_path: Path) -> No
     right = CURRENT.run(*launch, "--right", cwd=tmp_path)
     assert right.returncode == 0, right.stderr[-4000:]
     assert TOLD not in right.stderr
+    alone = CURRENT.run(*launch[:1], "--nproc=1", *launch[2:], "--right", "--batch=8", cwd=tmp_path)
+    assert alone.returncode == 0, alone.stderr[-4000:]
+    assert trained(right.stdout) == pytest.approx(trained(alone.stdout), rel=1e-5)
+    assert trained(done.stdout) != pytest.approx(trained(alone.stdout), rel=1e-2)

@@ -31,7 +31,7 @@ from ...planning.estimates.ranks import ranks_of
 from ..decision import RunState
 from . import store
 from .circumstances import circumstances, script_name
-from .lesson import Forbidden, Lesson, Measurement
+from .lesson import Forbidden, Lesson, Measurement, latest_run
 
 LONGEST = 300
 """Characters of a failure's message that are kept as evidence."""
@@ -62,7 +62,7 @@ class Learnt:
     @property
     def has_failed(self) -> bool:
         """Whether an earlier run has failed, or was started again before it could."""
-        return any(kept.lesson.trained is None for kept in self.lessons)
+        return any(kept.lesson.is_of_correction for kept in self.lessons)
 
     def sentences(self, catalogue: Catalogue, *, whole: bool = True) -> Iterator[str]:
         """A sentence for each lesson that is applied; unless `whole`, none of measurements."""
@@ -107,11 +107,13 @@ def learnt(
     except OSError as error:
         note = f"what was learnt of it isn't looked for: {file_and_reason(error)}"
         return Learnt(workload, notes=(note,))
-    result = Learnt(workload)
-    for each in store.found(places, script, digest):
+    found = [*store.found(places, script, digest)]
+    earlier = latest_run(each.lesson for each in found if isinstance(each, store.Kept))
+    result = Learnt(replace(workload, earlier=earlier))
+    for each in found:
         if isinstance(each, Refused):
             result = replace(result, notes=(*result.notes, f"ignored: {each.sentence}"))
-        elif _holds(each.lesson, catalogue, workload):
+        elif each.lesson.teaches and _holds(each.lesson, catalogue, workload):
             result = _with_lesson(result, each, _machine(request, hardware))
     return result
 
@@ -204,10 +206,11 @@ def lessons_of(state: RunState, before: Workload, hardware: Hardware, run: str) 
         yield lesson
 
 
-def memory_lesson(state: RunState, before: Workload, hardware: Hardware, run: str) -> Lesson | None:
-    """What a run that succeeded has needed; None where no estimate would be the better for it.
+def success_of(state: RunState, before: Workload, hardware: Hardware, run: str) -> Lesson | None:
+    """What a run leaves that succeeded: the versions, and, for the next estimate, its memory.
 
-    What the workers told is kept with it: the next plan of the script need not wait for them.
+    What the workers told is kept with its memory: the next plan of the script need not wait for
+    them. None where the run has failed, or where a correction's lesson has the versions already.
 
     Args and errors: as of `lessons_of`.
     """
@@ -216,9 +219,10 @@ def memory_lesson(state: RunState, before: Workload, hardware: Hardware, run: st
     workload = with_seen(state.workload, state.last.attempt, state.last.seen)
     trained = trained_of(state.last, workload, hardware)
     ranks = ranks_of(state.request, hardware)
+    blank = _blank(state, before, run)
     if trained is None or calibrated_sizes(workload, hardware, ranks) is None:
-        return None
-    lesson = _on_machine(_blank(state, before, run), state, before, hardware)
+        return None if teaches(state) else blank
+    lesson = _on_machine(blank, state, before, hardware)
     known = dict(_told(state.last, workload, before))
     return msgspec.structs.replace(lesson, trained=_measurement(trained), known=known)
 
@@ -247,6 +251,7 @@ def _blank(state: RunState, before: Workload, run: str) -> Lesson:
         run=run,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         circumstances=circumstances(state.request, before),
+        installed=dict(before.versions),
     )
 
 
@@ -302,9 +307,9 @@ def keep(
     places = store.folders(environment)
     if not places:
         return
-    with suppress(LaunchError, OSError):  # it is no more than a better estimate
-        if (memory := memory_lesson(state, before, hardware, run)) is not None:
-            store.keep(memory, places[0].path)
+    with suppress(LaunchError, OSError):  # nothing is wrong without it
+        if (success := success_of(state, before, hardware, run)) is not None:
+            store.keep(success, places[0].path)
     if not teaches(state):
         return
     try:

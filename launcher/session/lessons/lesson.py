@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -11,7 +12,7 @@ from ...core.certainty import Origin
 from ...core.constraint import Cause, CauseKind, Constraint, Term
 from ...core.described_model import is_described_model
 from ...core.settings import Fact, Name, Setting, Value, name_of, parse_value, range_of
-from ...core.workload import Known, Measured, Statement, Workload
+from ...core.workload import Earlier, Known, Measured, Statement, Workload
 
 FORMAT = 1
 """Of the files; a lesson of another format isn't read."""
@@ -62,6 +63,7 @@ class Lesson(Struct, frozen=True):
         date: when the run ended, in UTC.
         circumstances: digest of all that it depends on, see `circumstances.py`.
         versions: versions of the distributions that the known failure names.
+        installed: versions of the frameworks that the run trained with; none in older lessons.
         known: settings that were seen in force and facts, by name.
         forbidden: what failed beyond what the catalogue forbids.
         machine: accelerator, bytes of memory and number of workers, on which memory was measured.
@@ -78,6 +80,7 @@ class Lesson(Struct, frozen=True):
     date: Annotated[str, Meta(pattern=r"\A\d{4}-\d\d-\d\d[\d:T.+Z-]*\Z", max_length=40)]
     circumstances: Named
     versions: dict[Words, Words] = {}
+    installed: dict[Words, Words] = {}
     known: dict[str, Plain] = {}
     forbidden: list[Forbidden] = []
     machine: Words = ""
@@ -98,8 +101,18 @@ class Lesson(Struct, frozen=True):
     @property
     def file_name(self) -> str:
         """The name of its file: one for each failure in the same circumstances."""
-        what = self.failure or ("memory" if self.trained else "seen")
-        return f"{self.script}-{self.circumstances}-{what}.json"
+        what = "memory" if self.trained else "seen" if self.is_of_correction else "versions"
+        return f"{self.script}-{self.circumstances}-{self.failure or what}.json"
+
+    @property
+    def is_of_correction(self) -> bool:
+        """Whether the run was corrected: it failed, or was started again before it could."""
+        return self.trained is None and bool(self.failure or self.known)
+
+    @property
+    def teaches(self) -> bool:
+        """Whether it says anything but that the run has succeeded."""
+        return self.trained is not None or self.is_of_correction
 
     @property
     def source(self) -> str:
@@ -148,6 +161,12 @@ class Lesson(Struct, frozen=True):
     def memory(self) -> Measured | None:
         """The memory that a training has needed; raises what `measurements` does."""
         return None if self.trained is None else _measured(self.trained)
+
+
+def latest_run(lessons: Iterable[Lesson]) -> Earlier | None:
+    """The latest run whose versions are on record; None for none."""
+    kept = max((each for each in lessons if each.installed), key=attrgetter("date"), default=None)
+    return None if kept is None else Earlier(kept.installed, kept.source)
 
 
 def _fits(content: object) -> bool:

@@ -107,6 +107,9 @@ def of_config(
         yield Fact.MODEL_PARALLEL, known(ranks, "tensor_parallel.autotp_size")
     dtype = section(config, "data_types").get("grad_accum_dtype")
     yield Fact.FP32_ACCUMULATION, known(dtype == "fp32", "data_types.grad_accum_dtype")
+    yield Fact.CLIPS_BY_DEFAULT, known("gradient_clipping" not in config, "gradient_clipping")
+    where = "bf16.check_grad_overflow"
+    yield Fact.OVERFLOW_BY_DEFAULT, known(_checks_by_default(config), where)
     precision = _precision(config)
     if precision is not None:
         yield Setting.PRECISION, known(precision.value, f"{precision.value}.enabled")
@@ -175,6 +178,11 @@ def _is_quantized(zero: Config) -> bool:
 def _is_universal(config: Config) -> bool:
     """Whether checkpoints are loaded in the universal format."""
     return section(config, "checkpoint").get("load_universal") is True
+
+
+def _checks_by_default(config: Config) -> bool:
+    """Whether nothing is stated of overflows, under either name that bf16's section may have."""
+    return not any("check_grad_overflow" in section(config, name) for name in ("bf16", "bfloat16"))
 
 
 def _schedule(config: Config, label: str, origin: Origin) -> Iterator[Statement]:

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from ...core.described_model import shape_of
+from .without_weights import without_weights
 
 CLASSES = (
     "MODEL_FOR_CAUSAL_LM_MAPPING",
@@ -28,18 +29,12 @@ def described(config: dict[str, Any]) -> dict[str, Any]:
     Raises:
         Exception: transformers doesn't know its type, or can't build it from these values.
     """
-    import torch
     import transformers
 
     whole = transformers.CONFIG_MAPPING[config["model_type"]].from_dict(config)
     named = str(next(iter(config.get("architectures") or ()), ""))
     kind = getattr(transformers, named, None) or _class_of(transformers, whole)
-    for part in vars(whole).values():  # towers; what is imported in a meta context may fail there
-        if isinstance(part, transformers.PretrainedConfig):
-            transformers.MODEL_MAPPING.get(type(part), None)
-    with torch.device("meta"):
-        model = kind(whole)
-    found = shape_of(model)
+    found = shape_of(without_weights(kind, whole))
     found["config"]["architectures"] = [kind.__name__]
     return found
 

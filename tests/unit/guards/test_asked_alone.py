@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from safe_launch.core.settings import Fact, Setting
@@ -77,6 +79,47 @@ def test_what_cant_be_made_ends_the_asking() -> None:
     options = {"config": transformers.LlamaConfig()}
     with pytest.raises(EndOfAskingError, match="Curious"):
         asked_models.load(None, Curious, (), options, is_stored=True)
+
+
+def derived() -> tuple[Any, Any]:
+    """Classes of models as they are in a process that is asked: a model's, and one beside it."""
+
+    class Base(torch.nn.Module):  # type: ignore[misc]
+        made: ClassVar[list[str]] = []
+
+        def __init_subclass__(cls, **_kwargs: Any) -> None:
+            cls.made.append(cls.__name__)
+
+    asked_models.build_unloaded(Base)
+
+    class Model(Base):
+        def __init__(self, width: int, *, curious: bool = False) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(width, width)
+            if curious:
+                self.first = self.layer.weight[0, 0].item()
+
+    class Whole(Model):
+        def __init__(self, width: int, path: str) -> None:
+            super().__init__(width)
+            self.part = loaded(path)
+
+    assert Base.made == ["Model", "Whole"]
+    return Model, Whole
+
+
+def test_a_model_that_its_own_class_makes(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no weights, nor have its parts; where its code needs values, it has them."""
+    model, whole = derived()
+    assert inspect.signature(model).parameters.keys() == {"width", "curious"}
+    assert {weight.device.type for weight in model(4).parameters()} == {"meta"}
+    assert {weight.device.type for weight in whole(4, folder).parameters()} == {"meta"}
+    assert model(4, curious=True).layer.weight.device.type == "cpu"
+    with pytest.raises(TypeError, match="width"):
+        model()
+    partitioning = SimpleNamespace(zero_init_context=1)
+    monkeypatch.setitem(sys.modules, "deepspeed.runtime.zero.partition_parameters", partitioning)
+    assert model(4).layer.weight.device.type == "cpu"
 
 
 @pytest.mark.parametrize(

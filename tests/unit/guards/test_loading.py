@@ -120,7 +120,12 @@ def test_the_first_model_is_settled_before_it_is_loaded(world: World) -> None:
     assert not any(parameter.is_meta for parameter in model.parameters())
     first, second = world.asked
     assert {first.boundary, second.boundary} == {Boundary.FROM_PRETRAINED}
-    assert first.facts == {"engine": "deepspeed", "zero_stage": 2, "loaded_precision": "bf16"}
+    assert first.facts == {
+        "engine": "deepspeed",
+        "zero_stage": 2,
+        "loaded_precision": "bf16",
+        "dtype_by_default": False,
+    }
     assert first.shape is None
     assert first.changeable == second.changeable == ["zero_stage"]
     assert second.shape is not None
@@ -129,6 +134,13 @@ def test_the_first_model_is_settled_before_it_is_loaded(world: World) -> None:
     assert sum(sizes) == own
     told = {name: second.facts[name] for name in ("attention", "gradient_checkpointing")}
     assert told == {"attention": "eager", "gradient_checkpointing": "off"}
+
+
+def test_a_type_that_is_left_to_the_default(world: World) -> None:
+    """An upgrade may change it."""
+    world.put_in_force()
+    world.load()
+    assert world.asked[0].facts["dtype_by_default"] is True
 
 
 def test_a_model_made_of_its_configuration(world: World) -> None:

@@ -134,6 +134,8 @@ def test_arguments_say_what_they_ask_for() -> None:
         "zero_stage": 3,
         "offload": "none",
         "fp32_accumulation": False,
+        "clips_by_default": True,
+        "overflow_by_default": True,
         "precision": "bf16",
         "micro_batch": 4,
         "accumulation": 2,

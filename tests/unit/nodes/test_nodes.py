@@ -21,10 +21,16 @@ from safe_launch.core.errors import ExitCode, LaunchError
 from safe_launch.core.hardware import Hardware
 from safe_launch.core.placement import JoinTimes, Placement
 from safe_launch.core.refused import Refused
-from safe_launch.core.request import LaunchRequest
-from safe_launch.core.settings import Setting
+from safe_launch.core.request import LaunchRequest, Limits
+from safe_launch.core.settings import Fact, Setting
 from safe_launch.core.workload import Known, Workload
-from safe_launch.nodes.compatibility import common_hardware, differences, in_rank_order, refusal
+from safe_launch.nodes.compatibility import (
+    common_hardware,
+    differences,
+    in_rank_order,
+    never_changed_by,
+    refusal,
+)
 from safe_launch.nodes.connection import Connection, decoded, deliver, encoded
 from safe_launch.nodes.farewell import told
 from safe_launch.nodes.joining import Accepted, Join, Refusal, RunStarted, Unable
@@ -36,6 +42,9 @@ from safe_launch.nodes.peers import IN_FULL, SHORT, Peers, abbreviated
 from safe_launch.nodes.rendezvous import Joined, gather, join, listener_of_head
 from safe_launch.nodes.secret import Trust, Unprotected
 from safe_launch.planning.fewer_nodes import on_survivors
+from safe_launch.planning.plan import NoPlan
+from safe_launch.planning.planner import planned
+from safe_launch.report.explain_plan import barred_text
 from support.links import (
     EVERY,
     GPU,
@@ -56,6 +65,7 @@ from support.links import (
 )
 from support.ports import free_port
 from support.stacks import CURRENT, ROOT
+from support.worlds import REQUEST, ZERO2, rule, world
 
 TIMES = JoinTimes(join=LONG)
 
@@ -131,6 +141,29 @@ def test_another_number_of_nodes_is_told() -> None:
     assert not differences([head, hello(nnodes="2")])
     (note,) = differences([head, hello(nnodes="1:3")])
     assert note == "--nnodes differs between the nodes: 2 on head; 1:3 on other; node 0's holds"
+
+
+def test_what_any_node_never_changes_stays() -> None:
+    """The plan is under all of it, and says which node forbids a change."""
+    stage, micro = Setting.ZERO_STAGE, Setting.MICRO_BATCH
+    others = [hello(1, "beta", never_changed=(stage, micro)), hello(2, "gamma")]
+    limits = never_changed_by(
+        Limits(strict=True, never_changed=((stage, "--never-change"),)), others
+    )
+    assert limits.strict
+    assert limits.never_changed == ((stage, "--never-change"), (micro, "--never-change on beta"))
+    limits = never_changed_by(Limits(), others)
+    refused = planned(
+        replace(REQUEST, limits=limits),
+        world({**ZERO2, Fact.BLOCK_RUNS_TWICE: True}),
+        HARDWARE,
+        [rule(zero_stage=2)],
+    )
+    assert isinstance(refused, NoPlan)
+    assert refused.barred is not None
+    assert "zero_stage is never changed (--never-change on beta)" in barred_text(
+        refused, refused.barred
+    )
 
 
 def test_one_node_stands_for_all() -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from safe_launch.core.errors import LaunchError
-from safe_launch.core.request import LaunchRequest
+from safe_launch.core.request import LaunchRequest, Limits
+from safe_launch.core.settings import Setting
+from safe_launch.nodes.connection import encoded
 from safe_launch.nodes.rendezvous import own_join
 from support.worlds import HARDWARE
 
@@ -25,6 +27,16 @@ def test_a_folder_is_its_main(tmp_path: Path) -> None:
     (tmp_path / "one" / "__main__.py").write_text("pass\n")
     (tmp_path / "same.py").write_text("pass\n")
     assert digest(tmp_path / "one") == digest(tmp_path / "same.py")
+
+
+def test_what_it_never_changes(tmp_path: Path) -> None:
+    """The settings alone: paths don't cross a connection."""
+    (tmp_path / "train.py").write_text("pass\n")
+    limits = Limits(never_changed=((Setting.ZERO_STAGE, "never-change in /etc/safe-launch"),))
+    script = str(tmp_path / "train.py")
+    joined = own_join(LaunchRequest(script, False, (), 2, "", limits=limits), HARDWARE, {})
+    assert joined.never_changed == (Setting.ZERO_STAGE,)
+    assert b"/etc" not in encoded(joined)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "gone", "device"])

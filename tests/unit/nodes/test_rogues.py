@@ -85,6 +85,8 @@ FORGED: list[tuple[Message, Raw, str]] = [
 ]
 NODE_1 = replace(RECORD, rank=1)
 OF_A_FOLLOWER: list[tuple[Message, Raw, str]] = [
+    (HEAD, {"never_changed": ["PYTHONPATH"]}, "Invalid enum value 'PYTHONPATH'"),
+    (HEAD, {"never_changed": ["zero_stage"] * 2}, "Join.never_changed"),
     (Ended(True), {"signal": 9999}, "Ended.signal: 9999"),
     (Ended(True, (NODE_1,)), {}, "a success has no failures"),
     (Ended(False), {"now": float("inf")}, "Ended.now: inf"),

@@ -285,3 +285,40 @@ def test_what_an_object_sets_in_itself(base: str, expected: str, tmp_path: Path)
     change = Setting.GRADIENT_CHECKPOINTING, "off", "seen in attempt 1"
     (edit,) = edits(plan_with(script, TRAINER, *change))
     assert str(edit) == f"{script}:{expected}"
+
+
+DICTS = """\
+import wandb
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+
+
+def arguments(settings):
+    return TrainingArguments("out", **settings)
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "is_it"),
+    [
+        ("wandb.init(config={'per_device_train_batch_size': 8})", False),
+        ("wandb.init(config=dict(per_device_train_batch_size=8))", False),
+        ("run.log({'settings': {'per_device_train_batch_size': 8}})", False),
+        ("print(json.dumps({'per_device_train_batch_size': 8}))", False),
+        ("settings = {'per_device_train_batch_size': 8}", True),
+        ("settings = dict(per_device_train_batch_size=8)", True),
+        ("settings.update({'per_device_train_batch_size': 8})", True),
+        ("arguments({'per_device_train_batch_size': 8})", True),
+        ("(args,) = HfArgumentParser(Own).parse_dict({'per_device_train_batch_size': 8})", True),
+        ("Trainer(m, TrainingArguments(**{'per_device_train_batch_size': 8}))", True),
+        ("Trainer(m, TrainingArguments(**dict(per_device_train_batch_size=8)))", True),
+    ],
+)
+def test_no_dict_of_an_unrelated_call(line: str, is_it: bool, tmp_path: Path) -> None:
+    """What a package's function gets is its own, unless it makes or hands on such arguments."""
+    script = tmp_path / "train.py"
+    script.write_text(f"{DICTS}{line}\n")
+    change = Setting.MICRO_BATCH, 2, "seen in attempt 1"
+    found = edits(plan_with(script, TRAINER, *change))
+    assert (9 in [edit.line for edit in found if edit.name != "TrainingArguments"]) is is_it

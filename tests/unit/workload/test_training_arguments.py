@@ -382,6 +382,8 @@ def test_a_deepspeed_json(folder: Path) -> None:
         "micro_batch": 4,
         "accumulation": 4,
         "fp32_accumulation": True,
+        "clips_by_default": True,
+        "overflow_by_default": True,
         "precision": "bf16",
     }
     assert found.known[Setting.ZERO_STAGE].source == "ds.json: zero_optimization.stage"
@@ -436,7 +438,13 @@ def test_parts_of_a_deepspeed_json(
     """What isn't there is DeepSpeed's default or unknown; what makes no sense is a note."""
     (folder / "ds.json").write_text(json.dumps(config))
     found = read("--ds_config", "ds.json", script="loop.py")
-    always = {"engine": "deepspeed", "fp32_accumulation": False, "precision": "fp32"}
+    always = {
+        "engine": "deepspeed",
+        "fp32_accumulation": False,
+        "clips_by_default": True,
+        "overflow_by_default": True,
+        "precision": "fp32",
+    }
     values = {name.value: one.value for name, one in found.known.items()}
     assert values == {**always, **known}
     assert found.notes == notes

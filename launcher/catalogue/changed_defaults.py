@@ -1,0 +1,109 @@
+"""Defaults that a release has changed without an error: what an upgrade does to an old script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ..core.constraint import Point, Term
+from ..core.workload import Earlier
+from ..system.typed_yaml import MISSING, read_document, text_of
+from .conditions import Place
+from .reader import read_terms
+
+FILE = Path(__file__).with_name("changed_defaults.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedDefault:
+    """A default that a release has changed.
+
+    Attributes:
+        package: the distribution.
+        since: the first version with the new default.
+        when: what holds of a run that the change concerns.
+        before: what the default did, as a clause.
+        now: what it does, as a clause.
+        keep: how a script trains as before, as a clause.
+        source: where both were read.
+    """
+
+    package: str
+    since: str
+    when: tuple[Term, ...]
+    before: str
+    now: str
+    keep: str
+    source: str
+
+
+class _Row(Struct, frozen=True, forbid_unknown_fields=True):
+    package: str
+    since: str
+    when: dict[str, Any]
+    before: str
+    now: str
+    keep: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    changes: list[_Row] = MISSING  # type: ignore[assignment]
+
+
+@cache
+def changed_defaults() -> tuple[ChangedDefault, ...]:
+    """All that are known."""
+    text = text_of(FILE)
+    rows = read_document(FILE, text, _Document).changes
+    place = Place(FILE, "changes", text)
+    return tuple(
+        ChangedDefault(
+            row.package,
+            row.since,
+            read_terms(place.item(number), row.when),
+            row.before,
+            row.now,
+            row.keep,
+            row.source,
+        )
+        for number, row in enumerate(rows)
+    )
+
+
+def upgrade_sentences(
+    earlier: Earlier | None, versions: Mapping[str, str], point: Point
+) -> tuple[str, ...]:
+    """A sentence for each default that has changed since an earlier run and concerns this one.
+
+    Args:
+        earlier: the earlier run; None for none.
+        versions: what is installed now.
+        point: what is known of this run.
+    """
+    if earlier is None or earlier.versions == versions:
+        return ()
+    return tuple(
+        f"{one.package} {versions[one.package]} "
+        f"({earlier.versions[one.package]} in {earlier.source}): "
+        f"before {one.since} {one.before}, now {one.now}; {one.keep}"
+        for one in changed_defaults()
+        if _is_between(one.since, earlier.versions.get(one.package), versions.get(one.package))
+        and all(term.holds(point) for term in one.when)
+    )
+
+
+def _is_between(since: str, before: str | None, now: str | None) -> bool:
+    """Whether an upgrade has reached a version; False where one isn't known, or no number."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(before or "") < Version(since) <= Version(now or "")
+    except InvalidVersion:
+        return False

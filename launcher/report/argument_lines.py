@@ -1,0 +1,169 @@
+"""The user's own lines that set the Trainer's arguments: calls, dicts and assignments."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
+from pathlib import Path
+
+from ..workload.script.harmless_calls import dotted
+from ..workload.script.script import TRAINING
+from ..workload.script.source_files import SourceFile
+from ..workload.script.unguarded_calls import called
+
+ASKED_AT = re.compile(r", (?P<file>[^,]+):(?P<line>\d+)(?:, in a later training)?")
+"""The user's line where a worker asked, at the end of a source."""
+HANDING_ON = ("dict", "partial", "replace", "set_defaults", "update")
+"""Functions whose keywords can be the Trainer's arguments elsewhere."""
+READING = ("parse_dict", "create", "Namespace", "SimpleNamespace")
+"""Functions that make arguments of a dict: transformers', omegaconf's, argparse's."""
+Arguments = Mapping[str, str | int | bool | dict[str, bool]]
+"""Values by the names of a function's arguments."""
+Maker = tuple[SourceFile, ast.Call]
+"""A call of the user's that makes the Trainer's arguments, and its file."""
+Line = tuple[SourceFile, int, Arguments]
+"""A file, the line in it that sets an argument, and the arguments to set there."""
+
+
+def lines_that_set(
+    files: Sequence[SourceFile], made: Sequence[Maker], arguments: Arguments
+) -> list[Line]:
+    """The lines that set the last of the arguments that any line sets; none where none does.
+
+    In a call or a dict all are to be set, by an assignment that one and those after it, which
+    nothing sets yet. Of calls only those count that make the Trainer's arguments, or hand them on;
+    what a package's function gets otherwise is its own. Of what an object sets in itself, as a
+    model does, only what such arguments do.
+
+    Args:
+        files: the user's.
+        made: the calls that make the Trainer's arguments.
+        arguments: the values to be set.
+    """
+    own = {node for each in _own_classes(files) for node in ast.walk(each)}
+    taken = set(_taken_by_packages(files, {call for _, call in made}))
+    handing_on = [
+        (file, call)
+        for file, call in calls_of(files)
+        if called(call) in HANDING_ON and call not in taken
+    ]
+    nodes: list[tuple[SourceFile, ast.AST]] = [
+        (file, keyword)
+        for file, call in dict.fromkeys((*made, *handing_on))
+        for keyword in call.keywords
+    ]
+    for file in files:
+        others = (node for node in ast.walk(file.tree) if not isinstance(node, ast.keyword))
+        counted = (node for node in others if node not in taken)
+        nodes += [(file, node) for node in counted if node in own or not _is_of_self(node)]
+    names = [*arguments]
+    for place in reversed(range(len(names))):
+        rest = {name: arguments[name] for name in names[place:]}
+        found = [
+            (file, line, given)
+            for file, node in nodes
+            for line, given in _setting(node, names[place], rest, arguments)
+        ]
+        if found:
+            return found
+    return []
+
+
+def _taken_by_packages(files: Sequence[SourceFile], made: Set[ast.Call]) -> Iterator[ast.AST]:
+    """What stands in arguments of calls that neither make nor hand on the Trainer's arguments.
+
+    A function or class of the user's own may do either with what it gets.
+    """
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    nodes = (node for file in files for node in ast.walk(file.tree))
+    own = {node.name for node in nodes if isinstance(node, functions)}
+    waiting: list[tuple[ast.AST, bool]] = [(file.tree, False) for file in files]
+    while waiting:
+        node, is_taken = waiting.pop()
+        if is_taken:
+            yield node
+        if isinstance(node, ast.Call):
+            waiting.append((node.func, is_taken))
+            name = called(node)
+            if node in made or name in own or name in READING:
+                is_taken = False
+            elif name not in HANDING_ON:
+                is_taken = True
+            waiting += [(each, is_taken) for each in (*node.args, *node.keywords)]
+        else:
+            waiting += [(each, is_taken) for each in ast.iter_child_nodes(node)]
+
+
+def _setting(
+    node: ast.AST, name: str, rest: Arguments, all_: Arguments
+) -> Iterator[tuple[int, Arguments]]:
+    """The line at which a node sets an argument, and what is to be set there."""
+    match node:
+        case ast.keyword(arg=found) if found == name:
+            yield node.lineno, all_
+        case ast.Dict(keys=keys):
+            yield from (
+                (key.lineno, all_)
+                for key in keys
+                if isinstance(key, ast.Constant) and key.value == name
+            )
+        case ast.Attribute(attr=found, ctx=ast.Store()) | ast.Name(id=found, ctx=ast.Store()):
+            if found == name:
+                yield node.lineno, rest
+
+
+def _is_of_self(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and dotted(node.value) == "self"
+
+
+def makers(files: Sequence[SourceFile], source: str, names: Set[str]) -> list[Maker]:
+    """The user's own calls that make the Trainer's arguments: the one that asked, else all.
+
+    Args:
+        files: the user's.
+        source: where the old value was read; it may end with the line where a worker asked.
+        names: of the arguments. A call with one of them at that line counts by whatever name.
+    """
+    own = {each.name for each in _own_classes(files)}
+    made = [
+        (file, call)
+        for file, call in calls_of(files)
+        if called(call) in own or _is_training(file, called(call))
+    ]
+    asked = ASKED_AT.search(source)
+    if asked is None:
+        return made
+    path, line = Path(asked["file"]).resolve(), int(asked["line"])
+    there = [
+        (file, call)
+        for file, call in calls_of(files)
+        if call.lineno == line and file.path.resolve() == path
+        if (file, call) in made or not names.isdisjoint(each.arg for each in call.keywords)
+    ]
+    return there or made
+
+
+def _own_classes(files: Sequence[SourceFile]) -> Iterator[ast.ClassDef]:
+    """The user's own classes of the Trainer's arguments."""
+    for file in files:
+        for node in ast.walk(file.tree):
+            match node:
+                case ast.ClassDef(bases=bases) if any(
+                    _is_training(file, dotted(base)) for base in bases
+                ):
+                    yield node
+
+
+def _is_training(file: SourceFile, name: str) -> bool:
+    """Whether a name in a file stands for a class of the Trainer's arguments."""
+    _, original = file.names.get(name, ("", name))
+    return bool(TRAINING.search(original.rpartition(".")[2]))
+
+
+def calls_of(files: Sequence[SourceFile]) -> Iterator[Maker]:
+    """All calls in some files."""
+    for file in files:
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.Call):
+                yield file, node

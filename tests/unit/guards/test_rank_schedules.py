@@ -1,0 +1,124 @@
+"""A schedule that accelerate steps once a rank is told of once it is long over, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.worker_messages import Message, Remark
+from safe_launch.guards import rank_schedules
+from support.lazy import Lazy
+
+torch = Lazy("torch")
+HERE = "tests/unit/guards/test_rank_schedules.py"
+STEPS = 40
+Made = Callable[[Any], Any]
+
+
+class AcceleratedScheduler:
+    """accelerate's, as far as it is looked at."""
+
+    ranks = 4
+
+    def __init__(
+        self,
+        scheduler: Any,
+        optimizers: Any,
+        step_with_optimizer: bool = True,
+        split_batches: bool = False,
+    ) -> None:
+        self.scheduler, self.optimizers = scheduler, [optimizers]
+        self.step_with_optimizer, self.split_batches = step_with_optimizer, split_batches
+        self.gradient_state = SimpleNamespace(sync_gradients=True)
+
+    def step(self) -> None:
+        """As often as there are ranks."""
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """What is told of a training with a schedule."""
+    sent: list[Message] = []
+    seen = Observations()
+    seen.report_to(sent.append)
+    module = ModuleType("accelerate.scheduler")
+    held: Any = module
+    held.AcceleratedScheduler = AcceleratedScheduler
+    held.AcceleratorState = lambda: SimpleNamespace(num_processes=AcceleratedScheduler.ranks)
+    for name in ("__init__", "step"):
+        monkeypatch.setattr(AcceleratedScheduler, name, vars(AcceleratedScheduler)[name])
+    rank_schedules.install(module, seen)
+
+    def trained(make: Made, *, skipped: bool = False, **options: Any) -> list[str]:
+        sent.clear()
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+        schedule = make(optimizer)
+        prepared = AcceleratedScheduler(
+            schedule, SimpleNamespace(step_was_skipped=skipped), **options
+        )
+        for _ in range(STEPS):
+            optimizer.step()
+            prepared.step()
+        return [message.sentence for message in sent if isinstance(message, Remark)]
+
+    return trained
+
+
+def linear(step: int, *, num_training_steps: int) -> float:
+    """As transformers has it."""
+    return max(0.0, 1 - step / num_training_steps)
+
+
+def of_transformers(length: int) -> Made:
+    """A schedule that is told the number of steps."""
+    rate = partial(linear, num_training_steps=length)
+    return lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+
+
+def of_torch(kind: str, *args: Any) -> Made:
+    """One of torch's."""
+    return lambda optimizer: getattr(torch.optim.lr_scheduler, kind)(optimizer, *args)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [of_transformers(STEPS), of_torch("PolynomialLR", STEPS), of_torch("OneCycleLR", 0.1, STEPS)],
+    ids=["transformers", "polynomial", "one cycle"],
+)
+def test_a_schedule_that_is_over(told: Callable[..., list[str]], make: Made) -> None:
+    """Both lines, once."""
+    (said,) = told(make)
+    assert said.startswith(f"a schedule of {STEPS} steps was over after 10 steps of the optimizer")
+    assert said.count(f"{HERE}:") == 2
+    assert "4 times as long" in said
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (of_transformers(4 * STEPS), {}),
+        (of_transformers(4 * STEPS - 30), {}),
+        (of_transformers(STEPS), {"split_batches": True}),
+        (of_transformers(STEPS), {"step_with_optimizer": False}),
+        (of_transformers(STEPS), {"skipped": True}),
+        (of_torch("LambdaLR", lambda _: 1.0), {}),
+        (of_torch("ConstantLR"), {}),
+        (of_torch("LinearLR", 0.1, 1.0, 5), {}),
+        (of_torch("CosineAnnealingLR", 5), {}),
+    ],
+)
+def test_a_schedule_that_is_meant(
+    told: Callable[..., list[str]], make: Made, options: dict[str, bool]
+) -> None:
+    """As long as the training for all ranks, a little less, not stepped so, without an end."""
+    assert told(make, **options) == []
+
+
+def test_a_single_rank(told: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stepped once there."""
+    monkeypatch.setattr(AcceleratedScheduler, "ranks", 1)
+    assert told(of_transformers(5)) == []
