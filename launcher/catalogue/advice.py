@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..evidence.failure_record import FailureRecord
@@ -21,16 +21,13 @@ WANTING = {
     Wanting.MODEL: "a model's own files",
 }
 """Whose code wants what isn't there, in words."""
-CODE = re.compile(r"`[^`]+`")
-FEW = 15
-"""Words besides its commands at most, with which a sentence says nothing else."""
 SENTENCE = re.compile(r"(?:`[^`]*`|“[^”]*”|[^`“])+?(?:(?<!e\.g)(?<!i\.e)(?<!vs)[.!?] (?=[A-Z])|$)")
 """A sentence with the space after it; what ends within a command or a quotation is none."""
 COMMAND = re.compile(
     r"(?P<do>(?:[^`]|`[^`]*`)*): `(?P<run>(?:[A-Z_]+=\S+ )*[a-z][\w./-]* [^`]+)`\.?"
 )
 """What ends with a command for a shell."""
-MOST = 200
+MOST = 220
 """Characters of a step of several sentences, at most."""
 
 
@@ -59,10 +56,19 @@ def advised(*texts: str) -> Advice:
     """What texts advise, the most specific first.
 
     The step is the sentences of the first text that fit into a line, up to one that ends with a
-    command. The following texts lose their short sentences whose every command was told before.
+    command; what follows it in the first text is divided in the same way, once.
     """
-    first, *others = [*filter(None, (" ".join(text.split()) for text in texts)), ""]
-    sentences = SENTENCE.findall(first)
+    first, *others = [" ".join(text.split()) for text in texts if text.strip()] or [""]
+    step, rest = _step_of(first)
+    second, rest = _step_of(rest)
+    found = COMMAND.fullmatch(step)
+    do, run = (step, "") if found is None else (f"{found['do']}.", found["run"])
+    return Advice(do, run, tuple(filter(None, (second, rest, *others))))
+
+
+def _step_of(text: str) -> tuple[str, str]:
+    """The sentences at the beginning of a text that are one step, and the others."""
+    sentences = SENTENCE.findall(text)
     count = 1
     while (
         count < len(sentences)
@@ -70,33 +76,20 @@ def advised(*texts: str) -> Advice:
         and len("".join(sentences[: count + 1]).rstrip()) <= MOST
     ):
         count += 1
-    step = "".join(sentences[:count]).rstrip()
-    rest = ["".join(sentences[count:])]
-    for text in others:
-        known = set(CODE.findall(" ".join([step, *rest])))
-        rest.append("".join(each for each in SENTENCE.findall(text) if not _is_told(each, known)))
-    found = COMMAND.fullmatch(step)
-    do, run = (step, "") if found is None else (f"{found['do']}.", found["run"])
-    return Advice(do, run, tuple(filter(None, (text.strip() for text in rest))))
+    return "".join(sentences[:count]).rstrip(), "".join(sentences[count:]).strip()
 
 
 def advice(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> Advice:
-    """What a run is advised: by the first variant that its evidence shows, then by the entry.
+    """What a run is advised: by the first variant that its evidence shows, else by the entry.
 
-    Of the entry's paragraphs those for runs of its kind come first, then that for all.
+    A variant's case is settled, and advice for the entry's other cases would mislead. Of the
+    entry's paragraphs those for runs of its kind come first, then that for all.
     """
     shown = (variant.advice(record) for variant in entry.variants)
     own = next((text for text in shown if text is not None), "")
-    texts = (own, *reversed(meant_for(entry.sections["What to do"], traits)))
+    texts = (own,) if own else tuple(reversed(meant_for(entry.sections["What to do"], traits)))
     device = device_of(record)
     return advised(*(named_for(device, text) for text in texts))
-
-
-def _is_told(sentence: str, known: Set[str]) -> bool:
-    """Whether a sentence says little but commands that are known; a name alone is no command."""
-    codes = set(CODE.findall(sentence))
-    is_short = len(CODE.sub("", sentence).split()) <= FEW
-    return is_short and any(" " in code for code in codes) and codes <= known
 
 
 def cases(entry: KnownFailure) -> Iterator[tuple[str, str]]:

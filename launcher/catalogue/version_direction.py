@@ -56,12 +56,12 @@ def _by_history(skew: Skew, version: str) -> str:
         command = f'`pip install -U "{package}>={history.has}"`'
         return f"{package} {history.has} has it, {history.lacks} doesn't yet: {command}."
     is_package = skew.kind is Wanting.PACKAGE and skew.wanting
-    newer = f", or a newer {skew.wanting}, `pip install -U {wanting}`" if is_package else ""
+    newer = f" upgrade {wanting}, or go back with {package}:" if is_package else ""
     if not history.has:
         older = f'`pip install "{package}<{history.lacks}"`'
-        return f"It is gone from {package} {history.lacks} on: {older}{newer}."
+        return f"It is gone from {package} {history.lacks} on:{newer} {older}."
     older = f'`pip install "{package}<={history.has}"`'
-    return f"{package} {history.has} still has it, {history.lacks} doesn't: {older}{newer}."
+    return f"{package} {history.has} still has it, {history.lacks} doesn't:{newer} {older}."
 
 
 def _is_there(history: History, version: str) -> bool:
@@ -78,15 +78,17 @@ def _is_there(history: History, version: str) -> bool:
 
 
 def _by_age(skew: Skew) -> str:
-    """Where nothing tells: the one that was released earlier is the one to change."""
+    """Where nothing tells: packages name the oldest version that they need, seldom the newest.
+
+    So it is mostly the one that asks which has become too old.
+    """
     one, other = pip_name(skew.package), pip_name(skew.wanting)
     if skew.kind is not Wanting.PACKAGE or not other:
         return (
-            f"`pip show {one}` tells the version: if it is older than the code that asks, `pip"
-            f" install -U {one}`; if it is newer, the name was removed: install an older {one}."
+            f"Install the {one} that the code which asks was written for, as its requirements name"
+            f" it: an older one if the name was removed, else the newest (`pip install -U {one}`)."
         )
     return (
-        f"The one of the two that was released earlier must change (`pip show {other} {one}`): if"
-        f" it is {one}, `pip install -U {one}`; if it is {other}, `pip install -U {other}`, or an"
-        f" older {one}."
+        f"Upgrade {other}, or go back with {one}: `pip install -U {other}`. If {one} is the older"
+        f" of the two (`pip show {other} {one}`), it is {one} that must be newer."
     )

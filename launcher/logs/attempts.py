@@ -12,6 +12,8 @@ from .tracebacks import Trace
 
 ENOUGH = 5
 """Signs of progress after which an exception counts as handled."""
+SURVIVED = 3
+"""Signs of progress after an exception that nobody died of, where no launcher reports a failure."""
 WARNING = re.compile(r"\bWARN(?:ING)?\b")
 MOST_AFTER, MOST_AFTER_SEVERE = 5, 40
 """Lines after an exception without a traceback, at most, that end a log with it."""
@@ -47,6 +49,12 @@ class Evidence:
     progress: int = 0
     is_asked: bool = False
 
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """What was raised, and where."""
+        file, line = next(((one.file, one.line) for one in self.record.frames[-1:]), ("", 0))
+        return self.record.exception, file, line
+
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -77,6 +85,7 @@ class Reading:
         first_rank: the rank whose failure torchrun reports as the first.
         complaints: lines that may say why, without an exception, at the end of each file.
         progress: signs of progress, as far as they were searched for.
+        survived: what was raised where, by exceptions that the training has survived.
     """
 
     events: list[Evidence] = field(default_factory=list)
@@ -90,6 +99,7 @@ class Reading:
     first_rank: int | None = None
     complaints: list[Written] = field(default_factory=list)
     progress: int = 0
+    survived: set[tuple[str, str, int]] = field(default_factory=set)
 
     def went_on(self, file: str, signs: int) -> None:
         """Notes progress in a file: an exception that the training has survived is no failure."""
@@ -101,6 +111,7 @@ class Reading:
                 if event.file == file
             ]
             others = [event for event in kept if event.file != file]
+            self.survived |= {one.place for one in ours if one.progress >= SURVIVED}
             kept[:] = [*others, *(event for event in ours if event.progress < ENOUGH)]
 
     def went_past_end(self, file: str) -> None:

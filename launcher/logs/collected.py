@@ -67,17 +67,20 @@ class PendingEvents:
                 record = pending.event.record
                 tail = (*record.log_tail, *pending.after)
                 record = replace(record, log_tail=tail)
-                is_handled = _is_handled(record.message, pending.after)
+                is_handled = _is_handled(pending.event, pending.after)
                 event = replace(pending.event, record=record, is_handled=is_handled)
                 reading.events.append(event)
         self._pending = waiting
 
 
-def _is_handled(message: str, after: Sequence[str]) -> bool:
-    """Whether the line after an exception says that the program goes on."""
-    *_, last = message.splitlines()[1:] or [""]
-    lines = last, next(filter(str.strip, after), "")
-    return any(map(HANDLED.search, lines))
+def _is_handled(event: Evidence, after: Sequence[str]) -> bool:
+    """Whether an exception's last line, or the line after it, says that the program goes on.
+
+    The first line is the exception's message itself, except in a line of a logger.
+    """
+    lines = event.record.message.splitlines()[0 if event.is_bare else 1 :]
+    near = *lines[-1:], next(filter(str.strip, after), "")
+    return any(map(HANDLED.search, near))
 
 
 class Progress:

@@ -47,6 +47,7 @@ UNTYPED = {
         "torch.distributed.DistNetworkError"
     ),
     r"e! +Error: CUDNN_STATUS_": "RuntimeError",
+    r"NCCL error in: \S+:\d+, .*NCCL version \d": "torch.distributed.DistBackendError",
     r"[45]\d\d (?:Client|Server) Error: .* for url: ": "requests.exceptions.HTTPError",
 }
 """Messages that stand in logs without the type with which Python raises them: TORCH_CHECK in
@@ -100,7 +101,7 @@ PROSE = re.compile(
 CLOSING = {"`": "`", '"': '"', "'": "'", "(": ")", "[": "]"}
 HANDLED = re.compile(
     r"\b(?:will be (?:\w+ )?(?:skipped|selected)|skipp(?:ed|ing)|falling back|retrying"
-    r"|trying (?:again|anew)|thrown while requesting)\b",
+    r"|trying (?:again|anew)|thrown while requesting|using \S+(?: \S+){0,4} instead)\b",
     re.IGNORECASE,
 )
 """Words by which a program goes on after an exception."""

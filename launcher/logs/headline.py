@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ..catalogue.entry import Finding, KnownFailure
-from ..catalogue.signature import Pattern
+from ..catalogue.signature import Pattern, lines_of
 from ..core.shortened import shortened
 from ..core.source_location import SourceLocation
 from ..diagnosis.next_step.step import raised_first
@@ -31,10 +31,11 @@ def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
         judgement: the judgement.
         spots: the user's lines that the failure is about.
     """
+    said = most_telling(judgement.complaints).text.strip() if judgement.complaints else ""
     if judgement.root is not None:
-        return _happened(judgement.root.finding, spots)
-    if judgement.complaints:
-        return shortened(redacted(most_telling(judgement.complaints).text.strip()), MOST)
+        return _happened(judgement.root.finding, spots, said)
+    if said:
+        return shortened(redacted(said), MOST)
     if judgement.verdict is Verdict.UNKNOWN:
         return "failed, but these logs don't show why; look at the workers' own"
     if judgement.verdict is Verdict.UNFINISHED:
@@ -42,14 +43,17 @@ def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
     return "no failure: the training finished"
 
 
-def _happened(finding: Finding, spots: Sequence[SourceLocation]) -> str:
+def _happened(finding: Finding, spots: Sequence[SourceLocation], complaint: str) -> str:
+    """What happened; a line that may say why says more than the report of an end."""
     record, entry = finding.record, finding.entry
     frame = user_frame(record)
     places = [f"{short(spot.file)}:{spot.line}" for spot in spots[:1]]
     if frame is not None and not places:
         places = [f"{short(frame.file)}:{frame.line}"]
     at = ", ".join(filter(None, (_who(record), *places)))
-    said = shortened(redacted(_words(record, entry)), MOST)
+    is_silent = entry is None and not record.exception
+    words = (complaint if is_silent else "") or _words(record, entry)
+    said = shortened(redacted(words), MOST)
     if entry is not None:
         said = f"{entry.subject} ({said})" if said else entry.subject
     return ": ".join(filter(None, (at, said)))
@@ -72,6 +76,8 @@ def _words(record: FailureRecord, entry: KnownFailure | None) -> str:
         if (depth := signature.depth(record)) is not None:
             raised = every[depth]
             pattern = signature.message or signature.log
+            if signature.message and signature.log and (line := _line_of(record, signature.log)):
+                return line
             if pattern is not None:
                 found = _around(raised.message, pattern, is_whole=bool(raised.exception))
             break
@@ -82,6 +88,12 @@ def _words(record: FailureRecord, entry: KnownFailure | None) -> str:
     if not said and raised.frame is not None and raised.frame.source.startswith("assert "):
         said = raised.frame.source
     return f"{kind}: {said}".removesuffix(": ") if kind else said
+
+
+def _line_of(record: FailureRecord, pattern: Pattern) -> str:
+    """The line beside an exception that says why, which the exception itself doesn't."""
+    line = next((line for line in lines_of(record) if pattern.search(line)), "")
+    return "" if line in record.message else _around(line, pattern, is_whole=False)
 
 
 def _around(message: str, pattern: Pattern, *, is_whole: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -263,9 +264,9 @@ def _unknown(step: Step) -> Mapping[str, Any]:
 
 def _step(judgement: Judgement, record: FailureRecord) -> Step:
     """What to do next; a line that may say why counts more than an exit code."""
-    if judgement.complaints and record.signal is None:
+    if judgement.complaints and record.signal in (None, signal.SIGABRT):
         said = most_telling(judgement.complaints).text.strip()
-        record = replace(record, exception="", exit_code=None, message=said)
+        record = replace(record, exception="", exit_code=None, signal=None, message=said)
     return next_step(record)
 
 

@@ -20,7 +20,7 @@ BEGINNINGS = (
     r"Traceback \(most",
     r'File "[^"\n]+", line \d+',
     rf"[A-Za-z](?:{KINDS})[\s`'\")*.,!?\]]*(?:$|[:\n\r(])",
-    r"Exception ignored in",
+    r"Exception ignored in|Error in atexit\._run",
     r"exitcode|exit code|return code|exited with|\*\*\* .{1,80} Error|rank +: \d+ \(local_rank",
     r"srun: error|slurmstepd",
     r"Killed|Segmentation fault|Bus error|Aborted|Fatal Python error|core dumped",

@@ -12,7 +12,10 @@ CHAINED = re.compile(
 )
 INDENT = re.compile(r"\s*(?![\s+|])")
 """What a quoted traceback is indented by; that of an exception group has a frame of its own."""
-IGNORED = re.compile(r"Exception ignored in|Exception in thread .* \(most likely raised during")
+IGNORED = re.compile(
+    r"Exception ignored in|Error in atexit\._run_exitfuncs"
+    r"|Exception in thread .* \(most likely raised during"
+)
 NOTEBOOK = re.compile(r"[A-Za-z_][\w.]* {2,}Traceback \(most recent call last\)$")
 CELL = re.compile(
     r"(?:File )?(?P<file>(?:[A-Za-z]:)?[^\s:]+\.pyx?|<[^>]+>|(?:Cell|Input) In ?\[\d+\])"
@@ -26,7 +29,7 @@ ENDS_MESSAGE = re.compile(
     r"|```|\$ \S|\{'(?:\w*loss|\w*runtime|eval_|grad_norm|learning_rate|epoch|rewards?)"
     r"|srun: |slurmstepd: |\[(?:safe-launch|HyperPodElasticAgent|default|FailurePolicy)\]"
     r"|Fatal Python error|terminate called|Exception ignored"
-    r"|Process \S+:|wandb: |Time to load |Loading \w+:|Epoch \d|[Ss]tep \d|INFO:|<frozen "
+    r"|Process \S+:|wandb: |Time to load |Loading \w+:|[Ee]poch \d|[Ss]tep \d|INFO:|<frozen "
     r"|Set the environment variable HYDRA_FULL_ERROR"
 )
 """Beginnings of lines that aren't part of an exception's message."""

@@ -11,7 +11,7 @@ from ..catalogue.entry import Finding, KnownFailure, Role
 from ..catalogue.prefilter import prefilter
 from ..diagnosis.root_cause import finding_of, urgency
 from ..evidence.failure_record import FailureRecord
-from .attempts import ENOUGH, MOST_AFTER_SEVERE, Evidence, Reading
+from .attempts import ENOUGH, MOST_AFTER_SEVERE, SURVIVED, Evidence, Reading
 from .diverged import divergence
 from .exception_lines import LONGEST_LINE, SPOKEN
 from .failures import Failure, without_aborts, without_copies
@@ -124,7 +124,8 @@ def _by_certainty(
         failure = Failure(_finding(event.record, narrowed(event.record)), event)
         if failure.finding.entry is None and (not event.record.exception or event.is_ignored):
             continue
-        is_survived = event.is_handled or (event.progress and event.is_warned)
+        is_expected = event.is_warned or (event.record.frames and event.place in reading.survived)
+        is_survived = event.is_handled or event.progress >= (1 if is_expected else SURVIVED)
         if is_survived and not (reading.has_failed or reading.deaths):
             continue
         is_noise = reading.ends and not reading.has_failed and _is_consequence(failure)

@@ -101,8 +101,9 @@ def advice_on(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trai
 
 
 def step_rows(advice: Advice) -> list[Row]:
-    """The rows on the step to take and its command; none where nothing is advised."""
-    return [row for row in (("do", advice.do), ("run", advice.run)) if row[1]]
+    """The rows on the step and its command, else on what helps next; none without advice."""
+    second = ("run", advice.run) if advice.run else ("else", next(iter(advice.others), ""))
+    return [row for row in (("do", advice.do), second) if row[1]]
 
 
 def advice_rows(advice: Advice) -> list[Row]:
@@ -111,8 +112,8 @@ def advice_rows(advice: Advice) -> list[Row]:
 
 
 def other_advice_rows(advice: Advice) -> list[Row]:
-    """The rows on what else helps."""
-    return [("or", text) for text in advice.others]
+    """The rows on what else helps, without what `step_rows` has."""
+    return [("or", text) for text in advice.others[0 if advice.run else 1 :]]
 
 
 def unexplained_rows(diagnosis: Diagnosis, log: Path, *, whole: bool = False) -> list[Row]:

@@ -168,7 +168,7 @@ def _complain(text: str) -> None:
         _give_up(sys.stderr)
 
 
-WHOLE = ("do", "run")
+WHOLE = ("do", "run", "else")
 """Labels of what is read first, pasted into a shell or searched for: a text is one line."""
 
 

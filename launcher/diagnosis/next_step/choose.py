@@ -16,7 +16,7 @@ from .http_errors import http_error
 from .instruction import instruction, refused_value, requirement
 from .memory import out_of_memory
 from .misfit import misfit
-from .own_line import own_line
+from .own_line import called_line, own_line
 from .ranks import other_modules, race_on_files, sharded
 from .step import Case, Step, case_of
 
@@ -35,6 +35,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "misfit": misfit,
         "sharded": sharded,
         "own-line": own_line,
+        "called-line": called_line,
         "requirement": requirement,
     }
 )
@@ -42,6 +43,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 
 SURER = ("race-on-files", "busy-rank")
 """Rules that know more than an entry that is general, or about the end of who waited."""
+SUREST = ("other-modules",)
+"""Rules that know more than any entry."""
 
 
 def surer_step(entry: KnownFailure, record: FailureRecord) -> Step | None:
@@ -51,10 +54,9 @@ def surer_step(entry: KnownFailure, record: FailureRecord) -> Step | None:
         entry: the entry.
         record: the failure.
     """
-    if not entry.is_general and entry.role is not Role.CASCADE:
-        return None
+    is_wide = entry.is_general or entry.role is Role.CASCADE
     case = case_of(record)
-    steps = ((name, RULES[name](case)) for name in SURER)
+    steps = ((name, RULES[name](case)) for name in (*SUREST, *(SURER if is_wide else ())))
     return next((replace(step, rule=name) for name, step in steps if step is not None), None)
 
 

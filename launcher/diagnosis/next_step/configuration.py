@@ -32,6 +32,11 @@ REFUSALS = (
         " (with Hydra `+...{key}=VALUE` on the command line).",
     ),
     Refusal(
+        r"^['\"]?(?P<key>[\w.]+) is not a valid (?:config(?:uration)? )?key",
+        "Delete `{key}` from the configuration, or correct its name: this version of the code"
+        " doesn't know it.",
+    ),
+    Refusal(
         r"Missing mandatory value: (?P<key>[\w.]+)",
         "`{key}` must be given: write `{key}=VALUE` on the command line, or a value in the file.",
     ),

@@ -101,6 +101,8 @@ def _owner(case: Case, package: str | None) -> str:
 def search_text(case: Case) -> str:
     """The message without what only this run has, in quotation marks, behind its type."""
     line = case.raised.message.strip().partition("\n")[0] or case.message
+    if case.frame is not None and case.frame.source.startswith("assert ") and line[:1] in "{[(":
+        line = case.frame.source  # the message is nothing but values
     line = QUOTED.sub(_name_or_cut, line)
     fragments = [" ".join(part.split()).strip(" .,!-") for part in VALUES.split(line)]
     long = sorted(

@@ -76,6 +76,8 @@ def misfit(case: Case) -> Step | None:
             return _of_object(case)
         case "TypeError":
             return _of_call(case)
+        case "NameError":
+            return _of_name(case)
     return None
 
 
@@ -184,8 +186,9 @@ def _of_object(case: Case) -> Step | None:
         else f"{wanting} and the package that the object comes from"
     )
     return Step(
-        f"{wanting} takes an object of type `{found['type']}` for one that has `{name}`: {pair}"
-        f" don't fit, or the wrong kind of object was handed over. {_both(case, wanting, second)}",
+        f"Install the versions of {pair} that the project names: {wanting} takes an object of type"
+        f" `{found['type']}` for one that has `{name}`. {_both(case, wanting, second)} Or the wrong"
+        " kind of object was handed over.",
         Basis.INFERRED,
     )
 
@@ -242,6 +245,20 @@ def _of_call(case: Case) -> Step | None:
         f"{wanting} calls `{function}` {how}. If `{function}` is the project's own (an override, a"
         " callback, a reward or collate function), change its parameters, or add `**kwargs`. Else"
         f" {ages}.",
+        Basis.INFERRED,
+    )
+
+
+def _of_name(case: Case) -> Step | None:
+    """A package's code, or what another has made of it at run time, uses an unknown name."""
+    found = re.match(r"name '(\w+)' is not defined", case.message)
+    if found is None or case.is_users or not (callers := _callers(case)):
+        return None
+    package = callers[0]
+    return Step(
+        f"Upgrade {package} and what changes its code at run time, or go back by a release of"
+        f" either: `pip install -U {pip_name(package)}`. Code of {package} uses `{found[1]}`, which"
+        " isn't defined in this version.",
         Basis.INFERRED,
     )
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...catalogue.package_names import PYTHON, package_of_file
 from ...catalogue.version_skew import LAZY
+from ...core.shortened import shortened
 from ...evidence.failure_record import Frame
+from ...system.redaction import redacted
 from .step import Basis, Case, Step, filled
 
 NAME = r"[A-Za-z_][\w.]*(?:\[[^\]\[]{1,40}\])?"
@@ -60,7 +63,15 @@ MEANINGS = (
         "AttributeError",
         r"^'(?P<type>\w+)' object has no attribute '(?P<wanted>\w+)'",
         "The object is a `{type}` and has no `{wanted}`: it isn't what this line takes it for. Look"
-        " where it is made.",
+        " where it is made. If a library makes it, install the version of that which the script was"
+        " written for.",
+    ),
+    Meaning(
+        "KeyError",
+        r"^(?P<key>'[^']+'|\"[^\"]+\"|[\w.-]+)$",
+        "Add {key} to the configuration, which doesn't have it, or take the configuration that"
+        " comes with this version of the code.",
+        r"\b\w*(?:cfg|conf|config|args|params|hparams|opts?|settings)(?:\.\w+)*(?:\[|\.pop\()",
     ),
     Meaning(
         "KeyError",
@@ -121,6 +132,13 @@ MEANINGS = (
         r"[Ss]izes of tensors must match except in dimension (?P<dim>\d+)",
         "The tensors that are joined differ in another size than number {dim}. Pad or cut the"
         " samples to one length first.",
+    ),
+    Meaning(
+        "RuntimeError",
+        r"stack expects each tensor to be equal size, but got \[(?P<a>[\d, ]+)\] at entry \d+ and"
+        r" \[(?P<b>[\d, ]+)\]",
+        "Pad or cut the samples of a batch to one size in the collate function"
+        " (`torch.nn.utils.rnn.pad_sequence`, a collator that pads): one has {a}, another {b}.",
     ),
     Meaning(
         "RuntimeError",
@@ -218,8 +236,15 @@ PROGRAMMING = frozenset(
     )
 )
 """Exceptions about a value of the line that raised them; others may come from what it calls."""
-CHECK = "It is a check of the script's own: its message says what it wants."
+MEANINGS_OF_VALUES = tuple(
+    meaning
+    for meaning in MEANINGS
+    if meaning.kinds in ("RuntimeError|ValueError", "RuntimeError", "JSONDecodeError")
+)
+"""Those that hold whoever raised the exception."""
 GENERAL = "Print the values in this line just before it; the message tells which of them is wrong."
+LONGEST = 240
+"""Characters of a message that are quoted."""
 
 
 def own_line(case: Case) -> Step | None:
@@ -228,12 +253,28 @@ def own_line(case: Case) -> Step | None:
     if frame is None or not case.kind:
         return None
     is_check = case.record.is_users_own(case.raised) and case.message
-    meaning = CHECK if is_check else _meaning(case, frame)
+    line = f"line {frame.line} of {frame.file}"
+    if is_check:
+        said = shortened(redacted(case.message), LONGEST)
+        return Step(f"Do what the script's own check asks, in {line}: “{said}”.", Basis.SAID)
+    meaning = _meaning(case, frame)
     if not meaning and case.kind not in PROGRAMMING:
         return None
-    head = f"Line {frame.line} of {frame.file} failed"
-    head += f", `{frame.source}`." if frame.source else "."
-    return Step(f"{head} {meaning or GENERAL}", Basis.INFERRED)
+    source = f", `{frame.source}`" if frame.source else ""
+    return Step(f"{meaning or GENERAL} It failed in {line}{source}.", Basis.INFERRED)
+
+
+def called_line(case: Case) -> Step | None:
+    """What an exception about values says, raised by a library that the script has called."""
+    frame = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
+    if case.frame is None or case.is_users:
+        return None
+    meaning = _meaning(case, case.frame, MEANINGS_OF_VALUES)
+    if not meaning:
+        return None
+    source = f", `{frame.source}`" if frame and frame.source else ""
+    called = f" It was called from line {frame.line} of {frame.file}{source}." if frame else ""
+    return Step(f"{meaning}{called}", Basis.INFERRED)
 
 
 def own_frame(case: Case) -> Frame | None:
@@ -247,9 +288,9 @@ def own_frame(case: Case) -> Frame | None:
     return last if last is not None and last.file in case.record.user_files else None
 
 
-def _meaning(case: Case, frame: Frame) -> str:
+def _meaning(case: Case, frame: Frame, meanings: Sequence[Meaning] = MEANINGS) -> str:
     """What the exception says about the line; empty where no meaning fits."""
-    for meaning in MEANINGS:
+    for meaning in meanings:
         if re.fullmatch(meaning.kinds, case.kind) is None:
             continue
         said = re.search(meaning.message, case.message)

@@ -69,11 +69,11 @@ def other_modules(case: Case) -> Step | None:
     if found is None or found["this"] != found["that"] or found["a"] == found["b"]:
         return None
     text = (
-        f"Rank {found['here']} and rank {found['there']} are both in {found['this']}, with tensors"
-        f" of {found['a']} and {found['b']}: they run different modules. Let every rank run the"
-        " same ones in the same order: a sample without images still goes through the vision tower"
-        " (with an empty picture), an expert or a branch that a batch doesn't need runs all the"
-        " same; or shard so that no forward pass gathers parameters (ZeRO-2)."
+        "Let every rank run the same modules in the same order, or shard so that no forward pass"
+        f" gathers parameters (ZeRO-2): ranks {found['here']} and {found['there']} are both in"
+        f" {found['this']}, with {found['a']} and {found['b']}. So they run different modules: let"
+        " a sample without images go through the vision tower (with an empty picture), too, and run"
+        " an expert or a branch that a batch doesn't need."
     )
     return Step(text, Basis.INFERRED)
 

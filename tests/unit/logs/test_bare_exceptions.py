@@ -58,6 +58,7 @@ def test_the_last_that_was_said(header: str, before: str) -> None:
         f"batch 3 skipped: {SAID}",
         f"ERROR:train:batch 3 is skipped: {SAID}",
         f"retrying after {SAID}",
+        f"ERROR:train:bad sample 7: {SAID}, using sample 8 instead",
         f"except {SAID}",
         "ProcessGroup: 8 ranks",
         "CondaError: Run 'conda init' before 'conda activate'",
@@ -102,6 +103,10 @@ def test_a_line_that_repeats_an_exception() -> None:
             "accelerator-hardware-fault",
         ),
         ("NPU error, error code is 507015", "npu-kernel-exception"),
+        (
+            "NCCL error in: /pytorch/c10d/NCCL.cpp:784, unhandled system error, NCCL version 2.7.8",
+            "nccl-system-call-failed",
+        ),
         (
             "npuSynchronizeDevice:NPUStream.cpp:390 NPU function error: x, error code is 507046",
             "hccl-notify-timeout",

@@ -42,7 +42,7 @@ def test_what_a_person_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert second.startswith("  do       ")
     labels = [line.split()[0] for line in text.splitlines() if line[2:3].strip()][1:]
-    assert list(dict.fromkeys(labels)) == ["do", "where", "seen", "or", "why", "more"]
+    assert list(dict.fromkeys(labels)) == ["do", "else", "where", "seen", "why", "more"]
     assert "explain deepspeed-batch-sizes-disagree (reproduced)" in text
     number = json.loads(diagnosed(capsys, KNOWN, "--json")[1])["root"]["evidence"][-1]["line"]
     assert "Check batch related parameters" in KNOWN.read_text().splitlines()[number - 1]
@@ -62,6 +62,38 @@ def test_what_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
     assert (root["id"], root["rule"]) == (None, "own-line")
     assert (root["confidence"], root["run"]) == ("inferred from the log", None)
     assert "There is no key 'label'" in root["do"]
+
+
+def test_an_abort_whose_reason_is_a_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The line stands in the first one, not that a process has aborted."""
+    log = tmp_path / "a.log"
+    log.write_text(
+        ":0:rocdevice.cpp :3586: 1183357978 us: Callback: Queue 0x7f35 aborting with error :"
+        " HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in a hardware exception.\n"
+        "Fatal Python error: Aborted\n"
+    )
+    code, text = diagnosed(capsys, log)
+    assert code == 2
+    first, second, *_ = text.splitlines()
+    assert "HSA_STATUS_ERROR_EXCEPTION" in first
+    assert "An HSAIL operation resulted in a hardware exception" in second
+
+
+def test_ranks_in_one_operation_with_other_shapes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """They run other modules, of which the entry for other operations knows nothing."""
+    prints = "Rank {} is running collective: CollectiveFingerPrint(SequenceNumber=7, "
+    prints += "OpType=_ALLGATHER_BASE, TensorShape=[{}], TensorDtypes=BFloat16)"
+    log = tmp_path / "a.log"
+    log.write_text(
+        "[rank0]: RuntimeError: Detected mismatch between collectives on ranks."
+        f" {prints.format(0, 256)}, but {prints.format(1, 4096)}.\n"
+    )
+    second = diagnosed(capsys, log)[1].splitlines()[1]
+    assert "the same modules in the same order" in second
 
 
 def test_a_rule_that_knows_more_than_a_general_entry(

@@ -309,6 +309,29 @@ def test_what_a_warning_quotes_is_no_failure_if_the_run_goes_on() -> None:
     assert judged(WARNED).root is not None
 
 
+@pytest.mark.parametrize(("steps", "is_survived"), [(2, False), (3, True)])
+def test_steps_after_an_exception(steps: int, is_survived: bool) -> None:
+    """Ranks that wait for each other do no more than a step without the one that failed."""
+    goes_on = "".join(f"epoch 1 step {step} loss 1.9\n" for step in range(steps))
+    assert (judged(f"{TRACEBACK}{goes_on}").root is None) is is_survived
+
+
+def test_what_python_prints_at_its_exit() -> None:
+    """A function that was to run at the exit has failed; the training is done."""
+    printed = f"Error in atexit._run_exitfuncs:\n{TRACEBACK}"
+    assert judged(f"{STEPS}{{'train_runtime': 3}}\n{printed}").verdict is Verdict.HEALTHY
+    assert judged(f"{STEPS}{printed}").verdict is Verdict.UNFINISHED
+
+
+def test_an_exception_that_was_survived_before() -> None:
+    """A step shows it of the next one from the same line; of another's it takes more."""
+    survived = f"{TRACEBACK}step 1 loss 2.0\nstep 2 loss 2.0\nstep 3 loss 2.0\n"
+    assert judged(f"{survived}{TRACEBACK}step 4 loss 1.9\n").root is None
+    assert judged(f"{survived}{TRACEBACK}").root is not None
+    other = TRACEBACK.replace("line 386", "line 390")
+    assert judged(f"{survived}{other}step 4 loss 1.9\n").root is not None
+
+
 def test_an_epoch_has_steps_that_count_by_themselves() -> None:
     """Five of them show that an exception was survived."""
     goes_on = "".join(f"epoch 1 step {step} loss 1.9\n" for step in range(5))
