@@ -31,6 +31,7 @@ from . import (
     resuming,
     transformers,
 )
+from .checks import batches, engines, optimizers, replicas, saves, schedules
 
 
 class Guard(Protocol):
@@ -61,6 +62,12 @@ GUARDS: tuple[Guard, ...] = (
     replaced_parameters,
     resuming,
     transformers,
+    batches,
+    engines,
+    optimizers,
+    replicas,
+    saves,
+    schedules,
 )
 
 

@@ -16,6 +16,8 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from ..checkpoints.checkpoint import NAME, Resume
+from ..checks.between_ranks import Compared
+from ..checks.finding import Finding
 from ..core.choices import Framework
 from ..core.count_of import count_of
 from ..core.described_model import is_described_model
@@ -36,6 +38,8 @@ from .messages import (
     Message,
     NodeAnswer,
     NodeAsk,
+    NodeCompared,
+    NodeFound,
     NodeObserved,
     NodeWentOn,
     Order,
@@ -209,6 +213,22 @@ BOUNDS: Mapping[type, Mapping[str, Bound]] = MappingProxyType(
         NodeAnswer: {"rank": number(0, RANKS)},
         Answer: {"key": text(WORD), "overrides": SETTINGS, "replaced": SETTINGS},
         NodeWentOn: {"rank": number(0, RANKS), "key": text(WORD)},
+        NodeFound: {"rank": number(0, RANKS)},
+        Finding: {
+            **dict.fromkeys(("sentence", "advice", "where"), text(LINE)),
+            "step": number(0, BYTES),
+            "ranks": Bound("empty: the message has the rank", lambda ranks: not ranks),
+            "parameter": text(LINE),
+        },
+        NodeCompared: {"rank": number(0, RANKS)},
+        Compared: {
+            **dict.fromkeys(("value", "place"), text(LINE)),
+            "step": number(0, BYTES),
+            "names": Bound(
+                "a few names",
+                lambda names: len(names) <= WORD and all(len(name) <= WORD for name in names),
+            ),
+        },
         Failing: {"now": number(-SECONDS, SECONDS)},
         Ended: {"signal": STOP, "now": number(-SECONDS, SECONDS)},
         FailureRecord: {

@@ -9,6 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from ..checkpoints.checkpoint import Resume
+from ..checks.between_ranks import Compared
+from ..checks.finding import Finding
 from ..core.hardware import Hardware
 from ..core.settings import Setting, Value
 from ..evidence.failure_record import FailureRecord
@@ -183,6 +185,20 @@ class NodeWentOn(Struct, frozen=True, tag=True):
     key: str
 
 
+class NodeFound(Struct, frozen=True, tag=True):
+    """A check has found something in a worker of a node."""
+
+    rank: int
+    finding: Finding
+
+
+class NodeCompared(Struct, frozen=True, tag=True):
+    """What a worker of a node has of something that is compared between all ranks."""
+
+    rank: int
+    compared: Compared
+
+
 class Signalled(Struct, frozen=True, tag=True):
     """A node's launcher got a signal to stop; `again` if it is a repeated one."""
 
@@ -270,6 +286,8 @@ FromOthers = (
     | NodeObserved
     | NodeAsk
     | NodeWentOn
+    | NodeFound
+    | NodeCompared
     | Signalled
     | Failing
     | Ask
@@ -285,6 +303,8 @@ def ranks_in(message: Message) -> set[int | None]:
     """The ranks that a message to node 0 tells of."""
     match message:
         case NodeAsk(rank=rank) | NodeWentOn(rank=rank):
+            return {rank}
+        case NodeFound(rank=rank) | NodeCompared(rank=rank):
             return {rank}
         case Failing(records=records):
             told: tuple[FailureRecord | Standing | RankProgress, ...] = records

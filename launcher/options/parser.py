@@ -13,6 +13,7 @@ from ..core.private_names import OPTION_ACTIONS
 from ..core.request import Fix
 from ..system import terminal
 from . import (
+    check_options,
     configuration,
     host_options,
     never_change,
@@ -237,6 +238,7 @@ def parser() -> Parser:
         help="settings that are never changed, e.g. zero_stage,micro_batch; may be given several "
         "times, which adds up",
     )
+    check_options.declare(result)
     result.add_argument(
         "--forget",
         action="store_true",

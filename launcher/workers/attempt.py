@@ -27,6 +27,7 @@ from ..system import orphans, terminal
 from ..system.signals import REPORT, STOPS, SignalWakeup, StoppedError
 from . import extension_locks, start
 from .asker import Asker
+from .check_watch import CheckWatch
 from .forkserver.client import Forked, Server
 from .forkserver.tcp_store import import_torch
 from .hang_watch import HangWatch
@@ -100,8 +101,11 @@ def run_attempt(
             *(order.rank, folder, look, peers, watch.notice),
             lambda: request.is_program or any(output.tails.values()),
         )
+        checks = CheckWatch(
+            request.worker_options.checks, range(order.world), folder, peers, watch.notice
+        )
         supervisor = Supervisor(
-            pids, receiver, wakeup, request, watch, server, peers, hangs, progress
+            pids, receiver, wakeup, request, watch, server, peers, hangs, progress, checks
         )
         try:
             supervisor.watch_all()

@@ -11,10 +11,8 @@ from typing import Any
 from ..checkpoints import save_folders
 from ..checkpoints.checkpoint import Saves
 from ..core.settings import Value
-from ..evidence import between_ranks
 from ..evidence.failure_record import FailureRecord
 from ..evidence.worker_messages import (
-    Compared,
     Exiting,
     Failure,
     FailureBegun,
@@ -22,7 +20,6 @@ from ..evidence.worker_messages import (
     ModelShape,
     Observed,
     SaveLocation,
-    Shared,
 )
 from ..evidence.worker_receiver import Envelope
 from ..machine.host import oom_kills
@@ -46,7 +43,6 @@ class NodeWorkers:
         observed: what the workers have observed.
         model: the model as the first worker described it.
         saves: where the Trainer of each rank saves.
-        compared: what each rank has of something that is compared, by what it is and where.
         oom_kills: how often the out-of-memory killer had struck before the attempt.
     """
 
@@ -61,7 +57,6 @@ class NodeWorkers:
     observed: dict[str, Value] = field(default_factory=dict)
     model: dict[str, Any] | None = None
     saves: dict[int, Saves] = field(default_factory=dict)
-    compared: dict[tuple[Shared, str], dict[int, str]] = field(default_factory=dict)
     oom_kills: int = field(default_factory=oom_kills)
 
     def note(self, envelope: Envelope) -> str | None:
@@ -84,10 +79,6 @@ class NodeWorkers:
             case SaveLocation(saves=saves):
                 self.saves[rank] = saves
                 return save_folders.told(self.saves, self.pids.keys())
-            case Compared(what=what, place=place, value=value):
-                values = self.compared.setdefault((what, place), {})
-                values[rank] = value
-                return between_ranks.told(what, place, values, self.pids.keys())
         return None
 
     def note_exit(self, rank: int, code: int) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import checkpoint
+from ..checks import finding
 from ..core import preset
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import VISIBLE
@@ -109,6 +110,7 @@ def environments(
         board.VARIABLE: own.board,
         inquiry.VARIABLE: own.sockets,
         inquiry.DUMPS_VARIABLE: inquiry.dumps_prefix(folder),
+        finding.VARIABLE: finding.active(request.worker_options.checks),
         edited_deepspeed.VARIABLE: folder.absolute() / "edited",
         **({failed_workers.VARIABLE: ""} if failed_workers.VARIABLE in os.environ else {}),
         **lasting(request, own.environment),

@@ -26,6 +26,7 @@ from ..system.event_loop import EventLoop
 from ..system.signals import REPORT, STOPS, SignalWakeup
 from . import stop_policy
 from .attempt_state import AttemptState, Progress
+from .check_watch import CheckWatch
 from .exit_watch import ExitWatch
 from .forkserver.client import Server
 from .hang_watch import HangWatch
@@ -61,6 +62,7 @@ class Supervisor:
         peers: Peers,
         hangs: HangWatch,
         board_watch: ProgressWatch,
+        checks: CheckWatch,
     ) -> None:
         self.workers = NodeWorkers(pids, set(pids))
         self.stops = StopSignals(pids)
@@ -77,6 +79,7 @@ class Supervisor:
         self._peers = peers
         self._hangs = hangs
         self._board_watch = board_watch
+        self._checks = checks
         self._liveness = Liveness(peers, hangs.look, watch.notice)
         self._loop = EventLoop()
         self._fault: LaunchError | None = None
@@ -99,6 +102,7 @@ class Supervisor:
                 is_stopping = self.progress.is_stopping or has_trouble
                 self._hangs.check(self.workers.alive, is_stopping=is_stopping)
                 self._board_watch.check()
+                self._checks.check()
                 self._questions.look(self._hangs.look)
                 self._end_hung()
                 self._decide()
@@ -109,6 +113,7 @@ class Supervisor:
                     self._close_lost()
             for connection in list(self._receiver.partial):
                 self._read(connection)
+            self._checks.end()
 
     def kill_orphans(self) -> int:
         """Kills the processes that stopped workers have left behind; returns their number."""
@@ -129,7 +134,11 @@ class Supervisor:
             output: what the workers have printed.
             dumped: where this node's ranks stood, by the dumps of their recorders.
         """
-        failures = (*self._hangs.records(), *self.workers.failures(self.stops.sent, output))
+        failures = (
+            *self._hangs.records(),
+            *self._checks.records(),
+            *self.workers.failures(self.stops.sent, output),
+        )
         is_success = self.progress.has_finished
         ended = Ended(
             is_success=is_success,
@@ -168,6 +177,7 @@ class Supervisor:
         """Seconds until something is due; None if nothing is."""
         pauses = [self.stops.pause(), orphans.reaping_pause()]
         pauses += [self._liveness.pause(), self._hangs.pause(), self._board_watch.pause()]
+        pauses.append(self._checks.pause())
         pauses.append(self._questions.pause())
         pauses.append(self._exits.pause(self.workers.leaving(self._hangs.at_end)))
         if self._peers.deadline is not None:
@@ -198,6 +208,7 @@ class Supervisor:
 
     def _note(self, envelope: Envelope) -> None:
         self._remark(self.workers.note(envelope))
+        self._checks.hear(envelope)
         match envelope.message:
             case Imports(report=report):
                 self._watch.imported(report)
@@ -225,6 +236,7 @@ class Supervisor:
             self._liveness.hear(node, message)
             self._hangs.hear(node, message)
             self._questions.hear_node(node, message)
+            self._checks.hear_node(message)
             match message:
                 case Stop(signal=number, again=again) | Signalled(signal=number, again=again):
                     self._ordered = number or self._ordered
@@ -317,7 +329,7 @@ class Supervisor:
             self.progress.enter(AttemptState.BROKEN)
             self._stop_others()
             self._send_stop(Stop())
-        elif has_failed or self._is_told_to_stop or peers.has_trouble or self._hangs.proof:
+        elif has_failed or self._is_told_to_stop or peers.has_trouble or self._has_proof:
             self.progress.enter(AttemptState.FAILED)
             self._stop_others()
             if peers.is_head:
@@ -329,6 +341,11 @@ class Supervisor:
             self.progress.enter(AttemptState.SUPERSEDED)
             self.stops.schedule(workers.alive, stop_policy.superseded(self._times))
             self._send_stop(Stop())
+
+    @property
+    def _has_proof(self) -> bool:
+        """Whether this launcher ends the run itself: it can't go on, or isn't to."""
+        return bool(self._hangs.proof or self._checks.ending)
 
     def _stop_others(self) -> None:
         """Stops the ranks that haven't failed themselves."""
