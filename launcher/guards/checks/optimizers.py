@@ -17,7 +17,7 @@ from ...core.private_names import SKIP_CODE
 from ...core.settings import Fact
 from ...evidence.observations import Observations
 from ..callers import user_place
-from . import begun, updates
+from . import begun, ties, updates
 from .models import models_of, names_of, parameters_in, parameters_of
 from .replicas import Replicas, replicated_by_ddp
 from .schedules import schedules_of
@@ -50,6 +50,7 @@ class Watch:
         self._had: set[int] = set()  # ids of the parameters that have had a gradient
         self._values = updates.Values(observations, optimizer, self.where)
         self._replicas = Replicas(observations, self.where)
+        self._ties: list[ties.Apart] = []
         self._before = optimizer.register_step_pre_hook(self.before)
         optimizer.register_step_post_hook(self.after)
 
@@ -87,6 +88,7 @@ class Watch:
         if step == 1:
             self._look_at_types(optimizer, names)
             begun.remember(models)
+            self._ties = list(ties.apart(models))
         zeros = [
             (name, each)
             for _, name, each in parameters_in(models)
@@ -98,6 +100,7 @@ class Watch:
 
     def _look_after(self, optimizer: Any) -> None:
         self._values.after(optimizer, self.steps)
+        self._ties = ties.judge(self._observations, self._ties, self.where)
         if self.steps <= FIRST:
             self._note_gradients(optimizer)
         if self.steps in (trained.WITHOUT, FIRST):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -229,6 +230,36 @@ def test_a_schedule_that_steps_with_micro_batches(seen: tuple[Observations, Told
                 schedule.step()
         found = [each.where for each in told() if each.check is Check.SCHEDULE]
         assert found == (["train.py:9"] if every == 1 else [])
+
+
+def test_tied_weights_that_were_parted(seen: tuple[Observations, Told]) -> None:
+    """A copy of the embedding as the output layer; tied, or different, they are left alone."""
+    observations, told = seen
+
+    class Tied(torch.nn.Module):  # type: ignore[name-defined, misc]
+        config = SimpleNamespace(tie_word_embeddings=True)
+
+        def __init__(self, kind: str) -> None:
+            super().__init__()
+            self.embedding, self.head = torch.nn.Embedding(30, 16), torch.nn.Linear(16, 30)
+            weight = self.embedding.weight
+            copy = torch.nn.Parameter(weight.detach().clone())
+            self.head.weight = {"tied": weight, "parted": copy}.get(kind, self.head.weight)
+
+        def get_output_embeddings(self) -> Any:
+            return self.head
+
+        def get_input_embeddings(self) -> Any:
+            return self.embedding
+
+        def forward(self, ids: Any) -> Any:
+            return self.head(self.embedding(ids))
+
+    for kind, count in (("tied", 0), ("different", 0), ("parted", 1)):
+        model = Tied(kind)
+        observations.see_model(model)
+        train(model, watched(observations, torch.optim.AdamW(model.parameters())), steps=3)
+        assert len(told()) == count, kind
 
 
 def test_labels(seen: tuple[Observations, Told]) -> None:
