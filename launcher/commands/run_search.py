@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ..checks import kept as kept_checks
 from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.nearest import near
@@ -125,6 +126,7 @@ def status_of(run: Path) -> RunStatus:
         tuple(by_rank[rank] for rank in sorted(by_rank)),
         outcome,
         tuple(notes),
+        kept_checks.read(run / f"attempt-{max(attempts, default=0)}"),
     )
 
 

@@ -15,9 +15,10 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
 from ..core.placement import Placement
 from ..core.reasons import reason_of
-from ..core.request import Fix, LaunchRequest, Limits, WorkerOptions
+from ..core.request import CheckOptions, Fix, LaunchRequest, Limits, WorkerOptions
 from ..core.version import VERSION
 from ..options import (
+    check_options,
     host_options,
     local_rank,
     never_change,
@@ -231,6 +232,9 @@ def request_of(
             asks=options.ask != "off",
             never_changed=never_change.together(options.never_change),
         ),
-        worker_options=WorkerOptions(streams=output_options.streams(options, environment)),
+        worker_options=WorkerOptions(
+            streams=output_options.streams(options, environment),
+            checks=CheckOptions(options.check, check_options.together(options.mute)),
+        ),
         placement=replace(placement, shows_all_devices=shows_all),
     )

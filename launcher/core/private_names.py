@@ -120,6 +120,10 @@ DIVISOR = PrivateName(
     *("torch", "", "torch._C._functions", "DivBackward0._saved_other"),
     "a loss that loop and engine both divide isn't noticed",
 )
+LOADER_ITERATOR = PrivateName(
+    *("torch", "", "torch.utils.data.dataloader", "_BaseDataLoaderIter"),
+    "a batch that comes again and again isn't noticed",
+)
 FAKE_STORE = PrivateName(
     *("torch", "", "torch.testing._internal.distributed.fake_pg", "FakeStore"),
     "`plan --ask` ends where the ranks meet",

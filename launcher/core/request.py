@@ -84,6 +84,19 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """The checks for what trains wrongly without an error.
+
+    Attributes:
+        mode: whether they are made, and whether one ends the run.
+        muted: checks that aren't made, by their names.
+    """
+
+    mode: Literal["on", "off", "strict"] = "on"
+    muted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerOptions:
     """How the workers of this node are started, displayed and stopped.
 
@@ -99,6 +112,7 @@ class WorkerOptions:
         cores: CPU cores of each worker, in order; empty where workers aren't bound.
         forwarded: signals that are passed on to workers with a handler for them.
         streams: where the workers' output goes.
+        checks: what is looked at while they train.
     """
 
     stop_times: StopTimes = StopTimes()
@@ -112,6 +126,7 @@ class WorkerOptions:
     cores: tuple[tuple[int, ...], ...] = ()
     forwarded: tuple[int, ...] = (signal.SIGUSR1, signal.SIGUSR2)
     streams: Streams = field(default_factory=Streams)
+    checks: CheckOptions = CheckOptions()
 
 
 @dataclass(frozen=True, slots=True)

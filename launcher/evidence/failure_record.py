@@ -33,6 +33,8 @@ ROUTINE = (
 """Exceptions that scripts routinely catch, to try an alternative."""
 HANG = "safe_launch.HangError"
 """The exception that a run that stands still is recorded as: nobody raises it."""
+CHECK = "safe_launch.CheckError"
+"""The same of a run that `--check strict` ends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from ..checkpoints.checkpoint import Saves
+from ..checks.between_ranks import Compared
+from ..checks.finding import Check, Finding
 from ..core.choices import Framework
 from ..core.limits import Count, Limit, Line, SettingNames, Settings, Shape, Word
 from ..core.plain_json import plain
@@ -92,28 +94,24 @@ class Remark:
     sentence: str
 
 
-class Shared(StrEnum):
-    """What is compared between ranks."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A check has found something in this worker."""
 
-    SEED = "seed"
-    """By which samples are shuffled before each rank takes its part: the same on all."""
-    BATCH = "batch"
-    """The first batch of a loader that isn't divided: another on each."""
+    finding: Finding
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """What this rank has of something that is compared between ranks.
+class Skipped:
+    """A check isn't made in this worker, or of a part of its training.
 
     Attributes:
-        what: it is.
-        value: this rank's; of a batch only a digest.
-        place: the user's line, by which ranks are known to mean the same.
+        check: the check.
+        why: a sentence without its end.
     """
 
-    what: Shared
-    value: str
-    place: str
+    check: Check
+    why: str
 
 
 class Boundary(StrEnum):
@@ -203,6 +201,8 @@ Message = (
     | Reexecution
     | Remark
     | Compared
+    | Found
+    | Skipped
     | Ask
     | WentOn
 )

@@ -11,18 +11,20 @@ from typing import Any, get_args
 
 import msgspec
 
+from ..checks.between_ranks import Compared
 from ..system.redaction import redacted
 from .failure_record import FailureRecord
 from .socket_folder import at_folder
 from .worker_messages import (
     Ask,
-    Compared,
     Failure,
     FailureBegun,
+    Found,
     Message,
     ModelShape,
     Observed,
     Remark,
+    Skipped,
 )
 
 MAXIMUM = 16 * 1024 * 1024
@@ -30,7 +32,7 @@ MAXIMUM = 16 * 1024 * 1024
 NAME = "launcher"
 """The socket's name in its folder."""
 KINDS: Mapping[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
-TOLD = (FailureBegun, Failure, Observed, ModelShape, Remark, Compared)
+TOLD = (FailureBegun, Failure, Observed, ModelShape, Remark, Compared, Found, Skipped)
 """Messages whose texts are printed, written and sent to other nodes: without secrets."""
 FREE = ("frame", "shape")
 """The fields of a question with texts of the user's: without secrets too."""

@@ -23,12 +23,14 @@ from typing import Any
 
 import wrapt
 
+from ..checks.finding import Check, Finding
 from ..core.private_names import DIVISOR
 from ..evidence.observations import Observations
 from ..workload.contradictions import EXPLAINED, Stated, differing, of_precision, of_trainer
 from ..workload.script.scaled_losses import divided_before, ignores_count
 from ..workload.script.user_files import tree_of
 from .callers import is_called_by, place, user_frames, user_place
+from .checks.told import tell as tell_finding
 from .deepspeed_plugin import config_of
 
 MAKERS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
@@ -53,7 +55,7 @@ class Call:
     owner: Any
 
 
-Look = Callable[[Call], Iterator[str]]
+Look = Callable[[Call], Iterator[str | Finding]]
 
 _accumulations: weakref.WeakKeyDictionary[Any, Stated] = weakref.WeakKeyDictionary()
 """The accumulation that each Accelerator was made with, and what has stated it."""
@@ -100,7 +102,10 @@ def _looked_at(
                 seen.add(instance)
             given = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
             for sentence in watched.look(Call({**given, **given.get("kwargs", {})}, instance)):
-                observations.remark(sentence)
+                if isinstance(sentence, Finding):
+                    tell_finding(observations, sentence)
+                else:
+                    observations.remark(sentence)
 
     if not watched.is_after:
         tell()
@@ -177,7 +182,7 @@ def _clipped(call: Call) -> Iterator[str]:
         yield from differing(asked, Stated(held, "DeepSpeed's gradient_clipping"))
 
 
-def _divided_twice(call: Call) -> Iterator[str]:
+def _divided_twice(call: Call) -> Iterator[Finding]:
     """A loss that the loop divides by the accumulation, as what it is given to does too.
 
     Both the loss's graph and the source say so.
@@ -195,14 +200,19 @@ def _divided_twice(call: Call) -> Iterator[str]:
     tree = tree_of(Path(file))
     at = None if tree is None else divided_before(tree, line)
     if at is not None and float(DIVISOR.of(loss.grad_fn)) == steps:
-        yield (
-            f"the loss is divided by the accumulation of {steps} twice: at {place(file, at)}, and "
-            f"by backward() at line {line}, which does so itself. Gradients are {steps} times too "
-            f"small: leave the first out ({EXPLAINED})"
+        yield Finding(
+            Check.DIVIDED,
+            certain=True,
+            sentence=f"the loss is divided by the accumulation of {steps} twice: at "
+            f"{place(file, at)}, and by backward() at line {line}, which does so itself. Gradients "
+            f"are {steps} times too small",
+            advice=f"Leave the first out ({EXPLAINED})",
+            step=1,
+            where=place(file, at),
         )
 
 
-def _multiplied(call: Call) -> Iterator[str]:
+def _multiplied(call: Call) -> Iterator[Finding]:
     """A `compute_loss` that returns a mean where the Trainer leaves the division to it."""
     trainer = call.owner
     steps, count = trainer.args.gradient_accumulation_steps, call.given.get("num_items_in_batch")
@@ -214,14 +224,19 @@ def _multiplied(call: Call) -> Iterator[str]:
     (function,) = ast.parse(textwrap.dedent(inspect.getsource(own))).body
     is_users = "-packages/" not in file
     if is_users and isinstance(function, ast.FunctionDef) and ignores_count(function):
-        yield (
-            f"compute_loss ({place(file, line)}) returns a mean and ignores num_items_in_batch: "
-            "the Trainer then doesn't divide by the accumulation, and gradients are "
-            f"{steps} times too large (safe-launch explain compute-loss-without-item-count)"
+        yield Finding(
+            Check.DIVIDED,
+            certain=True,
+            sentence=f"compute_loss ({place(file, line)}) returns a mean and ignores "
+            "num_items_in_batch: the Trainer then doesn't divide by the accumulation, and "
+            f"gradients are {steps} times too large",
+            advice="Divide by it (safe-launch explain compute-loss-without-item-count)",
+            step=1,
+            where=place(file, line),
         )
 
 
-def _loader_divided_twice(call: Call) -> Iterator[str]:
+def _loader_divided_twice(call: Call) -> Iterator[Finding]:
     """A loader with a DistributedSampler, which accelerate divides among the ranks again."""
     import torch.utils.data.distributed as data
 
@@ -233,10 +248,13 @@ def _loader_divided_twice(call: Call) -> Iterator[str]:
     is_prepared = type(loader).__module__.startswith("accelerate.")
     if found is None or not 1 < ranks == found.num_replicas or is_meshed or is_prepared:
         return
-    yield (
-        "a data loader is divided among the ranks twice: it has a DistributedSampler, and "
-        f"accelerate's prepare ({user_place()}) does so itself. Only 1 / {ranks} of the samples is "
-        f"seen: leave the DistributedSampler out ({EXPLAINED})"
+    yield Finding(
+        Check.DATA,
+        certain=True,
+        sentence="a data loader is divided among the ranks twice: it has a DistributedSampler, and "
+        f"accelerate's prepare does so itself. Only 1 / {ranks} of the samples is seen",
+        advice=f"Leave the DistributedSampler out ({EXPLAINED})",
+        where=user_place(),
     )
 
 

@@ -18,8 +18,9 @@ from typing import Any
 
 import wrapt
 
+from ..checks.between_ranks import Compared, Shared
+from ..checks.finding import Check, is_on
 from ..evidence.observations import Observations
-from ..evidence.worker_messages import Compared, Shared
 from . import data_parallel
 from .callers import user_place
 
@@ -38,7 +39,7 @@ def install(module: ModuleType, observations: Observations) -> None:
     told: set[str] = set()
 
     def report(what: Shared, value: str, place: str) -> None:
-        if place not in told:
+        if place not in told and is_on(Check.DATA, os.environ):
             told.add(place)
             observations.send(Compared(what, value, place))
 
@@ -110,28 +111,29 @@ def _is_undivided(loader: Any) -> bool:
     )
 
 
-def digest_of(batch: object) -> str:
+def digest_of(batch: object, elements: int = ELEMENTS) -> str:
     """A digest of a batch's tensors; empty where they say nothing, as zeros do."""
     import torch
 
-    found = [one.detach() for one in islice(_tensors(batch), TENSORS)]
+    found = [one.detach() for one in islice(tensors_in(batch), TENSORS)]
     if not any(one.numel() > 1 and bool((one != one.flatten()[0]).any()) for one in found):
         return ""
     digest = hashlib.blake2b(digest_size=16)
     for one in found:
-        part = one.contiguous().flatten()[:ELEMENTS].cpu()
+        part = one.contiguous().flatten()[:elements].cpu()
         digest.update(part.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
-def _tensors(batch: object) -> Iterator[Any]:
+def tensors_in(batch: object) -> Iterator[Any]:
+    """The tensors in a batch, which may be nested."""
     import torch
 
     if isinstance(batch, torch.Tensor):
         yield batch
     elif isinstance(batch, Mapping | list | tuple):
         for part in batch.values() if isinstance(batch, Mapping) else batch:
-            yield from _tensors(part)
+            yield from tensors_in(part)
 
 
 def _world() -> int:

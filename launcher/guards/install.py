@@ -32,6 +32,7 @@ from . import (
     resuming,
     transformers,
 )
+from .checks import batches, engines, optimizers, replicas, saves, schedules
 
 
 class Guard(Protocol):
@@ -63,6 +64,12 @@ GUARDS: tuple[Guard, ...] = (
     replaced_parameters,
     resuming,
     transformers,
+    batches,
+    engines,
+    optimizers,
+    replicas,
+    saves,
+    schedules,
 )
 
 

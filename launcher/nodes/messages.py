@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from ..checkpoints.checkpoint import Resume
+from ..checks.between_ranks import Compared
+from ..checks.finding import Finding
 from ..core.limits import (
     NODES,
     SETTINGS,
@@ -144,6 +146,24 @@ class NodeWentOn(Sent, frozen=True, tag=True):
     key: Word
 
 
+class NodeFound(Sent, frozen=True, tag=True):
+    """A check has found something in a worker of a node."""
+
+    rank: Rank
+    finding: Finding
+
+    def contradiction(self) -> str:
+        """The message has the rank."""
+        return "a finding has no ranks" if self.finding.ranks else ""
+
+
+class NodeCompared(Sent, frozen=True, tag=True):
+    """What a worker of a node has of something that is compared between all ranks."""
+
+    rank: Rank
+    compared: Compared
+
+
 class Signalled(Sent, frozen=True, tag=True):
     """A node's launcher got a signal to stop; `again` if it is a repeated one."""
 
@@ -249,6 +269,8 @@ FromOthers = (
     | NodeObserved
     | NodeAsk
     | NodeWentOn
+    | NodeFound
+    | NodeCompared
     | Signalled
     | Failing
     | Ask
@@ -264,6 +286,8 @@ def ranks_in(message: Message) -> set[int | None]:
     """The ranks that a message to node 0 tells of."""
     match message:
         case NodeAsk(rank=rank) | NodeWentOn(rank=rank):
+            return {rank}
+        case NodeFound(rank=rank) | NodeCompared(rank=rank):
             return {rank}
         case Failing(records=records):
             told: tuple[FailureRecord | Standing | RankProgress, ...] = records

@@ -19,7 +19,11 @@ VARIABLE = "SAFE_LAUNCH_CONFIG"
 """The variable that names another user's file; empty for none."""
 HOSTS = Path("/etc/safe-launch/config.yaml")
 """The file of whoever runs the host."""
-VARIABLES = {"SAFE_LAUNCH_ASK": "--ask", "SAFE_LAUNCH_NEVER_CHANGE": "--never-change"}
+VARIABLES = {
+    "SAFE_LAUNCH_ASK": "--ask",
+    "SAFE_LAUNCH_CHECK": "--check",
+    "SAFE_LAUNCH_NEVER_CHANGE": "--never-change",
+}
 """Variables of our own, each with the option whose value it has."""
 SWITCH = {True: "on", False: "off"}
 """What YAML makes of a bare `on` and `off`."""

@@ -13,6 +13,7 @@ from ..core.private_names import OPTION_ACTIONS
 from ..core.request import Fix
 from ..system import terminal
 from . import (
+    check_options,
     configuration,
     host_options,
     never_change,
@@ -212,6 +213,7 @@ def declare(result: Parser) -> None:
         metavar="NAME,...",
         help="settings that must not be changed, e.g. zero_stage,micro_batch; repeatable",
     )
+    check_options.declare(result)
     result.add_argument(
         "--forget",
         action="store_true",

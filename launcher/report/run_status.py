@@ -10,6 +10,9 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
+from ..checks import kept
 from ..core.count_of import count_of
 from ..core.errors import meaning
 from ..planning.budget import gib
@@ -97,6 +100,7 @@ class RunStatus:
         ranks: how far the ranks of the last attempt have come, as far as that can be read here.
         outcome: what `outcome.json` says; None where there is none.
         notes: what couldn't be read, and why.
+        checks: what the checks of the last attempt have found, and skipped.
     """
 
     folder: Path
@@ -105,6 +109,7 @@ class RunStatus:
     ranks: tuple[RankStatus, ...] = ()
     outcome: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
+    checks: kept.Document = field(default_factory=kept.Document)
 
     @property
     def is_running(self) -> bool:
@@ -147,6 +152,7 @@ class RunStatus:
                 for slow in stragglers([rank.progress for rank in self.ranks])
             ],
             "outcome": None if self.outcome is None else dict(self.outcome),
+            "checks": msgspec.to_builtins(self.checks),
             "notes": list(self.notes),
         }
 
@@ -198,6 +204,7 @@ class RunStatus:
             hosts = {rank.progress.rank: rank.host for rank in self.ranks}
             slow = stragglers([rank.progress for rank in self.ranks])
             lines += [f"  {found.text(hosts[found.rank])}" for found in slow]
+        lines += [f"  {finding.line}" for finding in self.checks.findings]
         return [*lines, *(f"  note: {note}" for note in self.notes), f"  {self.folder}"]
 
 

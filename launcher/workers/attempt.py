@@ -26,6 +26,7 @@ from ..system import orphans, terminal
 from ..system.signals import REPORT, STOPS, SignalWakeup, StoppedError
 from . import extension_locks, start
 from .asker import Asker
+from .check_watch import CheckWatch
 from .environment import Own, environments
 from .forkserver.client import Forked
 from .forkserver.tcp_store import import_torch
@@ -96,7 +97,10 @@ def run_attempt(
             *(order.rank, folder, look, peers, watch.notice),
             lambda: request.is_program or any(output.tails.values()),
         )
-        supervisor = Supervisor(pids, receiver, wakeup, own, watch, peers, hangs, progress)
+        checks = CheckWatch(
+            request.worker_options.checks, range(order.world), folder, peers, watch.notice
+        )
+        supervisor = Supervisor(pids, receiver, wakeup, own, watch, peers, hangs, progress, checks)
         try:
             supervisor.watch_all()
         finally:

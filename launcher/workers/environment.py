@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..checkpoints import checkpoint
+from ..checks import finding
 from ..core import preset
 from ..core.hardware import VISIBLE
 from ..core.request import LaunchRequest
@@ -99,6 +100,7 @@ def environments(
         board.VARIABLE: own.board,
         inquiry.VARIABLE: own.sockets,
         inquiry.DUMPS_VARIABLE: inquiry.dumps_prefix(folder),
+        finding.VARIABLE: finding.active(own.request.worker_options.checks),
         edited_deepspeed.VARIABLE: folder.absolute() / "edited",
         **({failed_workers.VARIABLE: ""} if failed_workers.VARIABLE in os.environ else {}),
         **lasting(request, own.environment),

@@ -6,21 +6,22 @@ import socket
 from dataclasses import dataclass, field
 
 from ..checkpoints import save_folders
-from ..evidence import between_ranks
+from ..checks.between_ranks import Compared
 from ..evidence.worker_messages import (
     Ask,
-    Compared,
     Exiting,
     Failure,
     FailureBegun,
     Finalizing,
     Finished,
+    Found,
     Imports,
     ModelShape,
     Observed,
     Reexecution,
     Remark,
     SaveLocation,
+    Skipped,
     WentOn,
 )
 from ..evidence.worker_receiver import Envelope
@@ -28,6 +29,7 @@ from ..nodes import messages
 from ..nodes.liveness import Liveness
 from ..nodes.peers import Peers
 from ..system import terminal
+from .check_watch import CheckWatch
 from .hang_watch import HangWatch
 from .node_workers import NodeWorkers
 from .questions import Questions
@@ -45,6 +47,7 @@ class Inbox:
         hangs: asks where the ranks stand.
         liveness: notes each node's signs of life.
         watch: the callbacks of the supervisor.
+        checks: keeps and compares what the checks have found.
         ordered: the signal that stopped another node's launcher; None if there was none.
         is_told_to_stop: another node's launcher has ordered the workers to be stopped.
         is_hastened: it has got the signal again, and nobody has acted on that yet.
@@ -57,6 +60,7 @@ class Inbox:
     hangs: HangWatch
     liveness: Liveness
     watch: Watch
+    checks: CheckWatch
     ordered: int | None = None
     is_told_to_stop: bool = False
     is_hastened: bool = False
@@ -84,10 +88,8 @@ class Inbox:
             case SaveLocation(saves=saves):
                 workers.saves[rank] = saves
                 self._remark(save_folders.told(workers.saves, workers.pids.keys()))
-            case Compared(what=what, place=place, value=value):
-                values = workers.compared.setdefault((what, place), {})
-                values[rank] = value
-                self._remark(between_ranks.told(what, place, values, workers.pids.keys()))
+            case Found() | Skipped() | Compared():
+                self.checks.hear(envelope)
             case Imports(report=report):
                 self.watch.imported(report)
             case Remark(sentence=sentence):
@@ -119,6 +121,8 @@ class Inbox:
                     self.questions.answered(rank, answer)
                 case messages.NodeWentOn(rank=rank, key=key):
                     self.questions.went_on(rank, key)
+                case messages.NodeFound() | messages.NodeCompared():
+                    self.checks.hear_node(message)
                 case messages.NodeObserved(observed=observed, model=model):
                     self.workers.observed.update(observed)
                     self.workers.model = self.workers.model or model

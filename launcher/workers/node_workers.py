@@ -11,7 +11,6 @@ from typing import Any
 from ..checkpoints.checkpoint import Saves
 from ..core.settings import Value
 from ..evidence.failure_record import FailureRecord
-from ..evidence.worker_messages import Shared
 from ..machine.host import oom_kills
 from .output import Output
 
@@ -34,7 +33,6 @@ class NodeWorkers:
         observed: what the workers have observed.
         model: the model as the first worker described it.
         saves: where the Trainer of each rank saves.
-        compared: what each rank has of something that is compared, by what it is and where.
         oom_kills: how often the out-of-memory killer had struck before the attempt.
     """
 
@@ -50,7 +48,6 @@ class NodeWorkers:
     observed: dict[str, Value] = field(default_factory=dict)
     model: dict[str, Any] | None = None
     saves: dict[int, Saves] = field(default_factory=dict)
-    compared: dict[tuple[Shared, str], dict[int, str]] = field(default_factory=dict)
     oom_kills: int = field(default_factory=oom_kills)
 
     def note_exit(self, rank: int, code: int) -> None:

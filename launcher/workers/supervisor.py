@@ -24,6 +24,7 @@ from ..system.event_loop import EventLoop
 from ..system.signals import REPORT, STOPS, SignalWakeup
 from . import stop_policy
 from .attempt_state import AttemptState, Progress
+from .check_watch import CheckWatch
 from .environment import Own
 from .exit_watch import ExitWatch
 from .hang_watch import HangWatch
@@ -59,6 +60,7 @@ class Supervisor:
         peers: Peers,
         hangs: HangWatch,
         board_watch: ProgressWatch,
+        checks: CheckWatch,
     ) -> None:
         self.workers = NodeWorkers(pids, set(pids))
         self.stops = StopSignals(pids)
@@ -75,8 +77,11 @@ class Supervisor:
         self._peers = peers
         self._hangs = hangs
         self._board_watch = board_watch
+        self._checks = checks
         self._liveness = Liveness(peers, hangs.look, watch.notice)
-        self._inbox = Inbox(self.workers, peers, self._questions, hangs, self._liveness, watch)
+        self._inbox = Inbox(
+            self.workers, peers, self._questions, hangs, self._liveness, watch, checks
+        )
         self._loop = EventLoop()
         self._fault: LaunchError | None = None
         self._stopped_at = -math.inf  # by a signal to this launcher
@@ -95,6 +100,7 @@ class Supervisor:
                 is_stopping = self.progress.is_stopping or has_trouble
                 self._hangs.check(self.workers.alive, is_stopping=is_stopping)
                 self._board_watch.check()
+                self._checks.check()
                 self._questions.look(self._hangs.look)
                 self._end_hung()
                 self._decide()
@@ -105,6 +111,7 @@ class Supervisor:
                     self._close_lost()
             for connection in list(self._receiver.partial):
                 self._read(connection)
+            self._checks.end()
 
     def kill_orphans(self) -> int:
         """Kills the processes that stopped workers have left behind; returns their number."""
@@ -125,7 +132,11 @@ class Supervisor:
             output: what the workers have printed.
             dumped: where this node's ranks stood, by the dumps of their recorders.
         """
-        failures = (*self._hangs.records(), *self.workers.failures(self.stops.sent, output))
+        failures = (
+            *self._hangs.records(),
+            *self._checks.records(),
+            *self.workers.failures(self.stops.sent, output),
+        )
         is_success = self.progress.has_finished
         ended = Ended(
             is_success=is_success,
@@ -164,6 +175,7 @@ class Supervisor:
         """Seconds until something is due; None if nothing is."""
         pauses = [self.stops.pause(), orphans.reaping_pause()]
         pauses += [self._liveness.pause(), self._hangs.pause(), self._board_watch.pause()]
+        pauses.append(self._checks.pause())
         pauses.append(self._questions.pause())
         pauses.append(self._exits.pause(self.workers.leaving(self._hangs.at_end)))
         if self._peers.deadline is not None:
@@ -287,7 +299,7 @@ class Supervisor:
             self.progress.enter(AttemptState.BROKEN)
             self._stop_others()
             self._send_stop(Stop())
-        elif has_failed or self._inbox.is_told_to_stop or peers.has_trouble or self._hangs.proof:
+        elif has_failed or self._inbox.is_told_to_stop or peers.has_trouble or self._has_proof:
             self.progress.enter(AttemptState.FAILED)
             self._stop_others()
             if peers.is_head:
@@ -299,6 +311,11 @@ class Supervisor:
             self.progress.enter(AttemptState.SUPERSEDED)
             self.stops.schedule(workers.alive, stop_policy.superseded(self._times))
             self._send_stop(Stop())
+
+    @property
+    def _has_proof(self) -> bool:
+        """Whether this launcher ends the run itself: it can't go on, or isn't to."""
+        return bool(self._hangs.proof or self._checks.ending)
 
     def _stop_others(self) -> None:
         """Stops the ranks that haven't failed themselves."""

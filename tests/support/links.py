@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from safe_launch.checkpoints.checkpoint import Resume
+from safe_launch.checks.between_ranks import Compared, Shared
+from safe_launch.checks.finding import Check, Finding
 from safe_launch.core.choices import Precision
 from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.settings import Setting
@@ -16,7 +18,17 @@ from safe_launch.nodes.connection import Connection
 from safe_launch.nodes.frames import Direction
 from safe_launch.nodes.handshake import Handshake, hosting, joining
 from safe_launch.nodes.joining import Join, Refusal, RunStarted, Unable
-from safe_launch.nodes.messages import Ended, Failing, Message, NodeObserved, Order, RunEnded, Stop
+from safe_launch.nodes.messages import (
+    Ended,
+    Failing,
+    Message,
+    NodeCompared,
+    NodeFound,
+    NodeObserved,
+    Order,
+    RunEnded,
+    Stop,
+)
 from safe_launch.nodes.secret import Trust, Unprotected
 
 from support.waiting import LONG
@@ -139,6 +151,8 @@ MESSAGES: list[Message] = [
     Stop(),
     Stop(15),
     NodeObserved({"zero_stage": 2}, {"config": {}, "weights": [["a", [2, 3], True, 16, 1]]}),
+    NodeFound(3, Finding(Check.TRAINED, True, "nothing is trained", "train it", 3)),
+    NodeCompared(3, Compared(Shared.WEIGHTS, "5c a2", "train.py:7", 1, ("a", "b"))),
     Failing((RECORD,), 1.5),
     Ended(is_success=False, records=(RECORD, RECORD), signal=15, now=2.5),
     RunEnded(75, "lost"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ...checks import kept
 from ...core.constraint import Cause
 from ...core.row import Row
 from ...diagnosis.allocator_message import allocation_of
@@ -82,6 +83,7 @@ class ToldAttempt:
         losses: as the Trainer has printed them.
         points: seconds since the epoch and steps done by then.
         observed_memory: bytes by name: what was held, and the limit that a failure tells.
+        checks: what its checks have found, and skipped.
     """
 
     number: int
@@ -95,6 +97,7 @@ class ToldAttempt:
     losses: tuple[Loss, ...]
     points: tuple[pace.Point, ...]
     observed_memory: Mapping[str, int]
+    checks: kept.Document = field(default_factory=kept.Document)
 
     @property
     def changes(self) -> list[PlannedChange]:
@@ -142,6 +145,7 @@ def told(folder: Path, number: int, nodes: int) -> ToldAttempt:
         losses(folder),
         pace.read(folder),
         _memory(records[0]) if records else _peak(rows),
+        kept.read(folder),
     )
 
 

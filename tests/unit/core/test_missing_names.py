@@ -35,6 +35,7 @@ from safe_launch.guards import (
     reduced_early,
     resuming,
 )
+from safe_launch.guards.checks import batches
 from safe_launch.options import parser
 from safe_launch.workers import start
 from safe_launch.workers.forkserver import module_marks
@@ -134,6 +135,10 @@ def _param_dict(world: World) -> None:
     engine._config, engine.global_steps = SimpleNamespace(), 0
     deepspeed._see_engine(engine, world.observations)
     assert world.observations.observed["zero_stage"] == 2
+
+
+def _loader_iterator(world: World) -> None:
+    batches.install(world.module(names.LOADER_ITERATOR.module), world.observations)
 
 
 def _divisor(world: World) -> None:
@@ -318,6 +323,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.FSDP_BEGINS: _fsdp_begins,
     names.INITIAL_STATE: _initial_state,
     names.DIVISOR: _divisor,
+    names.LOADER_ITERATOR: _loader_iterator,
     names.FAKE_STORE: _fake_store,
     names.CHECKPOINT_FUNCTION: _checkpoint_function,
     names.PARAM_DICT: _param_dict,

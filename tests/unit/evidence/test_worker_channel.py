@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safe_launch.checkpoints.checkpoint import Saves
+from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.core.plain_json import plain
 from safe_launch.core.secret_names import is_secret_name
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from safe_launch.evidence.worker_channel import Sender
 from safe_launch.evidence.worker_messages import (
-    Compared,
     Failure,
     FailureBegun,
     Finished,
@@ -26,7 +26,6 @@ from safe_launch.evidence.worker_messages import (
     Reexecution,
     Remark,
     SaveLocation,
-    Shared,
     encoded,
 )
 from safe_launch.evidence.worker_receiver import Envelope, Receiver, decoded

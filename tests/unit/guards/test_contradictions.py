@@ -10,8 +10,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from safe_launch.checks.finding import VARIABLE as CHECKS
+from safe_launch.checks.finding import Check
 from safe_launch.evidence.observations import Observations
-from safe_launch.evidence.worker_messages import Message, Remark
+from safe_launch.evidence.worker_messages import Found, Message, Remark
 from safe_launch.guards import contradictions
 from support.lazy import Lazy
 
@@ -130,7 +132,12 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
         for member in vars(kind).copy().items():
             monkeypatch.setattr(kind, *member) if callable(member[1]) else None
         contradictions.install(module, seen)
-    return lambda: [message.sentence for message in sent if isinstance(message, Remark)]
+    monkeypatch.setenv(CHECKS, ",".join(Check))
+    return lambda: [
+        message.sentence if isinstance(message, Remark) else message.finding.line
+        for message in sent
+        if isinstance(message, Remark | Found)
+    ]
 
 
 def test_accumulation_in_the_environment(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

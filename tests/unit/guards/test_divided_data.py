@@ -8,8 +8,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from safe_launch.checks.between_ranks import Compared, Shared
+from safe_launch.checks.finding import VARIABLE
 from safe_launch.evidence.observations import Observations
-from safe_launch.evidence.worker_messages import Compared, Message, Shared
+from safe_launch.evidence.worker_messages import Message
 from safe_launch.guards import data_parallel, divided_data
 from support.lazy import Lazy
 
@@ -26,6 +28,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     seen = Observations()
     seen.report_to(messages.append)
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv(VARIABLE, "data")
     data = torch.utils.data
     for name, kind, method in (
         ("torch.utils.data.dataloader", data.DataLoader, "__iter__"),
@@ -120,6 +123,7 @@ def test_seeds_of_samplers(sent: Sent) -> None:
 
 def test_seeds_of_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the sampler that each rank makes for itself, where several processes have it."""
+    monkeypatch.setenv(VARIABLE, "data")
     messages: list[Message] = []
     seen = Observations()
     seen.report_to(messages.append)

@@ -15,6 +15,9 @@ from safe_launch.catalogue.entry import Finding, Role
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.checkpoints.checkpoint import Resume, Saves
 from safe_launch.checkpoints.discovery import own_folder
+from safe_launch.checks import finding
+from safe_launch.checks.between_ranks import Compared, Shared
+from safe_launch.checks.finding import Check
 from safe_launch.core.preset import decode, describe, encode
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.workload import Workload
@@ -34,6 +37,8 @@ from safe_launch.nodes.messages import (
     FromHead,
     FromOthers,
     Message,
+    NodeCompared,
+    NodeFound,
     NodeObserved,
     Order,
     Pong,
@@ -84,6 +89,10 @@ FORGED: list[tuple[Message, Raw, str]] = [
     (Ended(True), {}, "none of its messages: Invalid value 'Ended'"),
 ]
 NODE_1 = replace(RECORD, rank=1)
+FINDING = finding.Finding(Check.TRAINED, certain=True, sentence="nothing is trained")
+FOUND = NodeFound(1, FINDING)
+OF_WEIGHTS = Compared(Shared.WEIGHTS, "5c", "train.py:7", 1, ("a",))
+COMPARED = NodeCompared(1, OF_WEIGHTS)
 OF_A_FOLLOWER: list[tuple[Message, Raw, str]] = [
     (HEAD, {"never_changed": ["PYTHONPATH"]}, "Invalid enum value 'PYTHONPATH'"),
     (HEAD, {"never_changed": ["zero_stage"] * 2}, "Join.never_changed"),
@@ -96,6 +105,16 @@ OF_A_FOLLOWER: list[tuple[Message, Raw, str]] = [
     (NodeObserved({}), {"observed": {"zero_stage": 7}}, "NodeObserved.observed"),
     (NodeObserved({}), {"observed": {"nothing": 7}}, "NodeObserved.observed"),
     (NodeObserved({}), {"model": {"config": {}, "weights": [1]}}, "NodeObserved.model"),
+    (
+        FOUND,
+        {"finding": {"check": "all", "certain": True, "sentence": ""}},
+        "Invalid enum value 'all'",
+    ),
+    (FOUND, {"rank": -1}, "NodeFound.rank: -1"),
+    (FOUND, {"finding": replace(FINDING, sentence="x" * 5000)}, "finding.sentence"),
+    (FOUND, {"finding": replace(FINDING, ranks=(1,))}, "a finding has no ranks"),
+    (COMPARED, {"compared": replace(OF_WEIGHTS, names=("a",) * 300)}, "compared.names"),
+    (COMPARED, {"compared": replace(OF_WEIGHTS, value="x" * 5000)}, "compared.value"),
     (Stop(), {}, "none of its messages: Invalid value 'Stop'"),
 ]
 

@@ -58,6 +58,7 @@ from safe_launch.system import children, terminal
 from safe_launch.system.signals import REPORT, STOPS, SignalWakeup
 from safe_launch.workers import supervisor
 from safe_launch.workers.asker import Asker
+from safe_launch.workers.check_watch import CheckWatch
 from safe_launch.workers.environment import Own
 from safe_launch.workers.hang_watch import HangWatch
 from safe_launch.workers.output import Output
@@ -215,8 +216,21 @@ def node(
             HangTimes(), [range(len(commands))], board.rows, asker, peers, watch.hung, watch.notice
         )
         progress = ProgressWatch(0, folder, board.rows, peers, watch.notice, bool)
+        checks = CheckWatch(
+            request.worker_options.checks, range(len(commands)), folder, peers, watch.notice
+        )
         supervisor = Supervisor(
-            pids, receiver, wakeup, Own(request, server, {}), watch, peers, hangs, progress
+            *(
+                pids,
+                receiver,
+                wakeup,
+                Own(request, server, {}),
+                watch,
+                peers,
+                hangs,
+                progress,
+                checks,
+            )
         )
         yield Node(supervisor, receiver, output, notices, imports, reports)
 

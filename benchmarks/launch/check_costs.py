@@ -1,0 +1,74 @@
+"""What the checks add to the first hundred steps of a training, and to each later one.
+
+In one run of two workers, trainings with the checks and without them take turns: each is a fresh
+model under DDP, of which the first hundred steps are timed, and then as many later ones.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+SCRIPT = """\
+import os, statistics, sys, time
+import torch
+place, wait = torch.device("cpu"), lambda: None
+if torch.accelerator.is_available():
+    place, wait = torch.accelerator.current_accelerator(), torch.accelerator.synchronize
+torch.distributed.init_process_group(torch.distributed.get_default_backend_for_device(place))
+torch.set_num_threads(1)
+width, layers, turns = map(int, sys.argv[1:4])
+sleep = float(sys.argv[4])
+names = os.environ["SAFE_LAUNCH_CHECKS"]
+batch = torch.randn(16, width, device=place)
+def training(checks):
+    os.environ["SAFE_LAUNCH_CHECKS"] = checks
+    parts = [torch.nn.Linear(width, width) for _ in range(layers)]
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*parts).to(place))
+    optimizer = torch.optim.AdamW(model.parameters())
+    spans = []
+    for _ in range(2):
+        wait()
+        began = time.perf_counter()
+        for _ in range(100):
+            optimizer.zero_grad()
+            model(batch).pow(2).mean().backward()
+            if sleep:
+                time.sleep(sleep)
+            optimizer.step()
+        wait()
+        spans.append(time.perf_counter() - began)
+    return spans
+training(names)
+with_checks, without = [], []
+for turn in range(turns):
+    for checks in (names, "") if turn % 2 else ("", names):
+        (with_checks if checks else without).append(training(checks))
+if torch.distributed.get_rank() == 0:
+    for place, what in enumerate(("FIRST", "LATER")):
+        base = statistics.median(each[place] for each in without)
+        more = statistics.median(a[place] - b[place] for a, b in zip(with_checks, without))
+        print(f"{what} step {base * 10:.3f} ms, more {more * 1000:.2f} ms in 100 steps, "
+              f"{100 * more / base:.2f} %", flush=True)
+torch.distributed.destroy_process_group()
+"""
+CASES = ((32, 2, 20, 0.0), (768, 8, 4, 0.0))
+"""Width, layers, turns, and seconds that a step rests beside."""
+
+
+def main() -> None:
+    """Prints a line for each size and part."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "steps.py")
+        script.write_text(SCRIPT)
+        for case in CASES:
+            command = [BIN / "safe-launch", "--nproc=2", script, *map(str, case)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            print(*case, done.stdout, sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Ranks that differ where they must be the same, or are the same where they must differ.
+
+Node 0 compares the ranks of all nodes, once all of them have told. Nobody waits for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from ..core.count_of import count_of
+from ..core.limits import WORD, Count, Limit, Line
+from .finding import Check, Finding
+
+CHANGED = "safe-launch explain wrong-loss"
+
+
+class Shared(StrEnum):
+    """What is compared between ranks."""
+
+    SEED = "seed"
+    """By which samples are shuffled before each rank takes its part: the same on all."""
+    BATCH = "batch"
+    """The first batch of a loader that isn't divided: another on each."""
+    WEIGHTS = "weights"
+    """Digests of replicated weights, separated by blanks: the same on all."""
+
+
+Names = Annotated[
+    tuple[str, ...],
+    Limit(
+        "a few names",
+        lambda names: len(names) <= WORD and all(len(name) <= WORD for name in names),
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What this rank has of something that is compared between ranks.
+
+    Attributes:
+        what: it is.
+        value: this rank's; of a batch only a digest, of weights one for each of `names`.
+        place: the user's line, or the wrapper, by which ranks are known to mean the same.
+        step: optimizer steps done by then; None where they don't matter.
+        names: what the parts of the value are of.
+    """
+
+    what: Shared
+    value: Line
+    place: Line
+    step: Count | None = None
+    names: Names = ()
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What is the same on ranks that mean the same."""
+        return self.what, self.place, self.step, self.names
+
+
+def told(compared: Compared, values: Mapping[int, str], ranks: Collection[int]) -> Finding | None:
+    """The finding; None where there is none, or a rank hasn't told yet.
+
+    Args:
+        compared: what is compared, as any rank has told it.
+        values: what each rank has, as far as it has told.
+        ranks: all ranks of the run.
+    """
+    if len(ranks) < 2 or values.keys() != set(ranks):
+        return None
+    match compared.what:
+        case Shared.SEED:
+            return _seeds(compared.place, values)
+        case Shared.BATCH:
+            return _batches(compared.place, values)
+        case Shared.WEIGHTS:
+            return _weights(compared, values)
+
+
+def _seeds(place: str, values: Mapping[int, str]) -> Finding | None:
+    first, *others = sorted(values)
+    other = next((rank for rank in others if values[rank] != values[first]), None)
+    if other is None:
+        return None
+    return Finding(
+        Check.DATA,
+        certain=True,
+        sentence=f"the ranks shuffle by different seeds (rank {first}: {values[first]}, rank "
+        f"{other}: {values[other]}): each takes its part of another order, so that samples are "
+        "seen several times and others never",
+        advice=f"Give every rank the same seed ({CHANGED})",
+        ranks=tuple(sorted(values)),
+        where=place,
+    )
+
+
+def _batches(place: str, values: Mapping[int, str]) -> Finding | None:
+    if len(set(values.values())) > 1:
+        return None
+    return Finding(
+        Check.DATA,
+        certain=True,
+        sentence="every rank trains on the same samples: their first batches are equal, as the "
+        "loader has no DistributedSampler",
+        advice=f"Give the loader one ({CHANGED})",
+        ranks=tuple(sorted(values)),
+        where=place,
+    )
+
+
+def _weights(compared: Compared, values: Mapping[int, str]) -> Finding | None:
+    """Replicas that differ: the ranks that aren't as most are, and the first weight."""
+    digests = {rank: value.split() for rank, value in values.items()}
+    if any(len(parts) != len(compared.names) for parts in digests.values()):
+        return None
+    differing = [
+        place
+        for place in range(len(compared.names))
+        if len({parts[place] for parts in digests.values()}) > 1
+    ]
+    if not differing:
+        return None
+    most, _ = Counter(digests[rank][differing[0]] for rank in sorted(digests)).most_common(1)[0]
+    name, step = compared.names[differing[0]], compared.step or 0
+    when = f"after step {step}" if step else "before the first step"
+    return Finding(
+        Check.REPLICAS,
+        certain=True,
+        sentence=f"the ranks' replicas of the model differ: {len(differing)} of "
+        f"{count_of(len(compared.names), 'sampled parameter')} {when}, first {name}",
+        advice=AFTER if step else BEFORE,
+        step=max(step, 1),
+        ranks=tuple(rank for rank, parts in digests.items() if parts[differing[0]] != most),
+        parameter=name,
+        where=compared.place.partition("#")[0],
+    )
+
+
+BEFORE = (
+    "Something has changed the weights of some ranks since DistributedDataParallel made them "
+    "equal: load or initialize them before it, on all ranks"
+)
+AFTER = (
+    "Gradients aren't averaged over the ranks, or a rank updates otherwise: call the wrapper and "
+    "not its .module, synchronize the last backward pass, and step on every rank alike"
+)

@@ -1,0 +1,96 @@
+"""A finding: what a check has seen to be wrong while the training went on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..core.limits import Count, Line
+from ..core.request import CheckOptions
+
+VARIABLE = "SAFE_LAUNCH_CHECKS"
+"""Environment variable of the workers with the checks that are on, separated by commas."""
+MOST = 64
+"""Findings of an attempt that are kept, and as many checks that were skipped."""
+
+
+class Check(StrEnum):
+    """The checks, by the name that `--mute` takes."""
+
+    TRAINED = "trained"
+    """Whether what is to be trained is trained, and nothing else."""
+    REPLICAS = "replicas"
+    """Whether the ranks hold the same weights."""
+    DATA = "data"
+    """Whether the batches differ between ranks and steps, and have labels."""
+    DIVIDED = "divided"
+    """Whether the loss is divided by the accumulation once."""
+    SCHEDULE = "schedule"
+    """Whether the learning rate's schedule steps with the optimizer."""
+    PRECISION = "precision"
+    """Whether updates are made in a type that can hold them."""
+    SAVED = "saved"
+    """Whether what was saved is what was trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check has found.
+
+    Attributes:
+        check: the check.
+        certain: whether it can't be meant; else it is worth a look.
+        sentence: what is wrong.
+        advice: what to do.
+        step: the optimizer step at which it was seen, from 1; None outside of any.
+        ranks: the ranks that have it.
+        parameter: the first parameter that it is about; empty for none.
+        where: the user's line, as `file:line`; empty where none is known.
+    """
+
+    check: Check
+    certain: bool
+    sentence: Line
+    advice: Line = ""
+    step: Count | None = None
+    ranks: tuple[int, ...] = ()
+    parameter: Line = ""
+    where: Line = ""
+
+    @property
+    def line(self) -> str:
+        """The finding as it is told."""
+        since = "" if self.step is None else f"step {self.step}"
+        about = ", ".join(filter(None, (since, ranks_text(self.ranks), self.where)))
+        may = "" if self.certain else " (it may be meant)"
+        advice = f" {self.advice}" if self.advice else ""
+        return f"check {self.check}: {self.sentence}{may}{f' [{about}]' if about else ''}.{advice}"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is the same where several ranks tell of one thing."""
+        return self.check, self.certain, self.sentence.partition(":")[0], self.where
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Ranks in words: `rank 3`, `ranks 0-7`, `ranks 0, 2-3`."""
+    spans: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if spans and spans[-1][-1] == rank - 1:
+            spans[-1] = [spans[-1][0], rank]
+        else:
+            spans.append([rank])
+    words = ", ".join("-".join(map(str, span)) for span in spans)
+    return f"rank{'s' if len(set(ranks)) > 1 else ''} {words}" if words else ""
+
+
+def active(options: CheckOptions) -> str:
+    """The checks that are made, as the workers' variable has them."""
+    is_off = options.mode == "off"
+    return ",".join(() if is_off else (each for each in Check if each not in options.muted))
+
+
+def is_on(check: Check, environment: Mapping[str, str]) -> bool:
+    """Whether a worker makes a check."""
+    return check in environment.get(VARIABLE, "").split(",")

@@ -1,0 +1,80 @@
+"""The findings of an attempt as they are kept in its folder: `checks.json`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from ..system import private_files, regular_files
+from ..system.redaction import redacted
+from .finding import MOST, Check, Finding
+
+FILE = "checks.json"
+
+
+class Document(msgspec.Struct, frozen=True):
+    """What the file holds.
+
+    Attributes:
+        findings: in the order in which they were told.
+        skipped: why a check wasn't made, by its name.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    skipped: dict[Check, tuple[str, ...]] = {}
+
+
+class Kept:
+    """The findings so far, each once, with the ranks that have it; bounded."""
+
+    def __init__(self) -> None:
+        self._findings: dict[tuple[object, ...], Finding] = {}
+        self._skipped: dict[Check, tuple[str, ...]] = {}
+
+    def add(self, finding: Finding) -> bool:
+        """Keeps a finding; whether it is new."""
+        held = self._findings.get(finding.identity)
+        if held is not None:
+            ranks = tuple(sorted({*held.ranks, *finding.ranks}))
+            self._findings[finding.identity] = replace(held, ranks=ranks)
+            return False
+        if len(self._findings) >= MOST:
+            return False
+        self._findings[finding.identity] = finding
+        return True
+
+    def __getitem__(self, identity: tuple[object, ...]) -> Finding:
+        return self._findings[identity]
+
+    def skip(self, check: Check, why: str) -> bool:
+        """Keeps why a check isn't made; whether that is new."""
+        known = self._skipped.get(check, ())
+        if why in known or len(known) >= MOST:
+            return False
+        self._skipped[check] = (*known, why)
+        return True
+
+    @property
+    def document(self) -> Document:
+        """What is kept."""
+        return Document(tuple(self._findings.values()), dict(self._skipped))
+
+
+def write(folder: Path, kept: Kept) -> None:
+    """Writes the findings into an attempt's folder.
+
+    Raises:
+        OSError: they can't be written, e.g. the disk is full; the old ones stay.
+    """
+    text = msgspec.json.format(msgspec.json.encode(kept.document), indent=1).decode()
+    private_files.replace(folder / FILE, f"{redacted(text)}\n".encode())
+
+
+def read(folder: Path) -> Document:
+    """The findings of an attempt; none where there are none, or none that can be read."""
+    try:
+        return msgspec.json.decode(regular_files.read(folder / FILE), type=Document)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return Document()

@@ -1,0 +1,34 @@
+"""Whether updates are made in a type that can hold them."""
+
+from __future__ import annotations
+
+from .finding import Check, Finding
+
+WITH_SQUARES = ("Adam", "Adagrad", "RMSprop", "Lamb")
+"""Optimizers, by a part of their names, that divide by the root of a mean of squares."""
+
+
+def without_master(optimizer: str, halves: list[str], floats: int, where: str) -> Finding | None:
+    """Weights in float16 that an optimizer updates directly.
+
+    Their gradients' squares underflow below 6e-8 (IEEE 754, binary16), and so does Adam's epsilon.
+
+    Args:
+        optimizer: its class, one of torch's.
+        halves: names of its parameters in float16 that have gradients in float16.
+        floats: how many others it has.
+        where: the user's line that made it.
+    """
+    if not halves or floats or not any(name in optimizer for name in WITH_SQUARES):
+        return None
+    return Finding(
+        Check.PRECISION,
+        certain=True,
+        sentence=f"{optimizer} updates weights of float16 without a copy in float32: squares of "
+        "gradients and its epsilon underflow to zero",
+        advice="Load the weights in float32 and compute under autocast with a GradScaler, or train "
+        "in bfloat16",
+        step=1,
+        parameter=halves[0],
+        where=where,
+    )

@@ -1,0 +1,34 @@
+"""Whether the learning rate's schedule steps with the optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .finding import Check, Finding
+
+STEPS = 5
+"""Steps of an optimizer over which its schedule must have stepped alike."""
+
+
+def too_often(
+    scheduler: str, counts: Sequence[int], passes: Sequence[int], where: str
+) -> Finding | None:
+    """A schedule that steps with every backward pass instead of every optimizer step.
+
+    Args:
+        scheduler: its class.
+        counts: its steps between each two steps of its optimizer.
+        passes: backward passes between the same.
+        where: the user's line that steps it.
+    """
+    if len(counts) < STEPS or counts[0] < 2 or len({*counts}) > 1 or [*counts] != [*passes]:
+        return None
+    return Finding(
+        Check.SCHEDULE,
+        certain=True,
+        sentence=f"{scheduler} steps {counts[0]} times for every step of its optimizer, once a "
+        "micro batch: the rate falls as much faster",
+        advice="Step it where the optimizer steps",
+        step=len(counts) + 1,
+        where=where,
+    )

@@ -1,0 +1,243 @@
+"""Whether what is to be trained is trained, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..core.count_of import count_of
+from .finding import Check, Finding
+
+WITHOUT = 3
+"""Steps of an optimizer without any gradient after which it trains nothing."""
+LONG = 10
+"""Steps after which most parameters have had a gradient."""
+MOST_UNCHANGED = 0.9
+"""Share of the sampled elements with a gradient that an update leaves as they are."""
+LEAST = 64
+"""Such elements, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """Which parameters of an optimizer have got gradients so far.
+
+    Attributes:
+        optimizer: its class.
+        where: the user's line that made it.
+        steps: its steps so far.
+        sizes: elements of the parameters that it is to train, by name.
+        without: names of those that have never had a gradient.
+        foreign: names of those that are of no model; None if no model is known.
+        left: elements of the models' parameters, by name, that have a gradient and are in no
+            optimizer.
+    """
+
+    optimizer: str
+    where: str
+    steps: int
+    sizes: dict[str, int]
+    without: frozenset[str]
+    foreign: frozenset[str] | None = None
+    left: dict[str, int] | None = None
+
+
+def without_gradients(seen: Gradients) -> Finding | None:
+    """An optimizer that trains nothing, or not what it is there for."""
+    if not seen.sizes:
+        return None
+    dead = (seen.foreign or frozenset()) & seen.without
+    if seen.steps >= WITHOUT and len(seen.without) == len(seen.sizes):
+        return _nothing(seen, dead)
+    if seen.steps >= WITHOUT and dead and seen.left:
+        return _replaced(seen, dead)
+    if seen.steps >= LONG:
+        return _most_without(seen)
+    return None
+
+
+def _nothing(seen: Gradients, dead: frozenset[str]) -> Finding:
+    first = next(iter(seen.sizes))
+    is_replaced = len(dead) == len(seen.sizes)
+    why = ": none of them is the model's any more" if is_replaced else ""
+    advice = (
+        "Make the optimizer after what replaces parameters (adapters, new embeddings, wrappers)"
+        if is_replaced
+        else "The loss doesn't depend on them, its graph is cut (detach, no_grad, reentrant "
+        "checkpointing of inputs without gradients), or the gradients are cleared before the step"
+    )
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"{seen.optimizer} trains nothing: in {count_of(seen.steps, 'step')} none of its "
+        f"{count_of(len(seen.sizes), 'parameter')} has had a gradient{why}",
+        advice=advice,
+        step=seen.steps,
+        parameter=first,
+        where=seen.where,
+    )
+
+
+def _replaced(seen: Gradients, dead: frozenset[str]) -> Finding:
+    assert seen.left, "asked only then"
+    first = next(iter(seen.left))
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"{seen.optimizer} holds {count_of(len(dead), 'parameter')} that the model has no "
+        f"more, and doesn't have {first}"
+        + (f" and {len(seen.left) - 1:,} more" if len(seen.left) > 1 else "")
+        + ", which has gradients and is in no optimizer: it isn't trained",
+        advice="Make the optimizer after what replaces parameters (adapters, new embeddings)",
+        step=seen.steps,
+        parameter=first,
+        where=seen.where,
+    )
+
+
+def left_out(seen: Gradients) -> Finding | None:
+    """Parameters with gradients that no optimizer has; few enough to have been forgotten."""
+    if not seen.left or seen.steps < WITHOUT or seen.foreign is None:
+        return None
+    if sum(seen.left.values()) >= sum(seen.sizes.values()):
+        return None  # a head is trained on a body that nobody has frozen
+    first, *more = seen.left
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"{first}{f' and {len(more):,} more' if more else ''} "
+        f"{'have' if more else 'has'} gradients and {'are' if more else 'is'} in no optimizer: "
+        "nothing updates them",
+        advice="Give them to an optimizer, or set requires_grad to False",
+        step=seen.steps,
+        parameter=first,
+        where=seen.where,
+    )
+
+
+def _most_without(seen: Gradients) -> Finding | None:
+    """Most of what is trained has no gradient; experts without tokens have others beside them."""
+    trained = [name for name in seen.sizes if name not in seen.without]
+    kinds = {_kind(name) for name in trained}
+    alone = [name for name in seen.sizes if name in seen.without and _kind(name) not in kinds]
+    share = sum(seen.sizes[name] for name in alone) / max(1, sum(seen.sizes.values()))
+    if share <= 0.5:
+        return None
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"{alone[0]}{f' and {len(alone) - 1:,} more' if len(alone) > 1 else ''} of "
+        f"{seen.optimizer}'s {count_of(len(seen.sizes), 'parameter')} ({share:.0%} of the "
+        f"elements) have had no gradient in {seen.steps} steps",
+        advice="If they are to be trained, the graph is cut behind them (detach, no_grad); else "
+        "set requires_grad to False",
+        step=seen.steps,
+        parameter=alone[0],
+        where=seen.where,
+    )
+
+
+def _kind(name: str) -> str:
+    """A parameter's name without its numbers: that of its like in other layers or experts."""
+    return ".".join("*" if part.isdigit() else part for part in name.split("."))
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a step has done to sampled elements of a parameter.
+
+    Attributes:
+        name: the parameter's.
+        dtype: its type, e.g. `bfloat16`.
+        rate: its learning rate.
+        before: the elements before the step.
+        after: the same after it.
+        gradient: theirs; empty without one.
+    """
+
+    name: str
+    dtype: str
+    rate: float
+    before: Sequence[float]
+    after: Sequence[float]
+    gradient: Sequence[float] = ()
+
+
+def unchanged(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
+    """Updates that change next to nothing, though there are gradients and a rate."""
+    hit = [
+        (update, one != other)
+        for update in updates
+        if update.rate > 0
+        for one, other, slope in zip(update.before, update.after, update.gradient, strict=False)
+        if slope and one
+    ]
+    same = [update for update, is_changed in hit if not is_changed]
+    if len(hit) < LEAST or len(same) < MOST_UNCHANGED * len(hit):
+        return None
+    first = same[0]
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"updates are lost: a step of {optimizer} left {len(same) / len(hit):.0%} of the "
+        f"sampled weights with a gradient as they were, bit for bit ({first.dtype}, rate "
+        f"{first.rate:g})",
+        advice=f"The rate is below what {first.dtype} can add to a weight: keep the weights in "
+        "float32 (with autocast), or raise the rate",
+        step=step,
+        parameter=first.name,
+        where=where,
+    )
+
+
+def moved(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
+    """Frozen parameters that an optimizer's step has changed."""
+    found = [update.name for update in updates if list(update.before) != list(update.after)]
+    if not found:
+        return None
+    more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"{optimizer} changes what is frozen: {found[0]}{more}, with requires_grad False, "
+        "was moved by its step",
+        advice="A gradient was left from before it was frozen: set it to None, or leave it out of "
+        "the optimizer",
+        step=step,
+        parameter=found[0],
+        where=where,
+    )
+
+
+def still_zero(samples: Mapping[str, Sequence[float]], steps: int, where: str) -> Finding | None:
+    """Adapters whose second matrix is as it was made after so many updates: all sampled zero."""
+    if steps < 2 or not samples or any(any(values) for values in samples.values()):
+        return None
+    first = next(iter(samples))
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"the adapters aren't trained: {first} is still zero after {steps} updates",
+        advice="The optimizer may hold other tensors than the model's, or no gradient reaches the "
+        "adapters",
+        step=steps,
+        parameter=first,
+        where=where,
+    )
+
+
+def parted(output: str, embedding: str, *, is_equal: bool, where: str = "") -> Finding | None:
+    """Two weights that the configuration ties, and that are no longer one."""
+    if not is_equal:
+        return None
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"tied weights were parted: {output} and {embedding} have the same values and are "
+        "trained apart, though the configuration ties them (tie_word_embeddings)",
+        advice="Call model.tie_weights() after what replaced one of them, and before the optimizer "
+        "is made",
+        step=1,
+        parameter=output,
+        where=where,
+    )

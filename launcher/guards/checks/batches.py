@@ -1,0 +1,137 @@
+"""Looks at the first batches: whether any label counts, and whether one comes again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ...checks import data
+from ...checks.finding import Check
+from ...core.private_names import LOADER_ITERATOR
+from ...evidence.observations import Observations
+from ..callers import user_place
+from ..divided_data import digest_of, tensors_in
+from .copies import Copy, copied
+from .told import looking, makes, skip, tell
+
+TRAINER, DDP, LOADER = (
+    "transformers.trainer",
+    "torch.nn.parallel.distributed",
+    LOADER_ITERATOR.module,
+)
+HOOKED = (TRAINER, DDP, LOADER)
+IGNORED = -100
+"""torch's default for what cross entropy leaves out (torch.nn.CrossEntropyLoss)."""
+DRAWN = 8
+"""Batches of a process at which is looked."""
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Wraps what gives a model its batches, and what draws them."""
+    match module.__name__:
+        case name if name == TRAINER:
+            labels = Labels(observations)
+
+            def stepping(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+                if labels.is_open:
+                    batch = args[1] if len(args) > 1 else kwargs.get("inputs")
+                    looking(observations, Check.DATA, labels.look, batch)
+                return wrapped(*args, **kwargs)
+
+            wrapt.wrap_function_wrapper(module, "Trainer.training_step", stepping)
+        case name if name == DDP:
+            labels = Labels(observations)
+
+            def constructed(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+                wrapped(*args, **kwargs)
+                if makes(Check.DATA):
+                    labels.watch(instance)
+
+            wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", constructed)
+        case _:
+            with observations.going_on():
+                LOADER_ITERATOR.of(module)
+                wrapper = Draws(observations).next
+                wrapt.wrap_function_wrapper(module, f"{LOADER_ITERATOR.path}.__next__", wrapper)
+
+
+class Labels:
+    """Whether any label of the first batches counts; read once their values have come."""
+
+    def __init__(self, observations: Observations) -> None:
+        self.is_open = True
+        self._observations = observations
+        self._copies: list[Copy] = []
+        self._where = ""
+
+    def watch(self, wrapper: Any) -> None:
+        """Looks at the first batches that a model gets in training."""
+        import torch
+
+        def see(model: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
+            if torch.compiler.is_compiling() or not model.training:
+                return
+            looking(self._observations, Check.DATA, self.look, kwargs)
+            if not self.is_open:
+                handle.remove()
+
+        handle = wrapper.register_forward_pre_hook(see, with_kwargs=True)
+
+    def look(self, batch: Any) -> None:
+        """Begins to ask whether any label of a batch counts; judges the first batches."""
+        labels = batch.get("labels") if isinstance(batch, Mapping) else None
+        if labels is None or labels.is_floating_point() or not makes(Check.DATA):
+            self.is_open = False
+            return
+        if len(self._copies) < data.BATCHES:
+            self._where = self._where or user_place()
+            copy = copied([(labels != IGNORED).any().float().reshape(1)])
+            if copy is None:
+                skip(self._observations, Check.DATA, "a graph of the device is being captured")
+                self.is_open = False
+                return
+            self._copies.append(copy)
+        if len(self._copies) == data.BATCHES and all(copy.is_there for copy in self._copies):
+            self.is_open = False
+            counts = [bool(copy.parts()[0][0]) for copy in self._copies]
+            tell(self._observations, data.ignored_labels(counts, self._where))
+
+
+class Draws:
+    """The first batches that loaders give, and the optimizer steps by then."""
+
+    def __init__(self, observations: Observations) -> None:
+        self._observations = observations
+        self._digests: list[str] = []
+        self._steps: list[int] = []
+
+    def next(self, wrapped: Any, iterator: Any, args: Any, kwargs: Any) -> Any:
+        """Gives the next batch, and looks at it while it is one of the first."""
+        batch = wrapped(*args, **kwargs)
+        if len(self._digests) < DRAWN and makes(Check.DATA):
+            looking(self._observations, Check.DATA, self._look, iterator, batch)
+        return batch
+
+    def _look(self, iterator: Any, batch: Any) -> None:
+        """Looks at a batch of several that the loader has."""
+        with suppress(TypeError):  # a stream has no length
+            if len(iterator) < 2:
+                return
+        self._digests.append(digest_of(batch, elements=1024) if _has_rows(batch) else "")
+        self._steps.append(self._observations.steps_of_all() or 0)
+        found = data.same_batch(self._digests, self._steps, user_place())
+        tell(self._observations, found)
+
+
+def _has_rows(batch: Any) -> bool:
+    """Whether the samples of a batch differ, on the host: else equal batches say nothing."""
+    for tensor in tensors_in(batch):
+        if tensor.device.type != "cpu" or tensor.ndim < 1 or len(tensor) < 2:
+            continue
+        if bool((tensor[0] != tensor[-1]).any()):
+            return True
+    return False

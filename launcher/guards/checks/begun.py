@@ -1,0 +1,33 @@
+"""What models were like before the first step: a few elements of a few parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ...checks.finding import Check
+from .copies import Copy, copied, sample, spread
+from .models import parameters_in
+from .told import makes
+
+_held: dict[str, Copy] = {}
+
+
+def remember(models: Iterable[Any]) -> None:
+    """Begins to copy what the models have; those that are known already stay."""
+    usable = [
+        (name, parameter)
+        for _, name, parameter in parameters_in(models)
+        if parameter.requires_grad and name not in _held and sample(parameter) is not None
+    ]
+    if _held or not makes(Check.SAVED):
+        return
+    for name, parameter in spread(usable):
+        copy = copied([sample(parameter)])
+        if copy is not None:
+            _held[name] = copy
+
+
+def values() -> dict[str, Sequence[float]]:
+    """By the parameters' names, as far as they have come."""
+    return {name: copy.parts()[0] for name, copy in _held.items() if copy.is_there}

@@ -1,0 +1,92 @@
+"""Copies of sampled elements, which no device waits for: they are read a step later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+ELEMENTS = 32
+"""Of a parameter so many elements in a row, from its middle."""
+MOST = 8
+"""Parameters that are sampled of those there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Values that are on their way to the host.
+
+    Attributes:
+        host: a tensor in the host's memory.
+        event: recorded behind the copy; None if it is already there.
+        ends: where each part ends.
+    """
+
+    host: Any
+    event: Any
+    ends: tuple[int, ...]
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it can be read."""
+        return self.event is None or bool(self.event.query())
+
+    def parts(self) -> list[list[float]]:
+        """The values of each part."""
+        values = [] if self.host is None else self.host.tolist()
+        return [values[begin:end] for begin, end in pairwise((0, *self.ends))]
+
+
+def copied(parts: Sequence[Any]) -> Copy | None:
+    """Begins to copy tensors of one dimension; None where that would disturb what runs.
+
+    Types narrower than float32 keep every bit of their values in it.
+    """
+    import torch
+
+    ends: list[int] = []
+    for part in parts:
+        ends.append(part.numel() + (ends[-1] if ends else 0))
+    if not parts:
+        return Copy(None, None, ())
+    device = parts[0].device
+    module: Any = getattr(torch, device.type, None)
+    kind = torch.float64 if any(part.dtype is torch.float64 for part in parts) else torch.float32
+    if device.type != "cpu" and (not hasattr(module, "Event") or _is_captured(module)):
+        return None
+    with torch.no_grad():
+        flat = torch.cat([part.to(kind) for part in parts])
+        if device.type == "cpu":
+            return Copy(flat, None, tuple(ends))
+        host = torch.empty(flat.shape, dtype=kind, pin_memory=True)
+        host.copy_(flat, non_blocking=True)
+        event = module.Event()
+        event.record()
+    return Copy(host, event, tuple(ends))
+
+
+def _is_captured(module: Any) -> bool:
+    """Whether a graph of the device is being captured, which takes no copies to the host."""
+    ask = getattr(module, "is_current_stream_capturing", None)
+    return ask is not None and bool(ask())
+
+
+def spread(members: Sequence[Any], most: int = MOST) -> list[Any]:
+    """Some of these, evenly over all, the first and the last among them."""
+    if len(members) <= most:
+        return list(members)
+    return [members[place * (len(members) - 1) // (most - 1)] for place in range(most)]
+
+
+def sample(tensor: Any) -> Any | None:
+    """Elements in the middle of a tensor; None where they can't be had without a copy of it."""
+    import torch
+
+    is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    if not is_plain or tensor.layout is not torch.strided or not tensor.is_floating_point():
+        return None
+    if not tensor.numel() or not tensor.is_contiguous() or tensor.is_meta:
+        return None
+    begin = max(0, (tensor.numel() - ELEMENTS) // 2)
+    return tensor.detach().view(-1)[begin : begin + ELEMENTS]

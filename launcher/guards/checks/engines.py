@@ -1,0 +1,81 @@
+"""Looks at DeepSpeed's engines, between whose steps the weights of all ranks are alike."""
+
+from __future__ import annotations
+
+import weakref
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ...checks import trained
+from ...checks.finding import Check
+from ...evidence.observations import Observations
+from ..callers import user_place
+from . import updates
+from .copies import Copy, copied, sample, spread
+from .replicas import Replicas, replicated_by_engine
+from .told import looking, makes, skip, tell
+
+HOOKED = ("deepspeed.runtime.engine",)
+DONE = (0, 1, 2, 3, 9, 99, 999)
+"""Steps after which an engine is looked at."""
+
+
+class EngineWatch:
+    """What is seen of an engine."""
+
+    def __init__(self, observations: Observations) -> None:
+        self._observations = observations
+        self._where = user_place()
+        self._replicas = Replicas(observations, self._where)
+        self._zeros: tuple[dict[str, Copy], int] | None = None
+        self._looked = -1
+
+    def look(self, engine: Any) -> None:
+        """Looks at the weights before a step."""
+        step = int(engine.global_steps)
+        if step == self._looked or (step not in DONE and step % 1000):
+            return
+        if not engine.is_gradient_accumulation_boundary():
+            return
+        self._looked = step
+        if engine.zero_optimization_stage() > 2:
+            for check in (Check.REPLICAS, Check.TRAINED):
+                skip(self._observations, check, "the weights are partitioned (ZeRO stage 3)")
+            return
+        self._replicas.look(replicated_by_engine(engine), step)
+        self._judge()
+        done = updates.done.get(engine.basic_optimizer, 0)
+        zeros = [
+            (name, each)
+            for name, each in engine.module.named_parameters()
+            if updates.ADAPTER in name and each.requires_grad and sample(each) is not None
+        ]
+        chosen = spread(zeros, updates.MOST_ADAPTERS)
+        copies = {name: copied([sample(each)]) for name, each in chosen}
+        held = {name: copy for name, copy in copies.items() if copy is not None}
+        self._zeros = held, min(done, step - int(engine.skipped_steps))
+        self._judge()
+
+    def _judge(self) -> None:
+        if self._zeros is not None and all(copy.is_there for copy in self._zeros[0].values()):
+            copies, done = self._zeros
+            self._zeros = None
+            samples = {name: copy.parts()[0] for name, copy in copies.items()}
+            tell(self._observations, trained.still_zero(samples, done, self._where))
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Looks before the steps of every engine."""
+    watches: weakref.WeakKeyDictionary[Any, EngineWatch] = weakref.WeakKeyDictionary()
+
+    def step(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        if makes(Check.REPLICAS, Check.TRAINED):
+            watch = watches.get(instance)
+            if watch is None:
+                watch = watches[instance] = EngineWatch(observations)
+            looking(observations, Check.REPLICAS, watch.look, instance)
+        return wrapped(*args, **kwargs)
+
+    wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.step", step)

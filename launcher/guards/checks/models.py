@@ -1,0 +1,39 @@
+"""The models that are known, and the names of what an optimizer holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ...evidence.observations import Observations
+from .. import data_parallel
+
+
+def parameters_of(optimizer: Any) -> Iterator[Any]:
+    """The tensors that an optimizer holds."""
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def models_of(observations: Observations) -> list[Any]:
+    """The models that are known, without their wrappers."""
+    seen = [getattr(model, "module", model) for model in data_parallel.wrapped]
+    seen += observations.models()
+    return list({id(model): model for model in seen}.values())
+
+
+def parameters_in(models: Iterable[Any]) -> Iterator[tuple[Any, str, Any]]:
+    """Each model's parameters with their names."""
+    for model in models:
+        for name, parameter in model.named_parameters():
+            yield model, name, parameter
+
+
+def names_of(optimizer: Any, observations: Observations) -> dict[int, str]:
+    """The names of an optimizer's tensors, by id; those of no model by their place."""
+    known = {id(each): name for _, name, each in parameters_in(models_of(observations))}
+    return {
+        id(each): known.get(id(each)) or f"tensor {place} of group {number} {tuple(each.shape)}"
+        for number, group in enumerate(optimizer.param_groups)
+        for place, each in enumerate(group["params"])
+    }

@@ -1,0 +1,186 @@
+"""Looks at an optimizer's first steps, and later at few: what it holds, gets and changes."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ...checks import precision, trained
+from ...checks.finding import Check
+from ...core.choices import Engine
+from ...core.private_names import SKIP_CODE
+from ...core.settings import Fact
+from ...evidence.observations import Observations
+from ..callers import user_place
+from . import begun, ties, updates
+from .models import models_of, names_of, parameters_in, parameters_of
+from .replicas import Replicas, replicated_by_ddp
+from .schedules import schedules_of
+from .told import looking, makes, skip, tell
+
+HOOKED = ("torch.optim.optimizer", SKIP_CODE.module)
+FIRST = 10
+"""Steps at which gradients are looked for."""
+VALUES = (1, 2, 3, 4, 5, 10, 100, 1000)
+"""Steps at which values are."""
+CHECKS = (Check.TRAINED, Check.REPLICAS, Check.PRECISION, Check.SCHEDULE, Check.SAVED)
+
+alive: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The optimizers that there are."""
+
+
+class Watch:
+    """What is seen of an optimizer.
+
+    Attributes:
+        steps: its steps so far.
+        where: the user's line that made it.
+    """
+
+    def __init__(self, optimizer: Any, observations: Observations) -> None:
+        self.steps = 0
+        self.where = user_place()
+        self._observations = observations
+        self._next = 1
+        self._had: set[int] = set()  # ids of the parameters that have had a gradient
+        self._values = updates.Values(observations, optimizer, self.where)
+        self._replicas = Replicas(observations, self.where)
+        self._ties: list[ties.Apart] = []
+        self._before = optimizer.register_step_pre_hook(self.before)
+        optimizer.register_step_post_hook(self.after)
+
+    def __deepcopy__(self, _memo: object) -> Watch:
+        """Itself: what is seen isn't a part of the optimizer."""
+        return self
+
+    def before(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """Looks at what a step is going to use."""
+        if self.steps + 1 < self._next or _is_compiling():
+            return
+        looking(self._observations, Check.TRAINED, self._look, optimizer)
+
+    def after(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """Looks at what it has done."""
+        if _is_compiling():
+            skip(self._observations, Check.TRAINED, "the optimizer's step is compiled")
+            return
+        self.steps += 1
+        if self.steps < self._next:
+            return
+        looking(self._observations, Check.TRAINED, self._look_after, optimizer)
+        later = (each for each in VALUES if each > self.steps)
+        self._next = self.steps + 1 if self.steps < FIRST else next(later, self.steps + 1000)
+
+    def _look(self, optimizer: Any) -> None:
+        step = self.steps + 1
+        if step <= FIRST:
+            schedules_of(self._observations).stepping(optimizer)
+            self._note_gradients(optimizer)
+        if step != 1 and step not in VALUES and step <= FIRST:
+            return
+        names, models = names_of(optimizer, self._observations), models_of(self._observations)
+        by_engine = self._observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
+        if step == 1:
+            self._look_at_types(optimizer, names)
+            begun.remember(models)
+            self._ties = list(ties.apart(models))
+        zeros = [
+            (name, each)
+            for _, name, each in parameters_in(models)
+            if updates.ADAPTER in name and each.requires_grad and step < FIRST and not by_engine
+        ]
+        self._values.before(optimizer, names, zeros, step)
+        if not by_engine:  # whose own steps are looked at: within one, weights differ
+            self._replicas.look(replicated_by_ddp(optimizer, names), self.steps)
+
+    def _look_after(self, optimizer: Any) -> None:
+        self._values.after(optimizer, self.steps)
+        self._ties = ties.judge(self._observations, self._ties, self.where)
+        if self.steps <= FIRST:
+            self._note_gradients(optimizer)
+        if self.steps in (trained.WITHOUT, FIRST):
+            seen = self._gradients(optimizer)
+            found = trained.without_gradients(seen)
+            tell(self._observations, found or trained.left_out(seen))
+
+    def _note_gradients(self, optimizer: Any) -> None:
+        for parameter in parameters_of(optimizer):
+            if parameter.grad is not None:
+                self._had.add(id(parameter))
+
+    def _look_at_types(self, optimizer: Any, names: dict[int, str]) -> None:
+        import torch
+
+        if not type(optimizer).__module__.startswith("torch.optim."):
+            return
+        held = [each for each in parameters_of(optimizer) if each.grad is not None]
+        halves = [
+            names[id(each)]
+            for each in held
+            if each.dtype is torch.float16 is each.grad.dtype and each.numel() > 1
+        ]
+        others = len(held) - len(halves)
+        kind = type(optimizer).__name__
+        tell(self._observations, precision.without_master(kind, halves, others, self.where))
+
+    def _gradients(self, optimizer: Any) -> trained.Gradients:
+        """Which parameters have had gradients; where an engine holds them, only its own."""
+        names = names_of(optimizer, self._observations)
+        to_train = [each for each in parameters_of(optimizer) if each.requires_grad]
+        models = models_of(self._observations)
+        of_models = {id(each): (name, each) for _, name, each in parameters_in(models)}
+        is_sharded = any(hasattr(each, "to_local") for _, each in of_models.values())
+        if self._observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED or is_sharded:
+            of_models = {}
+        held = {id(each) for other in alive for each in parameters_of(other)}
+        left = {
+            name: each.numel()
+            for key, (name, each) in of_models.items()
+            if each.requires_grad and each.grad is not None and key not in held
+        }
+        return trained.Gradients(
+            type(optimizer).__name__,
+            self.where,
+            self.steps,
+            {names[id(each)]: each.numel() for each in to_train},
+            frozenset(names[id(each)] for each in to_train if id(each) not in self._had),
+            frozenset(names[id(each)] for each in to_train if id(each) not in of_models)
+            if of_models
+            else None,
+            left if of_models else None,
+        )
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Looks at every optimizer from its first step on."""
+    if module.__name__ == SKIP_CODE.module:
+        with observations.going_on():
+            skip_code = SKIP_CODE.of(module)
+            for method in (Watch.before, Watch.after):
+                skip_code(method.__code__)
+        return
+    made = partial(_made, observations)
+    wrapt.wrap_function_wrapper(module, "Optimizer.__init__", made)
+
+
+def _made(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
+    wrapped(*args, **kwargs)
+    if makes(*CHECKS):
+        alive.add(instance)
+        looking(observations, Check.TRAINED, Watch, instance, observations)
+
+
+@functools.cache
+def _compiling() -> Any:
+    import torch
+
+    return torch.compiler.is_compiling
+
+
+def _is_compiling() -> bool:
+    return bool(_compiling()())

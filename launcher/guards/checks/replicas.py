@@ -1,0 +1,134 @@
+"""Digests of replicated weights, which node 0 compares between ranks: no rank waits for another."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ...checks.between_ranks import Compared, Shared
+from ...checks.finding import Check
+from ...core.private_names import IGNORED
+from ...evidence.observations import Observations
+from .. import data_parallel
+from .copies import Copy, copied, sample, spread
+from .told import makes, skip
+
+AVERAGERS = "torch.distributed.algorithms.model_averaging.averagers"
+DDP = "torch.nn.parallel.distributed"
+LOCAL = "accelerate.local_sgd"
+HOOKED = (AVERAGERS, DDP, LOCAL)
+BETWEEN = {
+    AVERAGERS: ("ModelAverager.__init__", "the script averages models itself"),
+    DDP: (
+        "DistributedDataParallel.register_comm_hook",
+        "a communication hook exchanges the gradients",
+    ),
+    LOCAL: ("LocalSGD.__init__", "the script averages models itself (LocalSGD)"),
+}
+"""What lets replicas differ, or gradients be exchanged otherwise, each with why it isn't judged."""
+MOST = 16
+
+_told: Counter[tuple[str, tuple[str, ...]]] = Counter()
+_unjudged: list[str] = []
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Notes what lets replicas differ."""
+    path, why = BETWEEN[module.__name__]
+
+    def wrapper(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+        _unjudged.append(why)
+        skip(observations, Check.REPLICAS, why)
+        return wrapped(*args, **kwargs)
+
+    wrapt.wrap_function_wrapper(module, path, wrapper)
+
+
+class Replicas:
+    """The digests of one optimizer's replicated parameters; none is read before it has come."""
+
+    def __init__(self, observations: Observations, where: str) -> None:
+        self._observations = observations
+        self._where = where
+        self._place = ""
+        self._waiting: list[tuple[int, tuple[str, ...], Copy]] = []
+
+    def look(self, parameters: Sequence[tuple[str, Any]], done: int) -> None:
+        """Begins to copy samples of what is replicated; sends what has come.
+
+        Args:
+            parameters: that every rank holds whole, and is to hold alike, with their names.
+            done: steps by then.
+        """
+        self._send()
+        devices = {each.device for _, each in parameters[:1]}
+        usable = [
+            (name, each)
+            for name, each in parameters
+            if each.device in devices and sample(each) is not None
+        ]
+        found = spread(usable, MOST)
+        if not found or _unjudged or not makes(Check.REPLICAS):
+            return
+        parts = [sample(parameter) for _, parameter in found]
+        copy = copied(parts)
+        if copy is None:
+            skip(self._observations, Check.REPLICAS, "a graph of the device is being captured")
+            return
+        labels = tuple(name[-200:] for name, _ in found)
+        if not self._place:
+            _told[self._where, labels] += 1
+            self._place = f"{self._where}#{_told[self._where, labels]}"
+        self._waiting.append((done, labels, copy))
+        self._send()
+
+    def _send(self) -> None:
+        while self._waiting and self._waiting[0][2].is_there:
+            done, names, copy = self._waiting.pop(0)
+            value = " ".join(map(_digest, copy.parts()))
+            self._observations.send(Compared(Shared.WEIGHTS, value, self._place, done, names))
+
+
+def replicated_by_ddp(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, Any]]:
+    """An optimizer's parameters that DDP keeps alike, with their names."""
+    alike = _in_wrappers()
+    held = (each for group in optimizer.param_groups for each in group["params"])
+    return [(names[id(each)], each) for each in held if id(each) in alike]
+
+
+def replicated_by_engine(engine: Any) -> list[tuple[str, Any]]:
+    """What DeepSpeed keeps alike below stage 3, unless parts of a layer are elsewhere."""
+    if int(engine.zero_optimization_stage()) > 2 or not engine.dp_world_size == _world() > 1:
+        return []
+    found = [(name, each) for name, each in engine.module.named_parameters() if each.requires_grad]
+    is_split = any(
+        not getattr(each, "allreduce", True) or getattr(each, "tensor_model_parallel", False)
+        for _, each in found
+    )
+    return [] if is_split else found
+
+
+def _in_wrappers() -> set[int]:
+    """Ids of the parameters that DDP keeps alike on all ranks."""
+    return {
+        id(parameter)
+        for wrapper in data_parallel.wrapped
+        if wrapper.process_group.size() == _world() > 1
+        for name, parameter in wrapper.module.named_parameters()
+        if parameter.requires_grad and name not in IGNORED.of(wrapper)
+    }
+
+
+def _world() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _digest(values: list[float]) -> str:
+    return blake2b(struct.pack(f"{len(values)}d", *values), digest_size=8).hexdigest()

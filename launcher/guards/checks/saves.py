@@ -1,0 +1,130 @@
+"""Looks at what is saved: whether any weight is empty, or as it was before the training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ...checks import saved
+from ...checks.finding import Check, Finding
+from ...evidence.observations import Observations
+from ...workload.models import safetensors_headers
+from ..callers import user_place
+from . import begun
+from .copies import sample
+from .models import models_of, parameters_in
+from .told import looking, makes, tell
+
+TORCH = "torch.serialization"
+FOLDERS = {
+    "transformers.modeling_utils": "PreTrainedModel.save_pretrained",
+    "peft.peft_model": "PeftModel.save_pretrained",
+}
+HOOKED = (TORCH, *FOLDERS)
+SMALL = 1 << 22
+"""Bytes of a saved weight that is read again, at most."""
+TYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+"""The types in safetensors whose values are read, and torch's names of them."""
+KEYS = ("model", "module", "state_dict", "model_state_dict", "net")
+"""Under which scripts keep a state dict among others."""
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Wraps `torch.save` and `save_pretrained`."""
+    path = FOLDERS.get(module.__name__, "save")
+    look = _look_at_folder if module.__name__ in FOLDERS else _look_at_object
+
+    def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        result = wrapped(*args, **kwargs)
+        if makes(Check.SAVED):
+            looking(observations, Check.SAVED, look, observations, instance, args, kwargs)
+        return result
+
+    wrapt.wrap_function_wrapper(module, path, wrapper)
+
+
+def _look_at_object(
+    observations: Observations, _instance: Any, args: Any, kwargs: Mapping[str, Any]
+) -> None:
+    """A state dict that `torch.save` is given, alone or under one of the usual keys."""
+    given = args[0] if args else kwargs.get("obj")
+    if not isinstance(given, Mapping):
+        return
+    held = next((given[key] for key in KEYS if isinstance(given.get(key), Mapping)), given)
+    weights = {_bare(str(name)): value for name, value in held.items() if hasattr(value, "shape")}
+    live = {name: each for _, name, each in parameters_in(models_of(observations))}
+    known = {name: each for name, each in weights.items() if name in live}
+    if len(known) < len(live) / 2:
+        return
+    shapes = {name: tuple(each.shape) for name, each in known.items()}
+    about = observations.step(), user_place()
+    found = saved.empty(shapes, {name: _shape(each) for name, each in live.items()}, *about)
+    values = {name: _values(known[name]) for name in begun.values() if name in known}
+    is_certain = False  # the best so far may be that of the beginning
+    tell(observations, found or _stale(values, live, *about, is_certain=is_certain))
+
+
+def _look_at_folder(
+    observations: Observations, instance: Any, args: Any, kwargs: Mapping[str, Any]
+) -> None:
+    """What `save_pretrained` has written, by the headers of its files."""
+    if not kwargs.get("is_main_process", True) or kwargs.get("state_dict") == {}:
+        return  # an empty state dict is a placeholder, as the Trainer writes under stage 3
+    folder = Path(args[0] if args else kwargs["save_directory"])
+    tensors = safetensors_headers.read_tensors(sorted(folder.glob("*.safetensors")))
+    live = dict(instance.named_parameters())
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    buffers = {name: tuple(each.shape) for name, each in instance.named_buffers()}
+    about = observations.step(), user_place()
+    known = buffers | {name: _shape(each) for name, each in live.items()}
+    is_trained = any(model is instance for model in models_of(observations))
+    values = {
+        name: _read(tensors[name])
+        for name in begun.values()
+        if is_trained and name in tensors and "state_dict" not in kwargs
+        if tensors[name].dtype in TYPES and tensors[name].end - tensors[name].begin <= SMALL
+    }
+    found = saved.empty(shapes, known, *about)
+    tell(observations, found or _stale(values, live, *about, is_certain=True))
+
+
+def _stale(
+    values: dict[str, list[float]],
+    live: Mapping[str, Any],
+    step: int | None,
+    where: str,
+    *,
+    is_certain: bool,
+) -> Finding | None:
+    """Weights as they were before the training; what is saved is on the host by now."""
+    now = {name: _values(live[name]) for name in values if name in live}
+    found = saved.differing(values, now, begun.values(), step, where)
+    return None if found is None else replace(found, certain=is_certain)
+
+
+def _values(tensor: Any) -> list[float]:
+    part = sample(tensor.data if hasattr(tensor, "data") else tensor)
+    return [] if part is None else [float(value) for value in part.tolist()]
+
+
+def _read(tensor: safetensors_headers.Tensor) -> list[float]:
+    import torch
+
+    kind = getattr(torch, TYPES[tensor.dtype])
+    return _values(torch.frombuffer(bytearray(tensor.content()), dtype=kind))
+
+
+def _shape(parameter: Any) -> tuple[int, ...]:
+    return tuple(getattr(parameter, "ds_shape", parameter.shape))
+
+
+def _bare(name: str) -> str:
+    """A weight's name without what wrappers put before it."""
+    for prefix in ("module.", "_orig_mod."):
+        name = name.removeprefix(prefix)
+    return name

@@ -1,0 +1,52 @@
+"""How a worker's checks tell what they have found, and what they couldn't look at."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ...checks.finding import MOST, Check, Finding, is_on
+from ...core.private_names import MissingNameError
+from ...evidence.observations import Observations
+from ...evidence.worker_messages import Found, Message, Skipped
+
+_told: weakref.WeakKeyDictionary[Observations, set[object]] = weakref.WeakKeyDictionary()
+
+
+def makes(*checks: Check) -> bool:
+    """Whether this worker makes one of the checks."""
+    return any(is_on(check, os.environ) for check in checks)
+
+
+def tell(observations: Observations, *findings: Finding | None) -> None:
+    """Sends what was found, each thing once, to the launcher."""
+    for finding in findings:
+        if finding is not None and makes(finding.check):
+            _once(observations, finding.identity, Found(finding))
+
+
+def skip(observations: Observations, check: Check, why: str) -> None:
+    """Sends why a check isn't made, once."""
+    if makes(check):
+        _once(observations, (check, why), Skipped(check, why))
+
+
+def _once(observations: Observations, key: object, message: Message) -> None:
+    told = _told.setdefault(observations, set())
+    if key not in told and len(told) < MOST:
+        told.add(key)
+        observations.send(message)
+
+
+def looking(
+    observations: Observations, check: Check, look: Callable[..., object], *given: Any
+) -> None:
+    """Looks; whatever is odd there is a reason to skip the check, not one to end a training."""
+    try:
+        look(*given)
+    except MissingNameError as error:
+        skip(observations, check, error.problem)
+    except Exception as error:
+        skip(observations, check, f"{type(error).__name__}: {str(error)[:200]}")

@@ -1,0 +1,168 @@
+"""The values of an optimizer's parameters around a step: what it changes, and what it leaves."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...checks import trained
+from ...checks.finding import Check
+from ...checks.trained import Update
+from ...evidence.observations import Observations
+from .copies import Copy, copied, sample, spread
+from .told import skip, tell
+
+ADAPTER = "lora_B"
+"""What PEFT calls the matrix that begins at zero; `lora_embedding_B` doesn't."""
+MOST_ADAPTERS = 4
+
+done: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""The steps of each optimizer that were looked at, with a rate and a gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """A step that was looked at.
+
+    Attributes:
+        step: its number.
+        trained: what is known of each sampled parameter beforehand; its values are to come.
+        frozen: the same of those that no step may change.
+        is_rising: the rate is higher than at the look before: it warms up.
+        adapters: names of the sampled adapters' matrices.
+        before: values, gradients, frozen values and adapters.
+    """
+
+    step: int
+    trained: tuple[Update, ...]
+    frozen: tuple[Update, ...]
+    is_rising: bool
+    adapters: tuple[str, ...]
+    before: Copy
+
+
+class Values:
+    """The looks at one optimizer; none is read before its values have come."""
+
+    def __init__(self, observations: Observations, optimizer: Any, where: str) -> None:
+        self._observations = observations
+        self._stepping = weakref.ref(optimizer)
+        self._optimizer = type(optimizer).__name__
+        self._where = where
+        self._open: Around | None = None  # between the two sides of a step
+        self._held: tuple[list[Any], list[Any]] = ([], [])
+        self._waiting: list[tuple[Around, Copy]] = []  # with what the step has made
+        self._rates: dict[int, float] = {}
+        self._lost = 0  # looks in a row at which updates were lost
+
+    def before(
+        self, optimizer: Any, names: dict[int, str], matrices: list[tuple[str, Any]], step: int
+    ) -> None:
+        """Begins to copy what a step is going to change.
+
+        Args:
+            optimizer: what steps.
+            names: of its tensors, by id.
+            matrices: the models' adapters that begin at zero, with their names.
+            step: its number.
+        """
+        self._read()
+        if any(hasattr(group.get("lr"), "item") for group in optimizer.param_groups):
+            skip(self._observations, Check.TRAINED, "the learning rate is a tensor")
+            return
+        is_scaled = any(
+            getattr(optimizer, name, None) is not None for name in ("grad_scale", "found_inf")
+        )  # a fused step, which the scaler may make do nothing
+        rates = {id(p): float(g.get("lr", 1)) for g in optimizer.param_groups for p in g["params"]}
+        each = [p for group in optimizer.param_groups for p in group["params"]]
+        usable = [p for p in each if sample(p) is not None and p.device == each[0].device]
+        moving = [p for p in usable if p.requires_grad and sample(p.grad) is not None]
+        fixed = spread([p for p in usable if _is_frozen(p) and p.grad is not None])
+        usable_matrices = [
+            (name, p)
+            for name, p in matrices
+            if sample(p) is not None and p.device == each[0].device
+        ]
+        zeros = spread(usable_matrices, MOST_ADAPTERS)
+        moving = [] if is_scaled else spread([p for p in moving if p.numel() > 1])
+        is_rising = any(rates[id(p)] > self._rates.get(id(p), math.inf) for p in moving)
+        before = copied(
+            [
+                *map(sample, moving),
+                *(sample(p.grad) for p in moving),
+                *map(sample, fixed),
+                *(sample(p) for _, p in zeros),
+            ]
+        )
+        if before is None:
+            skip(self._observations, Check.TRAINED, "a graph of the device is being captured")
+            return
+        self._rates = rates
+        self._held = moving, fixed
+        self._open = Around(
+            step,
+            tuple(Update(names[id(p)], _type(p), rates[id(p)], (), ()) for p in moving),
+            tuple(Update(names[id(p)], "", 0.0, (), ()) for p in fixed),
+            is_rising,
+            tuple(name for name, _ in zeros),
+            before,
+        )
+
+    def after(self, _optimizer: Any, step: int) -> None:
+        """Begins to copy what it has become; reads what has come by now."""
+        if self._open is not None and self._open.step == step:
+            moving, fixed = self._held
+            after = copied([*map(sample, moving), *map(sample, fixed)])
+            if after is not None:
+                self._waiting.append((self._open, after))
+        self._open, self._held = None, ([], [])
+        self._read()
+
+    def _read(self) -> None:
+        """Judges the looks whose values have come."""
+        while self._waiting and self._waiting[0][1].is_there:
+            self._judge(*self._waiting.pop(0))
+
+    def _judge(self, around: Around, copy: Copy) -> None:
+        count, fixed = len(around.trained), len(around.frozen)
+        before, after = around.before.parts(), copy.parts()
+        made = [
+            replace(known, before=before[i], after=after[i], gradient=_finite(before[count + i]))
+            for i, known in enumerate(around.trained)
+        ]
+        kept = [
+            replace(known, before=before[2 * count + i], after=after[count + i])
+            for i, known in enumerate(around.frozen)
+        ]
+        about = self._optimizer, self._where, around.step
+        lost = None if around.is_rising else trained.unchanged(made, *about)
+        self._lost = self._lost + 1 if lost else 0
+        optimizer = self._stepping()
+        updates = 0 if optimizer is None else done.get(optimizer, 0)
+        samples = dict(zip(around.adapters, before[2 * count + fixed :], strict=True))
+        tell(
+            self._observations,
+            lost if self._lost > 1 else None,
+            trained.moved(kept, *about),
+            trained.still_zero(samples, updates, self._where),
+        )
+        if optimizer is not None and any(each.rate > 0 and any(each.gradient) for each in made):
+            done[optimizer] = updates + 1
+
+
+def _is_frozen(parameter: Any) -> bool:
+    """Whether no step may change it; an engine's own copies may need no gradient."""
+    import torch
+
+    return isinstance(parameter, torch.nn.Parameter) and not parameter.requires_grad
+
+
+def _type(parameter: Any) -> str:
+    return str(parameter.dtype).removeprefix("torch.")
+
+
+def _finite(values: list[float]) -> list[float]:
+    """Gradients, with 0 for those that overflowed: such a step may be left out."""
+    return [value if math.isfinite(value) else 0.0 for value in values]

@@ -1,0 +1,50 @@
+"""The options for the checks that are made while a run trains."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+
+from ..checks.finding import Check
+from ..core.errors import ExitCode, LaunchError
+from ..core.nearest import near
+
+OPTION = "--mute"
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Adds the options to a parser."""
+    parser.add_argument(
+        "--check",
+        choices=["on", "off", "strict"],
+        default="on",
+        help="on: look for what trains wrongly without an error, and say it in a line; strict: end "
+        "the run with the first finding that is certain; off: don't look (default: on)",
+    )
+    parser.add_argument(
+        OPTION,
+        action="append",
+        default=[],
+        type=muted,
+        metavar="NAME,...",
+        help=f"checks that aren't made, of {', '.join(Check)}; may be given several times",
+    )
+
+
+def muted(text: str) -> tuple[str, ...]:
+    """The checks that a text names, separated by commas.
+
+    Raises:
+        LaunchError: there is no such check.
+    """
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in list(Check):
+            problem = f"{OPTION}: no check `{name}`"
+            raise LaunchError(ExitCode.USAGE, problem, near(name, list(Check)))
+    return names
+
+
+def together(stated: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Every check once."""
+    return tuple(dict.fromkeys(name for names in stated for name in names))

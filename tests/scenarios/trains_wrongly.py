@@ -1,0 +1,213 @@
+"""Trainings that go wrong without an error, as people have reported them, and the same done right.
+
+trains_wrongly.py NAME... [--right]
+"""
+
+import argparse
+import contextlib
+import os
+
+import torch
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler, TensorDataset
+
+STEPS, ACCUMULATION, WORDS = 12, 2, 40
+
+
+class Net(torch.nn.Module):
+    """Says the words that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(WORDS, 16)
+        self.hidden = torch.nn.Linear(16, 16)
+        self.head = torch.nn.Linear(16, WORDS)
+
+    def forward(self, words: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        found = self.head(torch.relu(self.hidden(self.embedding(words))))
+        return cross_entropy(found.flatten(0, 1).float(), labels.flatten())
+
+
+def texts() -> TensorDataset:
+    """Texts of eight words, the same on every rank."""
+    return TensorDataset(torch.randint(WORDS, (96, 8), generator=torch.Generator().manual_seed(1)))
+
+
+def batches(sampler: object = None, *, is_renewed: bool = False):
+    """Batches without an end; renewed, always the first of an epoch."""
+    data = texts()
+    loader = DataLoader(data, 4, sampler=DistributedSampler(data) if sampler is None else sampler)
+    while True:
+        for (words,) in loader:
+            yield words
+            if is_renewed:
+                break
+
+
+def adam(model: torch.nn.Module, rate: float = 1e-2) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=rate)
+
+
+def steps(call, optimizer: torch.optim.Optimizer, source) -> None:
+    """A plain loop."""
+    for _ in range(STEPS):
+        words = next(source)
+        call(words, labels=words).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def unsynchronized(right: bool) -> None:
+    """As in https://github.com/karpathy/build-nanogpt/pull/30."""
+    model = DistributedDataParallel(Net())
+    optimizer, source = adam(model), batches()
+    for _ in range(STEPS):
+        for micro in range(ACCUMULATION):
+            words = next(source)
+            if right:
+                model.require_backward_grad_sync = micro == ACCUMULATION - 1
+            loss = model(words, labels=words) / ACCUMULATION
+            model.require_backward_grad_sync = micro == ACCUMULATION - 1
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def around(right: bool) -> None:
+    """As in https://github.com/huggingface/trl/issues/7245."""
+    model = DistributedDataParallel(Net())
+    steps(model if right else model.module, adam(model), batches())
+
+
+def loaded_late(right: bool) -> None:
+    """Weights are made anew behind DDP, as its documentation warns."""
+    model = DistributedDataParallel(Net())
+    if not right:
+        torch.manual_seed(int(os.environ["RANK"]))
+        for layer in (model.module.hidden, model.module.head):
+            layer.reset_parameters()
+    steps(model, adam(model), batches())
+
+
+def resized(right: bool) -> None:
+    """As in https://github.com/huggingface/transformers/pull/3532."""
+    net = Net()
+    optimizer = adam(net)
+    net.embedding = torch.nn.Embedding(WORDS + 8, 16)
+    optimizer = adam(net) if right else optimizer
+    steps(DistributedDataParallel(net), optimizer, batches())
+
+
+def scheduled(right: bool) -> None:
+    """As in https://github.com/h2oai/h2o-llmstudio/issues/663."""
+    model = DistributedDataParallel(Net())
+    optimizer, source = adam(model), batches()
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.99**step)
+    for step in range(STEPS):
+        for micro in range(ACCUMULATION):
+            words = next(source)
+            is_last = micro == ACCUMULATION - 1
+            with contextlib.nullcontext() if is_last else model.no_sync():
+                (model(words, labels=words) / ACCUMULATION).backward()
+            if is_last:
+                optimizer.step()
+                optimizer.zero_grad()
+            if is_last or (step and not right):
+                schedule.step()
+
+
+def grain(right: bool) -> None:
+    """As in https://github.com/workofart/ml-by-hand/pull/85."""
+    model = DistributedDataParallel(Net() if right else Net().bfloat16())
+    steps(model, adam(model, 1e-7), batches())
+
+
+def half(right: bool) -> None:
+    """As in https://github.com/afiaka87/glide-finetune/issues/5."""
+    model = DistributedDataParallel(Net() if right else Net().half())
+    steps(model, adam(model), batches())
+
+
+def ignored(right: bool) -> None:
+    """As in https://github.com/huggingface/trl/issues/1191."""
+    model = DistributedDataParallel(Net())
+    optimizer, source = adam(model), batches()
+    for _ in range(STEPS):
+        words = next(source)
+        labels = words.clone()
+        labels[:, : 4 if right else None] = -100
+        model(words, labels=labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def undivided(right: bool) -> None:
+    """As in https://github.com/openspeech-team/openspeech/issues/149."""
+    model = DistributedDataParallel(Net())
+    steps(model, adam(model), batches(None if right else SequentialSampler(texts())))
+
+
+def seeds(right: bool) -> None:
+    """As in https://github.com/NVlabs/LongLive/issues/71."""
+    model = DistributedDataParallel(Net())
+    seed = 5 if right else 5 * int(os.environ["RANK"])
+    steps(model, adam(model), batches(DistributedSampler(texts(), seed=seed)))
+
+
+def renewed(right: bool) -> None:
+    """As in https://github.com/leohsuofnthu/Pytorch-IterativeFCN/issues/7."""
+    model = DistributedDataParallel(Net())
+    steps(model, adam(model), batches(is_renewed=not right))
+
+
+def frozen(right: bool) -> None:
+    """As in https://github.com/facebookresearch/fairseq/issues/4702."""
+    net = Net()
+    optimizer, model, source = adam(net), DistributedDataParallel(net), batches()
+    for step in range(STEPS):
+        if step == 2:
+            net.hidden.requires_grad_(False)
+            model = DistributedDataParallel(net)
+        words = next(source)
+        model(words, labels=words).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=right)
+
+
+def empty(right: bool) -> None:
+    """As in https://github.com/huggingface/transformers/issues/20082."""
+    import deepspeed
+
+    net = Net()
+    config = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 3}}
+    config["zero_optimization"]["stage3_param_persistence_threshold"] = 0
+    config["zero_allow_untested_optimizer"] = True
+    engine, *_ = deepspeed.initialize(model=net, optimizer=adam(net), config=config)
+    source = batches()
+    for _ in range(2):
+        words = next(source)
+        engine.backward(engine(words, labels=words))
+        engine.step()
+    weights = list(net.parameters())
+    with deepspeed.zero.GatheredParameters(weights if right else []):
+        if os.environ["RANK"] == "0":
+            torch.save(net.state_dict(), "weights.pt")
+
+
+FAULTS = {
+    one.__name__: one
+    for one in (
+        *(unsynchronized, around, loaded_late, resized, scheduled, grain, half, ignored),
+        *(undivided, seeds, renewed, frozen, empty),
+    )
+}
+parser = argparse.ArgumentParser()
+parser.add_argument("faults", nargs="+", choices=FAULTS)
+parser.add_argument("--right", action="store_true")
+arguments = parser.parse_args()
+torch.distributed.init_process_group("gloo")
+for name in arguments.faults:
+    torch.manual_seed(0)
+    FAULTS[name](arguments.right)
+torch.distributed.destroy_process_group()

@@ -1,0 +1,72 @@
+"""Trainings that go wrong without an error, each from a report, and the same done right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.stacks import CURRENT, SCENARIOS
+
+SCRIPT = SCENARIOS / "trains_wrongly.py"
+FAULTS = {
+    "unsynchronized": ("replicas", "replicas of the model differ"),
+    "around": ("replicas", "replicas of the model differ"),
+    "loaded_late": ("replicas", "before the first step"),
+    "resized": ("trained", "that the model has no more"),
+    "scheduled": ("schedule", "2 times for every step"),
+    "grain": ("trained", "updates are lost"),
+    "half": ("precision", "float16"),
+    "ignored": ("data", "-100"),
+    "undivided": ("data", "trains on the same samples"),
+    "seeds": ("data", "different seeds"),
+    "renewed": ("data", "the same batch"),
+    "frozen": ("trained", "changes what is frozen"),
+    "empty": ("saved", "are empty"),
+}
+"""The check that finds each, and what it says."""
+
+
+def launched(folder: Path, *words: str, options: tuple[str, ...] = ()) -> tuple[Any, str, int]:
+    """The findings of a launch, what it has printed, and its exit code."""
+    launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *options, SCRIPT, *words)
+    done = CURRENT.run(*launch, cwd=folder)
+    kept = list(folder.glob("runs/*/attempt-1/checks.json"))
+    findings = json.loads(kept[0].read_text())["findings"] if kept else []
+    return findings, done.stderr, done.returncode
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults(fault: str, tmp_path: Path) -> None:
+    """One finding, by the right check, by step 10, with the script's line; the run goes on."""
+    findings, said, code = launched(tmp_path, fault)
+    assert code == 0, said[-4000:]
+    check, words = FAULTS[fault]
+    (found,) = findings
+    assert (found["check"], words in found["sentence"]) == (check, True), found
+    assert (found["step"] or 0) <= 10
+    assert found["ranks"]
+    assert "trains_wrongly.py:" in found["where"]
+    assert said.count(f"check {check}: ") == 1
+
+
+def test_the_same_done_right(tmp_path: Path) -> None:
+    """Nothing is found in any of them."""
+    findings, said, code = launched(tmp_path, *FAULTS, "--right")
+    assert code == 0, said[-4000:]
+    assert findings == []
+    assert "check " not in said
+
+
+def test_strict_and_off(tmp_path: Path) -> None:
+    """The first finding that is certain ends the run as a failure; off, nothing is said."""
+    for folder in ("strict", "off", "mute"):
+        (tmp_path / folder).mkdir()
+    _, said, code = launched(tmp_path / "strict", "around", options=("--check=strict",))
+    assert code == 1
+    assert "CheckError" in said
+    for name, option in (("off", "--check=off"), ("mute", "--mute=replicas,data")):
+        findings, said, code = launched(tmp_path / name, "around", options=(option,))
+        assert (findings, code) == ([], 0), said[-4000:]
+        assert "check " not in said

@@ -1,0 +1,202 @@
+"""Each check by plain values: what it finds, and what it leaves alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safe_launch.checks import between_ranks, data, precision, saved, schedule, trained
+from safe_launch.checks.between_ranks import Compared, Shared
+from safe_launch.checks.finding import Check, Finding, active, is_on, ranks_text
+from safe_launch.checks.kept import Kept, read, write
+from safe_launch.checks.trained import Gradients, Update
+from safe_launch.core.request import CheckOptions
+from support.tables import table
+
+WEIGHTS = Compared(Shared.WEIGHTS, "", "train.py:7#1", 1, ("a", "b"))
+SIZES = {"a.weight": 100, "b.weight": 10}
+ALL = frozenset(SIZES)
+
+
+@table(
+    ("what", "values", "is_told"),
+    [
+        (Shared.SEED, {0: "1", 1: "2"}, True),
+        (Shared.SEED, {0: "1", 1: "1"}, False),
+        (Shared.SEED, {0: "1"}, False),
+        (Shared.BATCH, {0: "a", 1: "a"}, True),
+        (Shared.BATCH, {0: "a", 1: "b"}, False),
+        (Shared.BATCH, {1: "a"}, False),
+        (Shared.WEIGHTS, {0: "x y", 1: "x y"}, False),
+        (Shared.WEIGHTS, {0: "x y", 1: "x z"}, True),
+        (Shared.WEIGHTS, {0: "x y", 1: "x"}, False),
+    ],
+)
+def test_ranks_that_differ(what: Shared, values: dict[int, str], is_told: bool) -> None:
+    """Seeds and weights must be the same, batches must not; a rank may be missing."""
+    compared = Compared(what, "", "train.py:7#1", 1, ("a", "b"))
+    found = between_ranks.told(compared, values, range(2))
+    assert (found is not None) == is_told
+
+
+def test_the_ranks_that_most_differ_from() -> None:
+    """Of four replicas the odd one is named, with the first weight."""
+    values = {0: "x y", 1: "x y", 2: "x z", 3: "x y"}
+    found = between_ranks.told(WEIGHTS, values, range(4))
+    assert found is not None
+    assert (found.ranks, found.parameter, found.where) == ((2,), "b", "train.py:7")
+    assert between_ranks.told(WEIGHTS, {2: "x z"}, (2,)) is None
+
+
+@table(
+    ("steps", "without", "foreign", "left", "says"),
+    [
+        (3, ALL, None, None, "trains nothing"),
+        (3, ALL, ALL, {}, "none of them is the model's any more"),
+        (2, ALL, None, None, ""),
+        (3, frozenset({"a.weight"}), frozenset({"a.weight"}), {"new": 5}, "holds 1 parameter"),
+        (3, frozenset({"a.weight"}), frozenset({"a.weight"}), {}, ""),
+        (3, frozenset({"a.weight"}), frozenset(), {}, ""),
+        (10, frozenset({"a.weight"}), frozenset(), {}, "91% of the elements"),
+        (10, frozenset({"b.weight"}), frozenset(), {}, ""),
+    ],
+)
+def test_gradients(
+    steps: int,
+    without: frozenset[str],
+    foreign: frozenset[str] | None,
+    left: dict[str, int] | None,
+    says: str,
+) -> None:
+    """An optimizer without any, with tensors of another model, or for most of what it has."""
+    seen = Gradients("Adam", "train.py:3", steps, SIZES, without, foreign, left)
+    found = trained.without_gradients(seen)
+    assert (found is not None) == bool(says)
+    assert found is None or says in found.sentence
+
+
+def test_experts_without_tokens() -> None:
+    """Others of their kind have gradients."""
+    sizes = {f"experts.{number}.w": 100 for number in range(8)}
+    unused = frozenset(list(sizes)[1:])
+    seen = Gradients("Adam", "", 10, sizes, unused, frozenset(), {})
+    assert trained.without_gradients(seen) is None
+
+
+def test_what_no_optimizer_has() -> None:
+    """A forgotten head is told; a body around which only a head is trained isn't."""
+    seen = Gradients("Adam", "", 3, SIZES, frozenset(), frozenset(), {"head": 5})
+    found = trained.left_out(seen)
+    assert found is not None
+    assert (found.parameter, found.certain) == ("head", False)
+    body = Gradients("Adam", "", 3, SIZES, frozenset(), frozenset(), {"body": 5000})
+    assert trained.left_out(body) is None
+
+
+def _update(after: float, *, rate: float = 1e-6, gradient: float = 1.0) -> Update:
+    return Update("w", "bfloat16", rate, [0.5] * 64, [after] * 64, [gradient] * 64)
+
+
+@table(
+    ("update", "is_told"),
+    [
+        (_update(0.5), True),
+        (_update(0.49), False),
+        (_update(0.5, rate=0.0), False),
+        (_update(0.5, gradient=0.0), False),
+        (Update("w", "bfloat16", 1e-6, [0.5], [0.5], [1.0]), False),
+    ],
+)
+def test_lost_updates(update: Update, is_told: bool) -> None:
+    """Weights with a gradient and a rate that stay the same; a few elements say nothing."""
+    assert (trained.unchanged([update], "Adam", "", 2) is not None) == is_told
+
+
+def test_frozen_and_adapters() -> None:
+    """What moves though it is frozen; what doesn't though it is trained."""
+    still = Update("w", "", 0.0, [1.0], [1.0])
+    assert trained.moved([still], "Adam", "", 2) is None
+    assert trained.moved([still, Update("v", "", 0.0, [1.0], [2.0])], "Adam", "", 2) is not None
+    assert trained.still_zero({"lora_B": [0.0]}, 2, "") is not None
+    assert trained.still_zero({"lora_B": [0.0]}, 1, "") is None
+    assert trained.still_zero({"lora_B": [0.0], "other": [0.1]}, 9, "") is None
+    assert trained.still_zero({}, 9, "") is None
+
+
+@table(
+    ("counts", "passes", "is_told"),
+    [
+        ([4] * 5, [4] * 5, True),
+        ([1] * 5, [4] * 5, False),
+        ([2] * 5, [4] * 5, False),  # once for each of two processes, as accelerate does
+        ([4] * 4, [4] * 4, False),
+        ([4, 4, 4, 4, 3], [4, 4, 4, 4, 3], False),
+        ([1] * 5, [1] * 5, False),
+    ],
+)
+def test_schedules(counts: list[int], passes: list[int], is_told: bool) -> None:
+    """One that steps with every micro batch."""
+    found = schedule.too_often("LambdaLR", counts, passes, "train.py:9")
+    assert (found is not None) == is_told
+
+
+@table(
+    ("digests", "steps", "is_told"),
+    [
+        (["a", "a", "a"], [0, 0, 1], True),
+        (["a", "a", "a"], [0, 0, 0], False),
+        (["a", "a", "b"], [0, 1, 2], False),
+        (["a", "a"], [0, 1], False),
+        (["", "", ""], [0, 1, 2], False),
+    ],
+)
+def test_batches(digests: list[str], steps: list[int], is_told: bool) -> None:
+    """One that comes again and again while the training goes on."""
+    assert (data.same_batch(digests, steps, "") is not None) == is_told
+
+
+def test_labels_and_types() -> None:
+    """Labels that never count; weights that can't hold their updates."""
+    assert data.ignored_labels([False] * 3, "") is not None
+    assert data.ignored_labels([False, True, False], "") is None
+    assert data.ignored_labels([False] * 2, "") is None
+    assert precision.without_master("AdamW", ["w"], 0, "") is not None
+    assert precision.without_master("AdamW", ["w"], 1, "") is None
+    assert precision.without_master("SGD", ["w"], 0, "") is None
+
+
+def test_saved() -> None:
+    """Empty weights, and those of before the training; what is empty in the model is meant."""
+    assert saved.empty({"w": (0,)}, {"w": (2, 2)}, 3, "") is not None
+    assert saved.empty({"w": (0,)}, {"w": (0,)}, 3, "") is None
+    assert saved.empty({"w": (2, 2)}, {"w": (2, 2)}, 3, "") is None
+    old, new = {"w": [1.0]}, {"w": [2.0]}
+    assert saved.differing(old, new, old, 3, "") is not None
+    assert saved.differing(new, new, old, 3, "") is None
+    assert saved.differing(old, old, old, 3, "") is None
+    assert saved.differing({}, new, old, 3, "") is None
+
+
+def test_which_checks_are_made() -> None:
+    """By the options; a worker that isn't told makes none."""
+    environment = {"SAFE_LAUNCH_CHECKS": active(CheckOptions("on", ("data",)))}
+    assert is_on(Check.TRAINED, environment)
+    assert not is_on(Check.DATA, environment)
+    assert active(CheckOptions("off")) == ""
+    assert not is_on(Check.DATA, {})
+
+
+def test_what_is_kept(tmp_path: Path) -> None:
+    """Each finding once, with all ranks that have it, and why checks were skipped."""
+    kept, finding = Kept(), Finding(Check.DATA, certain=True, sentence="no", ranks=(1,), step=2)
+    assert kept.add(finding)
+    assert not kept.add(Finding(Check.DATA, certain=True, sentence="no", ranks=(0,)))
+    assert kept.skip(Check.SAVED, "unread")
+    assert not kept.skip(Check.SAVED, "unread")
+    write(tmp_path, kept)
+    found = read(tmp_path)
+    assert [each.ranks for each in found.findings] == [(0, 1)]
+    assert found.skipped == {Check.SAVED: ("unread",)}
+    assert found.findings[0].line == "check data: no [step 2, ranks 0-1]."
+    (tmp_path / "checks.json").write_text("{")
+    assert read(tmp_path).findings == ()
+    assert ranks_text((3, 0, 1)) == "ranks 0-1, 3"

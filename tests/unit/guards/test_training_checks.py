@@ -1,0 +1,284 @@
+"""What the checks see of trainings in one process: faults, and healthy ones like them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from safe_launch.checks.finding import VARIABLE, Check, Finding
+from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.worker_messages import Found, Message, Skipped
+from safe_launch.guards.checks import begun, optimizers, schedules
+from safe_launch.guards.checks.batches import Labels
+from safe_launch.guards.checks.optimizers import Watch
+from support.lazy import Lazy
+
+torch = Lazy("torch")
+
+Told = Callable[[], list[Finding]]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Observations, Told]]:
+    """What the checks note, and what they tell; that one is skipped is no answer here."""
+    messages: list[Message] = []
+    observations = Observations()
+    observations.report_to(messages.append)
+    monkeypatch.setenv(VARIABLE, ",".join(Check))
+    monkeypatch.setattr(begun, "_held", {})
+
+    def told() -> list[Finding]:
+        assert not [each for each in messages if isinstance(each, Skipped)]
+        return [each.finding for each in messages if isinstance(each, Found)]
+
+    yield observations, told
+    optimizers.alive.clear()
+
+
+def net(kind: Any = None) -> Any:
+    """A small model with an embedding."""
+    torch.manual_seed(0)
+    parts = torch.nn.Embedding(30, 16), torch.nn.Linear(16, 16), torch.nn.Linear(16, 4)
+    return torch.nn.Sequential(*parts).to(kind)
+
+
+def watched(observations: Observations, optimizer: Any) -> Any:
+    """An optimizer that is looked at as in a worker."""
+    optimizers.alive.add(optimizer)
+    Watch(optimizer, observations)
+    return optimizer
+
+
+def train(model: Any, *others: Any, steps: int = 12, before: Callable[[int], None] = id) -> None:
+    """Steps of all these optimizers, as a plain loop does them."""
+    for step in range(steps):
+        before(step)
+        loss = model(torch.arange(30)).float().pow(2).mean()
+        loss.backward()
+        for optimizer in others:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def test_a_healthy_training(seen: tuple[Observations, Told]) -> None:
+    """Also with a part frozen, rates that differ, sparse gradients, and a closure."""
+    observations, told = seen
+    model = net()
+    model[0].requires_grad_(False)
+    observations.see_model(model)
+    train(model, watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-3)))
+    model = net()
+    groups = [{"params": model[1].parameters(), "lr": 1e-4}, {"params": model[2].parameters()}]
+    train(model, watched(observations, torch.optim.AdamW(groups, lr=1e-2)))
+    sparse = torch.nn.Embedding(30, 16, sparse=True)
+    train(sparse, watched(observations, torch.optim.SparseAdam(sparse.parameters())))
+    closed = torch.nn.Linear(4, 4)
+    lbfgs = watched(observations, torch.optim.LBFGS(closed.parameters()))
+
+    def closure() -> Any:
+        lbfgs.zero_grad()
+        loss = closed(torch.ones(2, 4)).pow(2).mean()
+        loss.backward()
+        return loss
+
+    for _ in range(4):
+        lbfgs.step(closure)
+        lbfgs.zero_grad()
+    assert told() == []
+
+
+def test_two_models_with_an_optimizer_each(seen: tuple[Observations, Told]) -> None:
+    """As a generator and its critic, of which one steps more often."""
+    observations, told = seen
+    one, other = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+    observations.see_model(one)
+    observations.see_model(other)
+    first = watched(observations, torch.optim.Adam(one.parameters()))
+    second = watched(observations, torch.optim.Adam(other.parameters()))
+    for step in range(12):
+        other(one(torch.ones(2, 4))).mean().backward()
+        second.step()
+        second.zero_grad()
+        if step % 3 == 2:
+            first.step()
+            first.zero_grad()
+    assert told() == []
+
+
+def test_an_optimizer_made_too_early(seen: tuple[Observations, Told]) -> None:
+    """A layer was replaced since: as a whole, it trains nothing."""
+    observations, told = seen
+    model = net()
+    optimizer = watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-3))
+    model[2] = torch.nn.Linear(16, 4)
+    observations.see_model(model)
+    train(model, optimizer)
+    (found,) = told()
+    assert (found.check, found.certain, found.parameter) == (Check.TRAINED, True, "2.weight")
+    assert "test_training_checks.py:" in found.where
+
+
+def test_an_optimizer_of_another_model(seen: tuple[Observations, Told]) -> None:
+    """As of a copy that was made before."""
+    observations, told = seen
+    optimizer = watched(observations, torch.optim.AdamW(net().parameters(), lr=1e-3))
+    model = net()
+    observations.see_model(model)
+    train(model, optimizer)
+    (found,) = told()
+    assert "trains nothing" in found.sentence
+    assert "none of them is the model's any more" in found.sentence
+
+
+def test_updates_below_the_grain(seen: tuple[Observations, Told]) -> None:
+    """In bfloat16 at a small rate; one that rises, and float32, are left alone."""
+    observations, told = seen
+    half = torch.bfloat16
+    for kind, rate in ((None, 1e-6), (half, 1e-1)):
+        model = net(kind)
+        train(model, watched(observations, torch.optim.AdamW(model.parameters(), lr=rate)))
+    model = net(half)
+    optimizer = watched(observations, torch.optim.AdamW(model.parameters(), lr=0.0))
+
+    def warm_up(step: int) -> None:
+        optimizer.param_groups[0]["lr"] = 1e-7 * step
+
+    train(model, optimizer, steps=10, before=warm_up)
+    assert told() == []
+    model = net(half)
+    train(model, watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-7)))
+    (found,) = told()
+    assert found.step == 2
+    assert "updates are lost" in found.sentence
+
+
+def test_weights_of_float16(seen: tuple[Observations, Told]) -> None:
+    """Which Adam updates directly."""
+    observations, told = seen
+    model = net(torch.float16)
+    train(model, watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-3)), steps=2)
+    (found,) = told()
+    assert (found.check, found.step) == (Check.PRECISION, 1)
+
+
+def test_frozen_with_a_gradient_left(seen: tuple[Observations, Told]) -> None:
+    """Its gradient is set to zero, not to None: momentum and decay move it."""
+    observations, told = seen
+    model = net()
+    optimizer = watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-2))
+    observations.see_model(model)
+    for step in range(6):
+        if step == 2:
+            model[1].requires_grad_(False)
+        model(torch.arange(30)).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+    (found,) = told()
+    assert found.parameter == "1.weight"
+    assert "frozen" in found.sentence
+
+
+def test_adapters_that_stay_zero(seen: tuple[Observations, Told]) -> None:
+    """The model's, where the optimizer holds others; without a gradient nothing is said."""
+    observations, told = seen
+
+    class Adapted(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.base = net()
+            self.lora_B = torch.nn.Linear(4, 4, bias=False)
+            torch.nn.init.zeros_(self.lora_B.weight)
+
+        def forward(self, ids: Any) -> Any:
+            found = self.base(ids)
+            return found + self.lora_B(found)
+
+    healthy = Adapted()
+    observations.see_model(healthy)
+    train(healthy, watched(observations, torch.optim.AdamW(healthy.parameters())))
+    assert told() == []
+    del healthy
+    model = Adapted()
+    observations.see_model(model)
+    masters = [p.detach().clone().requires_grad_() for p in model.parameters()]
+    optimizer = watched(observations, torch.optim.AdamW(masters))
+    for _ in range(4):  # as an engine that never writes its masters back
+        model(torch.arange(30)).pow(2).mean().backward()
+        for master, parameter in zip(masters, model.parameters(), strict=True):
+            master.grad, parameter.grad = parameter.grad, None
+        optimizer.step()
+    assert any("still zero" in found.sentence for found in told())
+
+
+def test_a_schedule_that_steps_with_micro_batches(seen: tuple[Observations, Told]) -> None:
+    """Against one that steps with the optimizer."""
+    observations, told = seen
+    counter = schedules.schedules_of(observations)
+    for every in (2, 1):
+        model = net()
+        optimizer = watched(observations, torch.optim.SGD(model.parameters(), lr=1e-3))
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step)
+        counter.places[schedule] = "train.py:9"
+        for micro in range(20):
+            model(torch.arange(30)).pow(2).mean().backward()
+            counter.passes += 1
+            if micro % 2:
+                optimizer.step()
+            if micro % 2 or (every == 1 and micro):
+                schedule.step()
+        found = [each.where for each in told() if each.check is Check.SCHEDULE]
+        assert found == (["train.py:9"] if every == 1 else [])
+
+
+def test_tied_weights_that_were_parted(seen: tuple[Observations, Told]) -> None:
+    """A copy of the embedding as the output layer; tied, or different, they are left alone."""
+    observations, told = seen
+
+    class Tied(torch.nn.Module):  # type: ignore[name-defined, misc]
+        config = SimpleNamespace(tie_word_embeddings=True)
+
+        def __init__(self, kind: str) -> None:
+            super().__init__()
+            self.embedding, self.head = torch.nn.Embedding(30, 16), torch.nn.Linear(16, 30)
+            weight = self.embedding.weight
+            copy = torch.nn.Parameter(weight.detach().clone())
+            self.head.weight = {"tied": weight, "parted": copy}.get(kind, self.head.weight)
+
+        def get_output_embeddings(self) -> Any:
+            return self.head
+
+        def get_input_embeddings(self) -> Any:
+            return self.embedding
+
+        def forward(self, ids: Any) -> Any:
+            return self.head(self.embedding(ids))
+
+    for kind, count in (("tied", 0), ("different", 0), ("parted", 1)):
+        model = Tied(kind)
+        observations.see_model(model)
+        train(model, watched(observations, torch.optim.AdamW(model.parameters())), steps=3)
+        assert len(told()) == count, kind
+
+
+def test_labels(seen: tuple[Observations, Told]) -> None:
+    """All ignored in three batches; one that counts is enough."""
+    observations, told = seen
+    for last in (1, -100):
+        labels = Labels(observations)
+        for label in (-100, -100, last):
+            labels.look({"labels": torch.full((2, 3), label)})
+        assert not labels.is_open
+        assert len(told()) == (last < 0)
+
+
+def test_checks_that_are_off(
+    seen: tuple[Observations, Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Say nothing, whatever happens."""
+    observations, told = seen
+    monkeypatch.setenv(VARIABLE, "")
+    model = net(torch.float16)
+    train(model, watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-3)))
+    assert told() == []

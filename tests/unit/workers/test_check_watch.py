@@ -1,0 +1,136 @@
+"""What is told and kept of what the checks find on all ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from safe_launch.checks import kept
+from safe_launch.checks.between_ranks import Compared, Shared
+from safe_launch.checks.finding import Check, Finding
+from safe_launch.core.request import CheckOptions
+from safe_launch.evidence.failure_record import CHECK
+from safe_launch.evidence.worker_messages import Found, Message, Skipped
+from safe_launch.evidence.worker_receiver import Envelope
+from safe_launch.nodes.messages import NodeCompared, NodeFound
+from safe_launch.nodes.peers import Peers
+from safe_launch.workers import check_watch
+from safe_launch.workers.check_watch import CheckWatch
+
+CERTAIN = Finding(Check.TRAINED, certain=True, sentence="nothing is trained", step=3)
+SEEN = Finding(Check.DATA, certain=False, sentence="the same batch")
+WEIGHTS = Compared(Shared.WEIGHTS, "a b", "train.py:7#1", 1, ("v", "w"))
+
+
+class World:
+    """A watch over two ranks, and what it says."""
+
+    def __init__(
+        self, folder: Path, options: CheckOptions | None = None, peers: Any = None
+    ) -> None:
+        self.folder = folder
+        self.told: list[str] = []
+        self.watch = CheckWatch(
+            options or CheckOptions(),
+            range(2),
+            folder,
+            cast("Peers", peers or Peers()),
+            self.told.append,
+        )
+
+    def hear(self, rank: int, message: Message) -> None:
+        """A message of a worker arrives."""
+        self.watch.hear(Envelope(rank, message))
+
+    @property
+    def kept(self) -> kept.Document:
+        """What the attempt's folder has."""
+        return kept.read(self.folder)
+
+
+def test_ranks_that_find_the_same(tmp_path: Path) -> None:
+    """A line names both; a rank that has it alone is told once the others had time."""
+    world = World(tmp_path)
+    world.hear(1, Found(CERTAIN))
+    world.watch.check()
+    assert world.told == []
+    pause = world.watch.pause()
+    assert pause is not None
+    assert 0 < pause <= check_watch.PATIENCE
+    world.hear(0, Found(CERTAIN))
+    world.watch.check()
+    assert world.told == ["check trained: nothing is trained [step 3, ranks 0-1]."]
+    assert world.watch.pause() is None
+    world.hear(1, Found(SEEN))
+    world.watch.end()
+    assert world.told[1:] == ["check data: the same batch (it may be meant) [rank 1]."]
+    assert [each.ranks for each in world.kept.findings] == [(0, 1), (1,)]
+    assert world.watch.records() == ()
+
+
+def test_replicas(tmp_path: Path) -> None:
+    """Compared once all have told; a rank that skips a step or dies keeps nobody waiting."""
+    world = World(tmp_path)
+    world.hear(0, WEIGHTS)
+    assert world.watch.pause() is None
+    later = Compared(Shared.WEIGHTS, "a c", WEIGHTS.place, 9, WEIGHTS.names)
+    world.hear(1, later)
+    world.hear(0, Compared(Shared.WEIGHTS, "a b", WEIGHTS.place, 9, WEIGHTS.names))
+    world.watch.check()
+    (said,) = world.told
+    assert "1 of 2 sampled parameters after step 9, first w" in said
+
+
+def test_what_never_becomes_whole_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest is forgotten."""
+    monkeypatch.setattr(check_watch, "MOST_COMPARED", 2)
+    world = World(tmp_path)
+    for step in range(4):
+        world.hear(0, Compared(Shared.WEIGHTS, "a b", "", step, WEIGHTS.names))
+    world.hear(1, Compared(Shared.WEIGHTS, "a c", "", 0, WEIGHTS.names))
+    world.hear(1, Compared(Shared.WEIGHTS, "a c", "", 3, WEIGHTS.names))
+    world.watch.end()
+    assert len(world.told) == 1
+
+
+def test_strict(tmp_path: Path) -> None:
+    """The first that is certain becomes a failure of its rank, with exit code 1."""
+    world = World(tmp_path, CheckOptions("strict"))
+    world.hear(1, Found(SEEN))
+    assert world.watch.ending is None
+    world.hear(1, Found(CERTAIN))
+    (record,) = world.watch.records()
+    assert (record.rank, record.exception, record.exit_code, record.step) == (1, CHECK, 1, 3)
+
+
+def test_muted_and_skipped(tmp_path: Path) -> None:
+    """What is muted isn't told, of any rank; why a check was skipped is kept, once."""
+    world = World(tmp_path, CheckOptions("on", ("trained",)))
+    world.hear(0, Found(CERTAIN))
+    for rank in range(2):
+        world.hear(rank, Skipped(Check.SAVED, "unread"))
+    world.watch.end()
+    assert world.told == []
+    assert world.kept.findings == ()
+    assert world.kept.skipped == {Check.SAVED: ("unread",)}
+
+
+def test_another_node(tmp_path: Path) -> None:
+    """It passes on what its workers find, and says nothing; node 0 tells of all."""
+    sent: list[Any] = []
+    far = World(tmp_path, peers=SimpleNamespace(is_head=False, send=sent.append))
+    far.hear(1, Found(CERTAIN))
+    far.hear(1, WEIGHTS)
+    far.watch.end()
+    assert far.told == []
+    assert sent == [NodeFound(1, CERTAIN), NodeCompared(1, WEIGHTS)]
+    head = World(tmp_path)
+    head.hear(0, Compared(Shared.WEIGHTS, "a c", WEIGHTS.place, 1, WEIGHTS.names))
+    for message in sent:
+        head.watch.hear_node(message)
+    head.watch.end()
+    assert len(head.told) == 2
