@@ -82,12 +82,13 @@ def _step_of(text: str) -> tuple[str, str]:
 def advice(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> Advice:
     """What a run is advised: by the first variant that its evidence shows, else by the entry.
 
-    A variant's case is settled, and advice for the entry's other cases would mislead. Of the
+    Where a variant's case is settled, advice for the entry's other cases would mislead. Of the
     entry's paragraphs those for runs of its kind come first, then that for all.
     """
-    shown = (variant.advice(record) for variant in entry.variants)
-    own = next((text for text in shown if text is not None), "")
-    texts = (own,) if own else tuple(reversed(meant_for(entry.sections["What to do"], traits)))
+    shown = ((variant.advice(record), variant.is_settled) for variant in entry.variants)
+    own, is_settled = next(((text, settled) for text, settled in shown if text), ("", False))
+    general = () if is_settled else reversed(meant_for(entry.sections["What to do"], traits))
+    texts = (own, *general)
     device = device_of(record)
     return advised(*(named_for(device, text) for text in texts))
 

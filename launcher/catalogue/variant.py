@@ -71,6 +71,12 @@ class Variant:
         return tuple(part for part in parts if part is not None)
 
     @property
+    def is_settled(self) -> bool:
+        """Whether the evidence shows which case it is, more than a device or a version."""
+        named = (self.exception, self.file, self.function, self.wanted_by)
+        return any(part is not None for part in (*named, *self.patterns))
+
+    @property
     def unknown(self) -> tuple[str, ...]:
         """The names in braces that no pattern has as a group."""
         return tuple(name for name in PLACEHOLDER.findall(self.do) if name not in self.known)
