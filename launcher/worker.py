@@ -130,9 +130,9 @@ def run(
             show(error)
     observations.end()
     if code == 0:
-        is_done = True
         sender.send(Finished())
         atexit.register(sender.send, Exiting())  # the first to run, once all threads are joined
+        is_done = True
     return code
 
 

@@ -79,7 +79,8 @@ def _stepped(
 def _sentence(schedule: _Schedule, ranks: int) -> str:
     ended = -(-schedule.length // ranks)
     return (
-        f"a schedule of {schedule.length} steps was over after {ended} steps of the optimizer: "
+        f"a schedule of {count_of(schedule.length, 'step')} was over after "
+        f"{count_of(ended, 'optimizer step')}: "
         f"accelerate ({schedule.at}) steps it once a rank, {ranks} times for each step() at "
         f"{user_place()}. Make it {ranks} times as long: num_training_steps * "
         f"accelerator.num_processes ({EXPLAINED})"
