@@ -15,6 +15,7 @@ from typing import Any
 
 import wrapt
 
+from ..core.count_of import count_of
 from ..evidence.observations import Observations
 from ..workload.contradictions import EXPLAINED
 from .callers import user_place
