@@ -7,11 +7,11 @@ beyond them is used, whoever sent it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from functools import cache
 from types import MappingProxyType, UnionType
-from typing import Any, get_args
+from typing import get_args
 
 from msgspec import Struct
 
@@ -30,6 +30,7 @@ from ..evidence.worker_messages import Ask as Question
 from ..hangs.standing import Child, Standing
 from ..progress.board import WINDOW, RankProgress
 from ..system.signals import ENDING
+from .bounds import Bound, number, pattern, text
 from .messages import (
     Accepted,
     Ended,
@@ -67,31 +68,6 @@ FAILURES = frozenset(int(code) for code in ExitCode if code)
 """Exit codes of a launcher that can't take part."""
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}", re.ASCII)
 """The format of `run_directory.new_id`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """The values that a field may have: in words, and as a predicate."""
-
-    words: str
-    allows: Callable[[Any], bool]
-
-
-def number(least: float, most: float) -> Bound:
-    """A number in a range, both ends included; never NaN."""
-    return Bound(f"from {least:,} to {most:,}", lambda value: least <= value <= most)
-
-
-def text(most: int) -> Bound:
-    """A text of at most so many characters."""
-    return Bound(
-        f"a text of at most {count_of(most, 'character')}", lambda value: len(value) <= most
-    )
-
-
-def pattern(expression: re.Pattern[str], words: str) -> Bound:
-    """A text that an expression matches as a whole."""
-    return Bound(words, lambda value: expression.fullmatch(value) is not None)
 
 
 def _are_settings(values: Mapping[str, Value]) -> bool:
