@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..core.count_of import noun_of
 from ..core.request import CheckOptions
 
 VARIABLE = "SAFE_LAUNCH_CHECKS"
@@ -81,7 +82,7 @@ def ranks_text(ranks: Sequence[int]) -> str:
         else:
             spans.append([rank])
     words = ", ".join("-".join(map(str, span)) for span in spans)
-    return f"rank{'s' if len(set(ranks)) > 1 else ''} {words}" if words else ""
+    return f"{noun_of(len(set(ranks)), 'rank')} {words}" if words else ""
 
 
 def active(options: CheckOptions) -> str:

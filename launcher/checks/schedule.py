@@ -26,7 +26,7 @@ def too_often(
     return Finding(
         Check.SCHEDULE,
         certain=True,
-        sentence=f"{scheduler} steps {counts[0]} times for every step of its optimizer, once a "
+        sentence=f"{scheduler} was stepped {counts[0]} times for every step of its optimizer, once a "
         "micro batch: the rate falls as much faster",
         advice="Step it where the optimizer steps",
         step=len(counts) + 1,

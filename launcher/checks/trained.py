@@ -199,8 +199,8 @@ def moved(updates: Sequence[Update], optimizer: str, where: str, step: int) -> F
     return Finding(
         Check.TRAINED,
         certain=True,
-        sentence=f"{optimizer} changes what is frozen: {found[0]}{more}, with requires_grad False, "
-        "was moved by its step",
+        sentence=f"{optimizer} moves what is frozen: {found[0]}{more}, with requires_grad False, "
+        "was changed by its step",
         advice="A gradient was left from before it was frozen: set it to None, or leave it out of "
         "the optimizer",
         step=step,
