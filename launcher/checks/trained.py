@@ -128,7 +128,7 @@ def _most_without(seen: Gradients) -> Finding | None:
         certain=False,
         sentence=f"{alone[0]}{f' and {len(alone) - 1:,} more' if len(alone) > 1 else ''} of "
         f"{seen.optimizer}'s {count_of(len(seen.sizes), 'parameter')} ({share:.0%} of the "
-        f"elements) have had no gradient in {seen.steps} steps",
+        f"elements) have had no gradient in {count_of(seen.steps, 'step')}",
         advice="If they are to be trained, the graph is cut behind them (detach, no_grad); else "
         "set requires_grad to False",
         step=seen.steps,

@@ -22,6 +22,7 @@ CHANGED: dict[str, set[str]] = {
     "launcher/catalogue/search.py": LAUNCHES,
     "launcher/catalogue/page.py": set(),
     "launcher/checkpoints/resume_point.py": LAUNCHES,
+    "launcher/checks/finding.py": ALL,
     "launcher/commands/command_line.py": LAUNCHES,
     "launcher/commands/fix/config_patch.py": {FIXED},
     "launcher/commands/template/job.py": set(),
