@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ..core.limits import Count, Line
+from ..core.ranks_text import ranks_text
 from ..core.request import CheckOptions
 
 VARIABLE = "SAFE_LAUNCH_CHECKS"
@@ -62,7 +63,8 @@ class Finding:
     def line(self) -> str:
         """The finding as it is told."""
         since = "" if self.step is None else f"step {self.step}"
-        about = ", ".join(filter(None, (since, ranks_text(self.ranks), self.where)))
+        who = ranks_text(self.ranks) if self.ranks else ""
+        about = ", ".join(filter(None, (since, who, self.where)))
         may = "" if self.certain else " (it may be meant)"
         advice = f" {self.advice}" if self.advice else ""
         return f"check {self.check}: {self.sentence}{may}{f' [{about}]' if about else ''}.{advice}"
@@ -71,18 +73,6 @@ class Finding:
     def identity(self) -> tuple[object, ...]:
         """What is the same where several ranks tell of one thing."""
         return self.check, self.certain, self.sentence.partition(":")[0], self.where
-
-
-def ranks_text(ranks: Sequence[int]) -> str:
-    """Ranks in words: `rank 3`, `ranks 0-7`, `ranks 0, 2-3`."""
-    spans: list[list[int]] = []
-    for rank in sorted(set(ranks)):
-        if spans and spans[-1][-1] == rank - 1:
-            spans[-1] = [spans[-1][0], rank]
-        else:
-            spans.append([rank])
-    words = ", ".join("-".join(map(str, span)) for span in spans)
-    return f"rank{'s' if len(set(ranks)) > 1 else ''} {words}" if words else ""
 
 
 def active(options: CheckOptions) -> str:

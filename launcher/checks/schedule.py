@@ -26,8 +26,8 @@ def too_often(
     return Finding(
         Check.SCHEDULE,
         certain=True,
-        sentence=f"{scheduler} steps {counts[0]} times for every step of its optimizer, once a "
-        "micro batch: the rate falls as much faster",
+        sentence=f"{scheduler} was stepped {counts[0]} times for every step of its optimizer, once "
+        "a micro batch: the rate falls as much faster",
         advice="Step it where the optimizer steps",
         step=len(counts) + 1,
         where=where,

@@ -128,7 +128,7 @@ def _most_without(seen: Gradients) -> Finding | None:
         certain=False,
         sentence=f"{alone[0]}{f' and {len(alone) - 1:,} more' if len(alone) > 1 else ''} of "
         f"{seen.optimizer}'s {count_of(len(seen.sizes), 'parameter')} ({share:.0%} of the "
-        f"elements) have had no gradient in {seen.steps} steps",
+        f"elements) have had no gradient in {count_of(seen.steps, 'step')}",
         advice="If they are to be trained, the graph is cut behind them (detach, no_grad); else "
         "set requires_grad to False",
         step=seen.steps,
@@ -199,8 +199,8 @@ def moved(updates: Sequence[Update], optimizer: str, where: str, step: int) -> F
     return Finding(
         Check.TRAINED,
         certain=True,
-        sentence=f"{optimizer} changes what is frozen: {found[0]}{more}, with requires_grad False, "
-        "was moved by its step",
+        sentence=f"{optimizer} moves what is frozen: {found[0]}{more}, with requires_grad False, "
+        "was changed by its step",
         advice="A gradient was left from before it was frozen: set it to None, or leave it out of "
         "the optimizer",
         step=step,

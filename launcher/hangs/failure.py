@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..core.control_sequences import cleaned
+from ..core.ranks_text import ranks_text
 from ..evidence.failure_record import HANG, FailureRecord, Frame
 from .places import waiting_function
 from .report import HangKind, HangReport
 from .standing import Standing
-from .words import collective_text, ranks_text
+from .words import collective_text
 
 SENTENCES: Mapping[HangKind, str] = {
     HangKind.ABSENT: "a rank hasn't come to a collective that others wait in",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from ..core.control_sequences import cleaned
 from ..core.count_of import count_of
+from ..core.ranks_text import ranks_text
 from ..core.row import Row
 from ..evidence.failure_record import Frame
 from ..hangs.activity import is_busy, is_child_busy
@@ -20,7 +21,7 @@ from ..hangs.places import (
 )
 from ..hangs.report import HangKind, HangReport
 from ..hangs.standing import Child, Standing
-from ..hangs.words import collective_text, ranks_text
+from ..hangs.words import collective_text
 from ..progress.board import Phase
 from .explain_failure import short
 

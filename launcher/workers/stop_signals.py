@@ -83,6 +83,16 @@ class StopSignals:
             for each in (number, signal.SIGCONT) if number in signals.ENDING else (number,):
                 signal_all(pid, each)
 
+    def forward(
+        self, number: signal.Signals, alive: Iterable[int], notice: Callable[[str], None]
+    ) -> None:
+        """Passes a signal on to the workers that have a handler for it, and says who hasn't."""
+        for rank in sorted(alive):
+            if self.catches(rank, number):
+                self.send(rank, number)
+            else:
+                notice(f"{number.name} isn't passed on: rank {rank} has no handler for it")
+
     def catches(self, rank: int, number: signal.Signals) -> bool:
         """Whether a worker has a handler for a signal (`SigCgt` in proc_pid_status(5))."""
         with suppress(OSError, ValueError):

@@ -132,11 +132,8 @@ class Supervisor:
             output: what the workers have printed.
             dumped: where this node's ranks stood, by the dumps of their recorders.
         """
-        failures = (
-            *self._hangs.records(),
-            *self._checks.records(),
-            *self.workers.failures(self.stops.sent, output),
-        )
+        own = (*self._hangs.records(), *self._checks.records())
+        failures = (*own, *self.workers.failures(self.stops.sent, output))
         is_success = self.progress.has_finished
         ended = Ended(
             is_success=is_success,
@@ -226,7 +223,7 @@ class Supervisor:
         for number in map(signal.Signals, self._wakeup.taken()):
             message = Stop if self._peers.is_head else Signalled
             if number in self._options.forwarded:
-                self._forward(number)
+                self.stops.forward(number, self.workers.alive, self._watch.notice)
             elif number == REPORT:
                 self._hangs.ask_now()
             elif self.progress.state is not AttemptState.INTERRUPTED:
@@ -243,15 +240,6 @@ class Supervisor:
     def _own_stops(self) -> list[int]:
         """The signals by which this launcher was told to stop, in their order."""
         return [number for number in self._wakeup.arrived if number in STOPS]
-
-    def _forward(self, number: signal.Signals) -> None:
-        """Passes a signal on to the workers that have a handler for it."""
-        without = f"{number.name} isn't passed on: rank {{}} has no handler for it"
-        for rank in sorted(self.workers.alive):
-            if self.stops.catches(rank, number):
-                self.stops.send(rank, number)
-            else:
-                self._watch.notice(without.format(rank))
 
     def _decide(self) -> None:
         """Stops the workers if there is a reason to, and tells the other nodes."""
@@ -295,11 +283,12 @@ class Supervisor:
     def _stop_for_a_reason(self, *, has_failed: bool) -> None:
         """Stops the workers if something has failed, or the plan may not continue."""
         workers, peers, judge = self.workers, self._peers, self._watch.judge
+        has_proof = self._hangs.proof or self._checks.ending
         if self._fault is not None and (workers.alive or peers.awaited()):
             self.progress.enter(AttemptState.BROKEN)
             self._stop_others()
             self._send_stop(Stop())
-        elif has_failed or self._inbox.is_told_to_stop or peers.has_trouble or self._has_proof:
+        elif has_failed or self._inbox.is_told_to_stop or peers.has_trouble or has_proof:
             self.progress.enter(AttemptState.FAILED)
             self._stop_others()
             if peers.is_head:
@@ -311,11 +300,6 @@ class Supervisor:
             self.progress.enter(AttemptState.SUPERSEDED)
             self.stops.schedule(workers.alive, stop_policy.superseded(self._times))
             self._send_stop(Stop())
-
-    @property
-    def _has_proof(self) -> bool:
-        """Whether this launcher ends the run itself: it can't go on, or isn't to."""
-        return bool(self._hangs.proof or self._checks.ending)
 
     def _stop_others(self) -> None:
         """Stops the ranks that haven't failed themselves."""

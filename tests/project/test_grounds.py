@@ -22,6 +22,7 @@ CHANGED: dict[str, set[str]] = {
     "launcher/catalogue/search.py": LAUNCHES,
     "launcher/catalogue/page.py": set(),
     "launcher/checkpoints/resume_point.py": LAUNCHES,
+    "launcher/checks/finding.py": ALL,
     "launcher/commands/training.py": LAUNCHES,
     "launcher/commands/config_patch.py": {FIXED},
     "launcher/commands/templates/job.py": set(),

@@ -22,7 +22,7 @@ FAULTS = {
     "undivided": ("data", "trains on the same samples"),
     "seeds": ("data", "different seeds"),
     "renewed": ("data", "the same batch"),
-    "frozen": ("trained", "changes what is frozen"),
+    "frozen": ("trained", "moves what is frozen"),
     "empty": ("saved", "are empty"),
 }
 """The check that finds each, and what it says."""

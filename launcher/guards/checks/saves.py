@@ -14,7 +14,7 @@ from ...checks import saved
 from ...checks.finding import Check, Finding
 from ...evidence.observations import Observations
 from ...workload.models import safetensors_headers
-from ..callers import user_place
+from ..callers import is_called_by, user_place
 from . import begun
 from .copies import sample
 from .models import models_of, parameters_in
@@ -53,8 +53,8 @@ def _look_at_object(
 ) -> None:
     """A state dict that `torch.save` is given, alone or under one of the usual keys."""
     given = args[0] if args else kwargs.get("obj")
-    if not isinstance(given, Mapping):
-        return
+    if not isinstance(given, Mapping) or is_called_by("deepspeed"):
+        return  # DeepSpeed's own checkpoints have the weights in other files
     held = next((given[key] for key in KEYS if isinstance(given.get(key), Mapping)), given)
     weights = {_bare(str(name)): value for name, value in held.items() if hasattr(value, "shape")}
     live = {name: each for _, name, each in parameters_in(models_of(observations))}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from safe_launch.checks import between_ranks, data, precision, saved, schedule, trained
 from safe_launch.checks.between_ranks import Compared, Shared
-from safe_launch.checks.finding import Check, Finding, active, is_on, ranks_text
+from safe_launch.checks.finding import Check, Finding, active, is_on
 from safe_launch.checks.kept import Kept, read, write
 from safe_launch.checks.trained import Gradients, Update
 from safe_launch.core.request import CheckOptions
@@ -199,4 +199,6 @@ def test_what_is_kept(tmp_path: Path) -> None:
     assert found.findings[0].line == "check data: no [step 2, ranks 0-1]."
     (tmp_path / "checks.json").write_text("{")
     assert read(tmp_path).findings == ()
-    assert ranks_text((3, 0, 1)) == "ranks 0-1, 3"
+    assert Finding(Check.DATA, certain=True, sentence="x", ranks=(3, 0, 1)).line.endswith(
+        "[ranks 0, 1, 3]."
+    )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from safe_launch.core.ranks_text import ranks_text
 from safe_launch.evidence.failure_record import Frame
 from safe_launch.hangs.attribution import attributed
 from safe_launch.hangs.report import HangKind, HangReport
 from safe_launch.hangs.standing import Child, Collective, Standing
-from safe_launch.hangs.words import ranks_text
 from safe_launch.progress.board import Phase
 from safe_launch.report import explain_hang
 from safe_launch.system import terminal

@@ -1,0 +1,24 @@
+"""Ranks in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from .count_of import count_of, noun_of
+
+MOST = 6
+"""Ranges that are told; more only say how many ranks there are."""
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """Ranks as in `rank 1` or `ranks 0, 2 to 7`."""
+    listed = sorted(set(ranks))
+    runs = [
+        [rank for _, rank in run]
+        for _, run in groupby(enumerate(listed), lambda pair: pair[1] - pair[0])
+    ]
+    texts = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    if len(texts) > MOST:
+        return f"{count_of(len(listed), 'rank')} ({', '.join(texts[: MOST - 1])}, ...)"
+    return f"{noun_of(len(listed), 'rank')} {', '.join(texts)}"
