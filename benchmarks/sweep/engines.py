@@ -51,9 +51,10 @@ def _deepspeed(cell: Cell, model: Model, batches: Tensor, truth: Truth) -> Itera
             engine.backward(engine(micro.to(dtype)))
             engine.step()
         total, norm = optimizer.taken(elements)
-        values = list(trained.values())
-        with deepspeed.zero.GatheredParameters(values) if is_gathered else nullcontext():
-            weights = {name: value.detach().double().clone() for name, value in trained.items()}
+        weights = {}
+        for name, value in trained.items():  # one by one: of several, older releases wait for one
+            with deepspeed.zero.GatheredParameters(value) if is_gathered else nullcontext():
+                weights[name] = value.detach().double().clone()
         yield Step(total, norm, weights)
     engine.destroy()
 
