@@ -10,6 +10,7 @@ import pytest
 from safe_launch.catalogue.entry import Kind, constraints_of
 from safe_launch.catalogue.reader import concerns
 from safe_launch.core.choices import Framework
+from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Workload
 from safe_launch.planning import planner
@@ -17,7 +18,9 @@ from safe_launch.planning.plan import Plan
 from safe_launch.planning.proven import Proof, Sweep, Verdict, proof_of, wrong_cells
 from safe_launch.planning.search import candidates
 from safe_launch.planning.shipped_sweeps import shipped_sweeps
-from safe_launch.report.explain_plan import proof_text
+from safe_launch.report.explain_plan import doubt_text, proof_text
+from support.models import HARDWARE as DEVICES
+from support.models import QWEN2_7B, model_of, workload_of
 from support.worlds import CATALOGUE, ENGINE, HARDWARE, MODE, REQUEST, STAGE, TWICE, rule, world
 
 SILENT = [entry for entry in CATALOGUE if entry.kind is Kind.SILENT]
@@ -132,6 +135,42 @@ def test_nothing_is_said_where_nothing_is_changed() -> None:
     plan = planner.planned(REQUEST, asked("0.99.0"), HARDWARE, [])
     assert isinstance(plan, Plan)
     assert (plan.changes, plan.doubt, proof_text(plan)) == ((), None, "")
+
+
+HEAVY: dict[Name, Value] = {
+    STAGE: 0,
+    Setting.OFFLOAD: "none",
+    Setting.PRECISION: "bf16",
+    Setting.MICRO_BATCH: 1,
+    Setting.ACCUMULATION: 1,
+    MODE: "non_reentrant",
+    Fact.OPTIMIZER: "adamw",
+    Fact.ADAPTER: "none",
+}
+"""What doesn't fit as it is."""
+
+
+@pytest.mark.parametrize(
+    ("version", "has_failed", "changes"),
+    [("0.19.8", False, True), ("0.99.0", False, False), ("0.99.0", True, True)],
+)
+def test_memory_alone_changes_nothing_in_an_unproven_version(
+    version: str, has_failed: bool, changes: bool
+) -> None:
+    """Before anything has failed; the line says what would be changed."""
+    workload = workload_of(model_of(QWEN2_7B), HEAVY)
+    workload = replace(workload, versions=MappingProxyType({"deepspeed": version}))
+    request = LaunchRequest("finetune.py", False, (), 8, "--nproc 8")
+    hardware = replace(DEVICES, accelerator=replace(DEVICES.accelerator, memory=60 * 2**30))
+    plan = planner.planned(request, workload, hardware, (), has_failed=has_failed)
+    assert isinstance(plan, Plan)
+    assert bool(plan.changes) is changes
+    if not changes:
+        assert plan.doubt is not None
+        assert plan.doubt.unproven == "deepspeed 0.99.0"
+        assert "nothing shows yet that deepspeed 0.99.0 trains the same" in doubt_text(
+            plan, plan.doubt
+        )
 
 
 ENGINES: tuple[dict[Name, Value], ...] = (
