@@ -12,8 +12,9 @@ from .data import LETTERS, Measured, pattern, reason
 HEAD = """\
 # Every setting that a plan may choose, against one process
 
-`scripts/sweep` trains six small models on two ranks for three steps: blocks that run once or
-twice, adapters, a frozen block, tied weights. It does so in every combination of engine, offload,
+`scripts/sweep` trains small models on two ranks for three steps: blocks that run once or twice,
+adapters, a frozen block, tied weights (the table has which ones were trained with a version so
+far), in every combination of engine, offload,
 accumulation (1 and 3), precision, checkpointing and clipping, with the libraries' own interfaces
 and no launcher. It compares the gradient that reaches the optimizer, and the weights after each
 step, with one process that sees the global batch at once in double precision. How far a right
@@ -49,13 +50,14 @@ def page(every: Mapping[str, Sequence[Measured]]) -> str:
 
 def counts(every: Mapping[str, Sequence[Measured]]) -> str:
     """How much was measured, by library and version."""
-    rows = ["| | torch | cells | equal | wrong | doesn't run |", "|---|---|---|---|---|---|"]
+    rows = ["| | torch | models | cells | equal | wrong | doesn't run |", "|---" * 7 + "|"]
     for library, measured in every.items():
         for one in measured:
             letters = [LETTERS[result["outcome"]] for result in one.results.values()]
             numbers = [len(letters), *(letters.count(letter) for letter in "=x!")]
             told = " | ".join(map(str, numbers))
-            rows.append(f"| {library} {one.version} | {one.torch} | {told} |")
+            models = ", ".join(dict.fromkeys(cell_of(key).model for key in one.results))
+            rows.append(f"| {library} {one.version} | {one.torch} | {models} | {told} |")
     return "\n".join(rows)
 
 
