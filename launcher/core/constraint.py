@@ -50,6 +50,8 @@ class CauseKind(StrEnum):
     MEMORY = "memory"
     HARDWARE = "hardware"
     REQUEST = "request"
+    MEASUREMENT = "measurement"
+    """The sweep has shown it wrong: no change leads into it, but what was asked for stays."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ def first_that_forbids(
 
     Before anything has failed, a known failure forbids nothing that hangs on what is only assumed:
     the workers will tell. But no change of ours leads into what raises no error, and what is
-    assumed counts there as well.
+    assumed counts there as well. What the sweep alone has shown wrong forbids such changes, and
+    nothing else.
 
     Args:
         candidate: the settings to judge.
@@ -35,6 +36,8 @@ def first_that_forbids(
     def forbids(constraint: Constraint) -> bool:
         is_assumed = constraint.cause.kind is CauseKind.KNOWN_FAILURE and not has_failed
         is_entered = constraint.cause.is_silent and not constraint.forbids(asked)
+        if constraint.cause.kind is CauseKind.MEASUREMENT and not is_entered:
+            return False
         return constraint.forbids(certain if is_assumed and not is_entered else whole)
 
     return next(filter(forbids, constraints), None)

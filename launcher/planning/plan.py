@@ -35,16 +35,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What is not done because of memory, and what it hangs on.
+    """What is not done because of memory, and what it hangs on: facts, or an unproven version.
 
     Attributes:
         withheld: the changes that the estimate alone would have made; none where it would have
             refused the training.
         missing: the facts that it hangs on, in words.
+        unproven: the library with its version of which nobody has shown that it trains the same
+            with these changes; empty where it is the facts that are missing.
     """
 
     withheld: tuple[Change, ...]
     missing: tuple[str, ...]
+    unproven: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,12 @@ from ..core.refused import Refused
 from ..core.request import LaunchRequest
 from ..core.workload import Workload
 from .estimates.training_states import Candidate
-from .plan import NoPlan, Plan
+from .plan import Doubt, NoPlan, Plan
+from .proven import proof_of, wrong_cells
 from .remedies import proposals, remedies
 from .search import FREE, resolve, rules_of
-from .uncertain import doubt_of
+from .shipped_sweeps import shipped_sweeps
+from .uncertain import changed_for_memory, doubt_of
 
 STRICT = "--strict allows no change"
 
@@ -32,8 +34,9 @@ def planned(
 ) -> Plan | NoPlan:
     """The plan, or why there is none.
 
-    Where the memory estimate hangs on what is only assumed, what was asked for is launched, unless
-    something else forbids it.
+    Where the memory estimate hangs on what is only assumed, or where nothing shows that the
+    installed version trains the same with what the estimate would change, what was asked for is
+    launched, unless something else forbids it.
 
     Args:
         request: what the user asked the launcher for.
@@ -43,9 +46,10 @@ def planned(
         has_failed: whether an attempt has failed: then assumptions count as well.
         fixed: settings that can't be changed any more, with their values in force.
     """
+    constraints = (*constraints, *wrong_cells(workload, shipped_sweeps()))
     search = partial(resolve, constraints=constraints, has_failed=has_failed, fixed=fixed)
     found = search(request, workload, hardware)
-    doubt = doubt_of(found, search, fixed)
+    doubt = doubt_of(found, search, fixed) or (None if has_failed else unproven(found))
     if doubt is not None:
         launched = search(request, workload, hardware, by_memory=False)
         if isinstance(launched, Plan):
@@ -55,6 +59,16 @@ def planned(
         barred = _barred(found, search)
         return replace(found, remedies=remedies(found, rules), barred=barred)
     return replace(found, proposals=proposals(found, rules))
+
+
+def unproven(found: Plan | NoPlan) -> Doubt | None:
+    """The changes that only memory asks for, where nothing speaks for the version with them."""
+    if not isinstance(found, Plan) or not (changes := changed_for_memory(found)):
+        return None
+    proof = proof_of(found.preset.settings(), found.workload, shipped_sweeps())
+    if proof is None or proof.verdict is not None:
+        return None
+    return Doubt(changes, (), f"{proof.library} {proof.installed}")
 
 
 def _barred(refused: NoPlan, search: Callable[..., Plan | NoPlan]) -> Preset | None:

@@ -89,7 +89,7 @@ def doubt_of(
     workload = found.workload
     names = uncertain(workload)
     missing = _missing(found)
-    changed = _changed_for_memory(found) if isinstance(found, Plan) else ()
+    changed = changed_for_memory(found) if isinstance(found, Plan) else ()
     is_ruled = bool(changed) or (isinstance(found, NoPlan) and _is_refused_by_memory(found))
     if workload.measured or not (names or missing) or not is_ruled:
         return None
@@ -105,7 +105,7 @@ def doubt_of(
         held = {name: value for name, value in fixed.items() if asked.get(name) == before.get(name)}
         other = search(found.request, supposedly, found.hardware, fixed=held)
         return isinstance(other, Plan) and (
-            isinstance(found, NoPlan) or not _changed_for_memory(other)
+            isinstance(found, NoPlan) or not changed_for_memory(other)
         )
 
     if not names or not fits(names):
@@ -139,7 +139,8 @@ def _is_refused_by_memory(found: NoPlan) -> bool:
     return any(candidate.is_forbidden_by_memory for candidate in found.rejected)
 
 
-def _changed_for_memory(plan: Plan) -> tuple[Change, ...]:
+def changed_for_memory(plan: Plan) -> tuple[Change, ...]:
+    """The changes of a plan that only memory asks for."""
     return tuple(
         change for change in plan.changes if change.constraint.cause.kind is CauseKind.MEMORY
     )

@@ -19,7 +19,9 @@ from ..evidence.failure_record import FailureRecord
 from ..planning.budget import capacity, gib
 from ..planning.estimates.ranks import ranks_of
 from ..planning.plan import Change, Doubt, NoPlan, Plan
+from ..planning.proven import MEASURED, PAGE, proof_of
 from ..planning.search import contradiction
+from ..planning.shipped_sweeps import shipped_sweeps
 from ..system import terminal
 from .costs import cost_text
 from .plan_table import components_text
@@ -51,6 +53,7 @@ def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
     rows += [("change", change_text(plan, change, whole=whole)) for change in plan.changes]
     if plan.chosen.estimate is not None:
         rows.append(("memory", memory_text(plan)))
+    rows += [("proof", text) for text in filter(None, [proof_text(plan)])]
     if plan.doubt is not None:
         rows.append(("doubt", doubt_text(plan, plan.doubt)))
     rows += [("open", text) for text in filter(None, [open_text(plan)])]
@@ -177,10 +180,29 @@ def doubt_text(plan: Plan, doubt: Doubt) -> str:
         f"{change.setting.value} {change.old} -> {change.new}" for change in doubt.withheld
     )
     would = f"; {changes} would make it fit" if changes else ""
+    if doubt.unproven:
+        return (
+            f"it may not fit into {usable} GiB{would}. Launched as asked, since nothing shows yet "
+            f"that {doubt.unproven} trains the same so ({PAGE})"
+        )
     return (
         f"it may not fit into {usable} GiB{would}. Launched as asked, because this depends on "
         f"assumed values: {', '.join(doubt.missing)}. The workers report them before the first step"
     )
+
+
+def proof_text(plan: Plan) -> str:
+    """What speaks for the changes of a plan, where the installed version itself wasn't measured."""
+    settings, asked = plan.preset.settings(), plan.workload.asked
+    if not any(settings.get(name) != asked.get(name) for name in MEASURED):
+        return ""
+    proof = proof_of(settings, plan.workload, shipped_sweeps())
+    if proof is None or proof.is_exact:
+        return ""
+    version = f"{proof.library} {proof.installed}"
+    if proof.verdict is None:
+        return f"nothing shows yet that {version} trains the same with these changes ({PAGE})"
+    return f"{version} wasn't measured: judged by {' and '.join(proof.measured)} ({PAGE})"
 
 
 def on_row(request: LaunchRequest, hardware: Hardware) -> Row:

@@ -194,7 +194,8 @@ def _barred(outcome: Plan | NoPlan) -> Mapping[Setting, Value] | None:
 def _doubt(doubt: Doubt | None) -> dict[str, Any] | None:
     if doubt is None:
         return None
-    return {"withheld": [_change(change) for change in doubt.withheld], "missing": doubt.missing}
+    withheld = [_change(change) for change in doubt.withheld]
+    return {"withheld": withheld, "missing": doubt.missing, "unproven": doubt.unproven}
 
 
 def _change(change: Change) -> dict[str, Any]:

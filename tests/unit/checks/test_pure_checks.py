@@ -196,7 +196,7 @@ def test_what_is_kept(tmp_path: Path) -> None:
     found = read(tmp_path)
     assert [each.ranks for each in found.findings] == [(0, 1)]
     assert found.skipped == {Check.SAVED: ("unread",)}
-    assert found.findings[0].line == "check data: no [step 2, ranks 0-1]."
+    assert found.findings[0].line == "check data: no [step 2, ranks 0, 1]."
     (tmp_path / "checks.json").write_text("{")
     assert read(tmp_path).findings == ()
     assert Finding(Check.DATA, certain=True, sentence="x", ranks=(3, 0, 1)).line.endswith(

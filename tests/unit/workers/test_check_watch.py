@@ -61,7 +61,7 @@ def test_ranks_that_find_the_same(tmp_path: Path) -> None:
     assert 0 < pause <= check_watch.PATIENCE
     world.hear(0, Found(CERTAIN))
     world.watch.check()
-    assert world.told == ["check trained: nothing is trained [step 3, ranks 0-1]."]
+    assert world.told == ["check trained: nothing is trained [step 3, ranks 0, 1]."]
     assert world.watch.pause() is None
     world.hear(1, Found(SEEN))
     world.watch.end()

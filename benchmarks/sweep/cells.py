@@ -1,0 +1,72 @@
+"""The cells of the sweep: every combination of settings that a plan may choose, and a model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+OFFLOADS = {
+    "zero0": ("none",),
+    "zero1": ("none", "optimizer"),
+    "zero2": ("none", "optimizer"),
+    "zero3": ("none", "optimizer", "optimizer_and_parameters"),
+    "ddp": ("none",),
+    "ddp_static": ("none",),
+    "ddp_unused": ("none",),
+    "fsdp2": ("none", "optimizer_and_parameters"),
+}
+"""What each engine can keep in host memory."""
+ENGINES = {
+    "deepspeed": ("zero0", "zero1", "zero2", "zero3"),
+    "torch": ("ddp", "ddp_static", "ddp_unused", "fsdp2"),
+}
+"""The engines that a version of each library stands for."""
+ACCUMULATIONS = (1, 3)
+"""Micro batches of a step: three is the least of which one is neither the first nor the last."""
+PRECISIONS = ("fp32", "bf16", "fp16")
+CHECKPOINTINGS = ("off", "reentrant", "non_reentrant")
+CLIPPINGS = ("unclipped", "clipped")
+MODELS = ("twice", "once", "lora", "lora_twice", "frozen", "tied")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One combination of settings, and the model that is trained with it.
+
+    Attributes:
+        engine: a stage of ZeRO's, DDP (with a static graph, or one that looks for unused
+            parameters), or FSDP 2.
+        offload: what is kept in host memory.
+        accumulation: micro batches of a step.
+        precision: the type that forward and backward compute in.
+        checkpointing: whether activations are recomputed, and by which implementation.
+        clipping: whether the gradient's norm is limited, to a half of what it is.
+        model: which of the models is trained.
+    """
+
+    engine: str
+    offload: str
+    accumulation: int
+    precision: str
+    checkpointing: str
+    clipping: str
+    model: str
+
+    def __str__(self) -> str:
+        """The key of the cell in a file of results."""
+        return "/".join(str(getattr(self, name)) for name in self.__slots__)
+
+
+def cell_of(key: str) -> Cell:
+    """The cell of a key."""
+    engine, offload, accumulation, *rest = key.split("/")
+    return Cell(engine, offload, int(accumulation), *rest)
+
+
+def cells(library: str) -> Iterator[Cell]:
+    """All cells that a version of `deepspeed` or `torch` stands for, model by model."""
+    rest = (ACCUMULATIONS, PRECISIONS, CHECKPOINTINGS, CLIPPINGS)
+    for model, engine in itertools.product(MODELS, ENGINES[library]):
+        for offload, values in itertools.product(OFFLOADS[engine], itertools.product(*rest)):
+            yield Cell(engine, offload, *values, model)

@@ -1,0 +1,110 @@
+"""Runs the cells of the versions that can be imported, and appends each result to a file."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import json
+import re
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from .cells import ENGINES, Cell, cell_of, cells
+from .data import document, read
+from .page import page
+from .pair import Pair
+from .truth import truth_of
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "sweep"
+
+PLAIN = [cell for library in ENGINES for cell in cells(library) if cell.checkpointing == "off"]
+"""Cells that raise nothing."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="scripts/sweep", description=__doc__)
+    parser.add_argument("library", nargs="?", choices=tuple(ENGINES))
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of the results")
+    parser.add_argument("--only", default="", help="cells whose key has this pattern")
+    parser.add_argument("--cells", nargs="*", help="the keys of the cells to run")
+    parser.add_argument("--page", action="store_true", help="make the page and presets/sweep.json")
+    options = parser.parse_args(arguments)
+    if options.page:
+        write(options.results)
+    if options.library is None:
+        return
+    names = ["torch", "deepspeed"] if options.library == "deepspeed" else ["torch"]
+    versions = {name: version(name).partition("+")[0] for name in names}
+    told = "-".join(f"{name}-{versions[name]}" for name in reversed(names))
+    chosen = map(cell_of, options.cells) if options.cells else cells(options.library)
+    asked = [cell for cell in chosen if re.search(options.only, str(cell))]
+    run(asked, options.results / f"{told}.jsonl", deepspeed=options.library == "deepspeed")
+
+
+def write(results: Path) -> None:
+    """Writes the document that planning reads, and the page."""
+    every = {library: read(results, library) for library in ENGINES}
+    text = json.dumps(document(every), indent=0)
+    (ROOT / "presets" / "sweep.json").write_text(text + "\n")
+    (ROOT / "docs" / "measured" / "sweep.md").write_text(page(every))
+
+
+def run(asked: Sequence[Cell], path: Path, *, deepspeed: bool) -> None:
+    """Runs the cells that the file doesn't hold yet.
+
+    After anything but an equal result a new pair follows; what is wrong is run a second time in one
+    that has run nothing before.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    if deepspeed:
+        importlib.import_module("deepspeed")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = path.read_text().splitlines() if path.exists() else []
+    known = {json.loads(line)["cell"] for line in lines}
+    rest = [cell for cell in asked if str(cell) not in known]
+    if rest:
+        _prepare(rest, deepspeed=deepspeed)
+    pair: Pair | None = None
+    with path.open("a") as file:
+        for cell in rest:
+            is_fresh = pair is None
+            pair = pair or Pair(deepspeed=deepspeed)
+            result = pair.run(cell)
+            if result["outcome"] != "equal":
+                pair.end()
+                pair = None
+                if not is_fresh:
+                    pair = Pair(deepspeed=deepspeed)
+                    result = pair.run(cell)
+                    if result["outcome"] != "equal":
+                        pair.end()
+                        pair = None
+            file.write(json.dumps({"cell": str(cell), **result}) + "\n")
+            file.flush()
+    if pair is not None:
+        pair.end()
+
+
+def _prepare(rest: Sequence[Cell], *, deepspeed: bool) -> None:
+    """Does before any fork what every pair would have to: imports, and the right trainings."""
+    first = Pair(deepspeed=deepspeed)
+    for cell in {cell.engine: cell for cell in reversed(PLAIN)}.values():
+        if deepspeed == cell.engine.startswith("zero"):
+            first.run(cell)
+    with contextlib.suppress(EOFError, OSError):
+        for name in first.modules():
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+    first.end()
+    for cell in rest:
+        truth_of(cell)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""Reads what `scripts/sweep` has measured: `presets/sweep.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+
+from .proven import Sweep
+
+
+@cache
+def shipped_sweeps() -> Mapping[str, Sweep]:
+    """What was measured, by library."""
+    text = files("safe_launch.presets").joinpath("sweep.json").read_text()
+    return MappingProxyType(
+        {
+            library: Sweep(tuple(found["versions"]), found["cells"])
+            for library, found in json.loads(text).items()
+        }
+    )
