@@ -40,8 +40,11 @@ def show(shell: str) -> int:
     """Prints the script for a shell; returns the exit code.
 
     Raises:
-        LaunchError: shtab is missing.
+        LaunchError: shtab is missing, or the shell is unknown.
     """
+    if shell not in SHELLS:
+        problem = f"--print-completion {shell!r}: there is no such shell"
+        raise LaunchError(ExitCode.USAGE, problem, f"one of {', '.join(SHELLS)}")
     if find_spec("shtab") is None:
         problem = "completion needs shtab, which isn't installed"
         raise LaunchError(ExitCode.USAGE, problem, "pip install 'safe-launch[completion]'")

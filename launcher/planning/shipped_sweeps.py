@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 
 from .proven import Sweep
@@ -14,7 +15,7 @@ from .proven import Sweep
 @cache
 def shipped_sweeps() -> Mapping[str, Sweep]:
     """What was measured, by library."""
-    text = files("safe_launch.presets").joinpath("sweep.json").read_text()
+    text = (Path(str(files("safe_launch.presets"))) / "sweep.json").read_text("utf-8")
     return MappingProxyType(
         {
             library: Sweep(tuple(found["versions"]), found["cells"])

@@ -92,7 +92,7 @@ def of_torch(kind: str, *args: Any) -> Made:
 def test_a_schedule_that_is_over(told: Callable[..., list[str]], make: Made) -> None:
     """Both lines, once."""
     (said,) = told(make)
-    assert said.startswith(f"a schedule of {STEPS} steps was over after 10 steps of the optimizer")
+    assert said.startswith(f"a schedule of {STEPS} steps was over after 10 optimizer steps")
     assert said.count(f"{HERE}:") == 2
     assert "4 times as long" in said
 

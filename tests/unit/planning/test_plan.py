@@ -132,7 +132,7 @@ def test_nothing_is_refused_on_what_nobody_has_stated(folder: Path) -> None:
     ]
     own = ("finetune.py", "--model_name_or_path=72b", "--deepspeed=zero2.json", *ASKED)
     told = run(folder, "plan", "--nproc=8", "--hardware=atlas-800t-a2-910b4", *own).stdout
-    assert "doubt    it may not fit into 29.5 GiB. Launched as asked, since that" in told
+    assert "doubt    it may not fit into 29.5 GiB. Launched as asked, because" in told
 
 
 def test_nothing_is_changed_on_what_is_only_assumed(folder: Path) -> None:

@@ -92,7 +92,7 @@ def test_what_would_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
     told = " ".join(" ".join(said(capsys)).split())
     assert "do On the Trainer: " in told
     assert "--gradient_checkpointing_kwargs" in told
-    assert "or Set `use_reentrant=False`" in told
+    assert "else Set `use_reentrant=False`" in told
 
 
 def test_what_is_settled_while_the_workers_wait(capsys: pytest.CaptureFixture[str]) -> None:

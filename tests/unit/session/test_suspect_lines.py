@@ -83,7 +83,7 @@ def test_each_failure_is_told_once_with_its_lines(tmp_path: Path) -> None:
     script.write_text(f"{DUMMY}\n{DUMMY}\n")
     plan = plan_of(script, ZERO3)
     rows = suspect_rows(feared(plan), plan.workload)
-    assert [label for label, _ in rows] == ["note", "note", "may end", "do", "or"]
+    assert [label for label, _ in rows] == ["note", "note", "may end", "do", "else"]
     assert rows[0][1].endswith(f"train.py:1: {DUMMY}")
     assert "safe-launch explain zero3-parameter-outside-forward" in rows[2][1]
     assert rows[3][1].startswith("Take the term on bare parameters out of the loss")
