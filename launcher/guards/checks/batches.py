@@ -83,8 +83,9 @@ class Labels:
 
     def look(self, batch: Any) -> None:
         """Begins to ask whether any label of a batch counts; judges the first batches."""
-        labels = batch.get("labels") if isinstance(batch, Mapping) else None
-        if labels is None or labels.is_floating_point() or not makes(Check.DATA):
+        labels: Any = batch.get("labels") if isinstance(batch, Mapping) else None
+        is_whole = hasattr(labels, "is_floating_point") and not labels.is_floating_point()
+        if not is_whole or not makes(Check.DATA):
             self.is_open = False
             return
         if len(self._copies) < data.BATCHES:

@@ -21,16 +21,20 @@ class Copy:
         host: a tensor in the host's memory.
         event: recorded behind the copy; None if it is already there.
         ends: where each part ends.
+        module: torch's module for the device, e.g. `torch.cuda`; None on the host.
     """
 
     host: Any
     event: Any
     ends: tuple[int, ...]
+    module: Any = None
 
     @property
     def is_there(self) -> bool:
-        """Whether it can be read."""
-        return self.event is None or bool(self.event.query())
+        """Whether it can be read; an event that is asked in a capture would end that."""
+        if self.event is None:
+            return True
+        return not _is_captured(self.module) and bool(self.event.query())
 
     def parts(self) -> list[list[float]]:
         """The values of each part."""
@@ -63,7 +67,7 @@ def copied(parts: Sequence[Any]) -> Copy | None:
         host.copy_(flat, non_blocking=True)
         event = module.Event()
         event.record()
-    return Copy(host, event, tuple(ends))
+    return Copy(host, event, tuple(ends), module)
 
 
 def _is_captured(module: Any) -> bool:

@@ -12,6 +12,7 @@ from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Found, Message, Skipped
 from safe_launch.guards.checks import begun, optimizers, schedules
 from safe_launch.guards.checks.batches import Labels
+from safe_launch.guards.checks.copies import Copy
 from safe_launch.guards.checks.optimizers import Watch
 from support.lazy import Lazy
 
@@ -282,3 +283,19 @@ def test_checks_that_are_off(
     model = net(torch.float16)
     train(model, watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-3)))
     assert told() == []
+
+
+def test_no_event_is_asked_while_a_graph_is_captured() -> None:
+    """`cudaEventQuery` would end the capture with an error."""
+    is_captured = True
+
+    class Event:
+        def query(self) -> bool:
+            assert not is_captured
+            return True
+
+    module = SimpleNamespace(is_current_stream_capturing=lambda: is_captured)
+    copy = Copy(None, Event(), (), module)
+    assert not copy.is_there
+    is_captured = False
+    assert copy.is_there
