@@ -1,4 +1,4 @@
-"""What to do about a known failure: for a run, and for every case on the entry's page."""
+"""Advice on a known failure: for a run, and for every case on the entry's page."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ SENTENCE = re.compile(r"(?:`[^`]*`|“[^”]*”|[^`“])+?(?:(?<!e\.g)(?<!i\.e)
 COMMAND = re.compile(
     r"(?P<do>(?:[^`]|`[^`]*`)*): `(?P<run>(?:[A-Z_]+=\S+ )*[a-z][\w./-]* [^`]+)`\.?"
 )
-"""What ends with a command for a shell."""
+"""Text that ends with a shell command."""
 MOST = 220
 """Characters of a step of several sentences, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do.
+    """The advice.
 
     Attributes:
         do: the step that mends most cases, as a line; empty where nothing is meant for the run.
@@ -53,7 +53,7 @@ class Advice:
 
 
 def advised(*texts: str) -> Advice:
-    """What texts advise, the most specific first.
+    """The advice in texts, the most specific first.
 
     The step is the sentences of the first text that fit into a line, up to one that ends with a
     command; what follows it in the first text is divided in the same way, once.
@@ -80,7 +80,7 @@ def _step_of(text: str) -> tuple[str, str]:
 
 
 def advice(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> Advice:
-    """What a run is advised: by the first variant that its evidence shows, else by the entry.
+    """The advice for a run: of the first variant that its evidence shows, else the entry's.
 
     Where a variant's case is settled, advice for the entry's other cases would mislead. Of the
     entry's paragraphs those for runs of its kind come first, then that for all.

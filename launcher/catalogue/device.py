@@ -27,7 +27,7 @@ WORDS = {
     Device.XPU: r"\bXPU\b|\bxpu(?=[:_.]|\b)|oneCCL|SYCL",
     Device.CUDA: r"CUDA|\bcuda(?=[:_.]|\b)|NCCL|\bcu(?:BLAS|DNN)|CUBLAS|CUDNN|nvidia|NVIDIA",
 }
-"""What names each kind in messages, paths and lines of logs."""
+"""Words for each kind of device in messages, paths and log lines."""
 
 
 NAMES = {

@@ -32,7 +32,7 @@ class Role(StrEnum):
 
 
 class Kind(StrEnum):
-    """What cures a failure."""
+    """The remedy for a failure."""
 
     PRESET = "preset"
     """Another preset cures it."""
@@ -115,7 +115,7 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """What distinguishes it from other causes: its entry, else its exception."""
+        """Its identity among causes: its entry, else its exception."""
         if self.entry is not None:
             return self.entry.id
         text = " ".join(self.record.message.split())[:80]

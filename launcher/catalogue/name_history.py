@@ -10,7 +10,7 @@ from pathlib import Path
 from .removed_names import ADDED, gone_since
 
 FILE = Path(__file__).with_name("name_history.txt")
-"""What scripts/name-history has found in wheels."""
+"""The findings of scripts/name-history in wheels."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "swift": "ms-swift",
 }
-"""What pip calls packages whose import name isn't that of their distribution."""
+"""Distribution names of packages whose import name differs."""
 INSTALLED = re.compile(r"(?:.*/)?(?:(?:site|dist)-packages|\.\.\.)/(?P<package>\w+)")
 """The path of an installed module; `...` is what people and the excerpts shorten it to."""
 CHECKOUT = re.compile(rf"(?:.*/)?(?P<package>{'|'.join(sorted(KNOWN))})/(?!examples/|tests/)")
@@ -196,7 +196,7 @@ def package_of_name(name: str) -> str | None:
 
 
 def pip_name(package: str) -> str:
-    """What pip calls a package.
+    """A package's distribution name.
 
     Args:
         package: its import name.

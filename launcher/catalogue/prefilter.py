@@ -56,7 +56,7 @@ def prefilter(catalogue: Sequence[KnownFailure], records: int) -> Prefilter:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a signature needs in a record's texts.
+    """The literals that a signature needs in a record's texts.
 
     Attributes:
         place: the index of its entry in the catalogue.

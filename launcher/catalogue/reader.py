@@ -27,7 +27,7 @@ SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be
 """The headings that an entry may have; the first two are required."""
 
 FOR_PLANS = (b"\nforbids:", b"\ntells:", b"\npoints_at:")
-"""What the front matter of an entry has that tells on a plan, before anything has failed."""
+"""Front matter of an entry that matters to a plan, before anything has failed."""
 
 AT_LEAST = re.compile(r">=(\d+)")
 """All whole numbers from one on."""

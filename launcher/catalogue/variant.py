@@ -31,7 +31,7 @@ LONGEST = 160
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What to do about a known failure if the evidence has every part that is given.
+    """Advice on a known failure if the evidence has every given part.
 
     Attributes:
         do: the advice, with the names of groups of the patterns in braces.

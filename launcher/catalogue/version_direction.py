@@ -10,7 +10,7 @@ from .versions_seen import import_name, installed, versions_of
 
 
 def direction(skew: Skew, record: FailureRecord) -> str:
-    """What mends a skew, as a sentence with its command.
+    """The remedy for a version skew, as a sentence with its command.
 
     What a package declares to need counts first, then what is known of the name's history.
     """

@@ -19,7 +19,7 @@ CHANGED = "safe-launch explain wrong-loss"
 
 
 class Shared(StrEnum):
-    """What is compared between ranks."""
+    """Quantities compared between ranks."""
 
     SEED = "seed"
     """By which samples are shuffled before each rank takes its part: the same on all."""
@@ -40,7 +40,7 @@ Names = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What this rank has of something that is compared between ranks.
+    """This rank's value of a quantity compared between ranks.
 
     Attributes:
         what: it is.
@@ -58,7 +58,7 @@ class Compared:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What is the same on ranks that mean the same."""
+        """The key by which values of several ranks belong together."""
         return self.what, self.place, self.step, self.names
 
 

@@ -37,7 +37,7 @@ class Check(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check has found.
+    """A check's finding.
 
     Attributes:
         check: the check.
@@ -71,7 +71,7 @@ class Finding:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is the same where several ranks tell of one thing."""
+        """The key by which findings of several ranks are one."""
         return self.check, self.certain, self.sentence.partition(":")[0], self.where
 
 

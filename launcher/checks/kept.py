@@ -15,7 +15,7 @@ FILE = "checks.json"
 
 
 class Document(msgspec.Struct, frozen=True):
-    """What the file holds.
+    """The content of the file.
 
     Attributes:
         findings: in the order in which they were told.
@@ -58,7 +58,7 @@ class Kept:
 
     @property
     def document(self) -> Document:
-        """What is kept."""
+        """The findings and skipped checks, as kept."""
         return Document(tuple(self._findings.values()), dict(self._skipped))
 
 

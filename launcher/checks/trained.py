@@ -144,7 +144,7 @@ def _kind(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a step has done to sampled elements of a parameter.
+    """The effect of a step on sampled elements of a parameter.
 
     Attributes:
         name: the parameter's.

@@ -103,7 +103,7 @@ def _require_own(run: Path) -> None:
 
 
 def _edits(status: RunStatus) -> list[Edit]:
-    """What the run has left to be written.
+    """The edits that a run has left to be written.
 
     Raises:
         LaunchError: it can't be read.
@@ -202,7 +202,7 @@ def _sentences(
     words: Sequence[Edit],
     copies: Sequence[Path | None],
 ) -> Iterator[str]:
-    """What was done, and what is left to the user."""
+    """The edits made, and those left to the user."""
     for patch, copy in zip(patches, copies, strict=False):
         if copy is not None:
             yield f"written: {patch.path}; as it was: {copy.name}"

@@ -1,4 +1,4 @@
-"""What is written from the registry: the manual page, and the documentation's table of commands."""
+"""The manual page, and the documentation's table of commands, made from the registry."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def running_here() -> Iterator[Path]:
 
 
 def _opened(descriptor: Path) -> Path | None:
-    """What a descriptor in /proc is of; None where it has been closed meanwhile."""
+    """The target of a descriptor in /proc; None if it has been closed meanwhile."""
     with suppress(OSError):
         return descriptor.readlink()
     return None
@@ -154,7 +154,7 @@ def past(run: Path) -> PastRun:
 
 
 def _changes(run: Path) -> tuple[str, ...]:
-    """What the plan of the last attempt changes, as in `zero_stage: 3 -> 2`."""
+    """The changes of the last attempt's plan, as in `zero_stage: 3 -> 2`."""
     numbers = [number for path in run.glob("attempt-*") if (number := _number(path))]
     plan = _mapping(run / f"attempt-{max(numbers, default=0)}" / "plan.json", []) or {}
     changes = plan.get("changes")
@@ -193,7 +193,7 @@ def _letter(pid: int) -> str | None:
 
 
 def _failure(attempt: Path, notes: list[str]) -> str:
-    """What failed first in an attempt: a known failure's id, or the exception; empty for none."""
+    """The first failure of an attempt: a known failure's id, or the exception; empty for none."""
     found = _mapping(attempt / "failures.json", notes) or {}
     findings = found.get("findings")
     root: Any = findings[0] if isinstance(findings, Sequence) and findings else None

@@ -1,4 +1,4 @@
-"""What `wrap` and the launches below it share: variables, the hook, the socket."""
+"""Protocol between `wrap` and the launches below it: variables, the hook, the socket."""
 
 from __future__ import annotations
 

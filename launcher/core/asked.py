@@ -1,4 +1,4 @@
-"""What a script has said where one process of it was run for its plan, and how that ended."""
+"""Answers of a script that was run in one process for its plan, and how that ended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a script has said.
+    """A script's answers.
 
     Attributes:
         script: its name.

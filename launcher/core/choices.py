@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Offload(StrEnum):
-    """What is kept in host memory instead of on the accelerator; under FSDP all, or nothing."""
+    """States kept in host memory instead of on the accelerator; under FSDP all, or none."""
 
     NONE = "none"
     OPTIMIZER = "optimizer"
@@ -89,7 +89,7 @@ class Loss(StrEnum):
 
 
 class Objective(StrEnum):
-    """What a sample consists of."""
+    """The content of a sample."""
 
     SUPERVISED = "supervised"
     """One sequence."""
@@ -118,7 +118,7 @@ class Units(StrEnum):
 
 
 class Adapter(StrEnum):
-    """What is trained in addition to, or instead of, the model's own weights."""
+    """Weights trained in addition to, or instead of, the model's own."""
 
     NONE = "none"
     LORA = "lora"

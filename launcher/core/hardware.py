@@ -1,4 +1,4 @@
-"""What the workers run on."""
+"""The hardware that workers run on."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ SETTINGS = Limit("settings and facts with valid values", _are_settings)
 Count = Annotated[int, number(0, BYTES)]
 """Bytes, steps, samples."""
 Counter = Annotated[int, number(0, 1 << 64)]
-"""What a word of 64 bits holds."""
+"""A number that fits into 64 bits."""
 Positive = Annotated[int, number(1, BYTES)]
 Attempts = Annotated[int, number(0, 1 << 16)]
 Workers = Annotated[int, number(1, WORKERS)]

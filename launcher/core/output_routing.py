@@ -23,7 +23,7 @@ Which = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """What becomes of the workers' output besides the log of each rank.
+    """Routing of the workers' output besides each rank's log.
 
     Attributes:
         redirected: streams that are kept from the console.

@@ -41,7 +41,7 @@ class PrivateName:
 
     @property
     def sentence(self) -> str:
-        """What is said where it is missing."""
+        """The message if it is missing."""
         return f"this {self.package} has no {self.module}.{self.path}: {self.without}"
 
     def of(self, owner: Any) -> Any:

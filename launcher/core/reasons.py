@@ -24,7 +24,7 @@ HINTS = {
     errno.ESTALE: "mount its file system again",
     errno.ENOEXEC: "a script needs #! in its first line",
 }
-"""What to do about an error of the system, where that follows from its number alone."""
+"""Hints on system errors that follow from the number alone."""
 OWN = {
     # https://docs.python.org/3/library/stdtypes.html#integer-string-conversion-length-limitation
     re.compile(r"Exceeds the limit \((\d+) digits\)"): r"it has a number of more than \1 digits",
@@ -38,7 +38,7 @@ OWN = {
 
 
 def hint_of(error: BaseException, otherwise: str = "") -> str:
-    """What to do about an error; empty where nothing is known.
+    """A hint on an error; empty if there is none.
 
     Args:
         error: it.

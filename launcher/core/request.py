@@ -1,4 +1,4 @@
-"""What the user asked the launcher for."""
+"""The user's request to the launcher."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class HangTimes:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the launcher may do on its own.
+    """The launcher's freedom to act by itself.
 
     Attributes:
         fix: how far it may go in correcting.

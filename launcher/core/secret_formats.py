@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from .secret_names import is_secret_name
 
 HIDDEN = "***"
-"""What stands in the place of a secret."""
+"""The replacement for a secret."""
 
 FORMATS = {
     # https://huggingface.co/docs/hub/security-tokens

@@ -1,4 +1,4 @@
-"""What will be trained, as far as it is known, and where each value was read."""
+"""The training as far as it is known, with the source of each value."""
 
 from __future__ import annotations
 

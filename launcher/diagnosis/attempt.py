@@ -35,7 +35,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the workers of an attempt reported before the first step, and how far they came.
+    """Reports of an attempt's workers before the first step, and their progress.
 
     Attributes:
         observed: settings in force and facts, by name.

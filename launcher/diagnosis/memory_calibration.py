@@ -39,7 +39,7 @@ def measured_of(
 
 
 def trained_of(outcome: Succeeded, workload: Workload, hardware: Hardware) -> Measured | None:
-    """What the rank that held the most has held; None where no rank knows it.
+    """The memory of the rank that held the most; None if no rank knows it.
 
     Args:
         outcome: the attempt that has trained, with the ranks of node 0.

@@ -1,4 +1,4 @@
-"""What a failed attempt adds to the workload's facts and to the constraints."""
+"""Facts and constraints that a failed attempt adds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_MODELLED = (
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What is learned from an explained failure.
+    """The facts and constraints of an explained failure.
 
     Attributes:
         statements: facts that are now known, and settings that were observed in force.
@@ -39,7 +39,7 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What is known after a failure.
+    """Workload and constraints after a failure.
 
     Attributes:
         workload: what is known of the training.
@@ -53,7 +53,7 @@ class Learned:
 def learned_from(
     workload: Workload, attempt: Attempt, seen: Seen, root: Finding, rules: Rules
 ) -> Learned | Refused:
-    """What is known after an explained failure.
+    """Workload and constraints after an explained failure.
 
     Refused where nothing follows: there is no memory estimate, or none for this engine.
     """

@@ -17,7 +17,7 @@ from .attempt import Attempt, Seen
 
 
 def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tuple[Statement, ...]:
-    """What a worker observed, as statements on the workload.
+    """A worker's observations, as statements on the workload.
 
     Settings that the plan overrides are left out: their value in force is the plan's, not what was
     asked for. So is the length of the first batch where a longer one is stated: it is a maximum.
@@ -37,7 +37,7 @@ def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tupl
 def statements(
     workload: Workload, seen: Mapping[Name, Value], source: str
 ) -> tuple[Statement, ...]:
-    """What workers said, as statements.
+    """Workers' reports, as statements.
 
     Args:
         workload: what was known before; where a value is confirmed, its place is still told.

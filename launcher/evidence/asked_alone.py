@@ -1,4 +1,4 @@
-"""What `plan --ask` and the one process that it runs have in common."""
+"""Names that `plan --ask` and its process share."""
 
 VARIABLE = "SAFE_LAUNCH_ASKED_ALONE"
 """Environment variable of a process that is only asked, and trains nothing."""

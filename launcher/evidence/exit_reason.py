@@ -41,7 +41,7 @@ def death_text(record: FailureRecord) -> str:
 
 
 def _shown(record: FailureRecord) -> str:
-    """What the worker's output says of its end."""
+    """The reason for a worker's end, from its output."""
     if record.told_by is ToldBy.LAST_LINE or not record.exception:
         return "its last output says why"
     return f"its output shows {record.exception.rpartition('.')[2]}"

@@ -60,7 +60,7 @@ class Raised:
 
 
 class ToldBy(StrEnum):
-    """What a record's exception or signal is known from."""
+    """The source of a record's exception or signal."""
 
     WORKER = "worker"
     OUTPUT = "output"
@@ -69,7 +69,7 @@ class ToldBy(StrEnum):
 
 
 MODEL = {"class": str, "trainable_parameters": int, "frozen_parameters": int, "peft": bool}
-"""What `Observations.describe_model` returns: names and types."""
+"""Names and types of the fields that `Observations.describe_model` returns."""
 
 
 def _describes_model(described: Mapping[str, Value]) -> bool:
@@ -82,7 +82,7 @@ def _are_sizes(memory: Mapping[str, int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """What is known of one worker's end: evidence, without interpretation.
+    """Evidence of one worker's end, without interpretation.
 
     Attributes:
         rank: the worker's rank; None where a log doesn't say.

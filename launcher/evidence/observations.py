@@ -1,4 +1,4 @@
-"""What the guards of a worker have observed: facts, settings in force, models, steps."""
+"""Observations of a worker's guards: facts, settings in force, models, steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAUSE = 2.0
 
 
 class Observations:
-    """What this worker's guards have observed; new observations are sent to the launcher.
+    """Observations of this worker's guards; new ones are sent to the launcher.
 
     Attributes:
         observed: settings in force and facts, by name.

@@ -106,7 +106,7 @@ class Sender:
             self._is_answered = self._is_answered and bool(chunk)
 
     def _chunk(self, seconds: float) -> bytes | None:
-        """What has arrived; empty where the launcher is gone, None where nothing has."""
+        """Received bytes; empty if the launcher is gone, None if nothing has arrived."""
         if self._descriptor is None:
             return b""
         poll = select.poll()

@@ -68,7 +68,7 @@ class Finalizing:
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """What the worker has imported so far (`extra_imports.Report`)."""
+    """The worker's imports so far (`extra_imports.Report`)."""
 
     report: dict[str, Any]
 
@@ -89,7 +89,7 @@ class Reexecution:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What the user should know, in a sentence: what a package lacks, what trains nothing."""
+    """A sentence for the user, e.g. that a package is missing or a part isn't trained."""
 
     sentence: str
 

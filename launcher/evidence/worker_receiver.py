@@ -95,7 +95,7 @@ class Receiver:
 
     @property
     def path(self) -> str:
-        """What the workers need to connect."""
+        """The address for workers to connect to."""
         return str(self.folder / NAME)
 
     def accept(self) -> socket.socket:

@@ -21,7 +21,7 @@ from .model_facts import see_no_checkpointing
 
 HOOKED = ("accelerate.accelerator",)
 SETTABLE = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.GRADIENT_CHECKPOINTING)
-"""What an Accelerator can still be given: the batch is the loop's."""
+"""Settings that an Accelerator can still be given: the batch is the loop's."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:

@@ -32,7 +32,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 TASKS = Path("/proc/self/task")
 LIBC = ctypes.CDLL(None)
 KEPT: list[Any] = []
-"""What has to stay where it is in memory."""
+"""Objects that must not be freed."""
 SHARE = 8
 """The threads of all ranks may take an eighth of the processes that may still be made here."""
 

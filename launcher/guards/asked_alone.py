@@ -255,7 +255,7 @@ def _prepare(
 def _facts_of(
     accelerator: Any, model: Any, args: Any, observations: Observations
 ) -> dict[str, Value | None]:
-    """What an Accelerator, its model and its first loader ask for."""
+    """The settings of an Accelerator, its model and its first loader."""
     import torch
 
     facts = facts_of(model, observations)

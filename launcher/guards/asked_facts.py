@@ -1,4 +1,4 @@
-"""What the user's arguments and configuration ask for, in the words of the plan's facts."""
+"""The user's arguments and configuration as facts of the plan."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class _Reader:
 
 
 def deepspeed_facts(config: Config) -> dict[str, Value | None]:
-    """What a configuration of DeepSpeed asks for; "auto" says nothing."""
+    """The settings of a DeepSpeed configuration; "auto" states nothing."""
     stated = of_config(config, "", _Reader(), Origin.CONFIG)
     return {str(name): known.value for name, known in stated}
 
 
 def trainer_facts(arguments: Any, *, validated: bool = False) -> dict[str, Value | None]:
-    """What TrainingArguments ask for.
+    """The settings of TrainingArguments.
 
     Without autocast the weights' own type decides the precision, and a model may checkpoint without
     the Trainer's switch: neither is said here.

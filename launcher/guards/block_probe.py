@@ -23,7 +23,7 @@ from ..evidence.worker_messages import Boundary
 from . import settling
 
 PLAIN = (int, str, bytes, type(None))
-"""What tells two calls of one function apart: `run_layer(3, x)`."""
+"""Types that tell two calls of one function apart: `run_layer(3, x)`."""
 
 
 class State(Enum):

@@ -71,7 +71,7 @@ def _initialize(
 
 
 def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[Setting, Value]:
-    """What to set where the user's own loop makes its engine.
+    """Settings to apply where the user's loop makes its engine.
 
     The batch isn't asked for: the loop's own loader has it. Partitioned weights fix the stage, an
     optimizer of the script's own the offload.

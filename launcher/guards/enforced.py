@@ -1,4 +1,4 @@
-"""What the plan enforces in this worker, and what the script itself asks for instead."""
+"""Settings that the plan enforces in this worker, and the script's own values."""
 
 from __future__ import annotations
 

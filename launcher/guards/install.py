@@ -36,7 +36,7 @@ from .checks import batches, engines, optimizers, replicas, saves, schedules
 
 
 class Guard(Protocol):
-    """What every module in `GUARDS` provides."""
+    """The interface of the modules in `GUARDS`."""
 
     __name__: str
 

@@ -42,7 +42,7 @@ Facts = dict[str, Value | None]
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What decides how a model is trained, while its owner is alive.
+    """The settings that decide how a model is trained, while their owner is alive.
 
     Attributes:
         owner: TrainingArguments, or accelerate's plugin.

@@ -33,7 +33,7 @@ def settings_at(
     framework: str = "",
     model: object = None,
 ) -> dict[Setting, Value]:
-    """What the plan enforces at a boundary: known before the launch, or answered now.
+    """Settings enforced at a boundary: known before the launch, or answered now.
 
     Args:
         boundary: where the worker stands.

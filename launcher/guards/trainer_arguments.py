@@ -24,11 +24,11 @@ SETTABLE = (
     Setting.MICRO_BATCH,
     Setting.ACCUMULATION,
 )
-"""What can still be given before they are validated."""
+"""Settings that can still be given before validation."""
 
 
 def settable_late(arguments: Any, model: Any = None) -> list[Setting]:
-    """What can still be given once they are validated, before a Trainer is made of them.
+    """Settings that can still be given after validation, before a Trainer is made.
 
     Partitioned weights fix the stage and what is offloaded. The batch is fixed where a subclass has
     sizes that it has derived from it, as GRPOConfig has.

@@ -1,4 +1,4 @@
-"""What trl's trainers do that an entry of the catalogue tells of."""
+"""Facts on trl's trainers that catalogue entries need."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Evidence:
 
     @property
     def place(self) -> tuple[str, str, int]:
-        """What was raised, and where."""
+        """The exception and its place."""
         file, line = next(((one.file, one.line) for one in self.record.frames[-1:]), ("", 0))
         return self.record.exception, file, line
 

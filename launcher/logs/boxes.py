@@ -18,7 +18,7 @@ MOST_ROWS = 2000
 
 
 def row_of(text: str) -> str | None:
-    """What a line of a box has between its borders; None for a line that isn't of a box."""
+    """The text between a box's borders; None for a line that isn't part of a box."""
     inner = LINE.match(text.strip())
     return inner["text"] if inner else None
 

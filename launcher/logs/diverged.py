@@ -33,7 +33,7 @@ MOST = 8
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a rank waited in.
+    """The operation that a rank waited in.
 
     Attributes:
         group: the GUID of its process group; empty for that of all ranks.
@@ -78,7 +78,7 @@ def divergence(events: Iterable[Evidence]) -> Evidence | None:
 
 
 def _work(found: re.Match[str], around: Iterable[str]) -> Work | None:
-    """What the watchdog's line says; None for an operation that can't be compared."""
+    """The operation in a watchdog's line; None if it can't be compared."""
     named = [
         place
         for line in around

@@ -62,7 +62,7 @@ INTERPRETER = re.compile(
     r"|No module named [\w.'-]+"
     r"|(?P<is_file>can't open file )'[^']+': \[Errno \d+\] .*)$"
 )
-"""What the interpreter says where it can't start a script or module (Modules/main.c, runpy)."""
+"""The interpreter's messages if it can't start a script or module (Modules/main.c, runpy)."""
 SEVERE = re.compile(
     r"\b(?:ERROR|CRITICAL|FATAL|Uncaught|Unhandled|UNCAUGHT)\b|^Error:|(?:^|\[)[EF]\d{0,4} "
 )
@@ -84,7 +84,7 @@ SPOKEN = re.compile(
 OF_CODE = re.compile(
     r"\b(?:except|raise|catch|class|import|isinstance|if)\b[^:]*$|^\s*[{\[]['\"{]|^FAILED \S+::"
 )
-"""What stands before an exception in source code, in data, in a report on tests."""
+"""Text before an exception's name in source code, data or a test report."""
 HAPPENS = re.compile(
     r"\b(?:fail(?:s|ed|ing|ure)?|errors?|exceptions?|raises|raised|throws|threw|crash\w*|got|gets?"
     r"|getting|see|seeing|hits?|encounter\w*|receiv\w*|occur\w*|stop(?:s|ped)|dies|died|abort\w*|exits"
@@ -198,7 +198,7 @@ def _closing(text: str, opening: str) -> int | None:
 
 
 def behind_header(text: str) -> Iterator[str]:
-    """What a line says behind each thing that may be its header: a time, a place, a label."""
+    """A line's text after each possible header: a time, a place, a label."""
     label = LABEL.match(text)
     begin = label.end() if label else 0
     if label:
@@ -211,7 +211,7 @@ def behind_header(text: str) -> Iterator[str]:
 
 
 def _of_interpreter(found: re.Match[str]) -> Said:
-    """What Python would have raised, in the interpreter's words."""
+    """The exception that Python would have raised, in the interpreter's words."""
     missing = "FileNotFoundError" if found["is_file"] else "ModuleNotFoundError"
     return Said(found["kind"] or missing, found["said"], is_severe=True)
 

@@ -1,4 +1,4 @@
-"""What happened, as the one line that people read first."""
+"""The headline: what happened, in one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST = 160
 """Characters of the failure's own words."""
 
 LAST_ERROR = re.compile(r"Last error:\s*(\S.*)")
-"""What NCCL says of an error at the end of a message of several lines (NCCLUtils.cpp)."""
+"""NCCL's own reason at the end of a message of several lines (NCCLUtils.cpp)."""
 
 
 def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
@@ -44,7 +44,7 @@ def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
 
 
 def _happened(finding: Finding, spots: Sequence[SourceLocation], complaint: str) -> str:
-    """What happened; a line that may say why says more than the report of an end."""
+    """The headline; a line that may give the reason precedes the report of an end."""
     record, entry = finding.record, finding.entry
     frame = user_frame(record)
     places = [f"{short(spot.file)}:{spot.line}" for spot in spots[:1]]

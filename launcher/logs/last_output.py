@@ -1,4 +1,4 @@
-"""What a worker's last output says of its end, where the worker itself says nothing of it."""
+"""The reason for a worker's end in its last output, if the worker sent none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEADLY = (
 """Signals that exit codes stand for, where a child was ended by them."""
 
 BEGINS = re.compile(r": |\(['\"]")
-"""What may precede an exception's message in a line: a script's words, or its type in `repr`."""
+"""Prefixes of an exception's message in a line: a script's words, or its type in `repr`."""
 
 
 def completed(

@@ -121,5 +121,5 @@ def _texts(pattern: str) -> tuple[tuple[str, str], ...]:
 
 
 def _telling(sign: Signature) -> tuple[tuple[str, str], ...]:
-    """What the message of a signature says, in texts."""
+    """The literal texts in a signature's message."""
     return () if sign.message is None else _texts(sign.message.pattern)

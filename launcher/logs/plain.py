@@ -32,7 +32,7 @@ BREAK = re.compile(r"<br ?/?>\s*$")
 WRAPPER = re.compile(
     r"(?:> ?)+|#{1,6} (?=\S)|\|(?: |$)| *\d{1,7}(?:\t| [|\u2502] ?)|[-*+\u2022\u00b7] |\d{1,4}[.)] "
 )
-"""What a page puts in front of a line: a quotation, a heading, a table, a number, a list."""
+"""Markup in front of a line: a quotation, a heading, a table, a number, a list."""
 LISTED = re.compile(r"[-*+\u2022\u00b7] |\d{1,4}[.)] ")
 LABEL = re.compile(
     r"(?:the |full |following )*(?:errors?|exception|logs?|traceback|output)"
@@ -40,10 +40,10 @@ LABEL = re.compile(
     r"|\S*(?:\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38)\S*: ",
     re.IGNORECASE,
 )
-"""What people write before a message."""
+"""Words that people write before a message."""
 QUOTES = ('"', "'")
 MARKS = ("**", "``", "`", "__", "*", *QUOTES)
-"""What encloses a line, or a text of several lines of which this is the first or the last."""
+"""Marks that enclose a line, or the first and last line of a longer text."""
 STATED = re.compile(
     rf'[\s`*"\'\[]*+(?:Traceback \(most|File "|{NAMED}\b|terminate called|Fatal Python error'
     r"|(?:\S*/)?python[\d.]*: )"
@@ -116,7 +116,7 @@ def _inner(text: str) -> str:
 
 
 def enclosed(text: str, mark: str) -> str | None:
-    """What is between a mark at the text's beginning and another at its end, if it has both."""
+    """The text between an opening and a closing mark, if it has both."""
     inner = text[len(mark) : -len(mark)]
     is_one = text.startswith(mark) and text.endswith(mark) and len(text) >= 2 * len(mark)
     return inner if is_one and (inner[:1] != mark[0] or mark in QUOTES) else None

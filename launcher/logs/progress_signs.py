@@ -18,15 +18,15 @@ COMPLETIONS = (
     r"|Job '[^'\n\r]+' succeeded|\[after training is done\]|exiting program at iteration \d"
     r"|Final validation metrics: "
 )
-"""What a framework or a launcher prints when a training has ended."""
+"""Lines that a framework or launcher prints at the end of a training."""
 SAID = (
     r"[Tt]raining (?:is |has )?(?:finished|done|[Cc]ompleted?)|(?:[Ff]inished|[Dd]one) training"
     r"|训练(?:已)?(?:完成|结束)"
 )
-"""What a script may print then, or a shell in any case."""
+"""Lines that a script may print then, or a shell in any case."""
 STEPS = r"'loss': |\"loss\": |\bloss[=:]? ?\d|\b(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)[ =:#]{1,3}\d"
 PROGRESS = rf"{STEPS}|(?:^|[\n\r]|\]:) *\d+%\|[^|\n\r]{{0,200}}\| *\d+/\d+ \["
-"""What a running training prints; a named progress bar isn't the training's."""
+"""Lines of a running training; a named progress bar isn't the training's."""
 COUNT = re.compile(
     r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)['\"]?[ =:#]{1,3}(\d[\d.]*)|(\d+)/\d+ \["
 )
@@ -66,7 +66,7 @@ OF_PART = re.compile(r" (?:(?:for|of|in|on) )?(?:epoch|step|stage|phase|fold|rou
 DONE = re.compile(rf"{SAID}|\b(?:done|finished|completed?|ended|succeeded)\b", re.IGNORECASE)
 CLAUSE = re.compile(r"[,;|]|>> |\. | - |:(?! )")
 LABEL = re.compile(r"\s*(?:\[[^\]]*\]\s*)*(?:[\w./-]+(?: \d+)?:)?\s*")
-"""What may precede a word that refers to the training without naming it."""
+"""Words before one that refers to the training without naming it."""
 AFTER_DONE = re.compile(
     r"[.!]+(?:\s|$)|\s*$|[:,;(]"
     r"| (?:in|after|at|successfully|all|training|the (?:training|run|job))\b"
@@ -77,7 +77,7 @@ EXIT = re.compile(
     r"[ :=]+0(?![.\d])"
     r"|State[:=] ?COMPLETED|^\s*\d+(?:_\d+)?\s.*\bCOMPLETED\b|\b[Tt]raining time:? \d"
 )
-"""What a shell, a scheduler or a script reports at the very end."""
+"""Lines of a shell, scheduler or script at the very end."""
 DOUBT = re.compile(
     r"\b(?:\w*errors?|fail(?:ed|ures?|s)?|fatal|segfault|killed|abort(?:ed)?|traceback|cancell?ed"
     r"|terminated?|timed out|exceptions?|(?:code|status|rc)[ :=]+-?[1-9]\d*)\b",

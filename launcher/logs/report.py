@@ -46,7 +46,7 @@ CURES = {
     Kind.TRANSIENT: "safe-launch tries the same settings again",
     Kind.HARDWARE: "the node is at fault: run on another one (safe-launch exits with 75)",
 }
-"""What the launcher itself does about a class of failures."""
+"""The launcher's reaction to a class of failures."""
 NEXT = (
     "if the job still runs, wait; if not, diagnose this log to its end together with the other "
     "ranks' and the launcher's, or ask the scheduler (sacct, kubectl describe) and the node (dmesg)"
@@ -258,12 +258,12 @@ def _finding(failure: Failure, judgement: Judgement) -> Mapping[str, Any]:
 
 
 def _unknown(step: Step) -> Mapping[str, Any]:
-    """What is known of a failure that no entry names."""
+    """The facts on a failure without an entry."""
     return {"id": None, "rule": step.rule, "confidence": step.basis.value}
 
 
 def _step(judgement: Judgement, record: FailureRecord) -> Step:
-    """What to do next; a line that may say why counts more than an exit code."""
+    """The next step; a line that may give the reason precedes an exit code."""
     if judgement.complaints and record.signal in (None, signal.SIGABRT):
         said = most_telling(judgement.complaints).text.strip()
         record = replace(record, exception="", exit_code=None, signal=None, message=said)
@@ -271,7 +271,7 @@ def _step(judgement: Judgement, record: FailureRecord) -> Step:
 
 
 def _advice(failure: Failure, judgement: Judgement) -> Advice:
-    """What to do about a failure, named or not."""
+    """The advice on a failure, known or not."""
     record, entry = failure.finding.record, failure.finding.entry
     if entry is None:
         return advised(redacted(_step(judgement, record).do))

@@ -53,7 +53,7 @@ def opened(path: str) -> Iterator[Source]:
 
 
 def _bounded(path: str, file: IO[bytes]) -> Source:
-    """What is read of an opened file."""
+    """The part of an opened file that is read."""
     found = os.fstat(file.fileno())
     if stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode):
         raise OSError("it is a device, and not a log")

@@ -11,7 +11,7 @@ CHAINED = re.compile(
     r"|The above exception was the direct cause of the following exception):?$"
 )
 INDENT = re.compile(r"\s*(?![\s+|])")
-"""What a quoted traceback is indented by; that of an exception group has a frame of its own."""
+"""Indentation of a quoted traceback; that of an exception group has its own frame."""
 IGNORED = re.compile(
     r"Exception ignored in|Error in atexit\._run_exitfuncs"
     r"|Exception in thread .* \(most likely raised during"

@@ -136,7 +136,7 @@ def _by_certainty(
 
 
 def _finding(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Finding:
-    """What explains a record; what only tells of another process's end has followed from that."""
+    """The finding that explains a record; reports of another process's end are consequences."""
     finding = finding_of(record, catalogue)
     is_later = finding.entry is None and is_of_another(record.exception, record.message)
     return replace(finding, role=Role.CASCADE) if is_later else finding

@@ -1,4 +1,4 @@
-"""What the nodes of a job must have in common, and what is planned with where they differ."""
+"""Requirements that a job's nodes share, and the plan's hardware if they differ."""
 
 from __future__ import annotations
 

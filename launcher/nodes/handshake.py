@@ -108,7 +108,7 @@ def hosting(trust: Trust) -> Handshake:
 
 @dataclass(frozen=True, slots=True)
 class _Derived:
-    """What both ends derive from the secret and what was said."""
+    """The proofs and keys that both ends derive from the secret and the exchanged messages."""
 
     head_proof: bytes
     node_proof: bytes

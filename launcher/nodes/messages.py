@@ -117,7 +117,7 @@ class Stop(Sent, frozen=True, tag=True):
 
 
 class NodeObserved(Sent, frozen=True, tag=True):
-    """What a node's workers observed before the first step."""
+    """Observations of a node's workers before the first step."""
 
     MOST = LARGE
     observed: Settings
@@ -158,7 +158,7 @@ class NodeFound(Sent, frozen=True, tag=True):
 
 
 class NodeCompared(Sent, frozen=True, tag=True):
-    """What a worker of a node has of something that is compared between all ranks."""
+    """A worker's value of a quantity compared between all ranks."""
 
     rank: Rank
     compared: Compared

@@ -12,7 +12,7 @@ from .joining import Join, Unable
 
 
 def seat(node: Join | Unable) -> int | str:
-    """What tells a node from the others of its job: its rank, or its host where it has none."""
+    """A node's identity within its job: its rank, or its host if it has none."""
     return node.host if node.rank is None else node.rank
 
 

@@ -1,4 +1,4 @@
-"""What a launcher of the job knows and a stranger doesn't: a secret, or the user's credentials."""
+"""Proof of belonging to a job: a shared secret, or the user's credentials."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Kind(IntEnum):
 
     @property
     def words(self) -> str:
-        """What a launcher has, in words."""
+        """The launcher's means of proof, in words."""
         return ("no secret", "a secret", "Slurm's munge")[self]
 
 
 class Trust(Protocol):
-    """What the ends of a link prove that they have."""
+    """Kinds of proof that the ends of a link give."""
 
     @property
     def kind(self) -> Kind:
@@ -128,7 +128,7 @@ def of_job(
     *,
     is_required: bool,
 ) -> Trust:
-    """What the launchers of this job prove to each other.
+    """The proof that this job's launchers exchange.
 
     Args:
         file: of `--secret-file`.
@@ -159,7 +159,7 @@ def of_job(
 
 
 def remark(trust: Trust, placement: Placement) -> str:
-    """What a user should know of the protection of the links, in a line; empty for nothing."""
+    """A line on the links' protection; empty if there is nothing to say."""
     if isinstance(trust, Unprotected) and placement.spans_hosts:
         who = f"whoever reaches port {placement.port} of node 0 can join the job or end it"
         return f"the links between the nodes aren't protected: {who}. To protect them, {HOW}"

@@ -1,4 +1,4 @@
-"""What all messages between launchers have in common, and the limits of their fields."""
+"""The base of all messages between launchers, and the limits of their fields."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OUTSIDE = "the rank is of one of the nodes"
 
 
 class Sent(Struct, frozen=True):
-    """What launchers send each other.
+    """A message between launchers.
 
     Attributes:
         MOST: bytes of such a message at most.

@@ -26,7 +26,7 @@ VARIABLES = {
 }
 """Variables of our own, each with the option whose value it has."""
 SWITCH = {True: "on", False: "off"}
-"""What YAML makes of a bare `on` and `off`."""
+"""The values that YAML gives a bare `on` and `off`."""
 TABLE = b"[tool.safe-launch]"
 REPEATED = type(argparse.ArgumentParser().add_argument("--any", action="append"))
 """The kind of options that may be given several times."""

@@ -136,7 +136,7 @@ def text_of(path: Path) -> str:
 
 
 def contradiction(options: Sequence[str], environment: Mapping[str, str], here: Here) -> str | None:
-    """What else sets the number of launchers; None where nothing does.
+    """Another source that sets the number of launchers; None if there is none.
 
     Args:
         options: the given options that set it.

@@ -11,7 +11,7 @@ from ..workload.script.user_files import files_of, imported, tree_of
 from . import deepspeed
 
 LOCAL_RANK = "${local_rank}"
-"""What a worker fills in, as under torchrun."""
+"""The placeholder that a worker fills in, as under torchrun."""
 SPELLINGS = ("--local_rank", "--local-rank")
 """deepspeed's, then that of torch.distributed.launch."""
 FORM = [option.key for option in (*deepspeed.HOSTS, *deepspeed.WORKERS) if not option.instead]
@@ -64,7 +64,7 @@ def _spelling(script: str, *, is_module: bool) -> str:
 
 @dataclass
 class _Seen:
-    """What files mention.
+    """Words that files mention.
 
     Attributes:
         names: modules, and what is used by name or as an attribute.

@@ -1,4 +1,4 @@
-"""What stands in the wrong place: the launcher's options after the script, a command's name."""
+"""Misplaced words: the launcher's options after the script, or a command's name."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def kept(text: str, source: str = OPTION) -> Kept:
 
 
 def elsewhere(defaults: Iterable[Default], environment: Mapping[str, str]) -> Iterator[Kept]:
-    """What files and the variable say, each by its name; they are known to be valid."""
+    """The settings named by files and the variable, each with its source; all are valid."""
     key = OPTION.strip("-")
     for default in defaults:
         if default.key.strip("-").replace("_", "-") == key:

@@ -1,4 +1,4 @@
-"""What argparse refuses, in the words that the user has typed."""
+"""argparse's refusals, in the words that the user has typed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ OTHER = re.compile(r"argument (-\S+): (.+)", re.DOTALL)
 LONGEST = 60
 """Characters of a value that are shown."""
 KINDS = {"int": "a whole number", "float": "a number"}
-"""What the values of options are to be, by the names of Python's types."""
+"""Descriptions of option values, by the names of Python's types."""
 
 
 def sentence(message: str) -> str:
-    """What argparse says, without the names of its own and of ours."""
+    """The message of argparse, without its internal names and ours."""
     if found := CHOICE.fullmatch(message):
         name, value, known = (
             found[1],
@@ -41,7 +41,7 @@ def sentence(message: str) -> str:
 
 
 def hint(message: str, known: Iterable[str]) -> str:
-    """What was meant by a misspelt word; empty where nothing is like it.
+    """The likely spelling of a misspelt word; empty if nothing is similar.
 
     Args:
         message: what argparse says.

@@ -1,4 +1,4 @@
-"""What the constraints forbid of a candidate, by how certain it is what the script asks for."""
+"""Whether constraints forbid a candidate, given how certain the script's settings are."""
 
 from __future__ import annotations
 

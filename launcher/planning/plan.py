@@ -35,7 +35,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What is not done because of memory, and what it hangs on: facts, or an unproven version.
+    """Changes withheld for want of certainty about memory: missing facts, or an unproven version.
 
     Attributes:
         withheld: the changes that the estimate alone would have made; none where it would have

@@ -72,7 +72,7 @@ def unproven(found: Plan | NoPlan) -> Doubt | None:
 
 
 def _barred(refused: NoPlan, search: Callable[..., Plan | NoPlan]) -> Preset | None:
-    """What would be launched if `--never-change` named nothing; None where it bars nothing."""
+    """The preset to launch if `--never-change` named nothing; None if that changes nothing."""
     limits = refused.request.limits
     if not limits.never_changed:
         return None

@@ -30,7 +30,7 @@ TWICE = ("twice", "lora_twice")
 
 
 class Verdict(StrEnum):
-    """What a cell was measured to do; the values are the letters in the data file."""
+    """A cell's measured result; the values are the letters in the data file."""
 
     EQUAL = "="
     """Gradients and weights are those of one process."""
@@ -51,7 +51,7 @@ WORST = (Verdict.EQUAL, Verdict.FAILS, Verdict.WRONG)
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What was measured of one library.
+    """The measurements of one library.
 
     Attributes:
         versions: the measured versions of the library.
@@ -64,7 +64,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What speaks for a combination of settings.
+    """The evidence for a combination of settings.
 
     Attributes:
         library: whose engine it is.
@@ -85,7 +85,7 @@ class Proof:
 
 
 def proof_of(candidate: Candidate, workload: Workload, sweeps: Mapping[str, Sweep]) -> Proof | None:
-    """What speaks for a candidate: the worst verdict of its cells; None where the rule isn't meant.
+    """The evidence for a candidate: the worst verdict of its cells; None if the rule doesn't apply.
 
     Args:
         candidate: the settings.
@@ -113,7 +113,7 @@ def proof_of(candidate: Candidate, workload: Workload, sweeps: Mapping[str, Swee
 
 
 def wrong_cells(workload: Workload, sweeps: Mapping[str, Sweep]) -> Iterator[Constraint]:
-    """What no change of a plan may lead into: each wrong cell, as a constraint."""
+    """Each wrong cell, as a constraint on a plan's changes."""
     library = "deepspeed" if workload.engine is Engine.DEEPSPEED else "torch"
     installed = _release(workload.versions.get(library, ""))
     if installed is None or workload.engine is None:
@@ -170,7 +170,7 @@ def _cells(engines: Iterable[str], candidate: Candidate, models: Iterable[str]) 
 
 
 def _offload(candidate: Candidate) -> str:
-    """What is kept in host memory; of what was asked for, a lower stage does a part."""
+    """The states kept in host memory; a lower stage does only part of what was asked."""
     stage = int(candidate.get(Setting.ZERO_STAGE, 3))
     asked = str(candidate.get(Setting.OFFLOAD, Offload.NONE.value))
     if stage == 0 or asked == Offload.NONE:

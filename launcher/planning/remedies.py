@@ -1,4 +1,4 @@
-"""What would make a run fit, or keep what was asked for: each with its computed number."""
+"""Remedies that make a run fit, or keep what was asked, each with its computed number."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OF_ENGINES = (
     *(Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS),
     *(Setting.RESHARD_AFTER_FORWARD, Fact.FSDP_VERSION, Fact.FSDP_UNITS, Fact.MASTER_PRECISION),
 )
-"""What DDP or FSDP alone have."""
+"""Settings that only DDP or FSDP have."""
 SHORTEST = 512
 """Tokens below which shorter sequences aren't proposed."""
 

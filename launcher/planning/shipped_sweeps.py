@@ -14,7 +14,7 @@ from .proven import Sweep
 
 @cache
 def shipped_sweeps() -> Mapping[str, Sweep]:
-    """What was measured, by library."""
+    """The measurements, by library."""
     text = (Path(str(files("safe_launch.presets"))) / "sweep.json").read_text("utf-8")
     return MappingProxyType(
         {

@@ -73,7 +73,7 @@ OF_FSDP = (Setting.RESHARD_AFTER_FORWARD,)
 def doubt_of(
     found: Plan | NoPlan, search: Callable[..., Plan | NoPlan], fixed: Mapping[Setting, Value]
 ) -> Doubt | None:
-    """What is uncertain about a change or a refusal because of memory; None where it is certain.
+    """The doubt about a change or refusal because of memory; None if it is certain.
 
     It is certain where an attempt has run out of memory, and where it would be the same if all that
     is only assumed were as light as it can be. Named are the facts of which each alone could undo
@@ -120,7 +120,7 @@ def doubt_of(
 
 
 def _missing(found: Plan | NoPlan) -> tuple[str, ...]:
-    """What no value of a fact stands for and could undo anything, in words."""
+    """Unknowns without a fact of their own that could undo anything, in words."""
     workload, hardware = found.workload, found.hardware
     device, spread = hardware.accelerator, workload.known.get(Fact.DEVICE_MAP)
     vague = () if _is_seen(workload) else workload.not_understood
@@ -147,7 +147,7 @@ def changed_for_memory(plan: Plan) -> tuple[Change, ...]:
 
 
 def uncertain(workload: Workload) -> list[Name]:
-    """What an estimate depends on and that is only assumed."""
+    """The assumptions that an estimate depends on."""
     has_tower = workload.model is not None and workload.model.vision is not None
     is_whole = workload.is_certain(Fact.ADAPTER) and workload.value(Fact.ADAPTER) == Adapter.NONE
     is_plain = workload.is_certain(Fact.ENGINE) and workload.engine is Engine.DDP

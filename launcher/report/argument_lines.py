@@ -71,7 +71,7 @@ def lines_that_set(
 
 
 def _taken_by_packages(files: Sequence[SourceFile], made: Set[ast.Call]) -> Iterator[ast.AST]:
-    """What stands in arguments of calls that neither make nor hand on the Trainer's arguments.
+    """Nodes within calls that neither make nor hand on the Trainer's arguments.
 
     A function or class of the user's own may do either with what it gets.
     """

@@ -1,4 +1,4 @@
-"""What a change of a setting costs, with the model's own numbers where they are known."""
+"""The cost of changing a setting, with the model's numbers if they are known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..evidence.failure_record import FailureRecord
 def cost_text(
     setting: Setting, old: Value | None, new: Value, record: FailureRecord, world: int
 ) -> str:
-    """What a change costs, with the model's own numbers where they are known."""
+    """The cost of a change, with the model's numbers if they are known."""
     match setting:
         case Setting.ZERO_STAGE:
             return _stage_cost(int(old or 0), int(new), record, world)

@@ -89,7 +89,7 @@ def mistyped_rows(record: FailureRecord) -> list[Row]:
 
 
 def advice_on(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> Advice:
-    """What to do about a known failure; a rule that knows more than a general entry counts.
+    """The advice on a known failure; a more specific rule precedes a general entry.
 
     Args:
         entry: the known failure.
@@ -163,7 +163,7 @@ def raised_rows(record: FailureRecord) -> list[Row]:
 
 
 def without_traceback(message: str) -> str:
-    """What a message that quotes a traceback says before it, and the error that it ends with.
+    """The words before a quoted traceback in a message, and the error that ends it.
 
     DataLoader quotes its workers' (torch/_utils.py), torch's sharded checkpoints other ranks'.
     """

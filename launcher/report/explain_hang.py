@@ -29,7 +29,7 @@ MOST_PLACES = 8
 """Places, each with the ranks that stand there, that are told at most."""
 MOST_NOTES = 4
 MOST_DOINGS = 3
-"""What different culprits do, in the headline at most."""
+"""Different activities in the headline, at most."""
 MOVES = 1.0
 """Seconds without a movement from which on it is worth a word."""
 LONGEST = 160
@@ -59,11 +59,11 @@ ADVICE = {
     HangKind.UNKNOWN: "if it lasts, the network or a device may be at fault: the devices' own logs "
     "(`dmesg`), NCCL_DEBUG=INFO",
 }
-"""What to do, for each kind."""
+"""Advice, for each kind."""
 
 
 def headline(report: HangReport) -> str:
-    """What stands still, where, and who waits for it: the line that matters."""
+    """The headline: which rank stands still, where, and who waits for it."""
     since = f"nothing has moved for {report.quiet:.0f} s: " if report.quiet >= MOVES else ""
     parts = [f"{since}{_what(report)}"]
     if report.culprits and report.waiting:
@@ -89,7 +89,7 @@ def rows(report: HangReport) -> list[Row]:
 
 
 def _what(report: HangReport) -> str:
-    """What the culprits do; else what is known of all ranks."""
+    """The culprits' activity; without culprits, that of all ranks."""
     culprits = [standing for standing in report.standings if standing.rank in report.culprits]
     if not culprits:
         return _nobody(report)
@@ -107,7 +107,7 @@ def _what(report: HangReport) -> str:
 
 
 def _doing(kind: HangKind, standing: Standing) -> tuple[str, str]:
-    """What a culprit does, in the singular and for several that do the same."""
+    """A culprit's activity, in the singular and the plural."""
     where = _short_place(standing)
     match kind:
         case HangKind.STOPPED:
@@ -314,7 +314,7 @@ def _child_text(standing: Standing, child: Child) -> str:
 
 
 def _notes(report: HangReport) -> list[str]:
-    """What couldn't be asked, and why."""
+    """Ranks that couldn't be asked, and why."""
     problems: dict[str, list[int]] = {}
     for standing in report.standings:
         if standing.problem:

@@ -98,7 +98,7 @@ def _is_plainly_as_asked(plan: Plan) -> bool:
 
 
 def _notes(plan: Plan) -> tuple[str, ...]:
-    """What the user should know of the settings and the devices."""
+    """Notes on settings and devices."""
     return *plan.workload.notes, *plan.hardware.notes
 
 
@@ -192,7 +192,7 @@ def doubt_text(plan: Plan, doubt: Doubt) -> str:
 
 
 def proof_text(plan: Plan) -> str:
-    """What speaks for the changes of a plan, where the installed version itself wasn't measured."""
+    """The evidence for a plan's changes if the installed version wasn't measured itself."""
     settings, asked = plan.preset.settings(), plan.workload.asked
     if not any(settings.get(name) != asked.get(name) for name in MEASURED):
         return ""

@@ -1,4 +1,4 @@
-"""What to write into the user's own files, so that a corrected run needn't be corrected again."""
+"""Edits to the user's files that make a run's corrections permanent."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SEVERAL_KEYS = (Setting.GRADIENT_CHECKPOINTING, Setting.PRECISION, Setting.OFFLO
 
 
 def edits(plan: Plan) -> list[Edit]:
-    """What to write, for each change of a plan for which it is known.
+    """The edits for each change of a plan, as far as they are known.
 
     Args:
         plan: one that has trained to the end.

@@ -10,7 +10,7 @@ from ..core.errors import meaning
 from .run_status import RunStatus, span
 
 HEAD = ("begun", "took", "attempts", "ended", "run", "changed")
-"""What `cells` gives."""
+"""The columns of `cells`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What is printed, written and sent when a run is over."""
+"""Output, records and messages at the end of a run."""
 
 from __future__ import annotations
 

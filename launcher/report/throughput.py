@@ -60,7 +60,7 @@ class Throughput:
         return self.timed / self.seconds
 
     def document(self) -> Told:
-        """What is known, for programs."""
+        """The figures, for programs."""
         known = Told(
             steps=self.steps, seconds=self.seconds, steps_per_second=self.rate, lost=self.lost
         )

@@ -65,12 +65,12 @@ UNTRACKED = {
     "NEPTUNE_MODE": "debug",
     "CLEARML_OFFLINE_MODE": "1",
 }
-"""What keeps trackers from telling others of a training that isn't one."""
+"""Variables that keep trackers and hubs from reporting this run."""
 
 
 @dataclass(slots=True)
 class Heard:
-    """What the process has told so far."""
+    """The process's messages so far."""
 
     questions: list[Ask] = field(default_factory=list)
     observed: dict[str, Value] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Heard:
         return any(question.boundary in WHOLE for question in self.questions)
 
     def statements(self, source: str) -> Iterator[Statement]:
-        """What was said, later words after earlier ones."""
+        """The messages, in order."""
         told = [(where_of(question), question.facts) for question in self.questions]
         for where, facts in (*told, (source, self.observed)):
             named = {name_of(name): value for name, value in facts.items()}

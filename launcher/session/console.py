@@ -151,7 +151,7 @@ class ConsoleReporter:
 
 
 def _advice(root: Finding | None, workload: Workload) -> list[Row]:
-    """What the user can do about a failure that isn't corrected."""
+    """Advice on a failure that isn't corrected."""
     if root is None or root.entry is None:
         return []
     traits = traits_of(root.record, workload) | scheduled_by(os.environ)

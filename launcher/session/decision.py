@@ -24,12 +24,12 @@ RELAUNCHES = {Fix.AUTO: 6, Fix.ONCE: 1, Fix.SUGGEST: 0}
 """How often the workers may be relaunched with a corrected plan."""
 
 ONLY_PRINTED = "not relaunched: only the worker's output tells of the failure"
-"""What was printed may have been survived, or be a child's, which no correction would reach."""
+"""A printed error may have been survived, or be a child's, which no correction would reach."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """What a run carries from one attempt to the next.
+    """The state that a run carries from one attempt to the next.
 
     Attributes:
         request: what is launched, on the nodes that are left.

@@ -1,4 +1,4 @@
-"""What a question of the workers states: where it was asked, and what follows for the plan."""
+"""A worker's question: where it was asked, and its consequences for the plan."""
 
 from __future__ import annotations
 

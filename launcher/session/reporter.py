@@ -46,7 +46,7 @@ class Reporter(Protocol):
         """There is another plan, but it may not be launched."""
 
     def settled(self, where: str, plan: Plan, changes: Sequence[Change], *, is_made: bool) -> None:
-        """What workers were told to change where they asked, or would be if it were `is_made`."""
+        """Reports the changes made at a boundary, or only wanted there if not `is_made`."""
 
     def hung(self, attempt: Attempt, report: HangReport) -> None:
         """No rank of an attempt moves, or somebody has asked where the ranks stand."""

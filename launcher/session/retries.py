@@ -34,7 +34,7 @@ def next_restart(limit: int, used: int, roots: Sequence[Finding]) -> int | Refus
 
 
 def _failure_key(record: FailureRecord) -> tuple[object, ...]:
-    """What identifies a failure: what was raised, where, and in which step."""
+    """A failure's identity: exception, place and step."""
     frame = record.frames[-1] if record.frames else None
     death = (record.exit_code, record.signal)
     return record.exception, record.message, frame, record.step, death

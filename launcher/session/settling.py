@@ -97,7 +97,7 @@ class Settling:
     _suggested: Mapping[str, Value] = field(default_factory=dict)
 
     def seen(self, observed: Mapping[str, Value], model: Mapping[str, Any] | None) -> Seen:
-        """What is known by now of the attempt."""
+        """The attempt's workload as known by now."""
         return Seen(
             observed,
             model or self.shape,
@@ -128,7 +128,7 @@ class Settling:
         observed: Mapping[str, Value],
         model: Mapping[str, Any] | None,
     ) -> Answer | None:
-        """What a rank is to set at a boundary; None where the attempt ends instead."""
+        """The answer to a rank at a boundary; None if the attempt ends instead."""
         if not self.attempt.plan.request.limits.asks:
             return Answer(question.key)
         known = self.given.get(question.key)
@@ -201,7 +201,7 @@ class Settling:
     def _decided(
         self, question: Ask, observed: Mapping[str, Value], model: Mapping[str, Any] | None
     ) -> Answer | None:
-        """What the first rank at a boundary is told; None where the attempt ends instead.
+        """The answer to the first rank at a boundary; None if the attempt ends instead.
 
         Judged is what was in force before the same kind of boundary was settled: another object of
         that kind hasn't got what was set in the first. A later training of the script is judged by

@@ -1,4 +1,4 @@
-"""What trains otherwise than asked in the installed versions, and no setting of a plan avoids."""
+"""Warnings on silent faults of the installed versions that no setting of a plan avoids."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Training:
     wanted: Mapping[Setting, Known]
 
     def workload(self, request: LaunchRequest) -> Workload:
-        """What is known of the training, given the number of workers of all nodes."""
+        """The workload, given the number of workers of all nodes."""
         from ..planning import engine_on_device, named_presets
         from ..workload.read_workload import read_workload
 

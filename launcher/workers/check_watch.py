@@ -1,4 +1,4 @@
-"""What the checks have found in all workers: told, passed on to node 0, and kept there."""
+"""Findings of all workers' checks: shown, passed on to node 0, and kept there."""
 
 from __future__ import annotations
 

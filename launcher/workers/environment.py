@@ -30,7 +30,7 @@ Variables = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What a node adds to an order for its workers; none of it crosses the network.
+    """A node's additions to an order for its workers; none of it crosses the network.
 
     Attributes:
         request: this node's own launch.

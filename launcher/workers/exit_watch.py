@@ -29,7 +29,7 @@ WAITING = "S"
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What a process that only waits doesn't change, or hardly.
+    """Figures that a waiting process leaves unchanged, or nearly.
 
     Attributes:
         at: when this was read, in seconds of the monotonic clock.
@@ -60,7 +60,7 @@ class Traces:
 
 
 def traces_of(pid: int) -> Traces | None:
-    """What is seen of a process; None if it has ended, works, is held, or waits for a child."""
+    """A process's traces; None if it has ended, works, is held, or waits for a child."""
     own, *children = proc.trees([pid]).get(pid) or (None,)
     if own is None or own.state != WAITING:
         return None

@@ -106,7 +106,7 @@ def _owner(folder: os.stat_result, lock: os.stat_result) -> int | None:
 
 
 def _sentence(lock: Lock, *, is_removed: bool) -> str:
-    """What there is to say of a lock that no process here holds."""
+    """The warning about a lock that no process here holds."""
     left = f"{lock.path}, made {_age_text(lock.age)} ago by a build of an extension"
     if is_removed:
         return f"removed {left}: no process has it open, and workers would have waited for it"

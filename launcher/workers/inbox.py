@@ -1,4 +1,4 @@
-"""What arrives during an attempt, from workers and from other nodes, and who acts on it."""
+"""Dispatch of an attempt's messages from workers and other nodes."""
 
 from __future__ import annotations
 

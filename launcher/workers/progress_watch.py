@@ -26,7 +26,7 @@ DOES = {
     Phase.SAVING: "are saving, and have printed nothing yet",
     Phase.ENDED: "have ended",
 }
-"""What ranks do in a phase, for a person who waits."""
+"""The ranks' activity in a phase, for a person who waits."""
 
 
 class ProgressWatch:

@@ -43,7 +43,7 @@ def resize(reader: int, console: int) -> None:
 
 
 def read(reader: int, size: int) -> bytes:
-    """What was written to a pipe or a pseudo-terminal; empty once nobody can write any more.
+    """Bytes written to a pipe or pseudo-terminal; empty once it is closed.
 
     Raises:
         OSError: it can't be read.

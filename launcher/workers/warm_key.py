@@ -1,4 +1,4 @@
-"""What two launches must have in common for one to use what the other has imported."""
+"""The key that two launches must share for one to use the other's imports."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _problem(request: LaunchRequest) -> str | None:
 
 
 def _inherited() -> Iterator[object]:
-    """What a process inherits besides its environment."""
+    """State that a process inherits besides its environment."""
     own = Path("/proc/self")
     yield os.getsid(0)
     yield os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)

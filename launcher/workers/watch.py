@@ -1,4 +1,4 @@
-"""What the supervisor of an attempt calls when something happens."""
+"""Callbacks of an attempt's supervisor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Judge(Protocol):
     def answer(
         self, rank: int, question: Ask, observed: Mapping[str, Value], model: Model | None
     ) -> Answer | None:
-        """What a rank is to set at a boundary; None where the attempt ends instead."""
+        """The answer to a rank at a boundary; None if the attempt ends instead."""
 
     def went_on(self, rank: int, key: str) -> None:
         """Notes that a rank got no answer in time, and trains as asked."""

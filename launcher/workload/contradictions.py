@@ -16,7 +16,7 @@ from .script.given import FALSE, TRUE
 
 EXPLAINED = "safe-launch explain wrong-loss"
 DEFAULTS = {"learning_rate": ("lr", 0.001), "weight_decay": ("weight_decay", 0)}
-"""What DeepSpeed's Adam has where its parameters don't say it, by the Trainer's name for it."""
+"""Defaults of DeepSpeed's Adam, by the Trainer's names for them."""
 SCHEDULES = {
     "WarmupLR": ("constant", "constant_with_warmup"),
     "WarmupDecayLR": ("linear",),
@@ -51,7 +51,7 @@ Place = Callable[[str, object], Stated]
 
 
 def line(ignored: Stated, holds: Stated) -> str:
-    """What is told of two statements: both, and which is in force."""
+    """The line on two statements: both, and which is in force."""
     return f"{ignored} has no effect: {holds} is in force ({EXPLAINED})"
 
 
@@ -64,7 +64,7 @@ def differing(ignored: Stated, holds: Stated) -> Iterator[str]:
 def of_trainer(
     stated: Mapping[str, Stated], config: Config, label: str, clipping: float
 ) -> Iterator[str]:
-    """What arguments of a Trainer ask for, and DeepSpeed's configuration decides otherwise.
+    """Arguments of a Trainer that DeepSpeed's configuration overrides.
 
     What the configuration leaves to them ("auto") has been filled in, and what must agree is
     compared by transformers (transformers/integrations/deepspeed.py, `trainer_config_process`):
@@ -120,7 +120,7 @@ def _optimizer(stated: Mapping[str, Stated], config: Config, of_config: Place) -
 
 
 def of_precision(given: Stated | None, around: Stated | None, config: Config) -> Iterator[str]:
-    """What an Accelerator is asked to compute in, and another place decides.
+    """An Accelerator's precision that another place overrides.
 
     Arguments win over the environment, and DeepSpeed's configuration over both; where it names
     another half than they, accelerate raises.

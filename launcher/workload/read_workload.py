@@ -50,7 +50,7 @@ IN_PART = re.compile(
 
 
 class Reader(Protocol):
-    """What every module in `READERS` provides."""
+    """The interface of the modules in `READERS`."""
 
     def read(self, script: Script) -> Iterable[Statement]:
         """The statements found; unknown values are left out.

@@ -26,7 +26,7 @@ WAITED = "(“{line}”) while the others waited."
 
 @dataclass(frozen=True, slots=True)
 class Business:
-    """What a rank may be busy with.
+    """An activity that a rank may be busy with.
 
     Attributes:
         words: pattern of its lines.
@@ -77,7 +77,7 @@ STEP = re.compile(r"\bloss\b", re.IGNORECASE)
 
 
 def busy_rank(case: Case) -> Step | None:
-    """What a rank did last before the others gave up waiting."""
+    """A rank's last activity before the others gave up waiting."""
     if not TIMEOUT.search(case.message):
         return None
     before = takewhile(lambda line: not OF_WAITING.search(line), case.record.log_tail)

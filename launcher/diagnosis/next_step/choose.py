@@ -48,7 +48,7 @@ SUREST = ("other-modules",)
 
 
 def surer_step(entry: KnownFailure, record: FailureRecord) -> Step | None:
-    """What a rule says that knows more than the entry that matches; None where none does.
+    """The step of a rule more specific than the matching entry; None if there is none.
 
     Args:
         entry: the entry.
@@ -61,7 +61,7 @@ def surer_step(entry: KnownFailure, record: FailureRecord) -> Step | None:
 
 
 def next_step(record: FailureRecord) -> Step:
-    """What to do next about a failure that no entry names.
+    """The next step for a failure without an entry.
 
     Args:
         record: the failure.

@@ -34,11 +34,11 @@ SIGNALS = {
     ),
     signal.SIGINT: "Somebody pressed Ctrl+C, or the scheduler sent it: nothing is to be mended",
 }
-"""What ends by signals mean."""
+"""The meaning of ends by signals."""
 
 
 def ended_silently(case: Case) -> Step | None:
-    """What is known of an end without an error in this log, and where the error is."""
+    """The facts on an end without an error in this log, and where to find the error."""
     record = case.record
     if record.exception or (record.exit_code is None and record.signal is None):
         return None

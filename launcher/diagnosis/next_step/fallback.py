@@ -58,7 +58,7 @@ VALUES = re.compile(
     rf"{CUT}|<[^<>]*>|\[[^\]]*\]|\([^()]*\d[^()]*\)|(?:[A-Za-z]:)?[\w.~-]*[/\\][\w./\\~-]+"
     r"|\b0x[0-9a-fA-F]+\b|-?\b\d[\w.,:]*\b|\b\w+=\S+|[{}:;]"
 )
-"""What is of one run in a message: paths, numbers, assignments, quotations but for names."""
+"""Parts of a message specific to one run: paths, numbers, assignments, most quotations."""
 FEWEST = 3
 """Words of a fragment that are worth searching for."""
 MOST = 12
@@ -69,7 +69,7 @@ TOOLS = {
     Device.XPU: "`xpu-smi discovery`",
     Device.CUDA: "`nvidia-smi`",
 }
-"""What shows the devices of a node."""
+"""The command that shows a node's devices."""
 
 
 def fallback(case: Case) -> Step:

@@ -115,7 +115,7 @@ NAMES = {
 
 
 def http_error(case: Case) -> Step | None:
-    """What a server's answer means, and what to do, by whose server it is."""
+    """The meaning of an HTTP error and the advice, by whose server it is."""
     text = f"{case.kind} {case.message}"
     found = CODE.search(case.message)
     code = next(filter(None, found.groups()), "") if found else ""

@@ -1,4 +1,4 @@
-"""What the message itself says is to be done, or what the code that raised it requires."""
+"""The instruction in the message itself, or the requirement of the code that raised it."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ QUOTED = "because of the following error"
 DISTINCT = re.compile(r"[A-Z]\w+[A-Z]\w+|_?\w+_\w+_\w+")
 """A name that hardly two packages have by chance."""
 OF_TORCH = re.compile(r"c10|torch|at4?[A-Z_]|N2at")
-"""What names of torch's C++ have in them."""
+"""Parts of torch's C++ names."""
 PLAIN = frozenset(
     {"NoneType", "str", "int", "float", "bool", "list", "dict", "tuple", "set", "Namespace"}
 )

@@ -18,7 +18,7 @@ NAME = r"[A-Za-z_][\w.]*(?:\[[^\]\[]{1,40}\])?"
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an exception says about the line that raised it.
+    """The meaning of an exception for the line that raised it.
 
     Attributes:
         kinds: pattern of the exception's type.
@@ -223,7 +223,7 @@ MEANINGS = (
     ),
     Meaning("KeyboardInterrupt", "", "Somebody stopped it by hand: nothing is to be mended."),
 )
-"""What exceptions mean, the first that fits counts."""
+"""Meanings of exceptions; the first that fits counts."""
 PROGRAMMING = frozenset(
     (
         "TypeError",
@@ -289,7 +289,7 @@ def own_frame(case: Case) -> Frame | None:
 
 
 def _meaning(case: Case, frame: Frame, meanings: Sequence[Meaning] = MEANINGS) -> str:
-    """What the exception says about the line; empty where no meaning fits."""
+    """The exception's meaning for the line; empty if none fits."""
     for meaning in meanings:
         if re.fullmatch(meaning.kinds, case.kind) is None:
             continue

@@ -1,4 +1,4 @@
-"""What instructions and unmet conditions look like in the messages of libraries."""
+"""Patterns of instructions and unmet conditions in libraries' messages."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ FOR_DEVELOPERS = re.compile(
 )
 """A sentence that helps to find a fault, or to report it, and mends nothing."""
 NVIDIA = re.compile(r"nvidia|\bcuda[ _-]?(?:toolkit|home|driver)|\bNCCL_|cu1[123]\d", re.IGNORECASE)
-"""What is of no use on another maker's devices."""
+"""Advice that is of no use on another vendor's devices."""
 NAME = re.compile(
     r"(?<![\w.-])(?:(--[\w-]+)"
     r"|`?([a-z][a-z0-9]*(?:_[a-z0-9]+)+)`?(?= ?=| \(\d| must| should| ha(?:s|ve) to| needs? to))"

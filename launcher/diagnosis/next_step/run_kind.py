@@ -1,4 +1,4 @@
-"""What kind of run a log is of: whose loop, on which accelerators."""
+"""The kind of run in a log: whose loop, on which accelerators."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ ON_CPU = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is known of a run.
+    """The facts on a run.
 
     Attributes:
         loop: its training loop; None if the log doesn't show one.

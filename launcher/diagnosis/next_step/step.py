@@ -1,4 +1,4 @@
-"""What to do next, and how that is known."""
+"""The next step, and its evidence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do next.
+    """The next step.
 
     Attributes:
         do: the advice, as a line.

@@ -1,4 +1,4 @@
-"""What models were like before the first step: a few elements of a few parameters."""
+"""Samples of models' parameters before the first step."""
 
 from __future__ import annotations
 

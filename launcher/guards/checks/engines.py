@@ -23,7 +23,7 @@ DONE = (0, 1, 2, 3, 9, 99, 999)
 
 
 class EngineWatch:
-    """What is seen of an engine."""
+    """Observations of an engine."""
 
     def __init__(self, observations: Observations) -> None:
         self._observations = observations

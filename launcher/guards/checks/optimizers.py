@@ -35,7 +35,7 @@ alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class Watch:
-    """What is seen of an optimizer.
+    """Observations of an optimizer.
 
     Attributes:
         steps: its steps so far.

@@ -32,7 +32,7 @@ BETWEEN = {
     ),
     LOCAL: ("LocalSGD.__init__", "the script averages models itself (LocalSGD)"),
 }
-"""What lets replicas differ, or gradients be exchanged otherwise, each with why it isn't judged."""
+"""Features that let replicas differ, each with the reason why it isn't judged."""
 MOST = 16
 
 _told: Counter[tuple[str, tuple[str, ...]]] = Counter()
@@ -104,7 +104,7 @@ def replicated_by_ddp(optimizer: Any, names: Mapping[int, str]) -> list[tuple[st
 
 
 def replicated_by_engine(engine: Any) -> list[tuple[str, Any]]:
-    """What DeepSpeed keeps alike below stage 3, unless parts of a layer are elsewhere."""
+    """Parameters that DeepSpeed replicates below stage 3, unless layers are split."""
     if int(engine.zero_optimization_stage()) > 2 or not engine.dp_world_size == _world() > 1:
         return []
     found = [(name, each) for name, each in engine.module.named_parameters() if each.requires_grad]

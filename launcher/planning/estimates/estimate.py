@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Component(StrEnum):
-    """What the bytes are for."""
+    """The purpose of an amount of memory."""
 
     PARAMETERS = "parameters"
     """The weights that forward and backward compute with."""
@@ -55,7 +55,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a candidate needs on every rank.
+    """The memory that a candidate needs on every rank.
 
     Attributes:
         phases: the moments that can be the peak, e.g. the backward pass and the optimizer step.

@@ -66,7 +66,7 @@ def fsdp_states(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
 def moments_of(
     sizes: ModelSizes, parts: Division, bytes_of: Bytes, candidate: Candidate, world: int
 ) -> Mapping[str, Mapping[Component, int]]:
-    """What a rank holds besides activations at the moments of a step.
+    """A rank's memory besides activations, at the moments of a step.
 
     - a unit is gathered into one flat tensor and copied out of it: e U each. The flat one is held
       until the next unit's is there, in the backward pass until the copy is made

@@ -29,7 +29,7 @@ MARK = b'<meta name="generator" content="safe-launch">'
 """Every page has it in its first `HEAD_SIZE` bytes."""
 HEAD_SIZE = 1024
 CODE = re.compile(r"`([^`\n]+)`")
-"""What a text has as code."""
+"""Spans of a text that are shown as code."""
 
 
 def require_libraries() -> None:

@@ -101,7 +101,7 @@ class ToldAttempt:
 
     @property
     def changes(self) -> list[PlannedChange]:
-        """What its plan changes against what was asked; what isn't of this form is left out."""
+        """The plan's changes to what was asked; other rows are left out."""
         found = []
         for change in _dicts(self.plan.get("changes")):
             with suppress(msgspec.ValidationError):
@@ -179,13 +179,13 @@ def _with_each_line_once(failures: Sequence[Failure]) -> tuple[Failure, ...]:
 
 
 def _peak(rows: Sequence[RankProgress]) -> dict[str, int]:
-    """What the rank has held that held the most; empty where none knows it."""
+    """The memory of the rank that held the most; empty if unknown."""
     peak = max((row.peak for row in rows), default=0)
     return {"held": peak} if peak else {}
 
 
 def _memory(record: Mapping[str, Any]) -> dict[str, int]:
-    """What the process or the device held, by a failure's message or its worker's measurements."""
+    """Memory held by the process or device, by a failure's message or the worker's figures."""
     measured = record.get("memory")
     sizes = measured if isinstance(measured, dict) else {}
     text = FailureRecord(

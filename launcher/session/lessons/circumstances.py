@@ -1,4 +1,4 @@
-"""What a lesson depends on: the script, files of its own, the model, the arguments that decide."""
+"""The circumstances of a lesson: script, its files, the model, the deciding arguments."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _arguments(request: LaunchRequest) -> Iterator[str]:
 
 
 def _deciding(name: str, word: str) -> str:
-    """What decides of an argument: of a file, wherever it lies, only what it configures."""
+    """The deciding part of an argument: of a file, its content rather than its path."""
     path = Path(word)
     with suppress(OSError, ValueError):
         if path.is_dir():

@@ -1,4 +1,4 @@
-"""What earlier runs of a script have taught, for its first plan; what this run teaches."""
+"""Lessons of earlier runs, applied to a script's first plan, and the lessons of this run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ UNUSABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What is known from earlier runs.
+    """Knowledge from earlier runs.
 
     Attributes:
         workload: what is known of the training, with that.
@@ -87,7 +87,7 @@ def learnt(
     catalogue: Catalogue,
     environment: Mapping[str, str],
 ) -> Learnt:
-    """What earlier runs have taught of a script, as far as it still holds.
+    """The lessons of a script's earlier runs that still hold.
 
     Args:
         request: what is launched.
@@ -127,7 +127,7 @@ def _holds(lesson: Lesson, catalogue: Catalogue, workload: Workload) -> bool:
 
 
 def _with_lesson(result: Learnt, kept: store.Kept, machine: str) -> Learnt:
-    """What is known with a further lesson; what it measured holds on the same machine alone."""
+    """Knowledge with a further lesson added; its measurements hold on the same machine alone."""
     lesson, workload = kept.lesson, result.workload
     if lesson.machine not in ("", machine):
         return result
@@ -163,7 +163,7 @@ def teaches(state: RunState) -> bool:
 
 
 def lessons_of(state: RunState, before: Workload, hardware: Hardware, run: str) -> Iterator[Lesson]:
-    """What a run has proved that succeeded after corrections; a lesson for each failure.
+    """The lessons of a run that succeeded after corrections, one for each failure.
 
     Args:
         state: the run at its end.
@@ -207,7 +207,7 @@ def lessons_of(state: RunState, before: Workload, hardware: Hardware, run: str) 
 
 
 def success_of(state: RunState, before: Workload, hardware: Hardware, run: str) -> Lesson | None:
-    """What a run leaves that succeeded: the versions, and, for the next estimate, its memory.
+    """The lesson of a successful run: versions and, for the next estimate, its memory.
 
     What the workers told is kept with its memory: the next plan of the script need not wait for
     them. None where the run has failed, or where a correction's lesson has the versions already.
@@ -228,7 +228,7 @@ def success_of(state: RunState, before: Workload, hardware: Hardware, run: str) 
 
 
 def _told(last: Succeeded, workload: Workload, before: Workload) -> Iterator[tuple[str, Value]]:
-    """What the workers told that wasn't known; the length alone where a plan hid what is asked.
+    """New facts from the workers; the length alone if a plan hid what was asked.
 
     A setting that was changed before they could say what the script asks for hides it.
     """
@@ -274,7 +274,7 @@ def _root(state: RunState, number: int) -> Finding | None:
 
 
 def _forbidden(constraints: Sequence[Constraint], numbers: range) -> Iterator[Forbidden]:
-    """What these attempts, a failure's and its corrections', have added to the catalogue."""
+    """Constraints that a failure's attempt and its corrections added to the catalogue."""
     for constraint in constraints:
         cause = constraint.cause
         if cause.kind is CauseKind.ATTEMPT and int(cause.name) - 1 in numbers:

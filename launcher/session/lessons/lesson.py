@@ -17,7 +17,7 @@ from ...core.workload import Earlier, Known, Measured, Statement, Workload
 FORMAT = 1
 """Of the files; a lesson of another format isn't read."""
 LARGEST = 1 << 63
-"""What no number reaches, nor a model's."""
+"""A bound above every number, also a model's."""
 Plain = str | int | bool
 """A value of a setting or fact, as JSON has it."""
 Bytes = Annotated[int, Meta(ge=0, lt=1 << 53)]
@@ -52,7 +52,7 @@ class Measurement(Struct, frozen=True):
 
 
 class Lesson(Struct, frozen=True):
-    """What a run has proved of a script; one file each.
+    """A lesson: a run's proof about a script, one file each.
 
     Attributes:
         script: name of the script or module.
@@ -120,7 +120,7 @@ class Lesson(Struct, frozen=True):
         return f"run {self.run} on {self.date[:10]}"
 
     def statements(self, workload: Workload) -> Iterator[Statement]:
-        """What it says of a workload; what the user now asks for is not overridden.
+        """Its statements on a workload; they don't override what the user now asks for.
 
         Facts that belong to a failure count more than what is read.
 
@@ -138,7 +138,7 @@ class Lesson(Struct, frozen=True):
                 yield name, Known(value, Origin.LEARNT, self.source)
 
     def constraints(self) -> Iterator[Constraint]:
-        """What it forbids.
+        """The constraints that it adds.
 
         Raises:
             ValueError: a value isn't one of its setting or fact.

@@ -25,7 +25,7 @@ SHARED = "SAFE_LAUNCH_LESSONS"
 """Environment variable with the folder that a team or a cluster shares, or `off`."""
 OFF = "off"
 TRUSTED = "trusted:"
-"""What stands before a folder in which everybody's lessons count."""
+"""The mark of a folder whose lessons count for everybody."""
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 LARGEST = 1 << 20
 """Bytes of a lesson; one has a few thousand."""

@@ -35,7 +35,7 @@ UNSET = "\0"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a worker had imported by the time it had its model.
+    """The modules that a worker had imported by the time it had its model.
 
     Attributes:
         modules: installed modules in import order, each with marks of every function, class and
@@ -92,7 +92,7 @@ class Fork:
         random.seed = seed
 
     def report(self, environment: Mapping[str, str]) -> Report:
-        """What has changed since the start; ends the watching."""
+        """The changes since the start; ends the watching."""
         random.seed = getattr(random.seed, "__wrapped__", random.seed)
         names = self.variables.keys() | environment.keys()
         changed = [name for name in names if self.variables.get(name) != environment.get(name)]

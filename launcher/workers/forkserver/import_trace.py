@@ -1,4 +1,4 @@
-"""What imports depend on besides the environment: files, and the command line.
+"""Dependencies of imports besides the environment: files, and the command line.
 
 What a process has imported can be used again later only if a fresh interpreter would find the same.
 So these files count: every one that an import has opened, those of the imported modules and
@@ -29,7 +29,7 @@ Signature = tuple[int, int, int, int, int] | None
 
 @dataclass(slots=True)
 class ImportTrace:
-    """What imports have opened and read, and what the files were like then.
+    """Files that imports have opened or read, and their state then.
 
     Attributes:
         opened: paths that were opened for reading, whether they exist or not.
@@ -85,7 +85,7 @@ class ImportTrace:
         return None
 
     def changed(self) -> str | None:
-        """What a fresh interpreter would find otherwise; None for nothing."""
+        """A difference that a fresh interpreter would find; None if there is none."""
         for path, found in self.signatures.items():
             if signature(path) != found:
                 return f"{path} has changed"
@@ -131,7 +131,7 @@ class _Arguments(list[str]):
 
 
 def signature(path: str) -> Signature:
-    """What identifies a file's contents without reading them."""
+    """A file's identity without reading its contents."""
     try:
         found = os.stat(path)  # noqa: PTH116 - a Path for each of thousands takes longer
     except (OSError, ValueError):

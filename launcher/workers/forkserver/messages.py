@@ -25,7 +25,7 @@ LONGEST = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the server is told at its start.
+    """The server's start message.
 
     Attributes:
         connection: the descriptor of its socket.
@@ -53,7 +53,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a kept server is told of a later launch: how a server would be started for it.
+    """A later launch for a kept server: how a server would be started for it.
 
     Attributes:
         command: the command line.

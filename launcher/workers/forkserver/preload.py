@@ -99,7 +99,7 @@ def _reading_package() -> str:
 
 @dataclass(slots=True)
 class Preloaded:
-    """What has been imported, and what the imports have read.
+    """The imported modules, and the files that the imports read.
 
     Attributes:
         per_rank: variables that differ between ranks; no import may look them up.

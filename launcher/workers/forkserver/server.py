@@ -49,7 +49,7 @@ IDLE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Warmth:
-    """What a forked worker inherits from the server.
+    """State that a forked worker inherits from the server.
 
     Attributes:
         preloaded: what has been imported.

@@ -43,7 +43,7 @@ OF_THE_SHELL = frozenset({"_", "OLDPWD", "SHLVL", orphans.VARIABLE})
 
 @dataclass(slots=True)
 class Keepable:
-    """What the server has imported, with all that decides whether it may be used again.
+    """The server's imports, with all that decides whether they may be used again.
 
     Attributes:
         preloaded: what was imported.

@@ -56,7 +56,7 @@ class Store:
 
     @property
     def descriptors(self) -> tuple[int, int]:
-        """What another process needs to host the store: the port, and its end of the line."""
+        """Descriptors for another process to host the store: the port, its end of the line."""
         return self.listener.fileno(), self.line[1].fileno()
 
     def host(self) -> None:

@@ -168,7 +168,7 @@ def _link(process: str, place: str) -> str:
 
 @cache
 def boot() -> str:
-    """What tells this host, since its start, from others; empty where it can't be read."""
+    """An identifier of this host since its boot; empty if it can't be read."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
     return ""

@@ -107,7 +107,7 @@ def section(config: Config, name: str) -> Config:
 
 
 def offload_of(config: Config) -> Offload:
-    """What a configuration keeps in host memory."""
+    """The states that a configuration keeps in host memory."""
     zero = section(config, "zero_optimization")
     held = tuple(
         section(zero, name).get("device", "none") not in (None, "none")

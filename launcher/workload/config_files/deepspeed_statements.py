@@ -25,11 +25,11 @@ class Reader(Protocol):
 
     @property
     def notes(self) -> list[str]:
-        """What can't be used, as sentences."""
+        """Settings that can't be used, as sentences."""
 
     @property
     def unmodelled(self) -> list[str]:
-        """What is assumed, as sentences."""
+        """Assumptions, as sentences."""
 
 
 SIZES = {
@@ -186,7 +186,7 @@ def _checks_by_default(config: Config) -> bool:
 
 
 def _schedule(config: Config, label: str, origin: Origin) -> Iterator[Statement]:
-    """What DeepSpeed's own schedules don't do as asked (deepspeed/runtime/lr_schedules.py)."""
+    """Faults of DeepSpeed's own schedules (deepspeed/runtime/lr_schedules.py)."""
     scheduler = section(config, "scheduler")
     params = section(scheduler, "params")
     rate = section(section(config, "optimizer"), "params").get("lr")

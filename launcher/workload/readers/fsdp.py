@@ -30,7 +30,7 @@ def flag(script: Script) -> Given | None:
 
 
 def of_trainer(script: Script, asked: Given, mixed: Known | None) -> Iterator[Statement]:
-    """What `--fsdp` and `--fsdp_config` ask for, put into accelerate's words.
+    """The settings of `--fsdp` and `--fsdp_config`, in accelerate's words.
 
     transformers 4 sets accelerate's variables, 5 the arguments that they stand for
     (transformers/training_args.py, `__post_init__` and `_process_fsdp_args`).
@@ -73,7 +73,7 @@ def of_trainer(script: Script, asked: Given, mixed: Known | None) -> Iterator[St
 def of_variables(
     variables: Mapping[str, object], known: Callable[[Value, str], Known], mixed: Known | None
 ) -> Iterator[Statement]:
-    """What accelerate's variables ask for (accelerate/utils/dataclasses.py, its FSDP plugin).
+    """The settings of accelerate's variables (accelerate/utils/dataclasses.py, FSDP plugin).
 
     Args:
         variables: by name.

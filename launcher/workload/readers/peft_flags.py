@@ -71,7 +71,7 @@ def read(script: Script) -> Iterator[Statement]:
 
 
 def adapter_of(script: Script) -> Given | None:
-    """What the flags state on adapters: a member of `Adapter`, or empty for another kind.
+    """The adapter that the flags state: a member of `Adapter`, or empty for another kind.
 
     None where they state nothing.
     """

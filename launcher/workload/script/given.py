@@ -1,4 +1,4 @@
-"""What is given to a script: the value of each flag, and where it stands."""
+"""A script's arguments: the value of each flag, and its place."""
 
 from __future__ import annotations
 

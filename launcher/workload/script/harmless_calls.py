@@ -25,7 +25,7 @@ WRITERS = {
 }
 """Calls that change the environment."""
 FINDERS = ("sys.path", "sys.modules", "sys.meta_path")
-"""What decides where modules are found: a name may mean another module afterwards."""
+"""Names that decide where modules are found: a name may mean another module afterwards."""
 COLLECTIVES = "torch.distributed"
 """A worker that has joined a process group can't be re-executed for a variable it sets later."""
 SEEDS = ("seed", "manual_seed", "manual_seed_all")

@@ -15,7 +15,7 @@ MEANS = {
 }
 """Losses of torch's that are a mean by default."""
 OTHERWISE = re.compile(r"reduction|sum|mean|weight|scale|accum|num_", re.IGNORECASE)
-"""What says that a loss may be no plain mean, or be scaled."""
+"""Signs that a loss isn't a plain mean, or is scaled."""
 
 
 def divided_before(tree: ast.AST, line: int) -> int | None:

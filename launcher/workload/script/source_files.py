@@ -29,7 +29,7 @@ READABLE = (sys.stdlib_module_names | WITHOUT_PARSER) - HANDING_ON
 LIBRARIES = WITHOUT_PARSER | {"diffusers", "liger_kernel", "llamafactory", "swift", "trl"}
 """Packages that aren't the user's, also where their repository is the one at hand."""
 PROJECT_FILES = ("setup.py", "pyproject.toml")
-"""What the top folder of an installable project has; its packages lie there or in `src`."""
+"""Files that mark an installable project; its packages lie beside them or in `src`."""
 MOST_FILES = 120
 """More files than this aren't read: a script of that size is a framework."""
 
