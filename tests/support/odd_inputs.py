@@ -20,8 +20,9 @@ from safe_launch.cli import guarded
 from safe_launch.commands import run_search
 from safe_launch.options.parser import parser
 
-SECONDS = 20.0
-"""At most for any of these, on any machine; they take a tenth of a second."""
+SECONDS = 90.0
+"""At most for any of these, on any machine; they take a tenth of a second, or some seconds where
+transformers is imported for a model's shape, which has a limit of 60."""
 LONG = "9" * 400
 """Digits of a number that fits nowhere; Python reads it."""
 LONGER = "9" * 5000
