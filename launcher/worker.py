@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -105,9 +105,6 @@ def run(
         KeyboardInterrupt: Ctrl-C after the script's end.
     """
     code = 0
-    is_done = False
-    # Exit handlers run in reverse: this one after all that the script's libraries register.
-    atexit.register(lambda: sender.send(Finalizing()) if is_done else None)
     observations.progress.enter(Phase.LOADING)
     try:
         if kind == "module":
@@ -132,8 +129,21 @@ def run(
     if code == 0:
         sender.send(Finished())
         atexit.register(sender.send, Exiting())  # the first to run, once all threads are joined
-        is_done = True
+        # Among the first that the interpreter deletes after its exit handlers, none of which is
+        # ours then (finalize_modules_delete_special in CPython's pylifecycle.c).
+        vars(sys)["__interactivehook__"] = _Last(sender)
     return code
+
+
+class _Last:
+    """Reports that the exit handlers have run, by its own end."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self._sender.send(Finalizing())
 
 
 def report_failure(
