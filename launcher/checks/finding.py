@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -61,7 +61,7 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """The finding as it is told."""
+        """The finding as one line."""
         since = "" if self.step is None else f"step {self.step}"
         who = ranks_text(self.ranks) if self.ranks else ""
         about = ", ".join(filter(None, (since, who, self.where)))
@@ -73,6 +73,12 @@ class Finding:
     def identity(self) -> tuple[object, ...]:
         """The key by which findings of several ranks are one."""
         return self.check, self.certain, self.sentence.partition(":")[0], self.where
+
+
+def first_of(names: Collection[str]) -> str:
+    """The first name and the number of the others: `a.weight and 3 more`."""
+    first, *more = names
+    return f"{first} and {len(more):,} more" if more else first
 
 
 def active(options: CheckOptions) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..core.count_of import count_of
-from .finding import Check, Finding
+from .finding import Check, Finding, first_of
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -27,12 +27,11 @@ def empty(shapes: Shapes, live: Shapes, step: int | None, where: str) -> Finding
     ]
     if not found:
         return None
-    more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
     return Finding(
         Check.SAVED,
         certain=True,
         sentence=f"{count_of(len(found), 'weight')} of {len(shapes):,} that were saved "
-        f"{'is' if len(found) == 1 else 'are'} empty: {found[0]}{more}",
+        f"{'is' if len(found) == 1 else 'are'} empty: {first_of(found)}",
         advice="The weights are partitioned (ZeRO stage 3, FSDP): gather them before they are "
         "saved (stage3_gather_16bit_weights_on_model_save, a full state dict)",
         step=step,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.count_of import count_of
-from .finding import Check, Finding
+from .finding import Check, Finding, first_of
 
 WITHOUT = 3
 """Steps of an optimizer without any gradient after which it trains nothing."""
@@ -85,9 +85,8 @@ def _replaced(seen: Gradients, dead: frozenset[str]) -> Finding:
         Check.TRAINED,
         certain=True,
         sentence=f"{seen.optimizer} holds {count_of(len(dead), 'parameter')} that the model has no "
-        f"more, and doesn't have {first}"
-        + (f" and {len(seen.left) - 1:,} more" if len(seen.left) > 1 else "")
-        + ", which has gradients and is in no optimizer: it isn't trained",
+        f"more, and doesn't have {first_of(seen.left)}"
+        ", which has gradients and is in no optimizer: it isn't trained",
         advice="Make the optimizer after what replaces parameters (adapters, new embeddings)",
         step=seen.steps,
         parameter=first,
@@ -105,7 +104,7 @@ def left_out(seen: Gradients) -> Finding | None:
     return Finding(
         Check.TRAINED,
         certain=False,
-        sentence=f"{first}{f' and {len(more):,} more' if more else ''} "
+        sentence=f"{first_of(seen.left)} "
         f"{'have' if more else 'has'} gradients and {'are' if more else 'is'} in no optimizer: "
         "nothing updates them",
         advice="Give them to an optimizer, or set requires_grad to False",
@@ -126,7 +125,7 @@ def _most_without(seen: Gradients) -> Finding | None:
     return Finding(
         Check.TRAINED,
         certain=False,
-        sentence=f"{alone[0]}{f' and {len(alone) - 1:,} more' if len(alone) > 1 else ''} of "
+        sentence=f"{first_of(alone)} of "
         f"{seen.optimizer}'s {count_of(len(seen.sizes), 'parameter')} ({share:.0%} of the "
         f"elements) have had no gradient in {count_of(seen.steps, 'step')}",
         advice="If they are to be trained, the graph is cut behind them (detach, no_grad); else "
@@ -195,11 +194,10 @@ def moved(updates: Sequence[Update], optimizer: str, where: str, step: int) -> F
     found = [update.name for update in updates if list(update.before) != list(update.after)]
     if not found:
         return None
-    more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
     return Finding(
         Check.TRAINED,
         certain=True,
-        sentence=f"{optimizer} moves what is frozen: {found[0]}{more}, with requires_grad False, "
+        sentence=f"{optimizer} moves what is frozen: {first_of(found)}, with requires_grad False, "
         "was changed by its step",
         advice="A gradient was left from before it was frozen: set it to None, or leave it out of "
         "the optimizer",

@@ -8,7 +8,7 @@ from itertools import groupby
 from .count_of import count_of, noun_of
 
 MOST = 6
-"""Ranges that are told; more only say how many ranks there are."""
+"""Ranges that are shown; beyond them only the number of ranks."""
 
 
 def ranks_text(ranks: Iterable[int]) -> str:

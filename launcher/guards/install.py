@@ -27,12 +27,11 @@ from . import (
     loading,
     optimizer,
     progress,
-    rank_schedules,
     replaced_parameters,
     resuming,
     transformers,
 )
-from .checks import batches, engines, optimizers, replicas, saves, schedules
+from .checks import batches, engines, optimizers, rank_schedules, replicas, saves, schedules
 
 
 class Guard(Protocol):
@@ -60,13 +59,13 @@ GUARDS: tuple[Guard, ...] = (
     loading,
     optimizer,
     progress,  # counts what the optimizer's guard has counted
-    rank_schedules,
     replaced_parameters,
     resuming,
     transformers,
     batches,
     engines,
     optimizers,
+    rank_schedules,
     replicas,
     saves,
     schedules,

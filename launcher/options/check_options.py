@@ -18,8 +18,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "--check",
         choices=["on", "off", "strict"],
         default="on",
-        help="on: look for what trains wrongly without an error, and say it in a line; strict: end "
-        "the run with the first finding that is certain; off: don't look (default: on)",
+        help="on: report silent training faults, in a line each; strict: also end the run at the "
+        "first that is certain; off: no checks (default: on)",
     )
     parser.add_argument(
         OPTION,
@@ -27,7 +27,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=muted,
         metavar="NAME,...",
-        help=f"checks that aren't made, of {', '.join(Check)}; may be given several times",
+        help=f"checks to skip, of {', '.join(Check)}; repeatable",
     )
 
 

@@ -142,5 +142,5 @@ class CheckWatch:
             self._write()
 
     def _write(self) -> None:
-        with suppress(OSError):  # a full disk is told elsewhere
+        with suppress(OSError):  # a full disk is reported elsewhere
             write(self._folder, self._kept)

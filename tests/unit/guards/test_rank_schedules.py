@@ -1,4 +1,4 @@
-"""A schedule that accelerate steps once a rank is told of once it is long over, and no other."""
+"""A schedule that accelerate steps once a rank is reported once it is long over, and no other."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from safe_launch.checks.finding import VARIABLE
 from safe_launch.evidence.observations import Observations
-from safe_launch.evidence.worker_messages import Message, Remark
-from safe_launch.guards import rank_schedules
+from safe_launch.evidence.worker_messages import Found, Message
+from safe_launch.guards.checks import rank_schedules
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -41,7 +42,8 @@ class AcceleratedScheduler:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """What is told of a training with a schedule."""
+    """The findings on a training with a schedule."""
+    monkeypatch.setenv(VARIABLE, "schedule")
     sent: list[Message] = []
     seen = Observations()
     seen.report_to(sent.append)
@@ -63,7 +65,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
         for _ in range(STEPS):
             optimizer.step()
             prepared.step()
-        return [message.sentence for message in sent if isinstance(message, Remark)]
+        return [message.finding.line for message in sent if isinstance(message, Found)]
 
     return trained
 
@@ -74,7 +76,7 @@ def linear(step: int, *, num_training_steps: int) -> float:
 
 
 def of_transformers(length: int) -> Made:
-    """A schedule that is told the number of steps."""
+    """A schedule with a number of steps."""
     rate = partial(linear, num_training_steps=length)
     return lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
 
@@ -92,7 +94,7 @@ def of_torch(kind: str, *args: Any) -> Made:
 def test_a_schedule_that_is_over(told: Callable[..., list[str]], make: Made) -> None:
     """Both lines, once."""
     (said,) = told(make)
-    assert said.startswith(f"a schedule of {STEPS} steps was over after 10 optimizer steps")
+    assert f"check schedule: a schedule of {STEPS} steps was over after 10 optimizer steps" in said
     assert said.count(f"{HERE}:") == 2
     assert "4 times as long" in said
 
@@ -116,6 +118,12 @@ def test_a_schedule_that_is_meant(
 ) -> None:
     """As long as the training for all ranks, a little less, not stepped so, without an end."""
     assert told(make, **options) == []
+
+
+def test_a_muted_check(told: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--mute schedule` counts for it."""
+    monkeypatch.setenv(VARIABLE, "data")
+    assert told(of_transformers(STEPS)) == []
 
 
 def test_a_single_rank(told: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:

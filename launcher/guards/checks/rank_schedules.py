@@ -15,15 +15,17 @@ from typing import Any
 
 import wrapt
 
-from ..core.count_of import count_of
-from ..evidence.observations import Observations
-from ..workload.contradictions import EXPLAINED
-from .callers import user_place
+from ...checks.finding import Check, Finding
+from ...core.count_of import count_of
+from ...evidence.observations import Observations
+from ...workload.contradictions import EXPLAINED
+from ..callers import user_place
+from .told import makes, tell
 
 HOOKED = ("accelerate.scheduler",)
 BEYOND = 1.5
-"""How far a training goes beyond a schedule's end, as a part of its length, until it is told: the
-last batches of epochs, and of accumulations, make schedules a little too short."""
+"""A training this many times as long as its schedule is reported: the last batches of epochs, and
+of accumulations, make schedules a little too short."""
 
 
 @dataclass(slots=True)
@@ -53,8 +55,9 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 def _made(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
     wrapped(*args, **kwargs)
-    with suppress(Exception):  # of a schedule that can't be read nothing is told
+    with suppress(Exception):  # a schedule that can't be read isn't judged
         is_by_rank = instance.step_with_optimizer and not instance.split_batches
+        is_by_rank = is_by_rank and makes(Check.SCHEDULE)
         length = length_of(instance.scheduler)
         if is_by_rank and length and module.AcceleratorState().num_processes > 1:
             _schedules[instance] = _Schedule(length, user_place())
@@ -73,18 +76,22 @@ def _stepped(
             ranks = module.AcceleratorState().num_processes
             if schedule.steps * ranks > BEYOND * schedule.length + ranks:
                 del _schedules[instance]
-                observations.remark(_sentence(schedule, ranks))
+                tell(observations, _finding(schedule, ranks, observations.step()))
     return result
 
 
-def _sentence(schedule: _Schedule, ranks: int) -> str:
+def _finding(schedule: _Schedule, ranks: int, step: int | None) -> Finding:
     ended = -(-schedule.length // ranks)
-    return (
-        f"a schedule of {count_of(schedule.length, 'step')} was over after "
-        f"{count_of(ended, 'optimizer step')}: "
-        f"accelerate ({schedule.at}) steps it once a rank, {ranks} times for each step() at "
-        f"{user_place()}. Make it {ranks} times as long: num_training_steps * "
-        f"accelerator.num_processes ({EXPLAINED})"
+    return Finding(
+        Check.SCHEDULE,
+        certain=True,
+        sentence=f"a schedule of {count_of(schedule.length, 'step')} was over after "
+        f"{count_of(ended, 'optimizer step')}: accelerate ({schedule.at}) steps it once a rank, "
+        f"{ranks} times for each step()",
+        advice=f"Make it {ranks} times as long: num_training_steps * accelerator.num_processes "
+        f"({EXPLAINED})",
+        step=step,
+        where=user_place(),
     )
 
 
@@ -92,7 +99,7 @@ def length_of(scheduler: Any) -> int | None:
     """The steps after which a schedule has reached its end for good; None for any other.
 
     Schedules that repeat, warm up or stay constant have none: torch's OneCycleLR and PolynomialLR
-    have, and those of transformers that are told the number of steps.
+    have, and those of transformers with a number of steps.
     """
     kind = type(scheduler).__name__
     if kind == "LambdaLR":
