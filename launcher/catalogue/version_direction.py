@@ -56,7 +56,7 @@ def _by_history(skew: Skew, version: str) -> str:
         command = f'`pip install -U "{package}>={history.has}"`'
         return f"{package} {history.has} has it, {history.lacks} doesn't yet: {command}."
     is_package = skew.kind is Wanting.PACKAGE and skew.wanting
-    newer = f" upgrade {wanting}, or go back with {package}:" if is_package else ""
+    newer = f" upgrade {wanting}, or downgrade {package}:" if is_package else ""
     if not history.has:
         older = f'`pip install "{package}<{history.lacks}"`'
         return f"It is gone from {package} {history.lacks} on:{newer} {older}."
@@ -78,17 +78,17 @@ def _is_there(history: History, version: str) -> bool:
 
 
 def _by_age(skew: Skew) -> str:
-    """Where nothing tells: packages name the oldest version that they need, seldom the newest.
+    """The likelier direction if no history is known.
 
-    So it is mostly the one that asks which has become too old.
+    Packages state the oldest version that they need, seldom the newest: so the caller is too old.
     """
     one, other = pip_name(skew.package), pip_name(skew.wanting)
     if skew.kind is not Wanting.PACKAGE or not other:
         return (
-            f"Install the {one} that the code which asks was written for, as its requirements name"
-            f" it: an older one if the name was removed, else the newest (`pip install -U {one}`)."
+            f"Install the version of {one} that the calling code's requirements name: an older one"
+            f" if the name was removed, else the newest (`pip install -U {one}`)."
         )
     return (
-        f"Upgrade {other}, or go back with {one}: `pip install -U {other}`. If {one} is the older"
+        f"Upgrade {other}, or downgrade {one}: `pip install -U {other}`. If {one} is the older"
         f" of the two (`pip show {other} {one}`), it is {one} that must be newer."
     )

@@ -256,9 +256,9 @@ def _of_name(case: Case) -> Step | None:
         return None
     package = callers[0]
     return Step(
-        f"Upgrade {package} and what changes its code at run time, or go back by a release of"
-        f" either: `pip install -U {pip_name(package)}`. Code of {package} uses `{found[1]}`, which"
-        " isn't defined in this version.",
+        f"Upgrade {package} and whatever patches it at run time, or downgrade either by one"
+        f" release: `pip install -U {pip_name(package)}`. Code of {package} uses `{found[1]}`,"
+        " which isn't defined in this version.",
         Basis.INFERRED,
     )
 
