@@ -13,7 +13,7 @@ NODES = (
         OWN,
         "number of nodes; with a range, the job starts and continues with at least MIN",
         "N|MIN:MAX",
-        differs="a lost node ends the job where the script isn't on the Trainer: its batch would "
+        differs="a lost node ends the job unless the script uses the Trainer: its batch would "
         "change",
         variable=True,
     ),

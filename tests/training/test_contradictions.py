@@ -26,7 +26,7 @@ def trained(printed: str) -> list[float]:
     ],
 )
 def test_twice_or_never(loop: str, kinds: tuple[str, ...], tmp_path: Path) -> None:
-    """Each once; what the line advises is told of nothing, and trains as a single process does."""
+    """Each once; the advised loop gets no line, and trains as a single process does."""
     script = (SCENARIOS / "twice_or_never.py", loop)
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *script)
     done = CURRENT.run(*launch, cwd=tmp_path)

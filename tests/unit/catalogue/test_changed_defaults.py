@@ -1,4 +1,4 @@
-"""An upgrade that changes what a script means is told, if it concerns the configuration."""
+"""An upgrade that changes what a script means is reported if it concerns the configuration."""
 
 from __future__ import annotations
 

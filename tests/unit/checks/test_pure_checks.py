@@ -83,7 +83,7 @@ def test_experts_without_tokens() -> None:
 
 
 def test_what_no_optimizer_has() -> None:
-    """A forgotten head is told; a body around which only a head is trained isn't."""
+    """A forgotten head is reported; a body around which only a head is trained isn't."""
     seen = Gradients("Adam", "", 3, SIZES, frozenset(), frozenset(), {"head": 5})
     found = trained.left_out(seen)
     assert found is not None

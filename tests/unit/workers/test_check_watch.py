@@ -1,4 +1,4 @@
-"""What is told and kept of what the checks find on all ranks."""
+"""Findings of all ranks: shown once, and kept."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class World:
 
 
 def test_ranks_that_find_the_same(tmp_path: Path) -> None:
-    """A line names both; a rank that has it alone is told once the others had time."""
+    """A line names both; one rank alone is reported once the others had time."""
     world = World(tmp_path)
     world.hear(1, Found(CERTAIN))
     world.watch.check()
