@@ -94,12 +94,25 @@ def test_a_line_changed_anywhere(copy: Path) -> None:
     for name in CHANGED:
         path = copy / name
         text = path.read_text()
-        path.write_text(f"{text}\n")
+        path.write_text(f"{text}\nADDED = 1\n")
         after = digests(copy)
         found[name] = {one for one in before if before[one] != after[one]}
         path.write_text(text)
     assert found == CHANGED
     assert digests(copy) == before
+
+
+def test_words_run_nothing_again(copy: Path) -> None:
+    """Docstrings and comments of the launcher change no training; what it prints may."""
+    before = digests(copy)
+    path = copy / "launcher/worker.py"
+    text = path.read_text()
+    path.write_text(f'"""Another docstring."""\n# And a comment.\n{text}\n"""And a last word."""\n')
+    assert digests(copy) == before
+    path.write_text(f'{text}\nPRINTED = "a word"\n')
+    after = digests(copy)
+    assert all(after[one] != before[one] for one in before)
+    path.write_text(text)
 
 
 def test_every_room_is_shown() -> None:
