@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from ..core.nearest import meant
 from ..core.shortened import shortened
+from . import accelerate_options
 
 CHOICE = re.compile(r"argument (\S+): invalid choice: (.+) \(choose from (.+)\)", re.DOTALL)
 VALUE = re.compile(r"argument (\S+): invalid (\S+) value: (.+)", re.DOTALL)
@@ -41,7 +42,7 @@ def sentence(message: str) -> str:
 
 
 def hint(message: str, known: Iterable[str]) -> str:
-    """The likely spelling of a misspelt word; empty if nothing is similar.
+    """The likely spelling of a misspelt word, or the same in our words; empty if nothing fits.
 
     Args:
         message: what argparse says.
@@ -50,7 +51,8 @@ def hint(message: str, known: Iterable[str]) -> str:
     if found := CHOICE.fullmatch(message):
         return meant(found[2].strip("'\""), _choices(found[3]))
     word = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
-    return meant(word, known) if word.startswith("--") else ""
+    similar = meant(word, known) if word.startswith("--") else ""
+    return accelerate_options.hint(word) or similar
 
 
 def _choices(listed: str) -> list[str]:

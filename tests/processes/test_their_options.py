@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from functools import cache
-
 import pytest
 from safe_launch.options import table
 from safe_launch.options.option import Option
-from support.stacks import ROOT, STACKS, Stack
-
-TOOLS = ("torchrun", "deepspeed")
-
-
-@cache
-def theirs(stack: Stack, tool: str) -> dict[str, dict[str, object]]:
-    """What the parser of an installed version has, by spelling."""
-    done = stack.run("python", ROOT / "tests" / "programs" / "parsers.py", tool, cwd=ROOT / "tests")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    return {spelling: one for one in found for spelling in one["spellings"]}
-
-
-def named(spelling: str) -> Option | None:
-    """The option of ours that is spelt so."""
-    return next((one for one in table.TABLE if spelling in one.spellings), None)
+from support.stacks import STACKS, Stack
+from support.their_options import TOOLS, named, theirs, unknown
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -39,6 +21,11 @@ def test_every_option_of_theirs_is_known(stack: Stack, tool: str) -> None:
         assert bool(own.value) == one["has_value"], spelling
         if tool == "torchrun":
             assert own.variable == one["variable"], spelling
+
+
+def test_every_option_of_accelerate_is_known(stack: Stack) -> None:
+    """It is one of ours, or its refusal says how to ask for the same."""
+    assert unknown(stack, "accelerate") == []
 
 
 NEWER = {"--log-line-prefix-template", "--print-completion"}

@@ -1,4 +1,4 @@
-"""Prints the options of the installed torchrun and deepspeed, as their own parsers have them."""
+"""Prints the options of the installed torchrun, deepspeed or accelerate, as their parsers have."""
 
 import argparse
 import json
@@ -29,6 +29,10 @@ if sys.argv[1] == "torchrun":
     from torch.distributed.run import get_args_parser
 
     shown(get_args_parser())
+elif sys.argv[1] == "accelerate":
+    from accelerate.commands.launch import launch_command_parser
+
+    shown(launch_command_parser())
 else:
     from deepspeed.launcher import runner
 

@@ -229,7 +229,9 @@ def names(stack: Stack, _folder: Path) -> str:
     return ""
 
 
-CHECKS: Mapping[str, Callable[[Stack, Path], str]] = {
+Check = Callable[[Stack, Path], str]
+"""Tries something in a folder; returns a remark, or raises DifferenceError."""
+CHECKS: Mapping[str, Check] = {
     "example": example,
     "loop": loop,
     "loop, LoRA": lora_loop,
@@ -237,15 +239,15 @@ CHECKS: Mapping[str, Callable[[Stack, Path], str]] = {
     "Ctrl-C": interrupted,
     "names": names,
 }
-"""By the column's name; each returns a remark, or raises DifferenceError."""
+"""By the column's name."""
 
 
-def result(name: str, stack: Stack, folder: Path) -> str:
+def result(check: Check, stack: Stack, folder: Path) -> str:
     """Runs a check: `ok`, maybe with a remark, or what differed."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
-        remark = CHECKS[name](stack, folder)
+        remark = check(stack, folder)
     except DifferenceError as error:
         return str(error)
     return f"ok, {remark}" if remark else "ok"

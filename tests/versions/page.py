@@ -9,6 +9,8 @@ from versions.checks import CHECKS
 from versions.record import Record, read
 from versions.table import COMBINATIONS, PACKAGES
 
+NEWEST = "newest"
+"""The name of the record of the newest releases, which `scripts/upstream` writes."""
 TARGET = ROOT / "docs" / "using" / "versions.md"
 HEAD = """\
 # Versions
@@ -30,6 +32,21 @@ WHAT = """\
 - `Ctrl-C`: all ranks end, and no process is left. The code is 130.
 - `names`: what safe-launch uses inside these packages though nobody promises it
   (`launcher/core/private_names.py`) is there.
+"""
+UPSTREAM = """\
+## The newest releases
+
+`scripts/upstream` installs what pip has today, and tries more with it:
+
+- `options`: each option of torchrun, deepspeed and `accelerate launch` is one of safe-launch's, or
+  its refusal says what to write in its place
+- `sweep`: cells of [the sweep](../measured/sweep.md), drawn by the commit, train as in the newest
+  version that was measured
+- `scripts`: scripts with the parsers and models of public repositories train as they are
+
+{versions}; run on {date}:
+
+{results}
 """
 
 REFUSED = """\
@@ -90,7 +107,15 @@ def page(records: list[Record]) -> str:
         f"| {one.without} |"
         for one in NAMES
     )
-    return "\n".join((HEAD, table, "", WHAT, when, "", refused + names)) + "\n"
+    upstream = "".join(of_newest(one) for one in records if one.name == NEWEST)
+    return "\n".join((HEAD, table, "", WHAT, when, "", upstream + refused + names)) + "\n"
+
+
+def of_newest(record: Record) -> str:
+    """The section on the newest releases."""
+    versions = ", ".join(f"{name} {record.versions[name]}" for name in PACKAGES)
+    results = "\n".join(f"- `{name}`: {told}" for name, told in record.results.items())
+    return UPSTREAM.format(versions=versions, date=record.date, results=results) + "\n"
 
 
 def row(record: Record, checks: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
@@ -25,7 +25,7 @@ sys.path.insert(0, str(FOLDER.parent))
 
 from support.stacks import ROOT, Stack  # noqa: E402
 from versions import page, record  # noqa: E402
-from versions.checks import CHECKS, result  # noqa: E402
+from versions.checks import CHECKS, Check, result  # noqa: E402
 from versions.table import COMBINATIONS, PACKAGES, Combination  # noqa: E402
 
 TELLS = """
@@ -58,18 +58,18 @@ def install(one: Combination, python: str) -> Stack:
     return Stack(one.name, folder / "bin", folder / "extensions")
 
 
-def tried(one: Combination, stack: Stack, checks: Iterable[str]) -> record.Record:
-    """Runs the checks one after the other."""
+def tried(stack: Stack, checks: Mapping[str, Check]) -> record.Record:
+    """Runs the checks one after the other; the record has the stack's name."""
     with tempfile.TemporaryDirectory() as folder:
         told = stack.run("python", "-c", TELLS, *PACKAGES, cwd=Path(folder))
         begun = time.monotonic()
         results = {}
-        for name in checks:
-            results[name] = result(name, stack, Path(folder, "work"))
-            print(f"{one.name}: {name}: {results[name]}", flush=True)
+        for name, check in checks.items():
+            results[name] = result(check, stack, Path(folder, "work"))
+            print(f"{stack.name}: {name}: {results[name]}", flush=True)
         seconds = round(time.monotonic() - begun)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return record.Record(one.name, today, commit(), json.loads(told.stdout), results, seconds)
+    return record.Record(stack.name, today, commit(), json.loads(told.stdout), results, seconds)
 
 
 def commit() -> str:
@@ -100,7 +100,8 @@ def main() -> None:
             continue
         try:
             stack = install(known[name], python)
-            found = tried(known[name], stack, [options.only] if options.only else CHECKS)
+            chosen = {options.only: CHECKS[options.only]} if options.only else CHECKS
+            found = tried(stack, chosen)
         except subprocess.CalledProcessError as error:  # the others are tried all the same
             print(f"{name}: {error}\n{error.stderr or ''}", file=sys.stderr)
             continue

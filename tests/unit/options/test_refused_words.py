@@ -81,3 +81,21 @@ def test_words_of_later_pythons() -> None:
     """From Python 3.12 on the choices have no quotes."""
     with pytest.raises(LaunchError, match=r"^`x` is none of list, stop$"):
         Parser(prog="p").error("argument do: invalid choice: 'x' (choose from list, stop)")
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("--num_machines=2", "accelerate's --num_machines is --nnodes here"),
+        ("--gpu-ids", "accelerate's --gpu-ids is CUDA_VISIBLE_DEVICES here"),
+        ("--mixed_precision=bf16", "--accelerate-config FILE"),
+        ("--fsdp_version", "--accelerate-config FILE"),
+        ("--tpu", "only `accelerate launch` starts workers there"),
+        ("--nprok", "did you mean `--nproc`?"),
+    ],
+)
+def test_an_option_of_accelerate(option: str, expected: str) -> None:
+    """Its refusal says how to ask for the same."""
+    with pytest.raises(LaunchError) as caught:
+        parsed([option, "train.py"])
+    assert expected in caught.value.hint
