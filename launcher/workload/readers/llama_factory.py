@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ...core.certainty import Origin
 from ...core.choices import Adapter, Checkpointing, Precision
-from ...core.errors import ExitCode, LaunchError
+from ...core.errors import LaunchError
 from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ..script.given import Given
@@ -55,7 +55,7 @@ def _refuse(script: Script, kind: Given | None) -> None:
     if bits is not None and kind is not None and kind.value in ("full", "freeze"):
         problem = f"{bits.source}: a quantized model can't be trained with {kind.source} "
         hint = "LLaMA-Factory takes it with `finetuning_type: lora` or `oft`"
-        raise LaunchError(ExitCode.USAGE, problem + str(kind.value), hint)
+        raise LaunchError(problem + str(kind.value), hint)
 
 
 def _checkpointing(script: Script) -> Iterator[Statement]:

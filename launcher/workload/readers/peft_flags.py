@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ...core.certainty import Origin
 from ...core.choices import Adapter
-from ...core.errors import ExitCode, LaunchError
+from ...core.errors import LaunchError
 from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ..script.given import Given
@@ -196,8 +196,7 @@ def _bits(script: Script) -> Iterator[Statement]:
     ]
     if len({bits for _, bits in loads}) > 1:
         first, second = loads[0][0].source, loads[-1][0].source
-        problem = f"{first} and {second}: a model is loaded in 4 or in 8 bits, not in both"
-        raise LaunchError(ExitCode.USAGE, problem)
+        raise LaunchError(f"{first} and {second}: a model is loaded in 4 or in 8 bits, not in both")
     for given, bits in loads:
         yield Fact.QUANTIZATION_BITS, _known(given, bits)
         return

@@ -9,9 +9,10 @@ from typing import Any
 
 from ...core.certainty import Origin
 from ...core.choices import Checkpointing, Engine, Precision
-from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Fact, Setting
+from ...core.errors import LaunchError
+from ...core.settings import BATCH, OF_DDP, Fact, Setting
 from ...core.workload import Known, Statement
+from ..config_files.vocabulary import ARGUMENTS
 from ..script.given import TRUE, Given
 from ..script.script import Script
 from . import fsdp
@@ -62,11 +63,8 @@ def read(script: Script) -> Iterator[Statement]:
     else:
         yield from _own_batch(script)
     yield from _precision(script)
-    for setting, flag in (
-        (Setting.FIND_UNUSED_PARAMETERS, "ddp_find_unused_parameters"),
-        (Setting.STATIC_GRAPH, "ddp_static_graph"),
-    ):
-        chosen = script.boolean(flag) if is_trainers(script) else None
+    for setting in OF_DDP:
+        chosen = script.boolean(ARGUMENTS[setting]) if is_trainers(script) else None
         if chosen is not None:
             yield setting, _known(chosen, chosen.value)
 
@@ -93,10 +91,8 @@ def _known(where: Given, value: Any) -> Known:
 
 
 def _batch(script: Script) -> Iterator[Statement]:
-    for setting, name, default in (
-        (Setting.MICRO_BATCH, "per_device_train_batch_size", 8),
-        (Setting.ACCUMULATION, "gradient_accumulation_steps", 1),
-    ):
+    for setting, default in zip(BATCH, (8, 1), strict=True):
+        name = ARGUMENTS[setting]
         number = _positive(script, name)
         if number is not None:
             yield setting, _known(number, number.value)
@@ -108,10 +104,7 @@ def _own_batch(script: Script) -> Iterator[Statement]:
     """Of a loop of the script's own; a DeepSpeed configuration that it is given decides."""
     if any(script.text(name) for name in FLAGS):
         return
-    for setting, names in (
-        (Setting.MICRO_BATCH, BATCHES),
-        (Setting.ACCUMULATION, ("gradient_accumulation_steps",)),
-    ):
+    for setting, names in zip(BATCH, (BATCHES, (ARGUMENTS[BATCH[1]],)), strict=True):
         number = next((each for name in names if (each := script.number(name))), None)
         if number is not None:
             yield setting, _known(number, number.value)
@@ -126,8 +119,7 @@ def _positive(script: Script, name: str) -> Given | None:
     given = script.flags.get(name)
     text = "" if given is None else str(given.value)
     if given is not None and re.fullmatch(r"-[0-9]+|[+-]?0+", text):
-        problem = f"{given.source}: {text} isn't a batch size: at least 1 is needed"
-        raise LaunchError(ExitCode.USAGE, problem)
+        raise LaunchError(f"{given.source}: {text} isn't a batch size: at least 1 is needed")
     return script.number(name)
 
 
