@@ -6,7 +6,7 @@ import re
 
 import pytest
 from safe_launch.catalogue.entry import PROOFS, KnownFailure
-from safe_launch.catalogue.page import page
+from support.pages.catalogue import page
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.catalogue.regex_as_prose import plain
 from support.stacks import ROOT
