@@ -10,7 +10,7 @@ from ...core.choices import Engine, Offload
 from ...core.count_of import count_of
 from ...core.errors import LaunchError
 from ...core.settings import BATCH, Fact, Setting
-from ...core.workload import Known, Statement
+from ...core.workload import Statement
 from ..config_files.deepspeed import Config, ConfigError, load
 from ..config_files.deepspeed_statements import batch_of, of_config
 from ..config_files.vocabulary import ARGUMENTS, DEEPSPEED
@@ -43,7 +43,7 @@ def read(script: Script) -> Iterator[Statement]:
             return
         if name != "ds_config":
             # Some frameworks have named configurations of their own: `--deepspeed zero2`.
-            yield Fact.ENGINE, Known(Engine.DEEPSPEED.value, given.origin, given.source)
+            yield Fact.ENGINE, given.known(Engine.DEEPSPEED.value)
         break
     if is_bare(script):
         yield from _made_by_script(script)
@@ -57,19 +57,19 @@ def is_bare(script: Script) -> bool:
 def _made_by_script(script: Script) -> Iterator[Statement]:
     """Stage and offload of a configuration that the script makes of its flags: DeepSpeed-Chat."""
     bare, stage = script.flags["deepspeed"], script.text("zero_stage")
-    yield Fact.ENGINE, Known(Engine.DEEPSPEED.value, bare.origin, bare.source)
+    yield Fact.ENGINE, bare.known(Engine.DEEPSPEED.value)
     if stage is None:
         return
     if str(stage.value) not in ("0", "1", "2", "3"):
         script.notes.append(f"{stage.source}: {stage.value!r} isn't a ZeRO stage")
         return
     number = int(stage.value)
-    yield Setting.ZERO_STAGE, Known(number, stage.origin, stage.source)
+    yield Setting.ZERO_STAGE, stage.known(number)
     offload = script.boolean("offload")
     if offload is not None:
         all_of_it = Offload.OPTIMIZER_AND_PARAMETERS if number == 3 else Offload.OPTIMIZER
         kept = all_of_it if offload.value else Offload.NONE
-        yield Setting.OFFLOAD, Known(kept.value, offload.origin, offload.source)
+        yield Setting.OFFLOAD, offload.known(kept.value)
 
 
 def _config(given: Given) -> Config:

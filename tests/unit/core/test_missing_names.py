@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from safe_launch import inner_launch
 from safe_launch.checkpoints import checkpoint
-from support.pages import commands
 from safe_launch.core import private_names as names
 from safe_launch.core.private_names import NAMES, MissingNameError, PrivateName
 from safe_launch.evidence.asked_alone import EndOfAskingError
@@ -41,6 +40,7 @@ from safe_launch.workers import start
 from safe_launch.workers.forkserver import module_marks
 from safe_launch.workload.config_files import accelerate
 from support.lazy import Lazy
+from support.pages import commands
 from support.tables import table
 
 torch = Lazy("torch")
