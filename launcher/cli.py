@@ -83,7 +83,7 @@ def _too_few_files(error: OSError) -> LaunchError:
 
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     problem = f"too many open files: this process may open {limit}, and a launch needs more"
-    return LaunchError(ExitCode.USAGE, problem, hint_of(error))
+    return LaunchError(problem, hint_of(error))
 
 
 def guarded(arguments: Sequence[str]) -> int:
@@ -108,7 +108,7 @@ def guarded(arguments: Sequence[str]) -> int:
             return _reported(_too_few_files(error))
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             problem = f"the name of a file is too long: {str(error.filename)[:80]!r}..."
-            return _reported(LaunchError(ExitCode.USAGE, problem))
+            return _reported(LaunchError(problem))
         terminal.say(
             "error: safe-launch itself failed; no worker is left behind. Please report this:",
             f"safe-launch {' '.join(secrets.hidden_arguments(arguments))}",

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ..core.constraint import Term
 from ..core.nearest import near
-from ..core.settings import VALUES, Fact, Setting, Value, name_of, parse_value
+from ..core.settings import NAMES, Fact, Setting, Value, name_of, parse_value
 from ..system.typed_yaml import DocumentError, read_document, text_of
 from ..workload.script.line_searches import SEARCHES
 from .conditions import Place, read_ranges, read_signature, read_variant
@@ -230,7 +230,7 @@ def read_terms(place: Place, raw: dict[str, Any]) -> tuple[Term, ...]:
         try:
             name = name_of(key)
         except KeyError:
-            raise place.error(f"no setting or fact `{key}`", near(key, VALUES)) from None
+            raise place.error(f"no setting or fact `{key}`", near(key, NAMES)) from None
         values = value if isinstance(value, list) else [value]
         if not values:
             raise place.error(f"no value for `{key}`")

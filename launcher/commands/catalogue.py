@@ -66,5 +66,5 @@ def site_entries(folder: Path | None) -> tuple[KnownFailure, ...]:
     from ..catalogue.reader import read_catalogue
 
     if not folder.is_dir():
-        raise LaunchError(ExitCode.USAGE, f"--catalogue {folder}: no such folder")
+        raise LaunchError(f"--catalogue {folder}: no such folder")
     return read_catalogue(folder)

@@ -44,10 +44,10 @@ def show(shell: str) -> int:
     """
     if shell not in SHELLS:
         problem = f"--print-completion {shell!r}: there is no such shell"
-        raise LaunchError(ExitCode.USAGE, problem, f"one of {', '.join(SHELLS)}")
+        raise LaunchError(problem, f"one of {', '.join(SHELLS)}")
     if find_spec("shtab") is None:
         problem = "completion needs shtab, which isn't installed"
-        raise LaunchError(ExitCode.USAGE, problem, "pip install 'safe-launch[completion]'")
+        raise LaunchError(problem, "pip install 'safe-launch[completion]'")
     import shtab
 
     functions: Any = _functions(" ".join(COMMANDS))  # a mapping, which its annotation doesn't say

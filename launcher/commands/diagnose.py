@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 
 from ..catalogue.entry import KnownFailure
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.refused import Refused
 from ..core.source_location import SourceLocation
 from ..diagnosis.root_cause import diagnose
@@ -136,7 +136,7 @@ def _show_hang(
         LaunchError: no dump can be read.
     """
     if isinstance(hang, Refused):
-        raise LaunchError(ExitCode.USAGE, hang.sentence)
+        raise LaunchError(hang.sentence)
     entry = diagnose(failure.records(hang, 0.0), catalogue).root.entry
     verdict = Verdict.UNKNOWN if entry is None else Verdict.KNOWN
     if as_json:

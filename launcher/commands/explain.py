@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
             problem = f"there is no known failure `{name}`"
             nearest = near(name, [*entries, *pages])
             hint = f"{nearest}; safe-launch catalogue WORDS searches by a message"
-            raise LaunchError(ExitCode.USAGE, problem, hint)
+            raise LaunchError(problem, hint)
     if options.json:
         found = [_document(name, entries, pages) for name in options.ids or entries]
         terminal.show(json.dumps(found, indent=1))

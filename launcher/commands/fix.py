@@ -99,7 +99,7 @@ def _require_own(run: Path) -> None:
     owner = run.stat().st_uid
     if owner != os.geteuid():
         problem = f"{run} belongs to {regular_files.owner(owner)}, whose record says what to write"
-        raise LaunchError(ExitCode.USAGE, problem, "without --apply, the patch is only shown")
+        raise LaunchError(problem, "without --apply, the patch is only shown")
 
 
 def _edits(status: RunStatus) -> list[Edit]:
@@ -112,7 +112,7 @@ def _edits(status: RunStatus) -> list[Edit]:
         return msgspec.convert((status.outcome or {}).get("lasting", []), list[Edit])
     except msgspec.ValidationError as error:
         problem = f"{status.folder / 'outcome.json'} isn't of this version: {error}"
-        raise LaunchError(ExitCode.USAGE, problem) from error
+        raise LaunchError(problem) from error
 
 
 def _patches(edits: Sequence[Edit]) -> Iterator[FilePatch]:
@@ -131,7 +131,7 @@ def _patch(path: Path, edits: Sequence[Edit]) -> FilePatch:
     try:
         before = text = regular_files.read(path).decode()
     except (OSError, ValueError) as error:
-        raise LaunchError(ExitCode.USAGE, f"{path} can't be read: {reason_of(error)}") from error
+        raise LaunchError(f"{path} can't be read: {reason_of(error)}") from error
     refused = []
     for edit in edits:
         changed: str | Refused = text
@@ -166,14 +166,16 @@ def _applied(patch: FilePatch) -> Path | None:
     try:
         mode = patch.path.stat().st_mode & 0o7777
         if regular_files.read(patch.path) != old:
-            raise LaunchError(ExitCode.USAGE, f"{patch.path} is being changed", "try it again")
+            raise LaunchError(f"{patch.path} is being changed", "try it again")
         if not os.access(patch.path, os.W_OK):
             raise PermissionError(13, "it is write-protected")
         copy = _copy(patch.path, old, mode)
         regular_files.overwrite(patch.path, new)
     except OSError as error:
         problem = f"{patch.path} can't be written: {reason_of(error)}"
-        raise LaunchError(ExitCode.CANNOT_WRITE, problem, "nothing of it has changed") from error
+        raise LaunchError(
+            problem, "nothing of it has changed", code=ExitCode.CANNOT_WRITE
+        ) from error
     return copy
 
 

@@ -46,8 +46,7 @@ def run(options: argparse.Namespace) -> int:
         LaunchError: there is no such lesson, or it can't be removed.
     """
     if options.do != "list" and options.name is None:
-        problem = f"{options.do} which lesson?"
-        raise LaunchError(ExitCode.USAGE, problem, "`safe-launch lessons` lists their names")
+        raise LaunchError(f"{options.do} which lesson?", "`safe-launch lessons` lists their names")
     kept: list[Kept] = []
     for found in store.found(store.folders(os.environ)):
         if isinstance(found, Refused):
@@ -64,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         one = _named(options.name, kept)
         refused = store.forget(one.path)
         if refused is not None:
-            raise LaunchError(ExitCode.CANNOT_WRITE, refused.sentence)
+            raise LaunchError(refused.sentence, code=ExitCode.CANNOT_WRITE)
         terminal.show(f"forgotten: {one.path}")
     return ExitCode.SUCCESS
 
@@ -86,9 +85,9 @@ def _named(text: str, kept: Sequence[Kept]) -> Kept:
         problem = (
             f"`{text}` is a part of the names of {count_of(len(matching), 'lesson')}: {listed}"
         )
-        raise LaunchError(ExitCode.USAGE, problem, "give more of the name")
+        raise LaunchError(problem, "give more of the name")
     hint = near(text, names)
-    raise LaunchError(ExitCode.USAGE, f"there is no lesson `{text}`", hint if names else NONE)
+    raise LaunchError(f"there is no lesson `{text}`", hint if names else NONE)
 
 
 def _show(kept: Sequence[Kept], as_json: bool) -> None:  # noqa: FBT001

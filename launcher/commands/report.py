@@ -71,10 +71,9 @@ def _write(path: Path, text: str) -> Path:
     """
     try:
         if path.exists() and not document.is_page(path):
-            problem = f"{path} isn't a report: it is left as it is"
-            raise LaunchError(ExitCode.USAGE, problem, OTHERWISE)
+            raise LaunchError(f"{path} isn't a report: it is left as it is", OTHERWISE)
         regular_files.overwrite(path, text.encode(errors="backslashreplace"))
     except OSError as error:
         problem = f"the report can't be written: {path}: {reason_of(error)}"
-        raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint_of(error, OTHERWISE)) from error
+        raise LaunchError(problem, hint_of(error, OTHERWISE), code=ExitCode.CANNOT_WRITE) from error
     return path

@@ -13,7 +13,7 @@ import msgspec
 
 from ..checks import kept as kept_checks
 from ..core.count_of import count_of
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.nearest import near
 from ..core.reasons import reason_of
 from ..core.refused import Refused
@@ -63,7 +63,7 @@ def named(text: str, root: Path) -> Path:
     """
     if not text.strip():
         problem = "the name of the run is empty"
-        raise LaunchError(ExitCode.USAGE, problem, "is a variable unset? `safe-launch runs` lists")
+        raise LaunchError(problem, "is a variable unset? `safe-launch runs` lists")
     path = Path(text)
     if path.is_dir():
         if is_run(path):
@@ -81,12 +81,12 @@ def named(text: str, root: Path) -> Path:
     listed = ", ".join(chosen[:LISTED]) + (", ..." if len(chosen) > LISTED else "")
     if chosen:
         problem = f"`{text}` is a part of the names of {count_of(len(chosen), 'run')}: {listed}"
-        raise LaunchError(ExitCode.USAGE, problem, "give more of the name")
+        raise LaunchError(problem, "give more of the name")
     scripts = [name.rsplit("-", 3)[0] for name in known]
     hint = near(text, [*scripts, *known])
     if not known:
         hint = "--log-dir FOLDER looks in another folder"
-    raise LaunchError(ExitCode.USAGE, f"there is no run `{text}` in {root}", hint)
+    raise LaunchError(f"there is no run `{text}` in {root}", hint)
 
 
 def named_or_latest(text: str | None, root: Path) -> Path:
@@ -99,7 +99,7 @@ def named_or_latest(text: str | None, root: Path) -> Path:
         return named(text, root)
     for latest in kept(root):
         return latest
-    raise LaunchError(ExitCode.USAGE, f"no run is kept in {root}", "name a run directory")
+    raise LaunchError(f"no run is kept in {root}", "name a run directory")
 
 
 def status_of(run: Path) -> RunStatus:

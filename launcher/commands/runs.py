@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         return _prune(options, root)
     if options.do == "show":
         if options.run is None:
-            raise LaunchError(ExitCode.USAGE, "show which run?", "`safe-launch runs` lists them")
+            raise LaunchError("show which run?", "`safe-launch runs` lists them")
         return _show(run_search.past(run_search.named(options.run, root)), as_json=options.json)
     found = [run for run in kept_runs.kept(root) if (options.run or "") in run.name]
     if options.json:
@@ -126,7 +126,7 @@ def _prune(options: argparse.Namespace, root: Path) -> int:
     else:
         terminal.show(f"{count_of(len(found), 'run')} {gone}, {size:.2g} GiB")
     if refused:
-        raise LaunchError(ExitCode.CANNOT_WRITE, refused[0].sentence)
+        raise LaunchError(refused[0].sentence, code=ExitCode.CANNOT_WRITE)
     return ExitCode.SUCCESS
 
 

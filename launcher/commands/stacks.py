@@ -32,7 +32,7 @@ def show_stacks(run: Path, *, as_json: bool) -> None:
     try:
         os.kill(launcher.pid, REPORT)
     except ProcessLookupError as error:
-        raise LaunchError(ExitCode.USAGE, f"{run.name} has just ended") from error
+        raise LaunchError(f"{run.name} has just ended") from error
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         time.sleep(0.1)
@@ -43,7 +43,7 @@ def show_stacks(run: Path, *, as_json: bool) -> None:
                 return
     problem = f"the launcher of {run.name} (process {launcher.pid}) hasn't answered"
     hint = "it may be stopped; where the nodes share no run directory, node 0 prints the answer"
-    raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
+    raise LaunchError(problem, hint, code=ExitCode.RETRY_ELSEWHERE)
 
 
 def _launcher(run: Path) -> LauncherRecord:
@@ -61,8 +61,8 @@ def _launcher(run: Path) -> LauncherRecord:
         problem = f"{run.name} doesn't run on this host"
         first = elsewhere[0]
         hint = f"on {first.host}: safe-launch status --stacks, or kill -QUIT {first.pid}"
-        raise LaunchError(ExitCode.USAGE, problem, hint)
-    raise LaunchError(ExitCode.USAGE, f"{run.name} doesn't run any more")
+        raise LaunchError(problem, hint)
+    raise LaunchError(f"{run.name} doesn't run any more")
 
 
 def _reports(run: Path) -> list[Path]:

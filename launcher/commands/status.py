@@ -81,7 +81,7 @@ def _only_running(root: Path) -> Path:
         if running
         else "no run runs"
     )
-    raise LaunchError(ExitCode.USAGE, problem, "name one: safe-launch status --stacks RUN")
+    raise LaunchError(problem, "name one: safe-launch status --stacks RUN")
 
 
 def _watch(folder: Path | None, root: Path, *, as_json: bool) -> None:

@@ -63,13 +63,12 @@ def run(options: argparse.Namespace) -> int:
     kind, words = options.script, options.arguments
     if kind not in TEMPLATES:
         problem = f"there is no template `{kind}`" if kind else "template of what?"
-        raise LaunchError(ExitCode.USAGE, problem, f"there are: {', '.join(TEMPLATES)}")
+        raise LaunchError(problem, f"there are: {', '.join(TEMPLATES)}")
     chosen = TEMPLATES[kind]
     options = _parser(kind, chosen).read(words)
     if options.script is None:
         problem = f"template {kind}: no script is given"
-        hint = f"safe-launch template {kind} --nodes 2 script.py ..."
-        raise LaunchError(ExitCode.USAGE, problem, hint)
+        raise LaunchError(problem, f"safe-launch template {kind} --nodes 2 script.py ...")
     command = options.script, *options.arguments
     job = TemplateJob(options.name, options.nodes, options.gpus_per_node, command)
     text = chosen.fill(job, options)
@@ -122,7 +121,7 @@ def _write(path: Path, text: str, mode: int, *, force: bool) -> None:
             file.write(text)
     except FileExistsError:
         problem = f"{path} already exists"
-        raise LaunchError(ExitCode.CANNOT_WRITE, problem, "--force replaces it") from None
+        raise LaunchError(problem, "--force replaces it", code=ExitCode.CANNOT_WRITE) from None
     except OSError as error:
         problem = f"{path} can't be written: {reason_of(error)}"
-        raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint_of(error)) from error
+        raise LaunchError(problem, hint_of(error), code=ExitCode.CANNOT_WRITE) from error

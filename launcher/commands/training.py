@@ -106,9 +106,7 @@ def _check_folder() -> None:
         Path.cwd()
     except OSError as error:
         problem = f"the current folder can't be used: {reason_of(error)}"
-        raise LaunchError(
-            ExitCode.USAGE, problem, "it may have been removed: cd to another"
-        ) from None
+        raise LaunchError(problem, "it may have been removed: cd to another") from None
 
 
 def _folder_of(script: str | None) -> Path:
@@ -181,7 +179,7 @@ def training_of(
         terminal.say(*filter(None, notes))
     if is_launch and options.hardware is not None:
         for problem in named_hardware.contradictions(hardware, found, request.nproc):
-            raise LaunchError(ExitCode.USAGE, f"--hardware {options.hardware}: {problem}")
+            raise LaunchError(f"--hardware {options.hardware}: {problem}")
     wanted = named_presets.wanted(options.preset, options.set)
     return Training(request, hardware, site_entries(options.catalogue), wanted)
 
@@ -199,9 +197,7 @@ def request_of(
         LaunchError: they are incomplete or invalid.
     """
     if options.script is None:
-        raise LaunchError(
-            ExitCode.USAGE, "no script is given", "safe-launch [options] script.py ..."
-        )
+        raise LaunchError("no script is given", "safe-launch [options] script.py ...")
     if not (options.module or options.no_python or os.path.lexists(options.script)):
         from ..options import misplaced
 

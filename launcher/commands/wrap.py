@@ -172,7 +172,7 @@ def run(options: argparse.Namespace) -> int:
     """
     patience = process_options.stop_times(options, os.environ).terminate
     if options.script is None:
-        raise LaunchError(ExitCode.USAGE, "wrap: no command is given", HINT)
+        raise LaunchError("wrap: no command is given", HINT)
     command = [options.script, *options.arguments]
     mark = secrets.token_hex(8)
     with (
@@ -200,12 +200,12 @@ def run(options: argparse.Namespace) -> int:
 def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
     if shutil.which(command[0]) is None:
         where = "isn't a program" if "/" in command[0] else "isn't on PATH"
-        raise LaunchError(ExitCode.USAGE, f"wrap: `{command[0]}` {where}", HINT)
+        raise LaunchError(f"wrap: `{command[0]}` {where}", HINT)
     try:
         return subprocess.Popen(command, env=environment, start_new_session=True)
     except OSError as error:
         problem = f"wrap: `{command[0]}` can't be started: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+        raise LaunchError(problem, hint_of(error)) from error
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -55,13 +55,13 @@ class LaunchError(Exception):
     """An error that a person must fix before anything can be launched.
 
     Attributes:
-        code: the launcher's exit code.
         problem: what is wrong, with the setting or file and line.
         hint: what to do; empty where the problem says it all.
+        code: the launcher's exit code.
     """
 
-    def __init__(self, code: ExitCode, problem: str, hint: str = "") -> None:
+    def __init__(self, problem: str, hint: str = "", *, code: ExitCode = ExitCode.USAGE) -> None:
         super().__init__(problem)
-        self.code = code
         self.problem = problem
         self.hint = hint
+        self.code = code

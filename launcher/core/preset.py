@@ -62,15 +62,7 @@ class Preset:
 
 def preset_of(values: Mapping[Setting, Value]) -> Preset:
     """The preset that assigns `values` and leaves the rest to the script."""
-    typed: dict[str, object] = {setting.value: value for setting, value in values.items()}
-    kinds = {
-        "offload": Offload,
-        "gradient_checkpointing": Checkpointing,
-        "precision": Precision,
-    }
-    for name, kind in kinds.items():
-        if name in typed:
-            typed[name] = kind(str(typed[name]))
+    typed = {setting.value: setting.kind(value) for setting, value in values.items()}
     return Preset(**typed)  # type: ignore[arg-type]
 
 

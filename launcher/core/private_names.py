@@ -13,7 +13,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import ExitCode, LaunchError
+from .errors import LaunchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class MissingNameError(LaunchError):
     """A name isn't there any more, or not yet; the problem is its sentence."""
 
     def __init__(self, name: PrivateName) -> None:
-        super().__init__(ExitCode.USAGE, name.sentence)
+        super().__init__(name.sentence)
 
 
 _ELASTIC = "torch.distributed.elastic.multiprocessing.api"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, StrEnum
-from typing import TypeGuard
+from typing import Self, TypeGuard
 
 from .choices import (
     Adapter,
@@ -20,172 +20,193 @@ from .choices import (
     Units,
 )
 
+Kind = type[Enum] | type[int] | type[bool] | type[str]
 
-class Setting(StrEnum):
+
+class _Named(StrEnum):
+    """A name, and the type of its values."""
+
+    kind: Kind
+
+    def __new__(cls, name: str, kind: Kind = str) -> Self:
+        """A row `NAME = "name", kind`."""
+        row = str.__new__(cls, name)
+        row._value_, row.kind = name, kind
+        return row
+
+
+class Setting(_Named):
     """A setting that a preset decides; the value is the name of the field of `Preset`."""
 
-    ZERO_STAGE = "zero_stage"
-    OFFLOAD = "offload"
-    GRADIENT_CHECKPOINTING = "gradient_checkpointing"
-    MICRO_BATCH = "micro_batch"
-    ACCUMULATION = "accumulation"
-    PRECISION = "precision"
-    STATIC_GRAPH = "static_graph"
-    FIND_UNUSED_PARAMETERS = "find_unused_parameters"
-    RESHARD_AFTER_FORWARD = "reshard_after_forward"
+    ZERO_STAGE = "zero_stage", int
+    OFFLOAD = "offload", Offload
+    GRADIENT_CHECKPOINTING = "gradient_checkpointing", Checkpointing
+    MICRO_BATCH = "micro_batch", int
+    ACCUMULATION = "accumulation", int
+    PRECISION = "precision", Precision
+    STATIC_GRAPH = "static_graph", bool
+    FIND_UNUSED_PARAMETERS = "find_unused_parameters", bool
+    RESHARD_AFTER_FORWARD = "reshard_after_forward", bool
 
 
-class Fact(StrEnum):
+BATCH = (Setting.MICRO_BATCH, Setting.ACCUMULATION)
+"""Settings whose product stays: the global batch."""
+OF_DDP = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
+OF_DEEPSPEED = (Setting.ZERO_STAGE, Setting.OFFLOAD)
+"""Settings by which DeepSpeed divides the states of training."""
+
+
+class Fact(_Named):
     """A fact of the run that a constraint may name but no preset can change."""
 
-    ENGINE = "engine"
-    FRAMEWORK = "framework"
+    ENGINE = "engine", Engine
+    FRAMEWORK = "framework", Framework
     """Who owns the training loop."""
-    FROZEN_PARAMETERS = "frozen_parameters"
+    FROZEN_PARAMETERS = "frozen_parameters", bool
     """Some parameters take no gradient: adapters, frozen towers."""
-    BLOCK_RUNS_TWICE = "block_runs_twice"
+    BLOCK_RUNS_TWICE = "block_runs_twice", bool
     """A checkpointed block runs more than once before the backward pass."""
-    BLOCKS_SHARE_UNIT = "blocks_share_unit"
+    BLOCKS_SHARE_UNIT = "blocks_share_unit", bool
     """A backward pass recomputes blocks of one unit of FSDP's several times."""
-    REDUCED_EARLY = "reduced_early"
+    REDUCED_EARLY = "reduced_early", bool
     """Gradients were reduced over the ranks before they were complete, without an error."""
-    PARAMETER_OUTSIDE_FORWARD = "parameter_outside_forward"
+    PARAMETER_OUTSIDE_FORWARD = "parameter_outside_forward", bool
     """The script computes on parameters outside the forward pass of the module that owns them."""
-    UNUSED_PARAMETERS = "unused_parameters"
+    UNUSED_PARAMETERS = "unused_parameters", bool
     """Some trainable parameters don't contribute to the loss of a step."""
-    GRAPH_CHANGES = "graph_changes"
+    GRAPH_CHANGES = "graph_changes", bool
     """Which parameters take part in the loss differs from step to step."""
-    UNSYNCED_PASSES = "unsynced_passes"
+    UNSYNCED_PASSES = "unsynced_passes", bool
     """Under accumulation all backward passes but the last of a step are under DDP's `no_sync`."""
-    CHECKPOINT_INPUT_FROZEN = "checkpoint_input_frozen"
+    CHECKPOINT_INPUT_FROZEN = "checkpoint_input_frozen", bool
     """A checkpointed block's inputs take no gradient, since everything before it is frozen."""
-    CHECKPOINTED = "checkpointed"
+    CHECKPOINTED = "checkpointed", bool
     """Activations are recomputed, by an unknown implementation."""
-    RANKS_DIVERGE = "ranks_diverge"
+    RANKS_DIVERGE = "ranks_diverge", bool
     """In one step different ranks train different parameters: experts, towers."""
-    SEVERAL_BACKWARDS = "several_backwards"
+    SEVERAL_BACKWARDS = "several_backwards", bool
     """An engine goes backward several times before a step, and isn't told which is the last."""
-    DEVICE = "device"
+    DEVICE = "device", str
     """The kind of accelerator: cpu, cuda, rocm, xpu, npu; known where an entry tells of a plan."""
-    FP32_ACCUMULATION = "fp32_accumulation"
+    FP32_ACCUMULATION = "fp32_accumulation", bool
     """DeepSpeed is asked to accumulate 16-bit gradients in fp32."""
-    SEQUENCE_LENGTH = "sequence_length"
+    SEQUENCE_LENGTH = "sequence_length", int
     """The maximum of tokens in a sample."""
-    LENGTHS_VARY = "lengths_vary"
+    LENGTHS_VARY = "lengths_vary", bool
     """Whether the lengths of sequences differ from step to step."""
-    EXPANDABLE_SEGMENTS = "expandable_segments"
+    EXPANDABLE_SEGMENTS = "expandable_segments", bool
     """Whether torch's allocator grows its segments instead of holding blocks of many sizes."""
-    CACHE_EMPTIED = "cache_emptied"
+    CACHE_EMPTIED = "cache_emptied", bool
     """Torch's allocator gives back what it holds unused every few steps."""
-    NODES = "nodes"
+    NODES = "nodes", int
     """The number of nodes; known where an entry tells of a plan."""
-    COMPILED = "compiled"
+    COMPILED = "compiled", bool
     """The Trainer compiles the model: torch.compile."""
-    TRAINER = "trainer"
+    TRAINER = "trainer", str
     """The class of trl's that trains; none where another package's derives from it."""
-    LIGER = "liger"
+    LIGER = "liger", bool
     """The Trainer is asked for Liger's kernels."""
-    PAD_IS_END = "pad_is_end"
+    PAD_IS_END = "pad_is_end", bool
     """The loss leaves the padding token out, which is the end token as well."""
-    TRUNCATED_MASKED = "truncated_masked"
+    TRUNCATED_MASKED = "truncated_masked", bool
     """GRPO leaves cut-off answers out of a loss that is divided by a global number of tokens."""
-    ENTROPY_SELECTED = "entropy_selected"
+    ENTROPY_SELECTED = "entropy_selected", bool
     """GRPO trains the tokens of the highest entropy alone."""
-    RESUMES_MIDWAY = "resumes_midway"
+    RESUMES_MIDWAY = "resumes_midway", bool
     """The Trainer goes on within a later epoch than the first."""
-    OPTIMIZER = "optimizer"
-    FUSED_STEP = "fused_step"
+    OPTIMIZER = "optimizer", Optimizer
+    FUSED_STEP = "fused_step", bool
     """Whether the optimizer's step needs no temporaries of the size of the parameters."""
-    ATTENTION = "attention"
-    FUSED_LAYERS = "fused_layers"
+    ATTENTION = "attention", Attention
+    FUSED_LAYERS = "fused_layers", bool
     """A layer's pointwise operations keep their inputs alone: Liger's kernels, torch.compile."""
-    OUTPUT = "output"
-    LOSS = "loss"
-    LOSS_SPANS_BATCH = "loss_spans_batch"
+    OUTPUT = "output", Output
+    LOSS = "loss", Loss
+    LOSS_SPANS_BATCH = "loss_spans_batch", bool
     """The loss compares the samples of a micro batch, so it depends on the batch's size."""
-    OBJECTIVE = "objective"
-    PACKED = "packed"
+    OBJECTIVE = "objective", Objective
+    PACKED = "packed", bool
     """Samples are put together until they fill the sequence length, the two of a pair too."""
-    REFERENCE_MODEL = "reference_model"
+    REFERENCE_MODEL = "reference_model", bool
     """A frozen copy of the model is held in addition."""
-    FROZEN_BESIDE = "frozen_beside"
+    FROZEN_BESIDE = "frozen_beside", int
     """Elements of other frozen models that are held in addition: a teacher, a reward model."""
-    TRAINED_BESIDE = "trained_beside"
+    TRAINED_BESIDE = "trained_beside", int
     """Elements of another model that is trained in addition: PPO's critic."""
-    ADAPTER = "adapter"
-    ADAPTER_HINTED = "adapter_hinted"
+    ADAPTER = "adapter", Adapter
+    ADAPTER_HINTED = "adapter_hinted", bool
     """The script or its arguments mention adapters, but in a form that can't be counted."""
-    LORA_RANK = "lora_rank"
-    LORA_TARGETS = "lora_targets"
+    LORA_RANK = "lora_rank", int
+    LORA_TARGETS = "lora_targets", str
     """Modules that get an adapter, separated by commas: ends of names, `all-linear`, or one
     regular expression that must match whole names."""
-    LORA_SAVED = "lora_saved"
+    LORA_SAVED = "lora_saved", str
     """Modules trained in full beside adapters (peft's `modules_to_save`), separated by commas."""
-    TIED_SAVED = "tied_saved"
+    TIED_SAVED = "tied_saved", bool
     """One end of tied embeddings, or each, is trained as a copy of its own beside adapters."""
-    MODEL_PARALLEL = "model_parallel"
+    MODEL_PARALLEL = "model_parallel", int
     """Ranks that share a sample or a copy of the model (tensors, pipelines); not modelled."""
-    DEVICE_MAP = "device_map"
+    DEVICE_MAP = "device_map", bool
     """A process may spread the model's layers over all devices that it sees."""
-    QUANTIZATION_BITS = "quantization_bits"
+    QUANTIZATION_BITS = "quantization_bits", int
     """Bits in which the frozen linear layers are held."""
-    CALIBRATED = "calibrated"
+    CALIBRATED = "calibrated", bool
     """They were quantized beforehand, in the language model's layers alone: GPTQ, AWQ."""
-    LOADED_PRECISION = "loaded_precision"
+    LOADED_PRECISION = "loaded_precision", Precision
     """Type in which the weights are loaded, if no engine casts them."""
-    LANGUAGE_TRAINED = "language_trained"
+    LANGUAGE_TRAINED = "language_trained", bool
     """Whether the language model of a vision-language model is trained."""
-    VISION_TRAINED = "vision_trained"
+    VISION_TRAINED = "vision_trained", bool
     """Whether its vision tower is trained."""
-    IMAGE_PATCHES = "image_patches"
+    IMAGE_PATCHES = "image_patches", int
     """The maximum of the vision tower's patches for a sample."""
-    REDUCE_BUCKET = "reduce_bucket"
+    REDUCE_BUCKET = "reduce_bucket", int
     """DeepSpeed's reduce_bucket_size, in elements."""
-    ALLGATHER_BUCKET = "allgather_bucket"
+    ALLGATHER_BUCKET = "allgather_bucket", int
     """DeepSpeed's allgather_bucket_size, in elements."""
-    PREFETCH_BUCKET = "prefetch_bucket"
+    PREFETCH_BUCKET = "prefetch_bucket", int
     """DeepSpeed's stage3_prefetch_bucket_size, in elements."""
-    PERSISTENCE_THRESHOLD = "persistence_threshold"
+    PERSISTENCE_THRESHOLD = "persistence_threshold", int
     """DeepSpeed's stage3_param_persistence_threshold, in elements."""
-    MAX_LIVE_PARAMETERS = "max_live_parameters"
+    MAX_LIVE_PARAMETERS = "max_live_parameters", int
     """DeepSpeed's stage3_max_live_parameters, in elements."""
-    MAX_REUSE_DISTANCE = "max_reuse_distance"
+    MAX_REUSE_DISTANCE = "max_reuse_distance", int
     """DeepSpeed's stage3_max_reuse_distance, in elements."""
-    SUB_GROUP = "sub_group"
+    SUB_GROUP = "sub_group", int
     """DeepSpeed's sub_group_size, in elements."""
-    AUTO_BUCKETS = "auto_buckets"
+    AUTO_BUCKETS = "auto_buckets", bool
     """Hugging Face fills in DeepSpeed's bucket sizes by the hidden width ("auto")."""
-    OVERLAP_COMM = "overlap_comm"
-    FETCHED_BY_ALL_REDUCE = "fetched_by_all_reduce"
+    OVERLAP_COMM = "overlap_comm", bool
+    FETCHED_BY_ALL_REDUCE = "fetched_by_all_reduce", bool
     """DeepSpeed's stage3_use_all_reduce_for_fetch_params."""
-    REDUCE_SCATTER = "reduce_scatter"
+    REDUCE_SCATTER = "reduce_scatter", bool
     """DeepSpeed's stages 1 and 2 give each rank the mean of its own part of the gradients alone;
     known where that isn't enough for the optimizer: Muon."""
-    CONTIGUOUS_GRADIENTS = "contiguous_gradients"
-    SUPER_OFFLOAD = "super_offload"
+    CONTIGUOUS_GRADIENTS = "contiguous_gradients", bool
+    SUPER_OFFLOAD = "super_offload", bool
     """DeepSpeed's super_offload in offload_optimizer, for superchips."""
-    SHARDS_QUANTIZED = "shards_quantized"
+    SHARDS_QUANTIZED = "shards_quantized", bool
     """ZeRO++ gathers quantized weights from a copy of each node's own."""
-    LOADS_UNIVERSAL = "loads_universal"
+    LOADS_UNIVERSAL = "loads_universal", bool
     """DeepSpeed's load_universal: checkpoints are loaded in its universal format."""
-    WARMUP_WITHOUT_RATE = "warmup_without_rate"
+    WARMUP_WITHOUT_RATE = "warmup_without_rate", bool
     """DeepSpeed's WarmupLR isn't told where to end, and the optimizer has another rate than its."""
-    RATE_IN_STAIRS = "rate_in_stairs"
+    RATE_IN_STAIRS = "rate_in_stairs", bool
     """DeepSpeed's OneCycle is asked to change the rate in stairs."""
-    RATES_DIFFER = "rates_differ"
+    RATES_DIFFER = "rates_differ", bool
     """The optimizer's groups of parameters have different learning rates."""
-    FSDP_VERSION = "fsdp_version"
+    FSDP_VERSION = "fsdp_version", int
     """1 is torch's FullyShardedDataParallel, 2 its fully_shard; only 2 is modelled."""
-    FSDP_UNITS = "fsdp_units"
-    CLIPS_BY_DEFAULT = "clips_by_default"
+    FSDP_UNITS = "fsdp_units", Units
+    CLIPS_BY_DEFAULT = "clips_by_default", bool
     """DeepSpeed's configuration doesn't state `gradient_clipping`."""
-    OVERFLOW_BY_DEFAULT = "overflow_by_default"
+    OVERFLOW_BY_DEFAULT = "overflow_by_default", bool
     """DeepSpeed's configuration doesn't state whether bf16 gradients are checked for overflows."""
-    DTYPE_BY_DEFAULT = "dtype_by_default"
+    DTYPE_BY_DEFAULT = "dtype_by_default", bool
     """`from_pretrained` isn't told the type of the weights."""
-    MASTER_PRECISION = "master_precision"
+    MASTER_PRECISION = "master_precision", Precision
     """Type of the sharded weights that FSDP's optimizer steps on; if absent, as they are loaded."""
-    REDUCE_PRECISION = "reduce_precision"
+    REDUCE_PRECISION = "reduce_precision", Precision
     """Type in which FSDP reduces gradients; if absent, that of the computation."""
 
 
@@ -195,109 +216,19 @@ Name = Setting | Fact
 Value = str | int | bool
 """The types of values: a member's value of the enumerations here, a number, a flag."""
 
-VALUES: dict[Setting | Fact, type[Enum] | type[int] | type[bool] | type[str]] = {
-    Setting.ZERO_STAGE: int,
-    Setting.OFFLOAD: Offload,
-    Setting.GRADIENT_CHECKPOINTING: Checkpointing,
-    Setting.MICRO_BATCH: int,
-    Setting.ACCUMULATION: int,
-    Setting.PRECISION: Precision,
-    Setting.STATIC_GRAPH: bool,
-    Setting.FIND_UNUSED_PARAMETERS: bool,
-    Setting.RESHARD_AFTER_FORWARD: bool,
-    Fact.ENGINE: Engine,
-    Fact.FRAMEWORK: Framework,
-    Fact.FROZEN_PARAMETERS: bool,
-    Fact.BLOCK_RUNS_TWICE: bool,
-    Fact.BLOCKS_SHARE_UNIT: bool,
-    Fact.REDUCED_EARLY: bool,
-    Fact.PARAMETER_OUTSIDE_FORWARD: bool,
-    Fact.UNUSED_PARAMETERS: bool,
-    Fact.GRAPH_CHANGES: bool,
-    Fact.UNSYNCED_PASSES: bool,
-    Fact.CHECKPOINT_INPUT_FROZEN: bool,
-    Fact.CHECKPOINTED: bool,
-    Fact.RANKS_DIVERGE: bool,
-    Fact.SEVERAL_BACKWARDS: bool,
-    Fact.DEVICE: str,
-    Fact.FP32_ACCUMULATION: bool,
-    Fact.SEQUENCE_LENGTH: int,
-    Fact.LENGTHS_VARY: bool,
-    Fact.EXPANDABLE_SEGMENTS: bool,
-    Fact.CACHE_EMPTIED: bool,
-    Fact.NODES: int,
-    Fact.COMPILED: bool,
-    Fact.TRAINER: str,
-    Fact.LIGER: bool,
-    Fact.PAD_IS_END: bool,
-    Fact.TRUNCATED_MASKED: bool,
-    Fact.ENTROPY_SELECTED: bool,
-    Fact.RESUMES_MIDWAY: bool,
-    Fact.OPTIMIZER: Optimizer,
-    Fact.FUSED_STEP: bool,
-    Fact.ATTENTION: Attention,
-    Fact.FUSED_LAYERS: bool,
-    Fact.OUTPUT: Output,
-    Fact.LOSS: Loss,
-    Fact.OBJECTIVE: Objective,
-    Fact.PACKED: bool,
-    Fact.REFERENCE_MODEL: bool,
-    Fact.FROZEN_BESIDE: int,
-    Fact.TRAINED_BESIDE: int,
-    Fact.ADAPTER: Adapter,
-    Fact.ADAPTER_HINTED: bool,
-    Fact.LORA_RANK: int,
-    Fact.LORA_TARGETS: str,
-    Fact.LORA_SAVED: str,
-    Fact.TIED_SAVED: bool,
-    Fact.MODEL_PARALLEL: int,
-    Fact.DEVICE_MAP: bool,
-    Fact.QUANTIZATION_BITS: int,
-    Fact.CALIBRATED: bool,
-    Fact.LOADED_PRECISION: Precision,
-    Fact.LANGUAGE_TRAINED: bool,
-    Fact.VISION_TRAINED: bool,
-    Fact.IMAGE_PATCHES: int,
-    Fact.REDUCE_BUCKET: int,
-    Fact.ALLGATHER_BUCKET: int,
-    Fact.PREFETCH_BUCKET: int,
-    Fact.PERSISTENCE_THRESHOLD: int,
-    Fact.MAX_LIVE_PARAMETERS: int,
-    Fact.MAX_REUSE_DISTANCE: int,
-    Fact.SUB_GROUP: int,
-    Fact.AUTO_BUCKETS: bool,
-    Fact.OVERLAP_COMM: bool,
-    Fact.FETCHED_BY_ALL_REDUCE: bool,
-    Fact.REDUCE_SCATTER: bool,
-    Fact.CONTIGUOUS_GRADIENTS: bool,
-    Fact.SUPER_OFFLOAD: bool,
-    Fact.SHARDS_QUANTIZED: bool,
-    Fact.LOADS_UNIVERSAL: bool,
-    Fact.WARMUP_WITHOUT_RATE: bool,
-    Fact.RATE_IN_STAIRS: bool,
-    Fact.RATES_DIFFER: bool,
-    Fact.FSDP_VERSION: int,
-    Fact.FSDP_UNITS: Units,
-    Fact.CLIPS_BY_DEFAULT: bool,
-    Fact.OVERFLOW_BY_DEFAULT: bool,
-    Fact.DTYPE_BY_DEFAULT: bool,
-    Fact.MASTER_PRECISION: Precision,
-    Fact.REDUCE_PRECISION: Precision,
-}
-"""The type of every setting's and every fact's value."""
 TOO_LARGE = 1 << 63
 """No setting, fact or size of a model is as large; products of several can still be floats."""
 KINDS: dict[object, str] = {bool: "true or false", int: "a whole number", str: "a text"}
-_NAMES = {name.value: name for name in VALUES}
+NAMES: dict[str, Name] = {name.value: name for name in (*Setting, *Fact)}
 
 
-def parse_value(name: Setting | Fact, raw: object) -> Value:
+def parse_value(name: Name, raw: object) -> Value:
     """The value of `name` for `raw`, a value from YAML or JSON.
 
     Raises:
         ValueError: `raw` isn't a value of that setting or fact; the message names those that are.
     """
-    kind = VALUES[name]
+    kind = name.kind
     if kind in KINDS:
         if type(raw) is kind:
             return raw  # type: ignore[return-value]
@@ -320,17 +251,17 @@ def is_value(value: object, name: str) -> TypeGuard[Value]:
     return parsed == value and not (type(value) is int and value not in range_of(known))
 
 
-def range_of(name: Setting | Fact) -> range:
+def range_of(name: Name) -> range:
     """The range of a setting or fact whose value is a whole number."""
     if name is Setting.ZERO_STAGE:
         return range(4)
-    return range(int(name in (Setting.MICRO_BATCH, Setting.ACCUMULATION)), TOO_LARGE)
+    return range(int(name in BATCH), TOO_LARGE)
 
 
-def name_of(raw: str) -> Setting | Fact:
+def name_of(raw: str) -> Name:
     """The setting or fact called `raw`.
 
     Raises:
         KeyError: there is none of that name.
     """
-    return _NAMES[raw]
+    return NAMES[raw]

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from .certainty import Certainty, Origin
 from .choices import Engine, Framework
 from .model import Model
-from .settings import Fact, Name, Setting, Value
+from .settings import BATCH, Fact, Name, Setting, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,11 @@ class Known:
     value: Value
     origin: Origin
     source: str
+
+
+def default_of(whose: str, name: str, value: Value) -> Known:
+    """A framework's default of an argument; whose it is, as in `ms-swift's`."""
+    return Known(value, Origin.DEFAULT, f"{whose} default of {name}")
 
 
 FRAMEWORKS = (
@@ -126,9 +131,7 @@ class Workload:
     @property
     def micro_steps(self) -> int | None:
         """Samples per rank in an optimizer step, as asked for; None where unknown."""
-        micro, steps = (
-            self.asked.get(name) for name in (Setting.MICRO_BATCH, Setting.ACCUMULATION)
-        )
+        micro, steps = (self.asked.get(name) for name in BATCH)
         return None if micro is None or steps is None else int(micro) * int(steps)
 
     def is_pinned(self, setting: Setting) -> bool:

@@ -88,7 +88,7 @@ def _first_of(makers: Sequence[Callable[[], str]], *places: Path) -> Iterator[Pa
         *named, last = (*map(str, places), tempfile.gettempdir(), SHARED)
         problem = f"no folder for sockets can be made in {', '.join(named)} or {last}"
         problem = f"{problem}: {reason_of(folder)}"
-        raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint_of(folder, OTHERWISE))
+        raise LaunchError(problem, hint_of(folder, OTHERWISE), code=ExitCode.CANNOT_WRITE)
     try:
         yield folder
     finally:

@@ -10,7 +10,7 @@ from typing import Any
 import wrapt
 
 from ..core.choices import Engine, Framework
-from ..core.settings import Fact, Setting
+from ..core.settings import OF_DEEPSPEED, Fact, Setting
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
 from ..workload.config_files.vocabulary import dtype_named
@@ -20,7 +20,7 @@ from .callers import is_called_by
 from .model_facts import see_no_checkpointing
 
 HOOKED = ("accelerate.accelerator",)
-SETTABLE = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.GRADIENT_CHECKPOINTING)
+SETTABLE = (*OF_DEEPSPEED, Setting.GRADIENT_CHECKPOINTING)
 """Settings that an Accelerator can still be given: the batch is the loop's."""
 
 

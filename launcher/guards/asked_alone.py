@@ -17,7 +17,7 @@ import wrapt
 
 from ..core.choices import Checkpointing, Engine, Framework
 from ..core.private_names import FAKE_STORE, FROM_CONFIG, FSDP_BEGINS
-from ..core.settings import Fact, Setting, Value
+from ..core.settings import OF_DDP, Fact, Setting, Value
 from ..evidence.asked_alone import VARIABLE, EndOfAskingError
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
@@ -280,6 +280,5 @@ def _facts_of(
         version = getattr(plugin, "fsdp_version", 1)
         return facts | {Fact.ENGINE: Engine.FSDP.value, Fact.FSDP_VERSION: version}
     ddp = getattr(accelerator, "ddp_handler", None)
-    flags = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
-    facts |= {flag: bool(getattr(ddp, flag.value, False)) for flag in flags}
+    facts |= {flag: bool(getattr(ddp, flag.value, False)) for flag in OF_DDP}
     return facts | {Fact.ENGINE: Engine.DDP.value}

@@ -11,7 +11,7 @@ import wrapt
 
 from ..core.choices import Engine
 from ..core.private_names import IGNORED, SYNCS
-from ..core.settings import Fact, Setting, Value
+from ..core.settings import OF_DDP, Fact, Setting, Value
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
 from . import settling
@@ -19,7 +19,6 @@ from .enforced import overrides
 from .model_facts import facts_of, see_facts
 
 HOOKED = ("torch.nn.parallel.distributed",)
-FLAGS = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
 
 wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
 """The instances of DistributedDataParallel that are alive."""
@@ -36,7 +35,7 @@ def install(module: ModuleType, observations: Observations) -> None:
         if observations.is_first(model):
             settings = settling.settings_at(
                 Boundary.DATA_PARALLEL,
-                (*FLAGS, Setting.GRADIENT_CHECKPOINTING),
+                (*OF_DDP, Setting.GRADIENT_CHECKPOINTING),
                 {**_in_force(given), **facts_of(model, observations)},
                 observations,
                 model=model,
@@ -44,7 +43,7 @@ def install(module: ModuleType, observations: Observations) -> None:
         else:
             settings = overrides()
         for setting, value in settings.items():
-            if setting in FLAGS:
+            if setting in OF_DDP:
                 given.arguments[setting.value] = value
         observations.see(**_in_force(given))
         see_facts(model, observations)
@@ -57,7 +56,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 def _in_force(given: inspect.BoundArguments) -> dict[str, Value | None]:
     """The engine and its flags, as they are given."""
-    flags = {flag.value: bool(given.arguments[flag.value]) for flag in FLAGS}
+    flags = {flag.value: bool(given.arguments[flag.value]) for flag in OF_DDP}
     return {Fact.ENGINE.value: Engine.DDP.value, **flags}
 
 

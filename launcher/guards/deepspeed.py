@@ -15,7 +15,7 @@ import wrapt
 
 from ..core.choices import Engine, Precision
 from ..core.private_names import ENGINE_CONFIG, PARAM_DICT
-from ..core.settings import Setting, Value
+from ..core.settings import BATCH, OF_DEEPSPEED, Setting, Value
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
 from ..workload.config_files.deepspeed import ConfigError, load, offload_of
@@ -31,7 +31,7 @@ from .step_times import times_of
 HOOKED = ("deepspeed", "deepspeed.runtime.zero.partition_parameters")
 FRAMEWORKS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
 """Packages that make DeepSpeed's engine themselves."""
-CONFIGURED = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.MICRO_BATCH, Setting.ACCUMULATION)
+CONFIGURED = (*OF_DEEPSPEED, *BATCH)
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -81,7 +81,7 @@ def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[S
         config = load(_config_of(arguments))
     except ConfigError:  # DeepSpeed says what is wrong with it
         return overrides()
-    fixed = {Setting.MICRO_BATCH, Setting.ACCUMULATION}
+    fixed = {*BATCH}
     if is_partitioned(model):
         fixed.add(Setting.ZERO_STAGE)
     if arguments.get("optimizer") is not None:

@@ -11,19 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.choices import Checkpointing
-from ..core.settings import Setting, Value
+from ..core.settings import BATCH, OF_DEEPSPEED, Setting, Value
 from ..workload.config_files import edited_deepspeed
+from ..workload.config_files.vocabulary import ARGUMENTS
 from . import deepspeed_plugin, fsdp
 from .enforced import overrides, replaced
 from .model_facts import NAMES
 
-SETTABLE = (
-    Setting.ZERO_STAGE,
-    Setting.OFFLOAD,
-    Setting.GRADIENT_CHECKPOINTING,
-    Setting.MICRO_BATCH,
-    Setting.ACCUMULATION,
-)
+SETTABLE = (*OF_DEEPSPEED, Setting.GRADIENT_CHECKPOINTING, *BATCH)
 """Settings that can still be given before validation."""
 
 
@@ -40,9 +35,9 @@ def settable_late(arguments: Any, model: Any = None) -> list[Setting]:
     fixed: set[Setting] = set()
     config = deepspeed_plugin.config_of(getattr(arguments, "deepspeed_plugin", None))
     if config is None or (model is not None and deepspeed_plugin.is_partitioned(model)):
-        fixed |= {Setting.ZERO_STAGE, Setting.OFFLOAD}
+        fixed |= {*OF_DEEPSPEED}
     if _has_batch_of_its_own(type(arguments)):
-        fixed |= {Setting.MICRO_BATCH, Setting.ACCUMULATION}
+        fixed |= {*BATCH}
     return [setting for setting in SETTABLE if setting not in fixed]
 
 
@@ -75,10 +70,8 @@ def is_turned_on() -> bool:
 def _give(arguments: Any, settings: Mapping[Setting, Value]) -> None:
     if Setting.GRADIENT_CHECKPOINTING in settings:
         _set_checkpointing(arguments, Checkpointing(str(settings[Setting.GRADIENT_CHECKPOINTING])))
-    if Setting.MICRO_BATCH in settings:
-        arguments.per_device_train_batch_size = settings[Setting.MICRO_BATCH]
-    if Setting.ACCUMULATION in settings:
-        arguments.gradient_accumulation_steps = settings[Setting.ACCUMULATION]
+    for setting in settings.keys() & {*BATCH}:
+        setattr(arguments, ARGUMENTS[setting], settings[setting])
 
 
 def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.count_of import count_of
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..system import files_below, regular_files
 from .sources import BOMS, STDIN
 
@@ -76,8 +76,7 @@ def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
         elif os.path.exists(path):  # noqa: PTH110
             named.append(path)
         else:
-            problem = f"{path}: no such file or folder"
-            raise LaunchError(ExitCode.USAGE, problem, "- reads the standard input")
+            raise LaunchError(f"{path}: no such file or folder", "- reads the standard input")
     runs = {run: _latest_change(files) for run, files in _by_run(found).items() if run is not None}
     newest = max(runs, key=lambda run: runs[run], default=None)
     kept = [path for path in found if _run_of(path) in (None, newest)]
@@ -89,7 +88,7 @@ def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
         kept = [path for path in kept if path in newest_logs]
     if not named and not kept and not besides:
         problem = "; ".join((f"{', '.join(paths)}: nothing in it looks like a log", *notes))
-        raise LaunchError(ExitCode.USAGE, problem, "name the file itself")
+        raise LaunchError(problem, "name the file itself")
     return LogFiles((*named, *map(str, kept)), tuple(notes))
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, cast
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.reasons import reason_of
 from ..core.units import GIB
 from ..system import terminal
@@ -49,7 +49,7 @@ def opened(path: str) -> Iterator[Source]:
             yield _as_utf8(_bounded(path, file))
     except (OSError, EOFError, zlib.error) as error:
         reason = reason_of(error)
-        raise LaunchError(ExitCode.USAGE, f"{path}: it can't be read: {reason}") from None
+        raise LaunchError(f"{path}: it can't be read: {reason}") from None
 
 
 def _bounded(path: str, file: IO[bytes]) -> Source:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.count_of import count_of
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.hardware import Accelerator, Hardware
 from ..core.nearest import near
 from ..core.units import GIB
@@ -52,7 +52,7 @@ def hardware_of(name: str, found: Hardware) -> Hardware:
     if name.endswith((".yaml", ".yml")):
         path = Path(name)
         if not is_file(path):
-            raise LaunchError(ExitCode.USAGE, f"--hardware `{name}`: no such file")
+            raise LaunchError(f"--hardware `{name}`: no such file")
         if NODES_OWN.search(text_of(path)):
             return _hardware_of_node(path, source)
         return _hardware_of_profile(read_profile(path), source, found)
@@ -74,7 +74,7 @@ def hardware_of(name: str, found: Hardware) -> Hardware:
         if count is not None:
             has = count_of(hardware.accelerators, "device")
             problem = f"{source}: the node {chosen} has {has}, so that {count} isn't understood"
-            raise LaunchError(ExitCode.USAGE, problem, "--nnodes says how many nodes there are")
+            raise LaunchError(problem, "--nnodes says how many nodes there are")
     else:
         profile = read_profile(known_devices[chosen])
         hardware = _hardware_of_profile(profile, source, found, count)
@@ -103,9 +103,9 @@ def _meant(name: str, found: Hardware) -> tuple[str, str]:
     if not fitting:
         if is_file(Path(name)):
             problem = f"--hardware `{name}`: a profile's file has a name that ends in .yaml"
-            raise LaunchError(ExitCode.USAGE, problem, f"if it is YAML, rename it: {name}.yaml")
+            raise LaunchError(problem, f"if it is YAML, rename it: {name}.yaml")
         problem = f"--hardware `{name}`: no such profile, and no .yaml file"
-        raise LaunchError(ExitCode.USAGE, problem, _hint(name, relatives, candidates))
+        raise LaunchError(problem, _hint(name, relatives, candidates))
     names = [each.name for each in fitting]
     if len(names) == 1 or found.accelerator.name in names:
         return (found.accelerator.name if len(names) > 1 else names[0]), ""

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..core.choices import Precision
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.hardware import Accelerator
 from ..core.nearest import near
 from ..core.units import GIB, MIB
@@ -262,8 +262,7 @@ def profile_named(name: str) -> Profile:
     known = shipped("accelerators")
     if name in known:
         return read_profile(known[name])
-    hint = near(name, known)
-    raise LaunchError(ExitCode.USAGE, f"there is no accelerator `{name}`", hint)
+    raise LaunchError(f"there is no accelerator `{name}`", near(name, known))
 
 
 def in_use_note(size: int) -> str:

@@ -99,8 +99,7 @@ def _digest_of_script(path: Path) -> str:
         with regular_files.opened(path / "__main__.py" if path.is_dir() else path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        problem = f"{path} can't be read: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+        raise LaunchError(f"{path} can't be read: {reason_of(error)}", hint_of(error)) from error
 
 
 def _digest(content: bytes) -> str:
@@ -129,7 +128,7 @@ def gather(
         if waiting.over is not None:
             told = waiting.refused | {seat(node) for node, _ in waiting.nodes}
             dismiss(listener, placement, over, told, say)
-        raise LaunchError(ExitCode(over.code), over.problem, over.hint)
+        raise LaunchError(over.problem, over.hint, code=ExitCode(over.code))
     joins = (own, *(node for node, _ in waiting.nodes))
     order = in_rank_order(joins)
     connections = tuple(waiting.nodes[place - 1][1] for place in order[1:])
@@ -151,14 +150,14 @@ def listener_of_head(placement: Placement, trust: Trust) -> Listener | None:
     if (most := host.make_room(needed)) < needed:
         nodes = count_of(placement.nodes, "node needs", "nodes need")
         problem = f"{nodes} {needed:,} open files on node 0, of which {most:,} "
-        raise LaunchError(ExitCode.USAGE, f"{problem}are allowed", f"ulimit -Hn {needed}")
+        raise LaunchError(f"{problem}are allowed", f"ulimit -Hn {needed}")
     try:
         return listening(placement.port, trust)
     except OSError as error:
         if placement.may_join and error.errno == errno.EADDRINUSE:
             return None
         problem = f"node 0 can't listen on port {placement.port}: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, ANOTHER_PORT) from error
+        raise LaunchError(problem, ANOTHER_PORT) from error
 
 
 def join(
@@ -190,7 +189,7 @@ def join(
         if time.monotonic() - refused_since >= placement.times.silence:
             problem = f"{where} accepts connections and closes them without an answer"
             hint = "has node 0 ended, or is something else at that port?"
-            raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
+            raise LaunchError(problem, hint, code=ExitCode.RETRY_ELSEWHERE)
         time.sleep(PAUSES[-1])
 
 
@@ -211,7 +210,7 @@ def _start_of_run(
     while (message := next_message(connection, deadline - time.monotonic())) is not None:
         match message:
             case Refusal(code=code, problem=problem, hint=hint):
-                raise LaunchError(ExitCode(code), problem, hint)
+                raise LaunchError(problem, hint, code=ExitCode(code))
             case Accepted(here=here, nodes=nodes):
                 is_admitted = True
                 deadline = time.monotonic() + times.join + times.last_call + times.silence
@@ -224,15 +223,15 @@ def _start_of_run(
     if connection.fault is None:
         problem = f"{where} accepts connections, but hasn't answered within {patience:g} s"
         hint = ANOTHER_PORT if placement.may_join else "is it safe-launch's port?"
-        raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
+        raise LaunchError(problem, hint, code=ExitCode.RETRY_ELSEWHERE)
     if connection.is_foreign:
         problem = f"what answers at {where} isn't node 0 of this job: {connection.fault}"
         code = ExitCode.RETRY_ELSEWHERE if connection.is_proven else ExitCode.USAGE
-        raise LaunchError(code, problem)
+        raise LaunchError(problem, code=code)
     if not is_admitted:
         return None
     problem = f"node 0 ({where}) ended before all nodes had joined: {connection.fault}"
-    raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem)
+    raise LaunchError(problem, code=ExitCode.RETRY_ELSEWHERE)
 
 
 def find_node_0(placement: Placement, trust: Trust, say: Callable[[str], None]) -> Connection:
@@ -256,7 +255,7 @@ def find_node_0(placement: Placement, trust: Trust, say: Callable[[str], None]) 
         if now >= deadline:
             problem = f"node 0 wasn't found at {where} within {placement.times.join:g} s: {reason}"
             hint = "is safe-launch running there, and is the name and port right on every node?"
-            raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem, hint)
+            raise LaunchError(problem, hint, code=ExitCode.RETRY_ELSEWHERE)
         if not spoken and now - began > PATIENCE:
             say(f"looking for node 0 at {where}: {reason}; gives up at {clock(deadline - now)}")
             spoken = True

@@ -113,7 +113,7 @@ class Munge:
         key = secrets.token_bytes(32)
         credential = munge.encoded(key, os.getuid(), self.socket)
         if isinstance(credential, Refused):
-            raise LaunchError(ExitCode.RETRY_ELSEWHERE, credential.sentence)
+            raise LaunchError(credential.sentence, code=ExitCode.RETRY_ELSEWHERE)
         return credential, key
 
     def key(self, credential: bytes) -> bytes | Refused:
@@ -153,8 +153,7 @@ def of_job(
             return Munge(socket)
     if is_required and placement.spans_hosts:
         nodes = count_of(placement.nodes, "node has", "nodes have")
-        problem = f"--require-secret: the job's {nodes} no secret"
-        raise LaunchError(ExitCode.USAGE, problem, HOW)
+        raise LaunchError(f"--require-secret: the job's {nodes} no secret", HOW)
     return Unprotected()
 
 
@@ -178,7 +177,7 @@ def _checked(value: bytes, source: str) -> bytes:
     value = value.strip()
     if not 0 < len(value) <= MOST:
         size = f"longer than {count_of(MOST, 'byte')}" if value else "empty"
-        raise LaunchError(ExitCode.USAGE, f"{source}: the secret is {size}", HOW)
+        raise LaunchError(f"{source}: the secret is {size}", HOW)
     return value
 
 
@@ -195,13 +194,12 @@ def _read(path: Path) -> bytes:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
-                raise LaunchError(ExitCode.USAGE, f"--secret-file {path} isn't a file", HOW)
+                raise LaunchError(f"--secret-file {path} isn't a file", HOW)
             if found.st_uid == os.getuid() and found.st_mode & 0o077:
                 problem = (
                     f"--secret-file {path}: others can read it (mode {found.st_mode & 0o777:o})"
                 )
-                raise LaunchError(ExitCode.USAGE, problem, f"chmod 600 {path}")
+                raise LaunchError(problem, f"chmod 600 {path}")
             return file.read(MOST + 2)
     except OSError as error:
-        problem = f"--secret-file {path} can't be read: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, HOW) from error
+        raise LaunchError(f"--secret-file {path} can't be read: {reason_of(error)}", HOW) from error

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable
 
 from ..checks.finding import Check
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.nearest import near
 
 OPTION = "--mute"
@@ -40,8 +40,7 @@ def muted(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in list(Check):
-            problem = f"{OPTION}: no check `{name}`"
-            raise LaunchError(ExitCode.USAGE, problem, near(name, list(Check)))
+            raise LaunchError(f"{OPTION}: no check `{name}`", near(name, list(Check)))
     return names
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.nearest import meant
 from ..core.reasons import hint_of, reason_of
 from ..system import regular_files
@@ -103,7 +103,7 @@ def _users_file(environment: Mapping[str, str]) -> Path | None:
     """
     if (named := environment.get(VARIABLE)) is not None:
         if named and not Path(named).is_file():
-            raise LaunchError(ExitCode.USAGE, f"{VARIABLE}={named}: there is no such file")
+            raise LaunchError(f"{VARIABLE}={named}: there is no such file")
         return Path(named) if named else None
     root = environment.get("XDG_CONFIG_HOME")
     home = environment.get("HOME")
@@ -138,7 +138,7 @@ def _yaml(file: Path) -> object:
         return found
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
-        raise LaunchError(ExitCode.USAGE, f"{file}{line}: not YAML: {error.problem}") from error
+        raise LaunchError(f"{file}{line}: not YAML: {error.problem}") from error
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise _unreadable(file, error) from error
 
@@ -155,8 +155,7 @@ def _toml(file: Path) -> object:
 
 
 def _unreadable(file: Path, error: Exception) -> LaunchError:
-    problem = f"{file} can't be read: {reason_of(error)}"
-    return LaunchError(ExitCode.USAGE, problem, hint_of(error))
+    return LaunchError(f"{file} can't be read: {reason_of(error)}", hint_of(error))
 
 
 def _mapping(file: Path, document: object) -> Mapping[Any, Any]:
@@ -164,7 +163,7 @@ def _mapping(file: Path, document: object) -> Mapping[Any, Any]:
         return {}
     if not isinstance(document, dict):
         problem = f"{file}: a mapping of options to their values is expected"
-        raise LaunchError(ExitCode.USAGE, problem, "such as `tee: 3`")
+        raise LaunchError(problem, "such as `tee: 3`")
     return document
 
 
@@ -181,8 +180,7 @@ def _words(
     option = options.get(name)
     if option is None:
         known = [spelling.removeprefix("--") for spelling in options if len(spelling) > 2]
-        problem = f"{file}: {key}: there is no such option"
-        raise LaunchError(ExitCode.USAGE, problem, meant(key, known))
+        raise LaunchError(f"{file}: {key}: there is no such option", meant(key, known))
     if isinstance(value, bool) and option.choices and SWITCH[value] in option.choices:
         value = SWITCH[value]
     values: Sequence[object] = value if isinstance(value, list) else [value]
@@ -196,7 +194,7 @@ def _words(
     elif not all(isinstance(each, str | int | float) for each in values) or isinstance(value, bool):
         problem = "a number or a text is expected"
     if problem:
-        raise LaunchError(ExitCode.USAGE, f"{file}: {key}: {problem}")
+        raise LaunchError(f"{file}: {key}: {problem}")
     if option.nargs == 0:
         yield from [name] * bool(value)
     else:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping
 
 from ..core.count_of import count_of
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.hardware import Hardware
 from ..machine import cpu_affinity, host
 from ..workload.script.files import package_folders
@@ -25,13 +25,13 @@ def refuse_numa(mode: str, gpus: int) -> None:
     """
     if not any((folder / "numa" / "binding.py").is_file() for folder in package_folders("torch")):
         problem = f"--numa-binding {mode}: the installed torch can't do it"
-        raise LaunchError(ExitCode.USAGE, problem, "it came with torch 2.9")
+        raise LaunchError(problem, "it came with torch 2.9")
     if not gpus:
         problem = f"--numa-binding {mode} binds workers near their GPUs, and none was found"
-        raise LaunchError(ExitCode.USAGE, problem, "--bind_cores_to_rank shares cores without one")
+        raise LaunchError(problem, "--bind_cores_to_rank shares cores without one")
     if shutil.which("numactl") is None:
         problem = f"--numa-binding {mode} needs numactl, which isn't installed"
-        raise LaunchError(ExitCode.USAGE, problem, "apt install numactl")
+        raise LaunchError(problem, "apt install numactl")
 
 
 def cores_of(
@@ -49,19 +49,18 @@ def cores_of(
         return ()
     if "KMP_AFFINITY" in environment:
         problem = "--bind_cores_to_rank and KMP_AFFINITY both bind threads to cores"
-        raise LaunchError(ExitCode.USAGE, problem, "unset KMP_AFFINITY")
+        raise LaunchError(problem, "unset KMP_AFFINITY")
     mine = host.own_cores() if elsewhere is None else tuple(range(elsewhere.cores))
     allowed = os.sched_getaffinity(0) if elsewhere is None else mine
     strange = [core for core in given.bind_core_list or () if core not in allowed]
     if strange:
         whose = "this process may use" if elsewhere is None else f"there are ({elsewhere.source})"
-        problem = f"--bind_core_list: core {strange[0]} isn't among those that {whose}"
-        raise LaunchError(ExitCode.USAGE, problem)
+        raise LaunchError(f"--bind_core_list: core {strange[0]} isn't among those that {whose}")
     listed = given.bind_core_list or mine
     if len(listed) < nproc:
         cores = count_of(len(listed), "core")
         problem = f"--bind_cores_to_rank: {count_of(nproc, 'worker')} can't share {cores}"
-        raise LaunchError(ExitCode.USAGE, problem, "each needs at least one")
+        raise LaunchError(problem, "each needs at least one")
     return cpu_affinity.shared(listed, nproc)
 
 
@@ -74,5 +73,5 @@ def core_list(text: str) -> tuple[int, ...]:
     found = cpu_affinity.core_list(text)
     if found is None:
         problem = f"--bind_core_list {text}: numbers and spans in ascending order are needed"
-        raise LaunchError(ExitCode.USAGE, problem, "as in 0-3,8")
+        raise LaunchError(problem, "as in 0-3,8")
     return found

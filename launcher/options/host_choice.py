@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core.count_of import count_of
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.placement import PORT
 from ..core.reasons import hint_of, reason_of
 from ..core.row import Row
@@ -105,14 +105,13 @@ def chosen(asked: Asked, file: Path | None, accelerators: int) -> HostChoice:
     if (asked.nodes or asked.devices) and (asked.include or asked.exclude):
         option = "--num_nodes" if asked.nodes else "--num_gpus"
         other = "--include" if asked.include else "--exclude"
-        problem = f"{option} and {other} both choose among the hosts"
-        raise LaunchError(ExitCode.USAGE, problem, "give one of them")
+        raise LaunchError(f"{option} and {other} both choose among the hosts", "give one of them")
     if file is not None:
         hosts, source = hostfile.hosts_of(text_of(file), str(file)), str(file)
     else:
         if (asked.include or asked.exclude) and not accelerators:
             problem = "--include and --exclude choose devices, and none was found on this host"
-            raise LaunchError(ExitCode.USAGE, problem, "on a machine without one give --num_gpus N")
+            raise LaunchError(problem, "on a machine without one give --num_gpus N")
         count = accelerators or asked.devices or 1
         hosts, source = (Host(LOCALHOST, tuple(range(count))),), "no hostfile"
     hosts = hostfile.filtered(hosts, asked.include, asked.exclude)
@@ -132,7 +131,7 @@ def text_of(path: Path) -> str:
         return regular_files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         problem = f"--hostfile {path} can't be read: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+        raise LaunchError(problem, hint_of(error)) from error
 
 
 def contradiction(options: Sequence[str], environment: Mapping[str, str], here: Here) -> str | None:

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.nearest import near
 from ..core.placement import PORT
 from ..core.reasons import reason_of
@@ -61,10 +61,9 @@ def _launcher(text: str) -> str:
     name = text.lower()
     if name in STARTERS:
         problem = f"--launcher {name}: safe-launch doesn't start {STARTERS[name][0]}, it runs in it"
-        raise LaunchError(ExitCode.USAGE, problem, f"{STARTERS[name][1]} safe-launch SCRIPT ...")
+        raise LaunchError(problem, f"{STARTERS[name][1]} safe-launch SCRIPT ...")
     if name not in LAUNCHERS:
-        problem = f"--launcher {text!r} is unknown"
-        raise LaunchError(ExitCode.USAGE, problem, near(name, (*LAUNCHERS, *STARTERS)))
+        raise LaunchError(f"--launcher {text!r} is unknown", near(name, (*LAUNCHERS, *STARTERS)))
     return name
 
 
@@ -77,8 +76,7 @@ def asked(given: argparse.Namespace) -> Asked:
     try:
         shell = Shell(given.ssh_port, tuple(shlex.split(given.launcher_args)))
     except ValueError as error:
-        problem = f"--launcher_args {given.launcher_args!r}: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem) from error
+        raise LaunchError(f"--launcher_args {given.launcher_args!r}: {reason_of(error)}") from error
     return Asked(
         hostfile=given.hostfile,
         include=given.include,
@@ -118,7 +116,7 @@ def chosen(values: argparse.Namespace, devices: Callable[[], int]) -> HostChoice
     other = contradiction(said, os.environ, this_host())
     if other is not None and stated:
         problem = f"{stated[0]} and {other} both say what is launched where"
-        raise LaunchError(ExitCode.USAGE, problem, "leave one of them out")
+        raise LaunchError(problem, "leave one of them out")
     if other is not None:
         return None
     file = values.hostfile or (hostfile.DEFAULT if hostfile.DEFAULT.is_file() else None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..core.count_of import count_of, noun_of
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 
 _INDEX = re.compile(r"\s*\d{1,9}\s*")
 DEFAULT = Path("/job/hostfile")
@@ -54,14 +54,14 @@ def hosts_of(text: str, source: str) -> tuple[Host, ...]:
         entry = _ENTRY.fullmatch(words)
         if entry is None or not 0 < int(entry["slots"]) <= SLOTS:
             problem = f"{source}:{number}: `{words}` isn't a host with its number of devices"
-            raise LaunchError(ExitCode.USAGE, problem, "a line is, e.g., `worker-1 slots=8`")
+            raise LaunchError(problem, "a line is, e.g., `worker-1 slots=8`")
         name = entry["name"]
         if name in found:
             problem = f"{source}:{number}: {name} is in line {found[name].line} already"
-            raise LaunchError(ExitCode.USAGE, problem, "name each host once, with all its slots")
+            raise LaunchError(problem, "name each host once, with all its slots")
         found[name] = Host(name, tuple(range(int(entry["slots"]))), number)
     if not found:
-        raise LaunchError(ExitCode.USAGE, f"{source} names no host")
+        raise LaunchError(f"{source} names no host")
     return tuple(found.values())
 
 
@@ -79,7 +79,7 @@ def filtered(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, .
     """
     if include and exclude:
         problem = f"--include {include} and --exclude {exclude} contradict each other"
-        raise LaunchError(ExitCode.USAGE, problem, "give one of them")
+        raise LaunchError(problem, "give one of them")
     if not include and not exclude:
         return tuple(hosts)
     option = f"--include {include}" if include else f"--exclude {exclude}"
@@ -88,12 +88,11 @@ def filtered(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, .
     for name, slots in named.items():
         if name not in slots_of:
             problem = f"{option}: there is no host {name!r}"
-            raise LaunchError(ExitCode.USAGE, problem, f"the hosts are {', '.join(slots_of)}")
+            raise LaunchError(problem, f"the hosts are {', '.join(slots_of)}")
         missing = sorted(slots - {*slots_of[name]})
         if missing:
             problem = f"{option}: {name} has no slot {', '.join(map(str, missing))}"
-            hint = f"its slots are 0 to {slots_of[name][-1]}"
-            raise LaunchError(ExitCode.USAGE, problem, hint)
+            raise LaunchError(problem, f"its slots are 0 to {slots_of[name][-1]}")
     left = []
     for host in hosts:
         meant = named.get(host.name, set()) or {*host.slots}
@@ -104,7 +103,7 @@ def filtered(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, .
         if chosen:
             left.append(replace(host, slots=tuple(sorted(chosen))))
     if not left:
-        raise LaunchError(ExitCode.USAGE, f"{option} leaves no device")
+        raise LaunchError(f"{option} leaves no device")
     return tuple(left)
 
 
@@ -117,7 +116,7 @@ def _named(text: str, option: str) -> dict[str, set[int]]:
         if not name or not all(map(_INDEX.fullmatch, words)):
             problem = f"{option}: `{part}` isn't a host with slots"
             hint = "e.g. worker-1@worker-2:0,2: all of worker-1, two devices of worker-2"
-            raise LaunchError(ExitCode.USAGE, problem, hint)
+            raise LaunchError(problem, hint)
         found.setdefault(name, set()).update(int(word) for word in words)
     return found
 
@@ -133,16 +132,14 @@ def first(hosts: Sequence[Host], nodes: int | None, slots: int | None) -> tuple[
     """
     for option, number in (("--num_nodes", nodes), ("--num_gpus", slots)):
         if number is not None and number < 1:
-            raise LaunchError(ExitCode.USAGE, f"{option} {number}: at least one is needed")
+            raise LaunchError(f"{option} {number}: at least one is needed")
     if nodes is not None and nodes > len(hosts):
         there = f"there {noun_of(len(hosts), 'is', 'are')} {count_of(len(hosts), 'host')}"
-        problem = f"--num_nodes {nodes}: {there}"
-        raise LaunchError(ExitCode.USAGE, problem)
+        raise LaunchError(f"--num_nodes {nodes}: {there}")
     chosen = tuple(hosts[:nodes])
     for host in chosen:
         if slots is not None and slots > len(host.slots):
             problem = f"--num_gpus {slots}: {host.name} has slots={len(host.slots)}"
             line = f"the hostfile says so in line {host.line}"
-            hint = line if host.line else "that many devices were found there"
-            raise LaunchError(ExitCode.USAGE, problem, hint)
+            raise LaunchError(problem, line if host.line else "that many devices were found there")
     return tuple(replace(host, slots=host.slots[:slots]) for host in chosen)

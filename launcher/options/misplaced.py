@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.nearest import meant, near
 from ..core.request import LaunchRequest
 from ..workload.script.files import package_folders
@@ -110,7 +110,5 @@ def refuse_misspelt_command(word: str, commands: Sequence[str]) -> None:
     is_like_a_command = bool(meant(word, commands)) or word.isalpha()
     if is_like_a_command:
         raise LaunchError(
-            ExitCode.USAGE,
-            f"there is no script `{word}`, nor a command of that name",
-            near(word, commands),
+            f"there is no script `{word}`, nor a command of that name", near(word, commands)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.nearest import near
 from ..core.settings import Setting
 from .configuration import Default
@@ -24,8 +24,7 @@ def kept(text: str, source: str = OPTION) -> Kept:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in list(Setting):
-            problem = f"{source}: no setting `{name}`"
-            raise LaunchError(ExitCode.USAGE, problem, near(name, list(Setting)))
+            raise LaunchError(f"{source}: no setting `{name}`", near(name, list(Setting)))
     return tuple((Setting(name), source) for name in names)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 
 TORCHRUN, DEEPSPEED = "torchrun", "deepspeed"
 
@@ -68,4 +68,4 @@ class RefusedOption(argparse.Action):
             LaunchError: always.
         """
         del parser, namespace, values
-        raise LaunchError(ExitCode.USAGE, f"{option_string} {self.metavar}")
+        raise LaunchError(f"{option_string} {self.metavar}")

@@ -51,8 +51,7 @@ def streams(given: argparse.Namespace, environment: Mapping[str, str]) -> Stream
     """
     folder = None if given.enable_each_rank_log == "None" else Path(given.enable_each_rank_log)
     if folder is not None and folder.exists() and not folder.is_dir():
-        problem = f"--enable_each_rank_log {folder} isn't a folder"
-        raise LaunchError(ExitCode.USAGE, problem)
+        raise LaunchError(f"--enable_each_rank_log {folder} isn't a folder")
     filters = ((OUT, given.duplicate_stdout_filters), (ERR, given.duplicate_stderr_filters))
     return Streams(
         redirected=given.redirects,
@@ -75,7 +74,7 @@ def make_folder(asked: Streams) -> None:
             asked.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             problem = f"--enable_each_rank_log {asked.folder} can't be made: {reason_of(error)}"
-            raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint_of(error)) from error
+            raise LaunchError(problem, hint_of(error), code=ExitCode.CANNOT_WRITE) from error
 
 
 def is_quiet(given: argparse.Namespace, environment: Mapping[str, str]) -> bool:
@@ -89,7 +88,7 @@ def _which(option: str) -> Callable[[str], Which]:
         found = which(text)
         if found is None:
             problem = f"{option} {text}: 0, 1, 2 or 3 is needed, or LOCAL_RANK:N,..."
-            raise LaunchError(ExitCode.USAGE, problem, "1 is stdout, 2 stderr, 3 both")
+            raise LaunchError(problem, "1 is stdout, 2 stderr, 3 both")
         return found
 
     return taken
@@ -99,7 +98,7 @@ def _ranks(text: str) -> frozenset[int] | None:
     parts = text.split(",")
     if not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
         problem = f"--local-ranks-filter {text}: numbers and commas are needed"
-        raise LaunchError(ExitCode.USAGE, problem, "as in 0,1")
+        raise LaunchError(problem, "as in 0,1")
     return frozenset(map(int, parts))
 
 
@@ -107,5 +106,5 @@ def _specs(text: str) -> str:
     if text != "default":
         problem = f"--logs-specs {text}: output goes through the launcher's own pipes"
         hint = "leave it out: --log-dir, --redirects, --tee say where output goes"
-        raise LaunchError(ExitCode.USAGE, problem, hint)
+        raise LaunchError(problem, hint)
     return text

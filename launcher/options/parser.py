@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.private_names import OPTION_ACTIONS
 from ..core.request import Fix
 from ..system import terminal
@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
         is_code = message.split()[:3] == ["unrecognized", "arguments:", "-c"]
         hint = CODE if is_code else refused_words.hint(message, self._option_string_actions)
         problem = refused_words.sentence(message)
-        raise LaunchError(ExitCode.USAGE, problem, hint or f"{self.prog} --help lists the options")
+        raise LaunchError(problem, hint or f"{self.prog} --help lists the options")
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """Parses the words; options may stand between the others.
@@ -267,7 +267,7 @@ def by_files(folder: Path, environment: Mapping[str, str]) -> list[Default]:
             parsed(default.words)
         except LaunchError as error:
             problem = f"{default.file}: {default.key}: {error.problem}"
-            raise LaunchError(error.code, problem, error.hint) from error
+            raise LaunchError(problem, error.hint, code=error.code) from error
     return found
 
 
@@ -283,6 +283,8 @@ def by_variables(environment: Mapping[str, str]) -> list[str]:
         try:
             parsed(words)
         except LaunchError as error:
-            raise LaunchError(error.code, f"{variable}: {error.problem}", error.hint) from error
+            raise LaunchError(
+                f"{variable}: {error.problem}", error.hint, code=error.code
+            ) from error
         result += words
     return result

@@ -95,7 +95,7 @@ def stop_times(given: argparse.Namespace, environment: Mapping[str, str]) -> Sto
             terminate = _seconds(environment[variable])
         except argparse.ArgumentTypeError as error:
             problem = f"{variable}={environment[variable]}: a number of seconds is needed"
-            raise LaunchError(ExitCode.USAGE, problem) from error
+            raise LaunchError(problem) from error
     if terminate is None:
         terminate = StopTimes().terminate
     return StopTimes(given.leave_timeout, given.interrupt_timeout, terminate)
@@ -113,10 +113,10 @@ def hang_times(given: argparse.Namespace) -> HangTimes:
             f"--hang-report {given.hang_report:g}"
         )
         hint = "the ranks are asked where they stand before a run is ended: shorten both"
-        raise LaunchError(ExitCode.USAGE, problem, hint)
+        raise LaunchError(problem, hint)
     if given.hang_timeout is not None and not given.hang_report:
         problem = "--hang-report 0 switches off what --hang-timeout needs"
-        raise LaunchError(ExitCode.USAGE, problem, "give --hang-report a time")
+        raise LaunchError(problem, "give --hang-report a time")
     return HangTimes(given.hang_report, given.hang_timeout)
 
 
@@ -146,7 +146,7 @@ def applied(
     _refuse_contradictions(given, is_program=is_program)
     if is_launch and is_program and shutil.which(request.script) is None:
         problem = f"--no-python: there is no program `{request.script}`"
-        raise LaunchError(ExitCode.USAGE, problem, "it must be executable, on PATH or with a path")
+        raise LaunchError(problem, "it must be executable, on PATH or with a path")
     if is_launch and given.numa_binding:
         core_binding.refuse_numa(given.numa_binding, gpus)
     interpreter = environment.get("PYTHON_EXEC", "")
@@ -202,7 +202,7 @@ def _refuse_contradictions(given: argparse.Namespace, *, is_program: bool) -> No
         ("--numa-binding", "--bind_cores_to_rank", given.numa_binding and given.bind_cores_to_rank),
     ):
         if both:
-            raise LaunchError(ExitCode.USAGE, f"{option} and {other} can't go together", "give one")
+            raise LaunchError(f"{option} and {other} can't go together", "give one")
 
 
 def _refuse_interpreter(path: str) -> None:
@@ -212,16 +212,16 @@ def _refuse_interpreter(path: str) -> None:
         done = subprocess.run([path, "-c", search], check=False, stdin=subprocess.DEVNULL)
     except OSError as error:
         problem = f"PYTHON_EXEC={path} can't be executed: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+        raise LaunchError(problem, hint_of(error)) from error
     if done.returncode:
         problem = f"PYTHON_EXEC={path}: safe-launch isn't installed for it"
-        raise LaunchError(ExitCode.USAGE, problem, "install it there, or unset PYTHON_EXEC")
+        raise LaunchError(problem, "install it there, or unset PYTHON_EXEC")
 
 
 def _refuse_too_few(variable: str, value: str | None, nproc: int) -> None:
     if value is not None and len(value.split(",")) < nproc:
         problem = f"--virtual-local-rank: {count_of(nproc, 'worker')}, but {variable}={value}"
-        raise LaunchError(ExitCode.USAGE, problem, "each needs a device of its own")
+        raise LaunchError(problem, "each needs a device of its own")
 
 
 def _count(text: str) -> int:
@@ -243,7 +243,7 @@ def _seconds(text: str) -> float:
 def _event_log(text: str) -> str:
     if text != "null":
         problem = f"--event-log-handler {text}: there is no other handler than null"
-        raise LaunchError(ExitCode.USAGE, problem, "the run directory keeps what happens")
+        raise LaunchError(problem, "the run directory keeps what happens")
     return text
 
 
@@ -260,10 +260,9 @@ def _signals(text: str) -> tuple[int, ...]:
         except KeyError:
             problem = f"--signals-to-handle: there is no signal {name!r}"
             names = [number.name for number in signal.Signals]
-            raise LaunchError(ExitCode.USAGE, problem, near(name, names)) from None
+            raise LaunchError(problem, near(name, names)) from None
         if number in (signal.SIGKILL, signal.SIGSTOP):
-            problem = f"--signals-to-handle: {name} can't be caught by any process"
-            raise LaunchError(ExitCode.USAGE, problem)
+            raise LaunchError(f"--signals-to-handle: {name} can't be caught by any process")
         if number not in (*ENDING, REPORT):
             numbers.append(int(number))
     return tuple(numbers)
@@ -284,7 +283,7 @@ def pid_file(*, is_wanted: bool) -> Iterator[None]:
         private_files.replace(path, str(os.getpid()).encode())
     except OSError as error:
         problem = f"--save_pid: {path} can't be written: {reason_of(error)}"
-        raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint_of(error)) from error
+        raise LaunchError(problem, hint_of(error), code=ExitCode.CANNOT_WRITE) from error
     try:
         yield
     finally:

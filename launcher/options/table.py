@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from . import deepspeed, torchrun
 from .option import Option, RefusedOption
 
@@ -70,5 +70,4 @@ def _is_on(text: str, variable: str) -> bool:
     try:
         return bool(int(text))
     except ValueError:
-        problem = f"{variable}={text} is neither 1 nor 0"
-        raise LaunchError(ExitCode.USAGE, problem) from None
+        raise LaunchError(f"{variable}={text} is neither 1 nor 0") from None

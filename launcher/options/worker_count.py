@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..core.count_of import count_of
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.placement import Placement
 from ..schedulers.reported import whole
 
@@ -44,7 +44,6 @@ def workers_asked(
     exact = placement.nproc if placement.beside > 1 else None
     if exact is not None and asked is not None and count != exact:
         raise LaunchError(
-            ExitCode.USAGE,
             f"{option} {asked} asks for {count} of each launcher, but the scheduler has started "
             f"{count_of(placement.beside, 'launcher')} on this host ({placement.nproc_source})",
             f"leave {option} out, or start one task a node",
@@ -79,7 +78,6 @@ def _workers(
             return accelerators, f"{option} {asked}: every {kind}"
         case "gpu" | "npu" | "cuda":
             raise LaunchError(
-                ExitCode.USAGE,
                 f"{option} {asked}: no accelerator was found on this host",
                 "on a machine without one give a number, or --nproc cpu",
             )
@@ -88,8 +86,7 @@ def _workers(
         case str() if accelerators and kind == "unknown" and asked.isidentifier():
             return accelerators, f"{option} {asked}: every device that torch counts"
     if not asked.isascii() or not asked.lstrip("+-").isdigit():
-        problem = f"{option} {asked!r} is neither a whole number nor auto, gpu or cpu"
-        raise LaunchError(ExitCode.USAGE, problem)
+        raise LaunchError(f"{option} {asked!r} is neither a whole number nor auto, gpu or cpu")
     if asked.startswith("-") or not (workers := whole(asked.lstrip("+"), option)):
-        raise LaunchError(ExitCode.USAGE, f"{option} {asked}: at least one worker is needed")
+        raise LaunchError(f"{option} {asked}: at least one worker is needed")
     return workers, f"{option} {asked}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from ..core.choices import Engine, Framework
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.hardware import Hardware
 from ..core.settings import Fact, Setting
 from ..core.workload import Known, Workload
@@ -47,4 +47,4 @@ def check(wanted: Mapping[Setting, Known], hardware: Hardware) -> None:
     reshard = wanted.get(Setting.RESHARD_AFTER_FORWARD)
     if reshard is not None and hardware.accelerator.kind == "cpu":
         problem = f"{reshard.source}: accelerate trains with FSDP on accelerators alone"
-        raise LaunchError(ExitCode.USAGE, problem, "on CPUs use --preset zero3, or DDP")
+        raise LaunchError(problem, "on CPUs use --preset zero3, or DDP")

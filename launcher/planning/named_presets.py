@@ -13,20 +13,18 @@ from typing import Any
 
 from ..core.certainty import Origin
 from ..core.choices import Engine, Framework, Precision, Units
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.nearest import near
 from ..core.reasons import reason_of
-from ..core.settings import Fact, Setting, parse_value, range_of
+from ..core.settings import OF_DDP, OF_DEEPSPEED, Fact, Setting, parse_value, range_of
 from ..core.workload import Known, Statement, Workload
 from ..system.typed_yaml import DocumentError, check_depth, line_of, text_of
 from .estimates.versions import is_at_least
 
-PARTITIONING = (Setting.ZERO_STAGE, Setting.OFFLOAD)
 FUNCTION = re.compile(r"\$\{.*:", re.DOTALL)
 """A call of one of OmegaConf's functions, such as `${oc.env:NAME}`, however it is spelt."""
 FSDP_NEEDS = {"accelerate": (1, 6), "torch": (2, 6)}
 """The first versions with FSDP2 (accelerate/utils/constants.py, FSDP2_PYTORCH_VERSION)."""
-DDP_ONLY = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
 
 
 def names() -> list[str]:
@@ -66,10 +64,9 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
         own = set(asked)
     except (OmegaConfBaseException, ValueError) as error:
         where = path if path is not None else "--set"
-        raise LaunchError(ExitCode.USAGE, f"{where}: {reason_of(error)}") from error
+        raise LaunchError(f"{where}: {reason_of(error)}") from error
     except Exception as error:  # PyYAML's own
-        problem = f"{path or '--set'}: not YAML: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem) from error
+        raise LaunchError(f"{path or '--set'}: not YAML: {reason_of(error)}") from error
     result = {}
     for key, value in plain.items():
         source = f"--set {key}" if key in own else f"--preset {name}"
@@ -81,10 +78,10 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
             problem = str(error) if known else f"no setting `{key}`"
             hint = "" if known else near(key, list(Setting))
             if path is None or key in own:
-                raise LaunchError(ExitCode.USAGE, f"--set: {problem}", hint) from None
+                raise LaunchError(f"--set: {problem}", hint) from None
             raise DocumentError(path, line_of(str(key), text, 1), problem, hint) from None
         if type(value) is int and value not in range_of(setting):
-            raise LaunchError(ExitCode.USAGE, f"{source}: {setting.value} can't be {value}")
+            raise LaunchError(f"{source}: {setting.value} can't be {value}")
     return MappingProxyType(result)
 
 
@@ -105,14 +102,14 @@ def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
     if stage is None or not plain:
         return replace(workload, wanted=asked)
     if stage.value == 0:
-        kept = {setting: known for setting, known in asked.items() if setting not in PARTITIONING}
+        kept = {setting: known for setting, known in asked.items() if setting not in OF_DEEPSPEED}
         return replace(workload, wanted=MappingProxyType(kept))
     if workload.framework is not Framework.TRANSFORMERS or workload.engine is not Engine.DDP:
         problem = f"{stage.source}: the script trains with {workload.engine}, not DeepSpeed"
         hint = "only scripts on Hugging Face's Trainer can be given DeepSpeed from outside"
-        raise LaunchError(ExitCode.USAGE, problem, hint)
+        raise LaunchError(problem, hint)
     if "deepspeed" not in workload.versions:
-        raise LaunchError(ExitCode.USAGE, f"{stage.source}: deepspeed isn't installed")
+        raise LaunchError(f"{stage.source}: deepspeed isn't installed")
     statements = (
         (Fact.ENGINE, Known(Engine.DEEPSPEED.value, Origin.LESSON, stage.source)),
         (Fact.AUTO_BUCKETS, Known(True, Origin.LESSON, stage.source)),
@@ -131,13 +128,13 @@ def _with_fsdp(workload: Workload, asked: Mapping[Setting, Known], by: Known) ->
             f"{by.source}: the script trains with {workload.engine or 'its own loop'}, not FSDP"
         )
         hint = "only scripts on Hugging Face's Trainer can be given FSDP from outside"
-        raise LaunchError(ExitCode.USAGE, problem, hint)
+        raise LaunchError(problem, hint)
     too_old = [
         name for name, least in FSDP_NEEDS.items() if not is_at_least(workload, name, *least)
     ]
     if too_old:
         least = ", ".join(f"{name} {'.'.join(map(str, FSDP_NEEDS[name]))}" for name in too_old)
-        raise LaunchError(ExitCode.USAGE, f"{by.source}: FSDP2 needs {least} or newer")
+        raise LaunchError(f"{by.source}: FSDP2 needs {least} or newer")
     statements: list[Statement] = [
         (Fact.ENGINE, Known(Engine.FSDP.value, Origin.LESSON, by.source)),
         (Fact.FSDP_VERSION, Known(2, Origin.LESSON, by.source)),
@@ -151,7 +148,7 @@ def _with_fsdp(workload: Workload, asked: Mapping[Setting, Known], by: Known) ->
 
 def _switched(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
     """The workload without what DDP alone has."""
-    own = {name: known for name, known in workload.known.items() if name not in DDP_ONLY}
+    own = {name: known for name, known in workload.known.items() if name not in OF_DDP}
     return replace(workload, known=MappingProxyType(own), wanted=asked)
 
 
@@ -160,11 +157,11 @@ def _path(name: str) -> Path:
     is_file = os.path.isfile(name)  # noqa: PTH113 - pathlib's raises of a name that is too long
     if name.endswith((".yaml", ".yml")):
         if not is_file:
-            raise LaunchError(ExitCode.USAGE, f"--preset `{name}`: no such file")
+            raise LaunchError(f"--preset `{name}`: no such file")
         return Path(name)
     if name not in names():
         if is_file:
             problem = f"--preset `{name}`: a preset's file has a name that ends in .yaml"
-            raise LaunchError(ExitCode.USAGE, problem, f"if it is YAML, rename it: {name}.yaml")
-        raise LaunchError(ExitCode.USAGE, f"there is no preset `{name}`", near(name, names()))
+            raise LaunchError(problem, f"if it is YAML, rename it: {name}.yaml")
+        raise LaunchError(f"there is no preset `{name}`", near(name, names()))
     return _root() / f"{name}.yaml"

@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from ..core.choices import Checkpointing, Engine, Offload, Precision
 from ..core.constraint import Cause, CauseKind, Constraint, Term
-from ..core.settings import Fact, Name, Setting, Value
+from ..core.settings import OF_DDP, OF_DEEPSPEED, Fact, Name, Setting, Value
 from ..core.workload import Workload
 from .estimates.training_states import Candidate
 
@@ -41,8 +41,8 @@ class Verdict(StrEnum):
 
 
 MEASURED = (
-    *(Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.ACCUMULATION, Setting.PRECISION),
-    *(Setting.GRADIENT_CHECKPOINTING, Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS),
+    *(*OF_DEEPSPEED, Setting.ACCUMULATION, Setting.PRECISION),
+    *(Setting.GRADIENT_CHECKPOINTING, *OF_DDP),
 )
 """The settings that make a cell."""
 WORST = (Verdict.EQUAL, Verdict.FAILS, Verdict.WRONG)

@@ -12,7 +12,7 @@ from ..core.choices import Adapter, Engine, Framework, Loss, Offload, Optimizer
 from ..core.constraint import CauseKind
 from ..core.count_of import count_of
 from ..core.errors import LaunchError
-from ..core.settings import Fact, Name, Setting, Value
+from ..core.settings import OF_DDP, Fact, Name, Setting, Value
 from ..core.workload import Known, Workload
 from .budget import capacity, gib
 from .estimates.memory import calibrated_sizes
@@ -24,8 +24,8 @@ from .search import Rules, evaluate, resolve
 MOST_TIMES = 64
 """The largest multiple of the requested devices that is tried."""
 OF_ENGINES = (
-    *(Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS),
-    *(Setting.RESHARD_AFTER_FORWARD, Fact.FSDP_VERSION, Fact.FSDP_UNITS, Fact.MASTER_PRECISION),
+    *(*OF_DDP, Setting.RESHARD_AFTER_FORWARD),
+    *(Fact.FSDP_VERSION, Fact.FSDP_UNITS, Fact.MASTER_PRECISION),
 )
 """Settings that only DDP or FSDP have."""
 SHORTEST = 512

@@ -14,7 +14,7 @@ from ..core.constraint import Cause, CauseKind, Constraint
 from ..core.hardware import Hardware
 from ..core.preset import preset_of
 from ..core.request import LaunchRequest
-from ..core.settings import Fact, Setting, Value
+from ..core.settings import BATCH, Fact, Setting, Value
 from ..core.workload import Workload
 from .budget import hardware_constraints, over_budget
 from .estimates.memory import calibrated_sizes, estimate_of
@@ -187,13 +187,12 @@ def candidates(
         fixed: settings that can't be changed any more, with their values in force.
     """
     asked = workload.asked
-    batch = (Setting.MICRO_BATCH, Setting.ACCUMULATION)
     single = {
         setting: [fixed[setting]] if setting in fixed else _alternatives(setting, value, workload)
         for setting, value in asked.items()
-        if setting not in batch
+        if setting not in BATCH
     }
-    set_batch = {setting: value for setting, value in fixed.items() if setting in batch}
+    set_batch = {setting: value for setting, value in fixed.items() if setting in BATCH}
     pairs = [set_batch] if set_batch else _batches(workload, factor)
     for values in itertools.product(*single.values()):
         settings = dict(zip(single, values, strict=True))
@@ -252,13 +251,7 @@ def _batches(workload: Workload, factor: Fraction) -> list[Candidate]:
     asked = workload.asked
     micro, steps = asked.get(Setting.MICRO_BATCH), asked.get(Setting.ACCUMULATION)
     if micro is None or steps is None or workload.framework is not Framework.TRANSFORMERS:
-        return [
-            {
-                setting: value
-                for setting, value in asked.items()
-                if setting in (Setting.MICRO_BATCH, Setting.ACCUMULATION)
-            }
-        ]
+        return [{setting: value for setting, value in asked.items() if setting in BATCH}]
     batch = int(int(micro) * int(steps) * factor)
     small = [size for size in range(1, math.isqrt(batch) + 1) if batch % size == 0]
     least = int(micro) if workload.value(Fact.LOSS_SPANS_BATCH) else 1

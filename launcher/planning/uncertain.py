@@ -24,7 +24,7 @@ from ..core.choices import (
     Precision,
 )
 from ..core.constraint import CauseKind
-from ..core.settings import Fact, Name, Setting, Value
+from ..core.settings import OF_DEEPSPEED, Fact, Name, Setting, Value
 from ..core.workload import Workload
 from .plan import Change, Doubt, NoPlan, Plan
 from .remedies import supposed
@@ -66,7 +66,6 @@ IN_THE_MODEL = (
 OF_ADAPTERS = (Fact.LORA_RANK, Fact.QUANTIZATION_BITS)
 """A model without adapters can't be trained in fewer bits."""
 TOWERS = (Fact.LANGUAGE_TRAINED, Fact.VISION_TRAINED)
-OF_DEEPSPEED = (Setting.ZERO_STAGE, Setting.OFFLOAD)
 OF_FSDP = (Setting.RESHARD_AFTER_FORWARD,)
 
 

@@ -14,7 +14,7 @@ from ..core.hardware import Hardware
 from ..core.preset import Preset, preset_of
 from ..core.request import LaunchRequest
 from ..core.row import Row
-from ..core.settings import Fact, Setting
+from ..core.settings import BATCH, OF_DDP, Fact, Setting
 from ..evidence.failure_record import FailureRecord
 from ..planning.budget import capacity, gib
 from ..planning.estimates.ranks import ranks_of
@@ -26,17 +26,9 @@ from ..system import terminal
 from .costs import cost_text
 from .plan_table import components_text
 
-DECIDED_BY_SCRIPTS = {
-    Setting.MICRO_BATCH,
-    Setting.ACCUMULATION,
-    Setting.FIND_UNUSED_PARAMETERS,
-    Setting.STATIC_GRAPH,
-}
+DECIDED_BY_SCRIPTS = {*BATCH, *OF_DDP}
 """Settings that scripts often compute: shown only if known for certain."""
-TOLD_BY_TRAINERS = (
-    *(Setting.MICRO_BATCH, Setting.ACCUMULATION, Setting.GRADIENT_CHECKPOINTING),
-    Setting.PRECISION,
-)
+TOLD_BY_TRAINERS = (*BATCH, Setting.GRADIENT_CHECKPOINTING, Setting.PRECISION)
 """Settings that a Trainer always has, so that its workers report them."""
 NOTHING_LEFT = "nothing is left to launch"
 KEEP = "--fix suggest launches what was asked, even if it is known to fail"
@@ -148,10 +140,9 @@ def _is_known(plan: Plan, setting: Setting) -> bool:
 def _batch_text(plan: Plan) -> str:
     """The samples of an optimizer step of all workers, never broken; empty where not known."""
     micro, steps = plan.preset.micro_batch, plan.preset.accumulation
-    sizes = (Setting.MICRO_BATCH, Setting.ACCUMULATION)
     if plan.workload.makes_batches:
         return ""
-    if not (micro and steps and all(_is_known(plan, setting) for setting in sizes)):
+    if not (micro and steps and all(_is_known(plan, setting) for setting in BATCH)):
         return ""
     text = f"global batch {micro * steps * plan.request.world}"
     return f"; {text.replace(' ', terminal.UNBROKEN)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..core.choices import Checkpointing, Framework
@@ -13,6 +13,7 @@ from ..core.request import LaunchRequest
 from ..core.settings import Setting, Value
 from ..planning.estimates.versions import is_at_least
 from ..planning.plan import Change, Plan
+from ..workload.config_files.vocabulary import ARGUMENTS, CALLS, DEEPSPEED, FSDP
 from ..workload.script.harmless_calls import dotted
 from ..workload.script.source_files import SourceFile, source_files
 from ..workload.script.unguarded_calls import called
@@ -25,30 +26,9 @@ IN_ENVIRONMENT = re.compile(r"\$(?P<name>\w+)")
 """The environment variable that gave one."""
 FLAG = re.compile(r"--(?!set$|preset$)(?P<name>[\w-]+)")
 """The flag of the script's own that gave one."""
-ARGUMENTS: Mapping[Setting, str] = {
-    Setting.MICRO_BATCH: "per_device_train_batch_size",
-    Setting.ACCUMULATION: "gradient_accumulation_steps",
-    Setting.FIND_UNUSED_PARAMETERS: "ddp_find_unused_parameters",
-}
-"""The Trainer's (transformers/training_args.py)."""
 OF_CHECKPOINTING = ("gradient_checkpointing", "gradient_checkpointing_kwargs")
 NEWER = ("activation_checkpointing", "activation_checkpointing_kwargs")
 """The same from late 5.x on, which goes before the older; with 6 it is alone."""
-CALLS: Mapping[Setting, tuple[Sequence[str], str]] = {
-    Setting.GRADIENT_CHECKPOINTING: (("checkpoint", "checkpoint_sequential"), "use_reentrant"),
-    Setting.FIND_UNUSED_PARAMETERS: (("DistributedDataParallel",), "find_unused_parameters"),
-    Setting.STATIC_GRAPH: (("DistributedDataParallel",), "static_graph"),
-    Setting.RESHARD_AFTER_FORWARD: (("fully_shard",), "reshard_after_forward"),
-}
-"""The functions of torch that take a setting, and by which argument."""
-DEEPSPEED = {
-    Setting.ZERO_STAGE: "zero_optimization.stage",
-    Setting.MICRO_BATCH: "train_micro_batch_size_per_gpu",
-    Setting.ACCUMULATION: "gradient_accumulation_steps",
-}
-"""The keys of DeepSpeed's configuration."""
-FSDP = {Setting.RESHARD_AFTER_FORWARD: "reshard_after_forward"}
-"""Those of the Trainer's `fsdp_config`."""
 SEVERAL_KEYS = (Setting.GRADIENT_CHECKPOINTING, Setting.PRECISION, Setting.OFFLOAD)
 """Settings that aren't the value of a single key in any file."""
 
@@ -112,7 +92,8 @@ def _arguments(setting: Setting, new: Value, of_checkpointing: tuple[str, str]) 
         return {is_on: True, kwargs: {"use_reentrant": new == Checkpointing.REENTRANT.value}}
     if setting is Setting.PRECISION:
         return {str(new): True}
-    return {ARGUMENTS[setting]: new} if setting in ARGUMENTS else {}
+    is_everywhere = setting in ARGUMENTS and setting is not Setting.STATIC_GRAPH
+    return {ARGUMENTS[setting]: new} if is_everywhere else {}
 
 
 def _of_trainer(files: Sequence[SourceFile], source: str, arguments: Arguments) -> Iterator[Edit]:

@@ -9,7 +9,7 @@ from typing import Annotated, NotRequired, TypedDict
 from msgspec import Meta
 
 from ..core.count_of import count_of
-from ..core.settings import Fact, Setting
+from ..core.settings import BATCH, Fact
 from ..diagnosis.attempt import Outcome
 from ..diagnosis.observed import with_seen
 from ..progress.board import RankProgress
@@ -132,7 +132,7 @@ def _sizes(outcome: Outcome, steps: int) -> tuple[float | None, float | None]:
         return batch, tokens / samples or None
     workload = with_seen(plan.workload, outcome.attempt, outcome.seen)
     each = []
-    for setting in (Setting.MICRO_BATCH, Setting.ACCUMULATION):
+    for setting in BATCH:
         own = workload.asked.get(setting) if workload.is_certain(setting) else None
         each.append(plan.overrides.get(setting, own))
     micro, accumulation = each

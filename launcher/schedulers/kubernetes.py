@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from .reported import Reported, number
 from .this_host import Here
 
@@ -42,7 +42,6 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
 
 
 NO_SERVICE = LaunchError(
-    ExitCode.USAGE,
     "the pods of this job can't be found by name: there is no `subdomain`",
     "name a headless Service in the pod template's `subdomain`, or give --master-addr",
 )

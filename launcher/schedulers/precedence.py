@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.placement import PORT, JoinTimes, Placement
 from ..core.row import Row
 from .reported import Reported
@@ -50,7 +50,7 @@ def merged(
             f"this is node {rank} ({numbered.origin('rank')}), but there are {most} "
             f"({counted.origin('nodes')})"
         )
-        raise LaunchError(ExitCode.USAGE, problem, "nodes are numbered from 0")
+        raise LaunchError(problem, "nodes are numbered from 0")
     told = _first(every, "is_head")
     may_join = rank is None and told is None and any(report.owns_address for report in every)
     if rank is None and (may_join or (told is not None and told.is_head)):
@@ -82,7 +82,7 @@ def _refuse_lone_rank(stated: Sequence[Reported], counted: Reported | None) -> N
         if counted is not None:
             how = f"there is 1 ({counted.origin('nodes')})"
         problem = f"this is node {named.rank} ({named.origin('rank')}), but {how}"
-        raise LaunchError(ExitCode.USAGE, problem, "give --nnodes, the same on every node")
+        raise LaunchError(problem, "give --nnodes, the same on every node")
 
 
 def alone(scheduled: Reported | None, times: JoinTimes) -> Placement:
@@ -126,7 +126,6 @@ def _node_range(counted: Reported, scheduled: Reported | None) -> tuple[int, int
     what = "launchers, several on a host" if scheduled.has_tasks else "nodes"
     problem = f"{asked}, but {scheduled.by} has started {there} {what} "
     raise LaunchError(
-        ExitCode.USAGE,
         f"{problem}({scheduled.origin('nodes')})",
         f"leave {counted.origin('nodes')} out: {scheduled.by} knows; "
         "--standalone lets every launcher train by itself",
@@ -150,7 +149,7 @@ def _source_of_rank(every: Sequence[Reported], scheduled: Reported | None) -> Re
         hint = f"leave {found.origin('rank')} out"
         if scheduled.nodes is None:
             hint += f", or unset {scheduled.origin('rank')} where it numbers something else"
-        raise LaunchError(ExitCode.USAGE, problem, hint)
+        raise LaunchError(problem, hint)
     return found
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ..core.count_of import count_of
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.placement import Placement
 from . import kubernetes, mpi, pytorch_job, slurm, torchrun_options, volcano
 from .precedence import alone, merged
@@ -80,7 +80,6 @@ def placement_of(
         if scheduled is not None and scheduled.by == "Kubernetes":
             raise kubernetes.NO_SERVICE
         raise LaunchError(
-            ExitCode.USAGE,
             f"this is one of {count_of(placement.nodes, 'node')}, but nothing says where node 0 is",
             "give --master-addr HOST, or --rdzv-endpoint HOST:PORT, on every node",
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 
 DIGITS = 18
 """Of a whole number; Slurm's largest have ten."""
@@ -72,11 +72,11 @@ def whole(text: str, name: str, least: int = 0) -> int:
         LaunchError: it isn't a whole number, is less than `least`, or has more than `DIGITS`.
     """
     if not text.isascii() or not text.isdigit():
-        raise LaunchError(ExitCode.USAGE, f"{name} {text!r} isn't a whole number")
+        raise LaunchError(f"{name} {text!r} isn't a whole number")
     if len(text) > DIGITS:
-        raise LaunchError(ExitCode.USAGE, f"{name} {text[:DIGITS]}...: it is too large")
+        raise LaunchError(f"{name} {text[:DIGITS]}...: it is too large")
     if int(text) < least:
-        raise LaunchError(ExitCode.USAGE, f"{name} {text}: it must be at least {least}")
+        raise LaunchError(f"{name} {text}: it must be at least {least}")
     return int(text)
 
 
@@ -88,5 +88,5 @@ def port(text: str, name: str) -> int:
     """
     value = whole(text, name)
     if not 0 < value < 2**16:
-        raise LaunchError(ExitCode.USAGE, f"{name} {text}: a port is between 1 and 65535")
+        raise LaunchError(f"{name} {text}: a port is between 1 and 65535")
     return value

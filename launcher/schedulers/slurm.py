@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..core.count_of import count_of
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.reasons import reason_of
 from ..system import regular_files
 from .reported import Reported, number
@@ -38,9 +38,7 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     try:
         return _task(environment)
     except ValueError as error:
-        raise LaunchError(
-            ExitCode.USAGE, f"Slurm's environment can't be read: {reason_of(error)}"
-        ) from error
+        raise LaunchError(f"Slurm's environment can't be read: {reason_of(error)}") from error
 
 
 def is_task(environment: Mapping[str, str], here: Here) -> bool:
@@ -106,7 +104,6 @@ def _shell(environment: Mapping[str, str]) -> Reported:
     refusal = None
     if nodes > 1:
         refusal = LaunchError(
-            ExitCode.USAGE,
             f"the job has {count_of(nodes, 'node')} (SLURM_NNODES), but only one launcher was "
             "started",
             "start it with srun, once a node: srun --ntasks-per-node=1 safe-launch ...; "
@@ -125,7 +122,7 @@ def _shell(environment: Mapping[str, str]) -> Reported:
 def _heterogeneous() -> Reported:
     problem = "a heterogeneous Slurm job (SLURM_HET_SIZE) numbers the nodes of each part from 0"
     hint = "give --nnodes, --node-rank and --master-addr, or --standalone for this node alone"
-    return Reported(by="Slurm", refusal=LaunchError(ExitCode.USAGE, problem, hint))
+    return Reported(by="Slurm", refusal=LaunchError(problem, hint))
 
 
 def _beside(environment: Mapping[str, str], node: int) -> int:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.nearest import meant, near
 from ..core.placement import JoinTimes
 from ..core.row import Row
@@ -137,9 +137,9 @@ def refuse_backend(backend: str, name: str) -> None:
     if backend.startswith("etcd"):
         problem = f"{name} {backend}: etcd isn't needed, node 0's launcher replaces it"
         hint = f"{name} c10d, and --rdzv-endpoint HOST:PORT with the host of node 0"
-        raise LaunchError(ExitCode.USAGE, problem, hint)
+        raise LaunchError(problem, hint)
     if backend not in BACKENDS:
-        raise LaunchError(ExitCode.USAGE, f"{name} {backend!r} is unknown", near(backend, BACKENDS))
+        raise LaunchError(f"{name} {backend!r} is unknown", near(backend, BACKENDS))
 
 
 def node_range(text: str, name: str) -> tuple[int, int]:
@@ -150,12 +150,12 @@ def node_range(text: str, name: str) -> tuple[int, int]:
     """
     found = re.fullmatch(rf"(\d{{1,{DIGITS}}})(?::(\d{{1,{DIGITS}}}))?", text.strip(), re.ASCII)
     if found is None:
-        raise LaunchError(ExitCode.USAGE, f"{name} {text!r} is neither a number nor MIN:MAX")
+        raise LaunchError(f"{name} {text!r} is neither a number nor MIN:MAX")
     least, most = int(found[1]), int(found[2] or found[1])
     if least < 1:
-        raise LaunchError(ExitCode.USAGE, f"{name} {text}: at least one node is needed")
+        raise LaunchError(f"{name} {text}: at least one node is needed")
     if most < least:
-        raise LaunchError(ExitCode.USAGE, f"{name} {text}: MIN is greater than MAX")
+        raise LaunchError(f"{name} {text}: MIN is greater than MAX")
     return least, most
 
 
@@ -171,8 +171,7 @@ def endpoint(text: str, name: str) -> tuple[str, int | None]:
     found = re.fullmatch(r"\[([^][]+)\](?::([^:/]*))?|([\w.-]+)(?::([^:/]*))?", text)
     host = text if found is None else found[1] or found[3]
     if (found is None or found[1]) and not is_ipv6(host):
-        problem = f"{name} {text!r} is not of the form HOST, HOST:PORT or [IPV6]:PORT"
-        raise LaunchError(ExitCode.USAGE, problem)
+        raise LaunchError(f"{name} {text!r} is not of the form HOST, HOST:PORT or [IPV6]:PORT")
     listens = None if found is None else found[2] if found[1] else found[4]
     # torchrun's own --standalone writes localhost:0.
     return host, None if listens in (None, "0") else port(listens, name)
@@ -199,13 +198,13 @@ def configuration(text: str, name: str) -> dict[str, str]:
     for part in filter(None, (part.strip(BLANK) for part in text.split(","))):
         key, _, value = (side.strip(BLANK) for side in part.partition("="))
         if not value:
-            raise LaunchError(ExitCode.USAGE, f"{name}: {key} needs a value, as in {key}=...")
+            raise LaunchError(f"{name}: {key} needs a value, as in {key}=...")
         result[key] = value
         if key == "is_host" and value.lower() not in YES + NO:
-            raise LaunchError(ExitCode.USAGE, f"{name}: is_host={value} is neither true nor false")
+            raise LaunchError(f"{name}: is_host={value} is neither true nor false")
         if key == "store_type" and value.lower() != "tcp":
             problem = f"{name}: store_type={value}: the nodes meet over the network, not in a file"
-            raise LaunchError(ExitCode.USAGE, problem, "leave it out")
+            raise LaunchError(problem, "leave it out")
         if key in USED:
             seconds(value, f"{name}: {key}")
     return result
@@ -233,7 +232,7 @@ def seconds(text: str, name: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise LaunchError(ExitCode.USAGE, f"{name} {text}: a number of seconds above 0 is needed")
+        raise LaunchError(f"{name} {text}: a number of seconds above 0 is needed")
     return value
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..core.asked import Asked, Ending
 from ..core.choices import Framework
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
 from ..evidence.asked_alone import EndOfAskingError
@@ -48,7 +48,7 @@ def ask(request: LaunchRequest, hardware: Hardware, here: Hardware) -> Asked:
     """
     if request.is_program:
         problem = "plan --ask: only a Python script can be asked, not a program"
-        raise LaunchError(ExitCode.USAGE, problem, "leave out --no-python, or --ask")
+        raise LaunchError(problem, "leave out --no-python, or --ask")
     require_torch()
     name = request.script if request.is_module else Path(request.script).name
     terminal.reassure(f"asking {name}: {BOUND:.0f} s at most")

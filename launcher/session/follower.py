@@ -75,7 +75,9 @@ def follow(
                     case RunEnded() as farewell:
                         return _end(farewell, own_code(outcomes))
                     case Refusal() as refusal:
-                        raise LaunchError(ExitCode(refusal.code), refusal.problem, refusal.hint)
+                        raise LaunchError(
+                            refusal.problem, refusal.hint, code=ExitCode(refusal.code)
+                        )
                     case None:
                         return _report_lost(f"node 0 ({link.peer}) is lost: {link.fault}", outcomes)
     finally:
@@ -98,7 +100,7 @@ def _check_order(
     if isinstance(resume, Refused):
         link.send(Refusal(ExitCode.RETRY_ELSEWHERE, f"node 0 orders {resume.sentence}"))
         problem = f"node 0 ({link.peer}) orders {resume.sentence}"
-        raise LaunchError(ExitCode.RETRY_ELSEWHERE, problem)
+        raise LaunchError(problem, code=ExitCode.RETRY_ELSEWHERE)
     return resume
 
 

@@ -95,7 +95,7 @@ def require_torch() -> None:
     """
     if find_spec("torch") is None:
         problem = f"torch isn't installed for {sys.executable}"
-        raise LaunchError(ExitCode.USAGE, problem, "install safe-launch where your torch is")
+        raise LaunchError(problem, "install safe-launch where your torch is")
     if (refusal := refusal_of(installed(["torch"]).get("torch", ""))) is not None:
         raise refusal
 
@@ -110,7 +110,7 @@ def refusal_of(version: str) -> LaunchError | None:
         return None
     oldest = ".".join(map(str, OLDEST_TORCH))
     problem = f"torch {version} is installed: safe-launch needs {oldest} or newer"
-    return LaunchError(ExitCode.USAGE, problem, "torchrun launches with this one")
+    return LaunchError(problem, "torchrun launches with this one")
 
 
 def _train(

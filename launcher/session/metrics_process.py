@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.reasons import reason_of
 from ..system import regular_files, terminal
 
@@ -30,7 +30,7 @@ def require_library() -> None:
     """
     if find_spec("prometheus_client") is None:
         problem = f"metrics need prometheus_client, which isn't installed for {sys.executable}"
-        raise LaunchError(ExitCode.USAGE, problem, "pip install 'safe-launch[metrics]'")
+        raise LaunchError(problem, "pip install 'safe-launch[metrics]'")
 
 
 def is_port(target: str) -> bool:
@@ -55,12 +55,12 @@ def opened(target: str) -> Target:
         host, _, port = target.rpartition(":")
         if not (port.isdecimal() and len(port) <= 5 and int(port) < 1 << 16):
             problem = f"--metrics {target}: {port!r} isn't a port: a number from 0 to 65535"
-            raise LaunchError(ExitCode.USAGE, problem, "a file is written `./NAME`")
+            raise LaunchError(problem, "a file is written `./NAME`")
         try:
             listener = socket.create_server((host, int(port)))
         except OSError as error:
             problem = f"--metrics {target}: nobody can listen there: {reason_of(error)}"
-            raise LaunchError(ExitCode.USAGE, problem, "choose another port") from error
+            raise LaunchError(problem, "choose another port") from error
         if not int(port):
             terminal.say(
                 f"metrics: http://{host or 'localhost'}:{listener.getsockname()[1]}/metrics"
@@ -68,17 +68,17 @@ def opened(target: str) -> Target:
         return listener
     if not Path(target).absolute().parent.is_dir():
         problem = f"--metrics {target}: there is no such folder"
-        raise LaunchError(ExitCode.USAGE, problem, "a port is written `:9400`")
+        raise LaunchError(problem, "a port is written `:9400`")
     try:
         before = regular_files.read(Path(target))
     except FileNotFoundError:
         before = b""
     except OSError as error:
         problem = f"--metrics {target}: it can't be written: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, "name a new file") from error
+        raise LaunchError(problem, "name a new file") from error
     if before and not before.startswith(OWN):
         problem = f"--metrics {target}: it holds something else than metrics, and is left as it is"
-        raise LaunchError(ExitCode.USAGE, problem, "name a new file")
+        raise LaunchError(problem, "name a new file")
     return Path(target)
 
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from msgspec import structs
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
 from ..core.workload import Workload
@@ -85,8 +85,7 @@ def launch_with_others(
     try:
         notes = differences(joined.joins)
         if notes and request.limits.strict:
-            hint = "--strict wants all nodes to be alike"
-            raise LaunchError(ExitCode.USAGE, "; ".join(notes), hint)
+            raise LaunchError("; ".join(notes), "--strict wants all nodes to be alike")
         together = replace(
             request,
             workers=tuple(hello.nproc for hello in joined.joins),

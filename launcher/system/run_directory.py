@@ -87,9 +87,9 @@ def write(path: Path, content: object) -> None:
 
 def _cannot(path: Path, error: OSError) -> LaunchError:
     return LaunchError(
-        ExitCode.CANNOT_WRITE,
         f"the run directory can't be written: {path}: {reason_of(error)}",
         hint_of(error, "name another place with --log-dir"),
+        code=ExitCode.CANNOT_WRITE,
     )
 
 

@@ -130,7 +130,7 @@ def show(text: str, before: str = "") -> None:
         _give_up(sys.stdout)
         problem = f"the output can't be written: {reason_of(error)}"
         hint = hint_of(error, "send it elsewhere")
-        raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint) from error
+        raise LaunchError(problem, hint, code=ExitCode.CANNOT_WRITE) from error
 
 
 def _encodable(text: str, stream: TextIO) -> str:

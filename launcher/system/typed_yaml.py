@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.nearest import near
 from ..core.plain_json import parsed
 from ..core.reasons import hint_of, reason_of
@@ -29,7 +29,7 @@ class DocumentError(LaunchError):
     """A YAML document that doesn't follow its schema."""
 
     def __init__(self, path: Path, line: int, problem: str, hint: str = "") -> None:
-        super().__init__(ExitCode.USAGE, f"{path}:{line}: {problem}", hint)
+        super().__init__(f"{path}:{line}: {problem}", hint)
 
 
 def read_document(path: Path, text: str, schema: type[Schema], first_line: int = 1) -> Schema:
@@ -161,8 +161,7 @@ def text_of(path: Path) -> str:
     try:
         return regular_files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        problem = f"{path} can't be read: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+        raise LaunchError(f"{path} can't be read: {reason_of(error)}", hint_of(error)) from error
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -180,7 +179,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
         value = parsed(text) if path.suffix == ".json" else yaml.safe_load(text)
         check_aliases(value)
     except FileNotFoundError:
-        raise LaunchError(ExitCode.USAGE, f"there is no file of arguments `{path}`") from None
+        raise LaunchError(f"there is no file of arguments `{path}`") from None
     except json.JSONDecodeError as error:
         raise DocumentError(path, error.lineno, f"not JSON: {error.msg}") from error
     except yaml.MarkedYAMLError as error:
@@ -189,8 +188,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except RecursionError as error:
         raise DocumentError(path, 1, "can't be read: it is nested too deeply") from error
     except (OSError, ValueError, yaml.YAMLError) as error:
-        problem = f"{path} can't be read: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+        raise LaunchError(f"{path} can't be read: {reason_of(error)}", hint_of(error)) from error
     if not isinstance(value, dict):
         raise DocumentError(path, 1, "a mapping of arguments is expected")
     redaction.learn(in_mapping(value))

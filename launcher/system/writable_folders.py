@@ -37,7 +37,7 @@ def choose(
         if spare is None:
             problem = f"no folder for temporary files can be written: {reason_of(error)}"
             hint = "set TMPDIR to a folder that can be, or give such a --log-dir"
-            raise LaunchError(ExitCode.CANNOT_WRITE, problem, hint) from error
+            raise LaunchError(problem, hint, code=ExitCode.CANNOT_WRITE) from error
         temporary = spare
         environment["TMPDIR"] = str(temporary.absolute())
         tell(f"temporary files go to {temporary}: TMPDIR isn't set, and /tmp can't be written")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import LaunchError
 from ..core.private_names import AFFINITY_MODE, LOGS_DEST, LOGS_SPECS, NUMA_OPTIONS
 from ..core.reasons import hint_of, reason_of
 from ..core.request import LaunchRequest
@@ -180,12 +180,11 @@ def _spawn(
         orphans.kill(envs[0][orphans.VARIABLE])  # some may have been started by then
         if request.worker_options.numa_binding:
             asked = f"--numa-binding {request.worker_options.numa_binding}"
-            problem = f"{asked}: torch can't do it here: {error}"
-            raise LaunchError(ExitCode.USAGE, problem) from error
+            raise LaunchError(f"{asked}: torch can't do it here: {error}") from error
         if not request.is_program or not isinstance(error, OSError):
             raise
         problem = f"{request.script} can't be executed: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+        raise LaunchError(problem, hint_of(error)) from error
 
 
 def _binding(request: LaunchRequest) -> dict[str, Any]:

@@ -145,35 +145,6 @@ def test_nodes_that_never_come(tmp_path: Path) -> None:
             refused(alone, RETRY, "node 0 wasn't found at alpha:1 within 10 s: nothing listens")
 
 
-def test_fewer_nodes_are_enough(tmp_path: Path) -> None:
-    """With --nnodes MIN:MAX it begins with those that have come by the last call."""
-    own = ("--nnodes=2:4", "--rdzv-conf=last_call_timeout=1", "--rdzv-backend=c10d")
-    (tmp_path / "finish").touch()
-    with network("alpha", "beta") as hosts:
-        # As with torchrun's c10d, node 0 is whoever has the endpoint's address.
-        launchers = [
-            begin(host, tmp_path, *options(hosts, None, *own), STAYS, tmp_path, 0) for host in hosts
-        ]
-        with ending(launchers):
-            ended(launchers, 0)
-            assert launchers[1].says("node 1 of 2")
-
-
-def test_names_that_come_late(tmp_path: Path) -> None:
-    """Node 1 waits for node 0's name; nodes without a rank are numbered."""
-    (tmp_path / "finish").touch()
-    own = ("--rdzv-conf=is_host=0", *FAST)
-    with network("alpha", "beta", resolve=False) as hosts:
-        alpha, beta = hosts
-        early = begin(beta, tmp_path, *options(hosts, None, *own), STAYS, tmp_path, 0)
-        wait_for(lambda: early.says("looking for node 0 at alpha:29400: its name isn't known"))
-        late = begin(alpha, tmp_path, *options(hosts, 0), STAYS, tmp_path, 0)
-        with ending([late, early]):
-            for host in hosts:
-                host.learn(alpha)
-            ended([late, early], 0)
-
-
 def test_a_node_that_cant_write(tmp_path: Path) -> None:
     """Node 1 has no room for its run directory: it says so with 73, node 0 gives its reason."""
     each = ([], ["--log-dir=/proc/nowhere"])

@@ -28,8 +28,6 @@ LAUNCH = (
 """Where the processes of a launch begin."""
 TABLED = {name: f"safe_launch.commands.{name}" for name in COMMANDS}
 """Commands are imported by string, but only for who types their names."""
-WRITERS = re.compile(r"\.(page|man_page)$")
-"""Modules that write pages of the documentation, for scripts."""
 OF_ALL = ("scripts/environment", "tests/conftest.py")
 OF_LAUNCHES = (
     *("tests/scenarios", "tests/programs", "tests/standins", "examples", "hardware", "presets"),
@@ -112,7 +110,6 @@ class Grounds:
             and not graph().find_modules_that_directly_import(module)
             and not self._path_of(module).endswith("__init__.py")
             and module not in {*TABLED.values(), *LAUNCH}
-            and not WRITERS.search(module)
         ]
 
     def _reached(self, *roots: str) -> list[str]:

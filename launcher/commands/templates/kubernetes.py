@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 import yaml
 
-from ...core.errors import ExitCode, LaunchError
+from ...core.errors import LaunchError
 from .job import TemplateJob, at_least, shipped, word
 
 SUMMARY = "a manifest for Kubernetes"
@@ -70,7 +70,7 @@ def fill(job: TemplateJob, options: argparse.Namespace) -> str:
     """
     if options.variant == "pytorchjob" and job.nodes == 1:
         problem = "a PyTorchJob has a master and at least one worker: two nodes or more"
-        raise LaunchError(ExitCode.USAGE, problem, "for one node: --variant indexed-job")
+        raise LaunchError(problem, "for one node: --variant indexed-job")
     values: dict[str, str | None] = {
         "name": _name(job),
         "nodes": str(job.nodes),
@@ -130,7 +130,7 @@ def _name(job: TemplateJob) -> str:
         return wanted
     problem = f"--name {job.name!r}" if job.name else f"{job.label!r} isn't a valid job name"
     hint = "--name: at most 50 small letters, digits and hyphens, the first one a letter"
-    raise LaunchError(ExitCode.USAGE, problem, hint)
+    raise LaunchError(problem, hint)
 
 
 def _argument(text: str) -> str:

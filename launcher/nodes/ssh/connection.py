@@ -149,7 +149,7 @@ def connect(
         )
     except FileNotFoundError as error:
         problem = "there is no ssh here, and the hosts of a hostfile are reached over it"
-        raise LaunchError(ExitCode.USAGE, problem, "install openssh-client") from error
+        raise LaunchError(problem, "install openssh-client") from error
     connection = Connection(host, process, is_first=index == 0)
     listening = (connection, index, remote_main.mark(run).encode(), events)
     threading.Thread(target=_listen, args=listening, name=host.name, daemon=True).start()
@@ -279,7 +279,7 @@ def refused(connections: Sequence[Connection], source: str) -> LaunchError:
         said = f" ({text[-300:]})" if text else ": no answer"
         problems.append(f"{place(connection.host, source)}: {meaning}{said}")
     code = ExitCode.USAGE if ExitCode.USAGE in codes else ExitCode.RETRY_ELSEWHERE
-    return LaunchError(code, "\n".join(problems), "\n".join(hints))
+    return LaunchError("\n".join(problems), "\n".join(hints), code=code)
 
 
 def place(host: Host, source: str) -> str:

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 
-from ...core.errors import ExitCode, LaunchError
+from ...core.errors import LaunchError
 from ...core.placement import JoinTimes
 from ...options import process_options, table
 from ...options.host_choice import HostChoice
@@ -62,7 +62,7 @@ def launch_on_hosts(
     slots = {len(host.slots) for host in chosen.hosts}
     if len(slots) > 1:
         problem = f"{chosen.source}: a plan needs the same number of slots on every host"
-        raise LaunchError(ExitCode.USAGE, problem, "--num_gpus N takes N slots of each")
+        raise LaunchError(problem, "--num_gpus N takes N slots of each")
     if chosen.is_here and (is_launch or values.hardware is None):
         os.environ.update(launch_over_ssh.variables_here(chosen.hosts[0].slots, os.environ))
     if chosen.hosts[0].line:

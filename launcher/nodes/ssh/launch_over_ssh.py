@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...core.count_of import count_of, noun_of
-from ...core.errors import ExitCode, LaunchError
+from ...core.errors import LaunchError
 from ...core.hardware import VISIBLE
 from ...options.host_choice import HostChoice, text_of
 from ...options.hostfile import Host
@@ -34,7 +34,7 @@ def variables_here(slots: Sequence[int], environment: Mapping[str, str]) -> dict
     for name in VISIBLE:
         if environment.get(name):
             problem = f"{name}={environment[name]} and the hosts' slots {[*slots]} both choose"
-            raise LaunchError(ExitCode.USAGE, problem, f"leave out {name}, or the choice of slots")
+            raise LaunchError(problem, f"leave out {name}, or the choice of slots")
     return remote_main.device_variables(tuple(slots)) | local_size(slots)
 
 
@@ -125,13 +125,13 @@ def part_of(chosen: HostChoice, rank: str | None) -> tuple[int, Host]:
         found = [place for place, host in enumerate(chosen.hosts) if owns(host.name)]
         if len(found) != 1:
             problem = f"--no_ssh: this host isn't in {chosen.source} by its name"
-            raise LaunchError(ExitCode.USAGE, problem, "give --node_rank N on every host")
+            raise LaunchError(problem, "give --node_rank N on every host")
         return found[0], chosen.hosts[found[0]]
     if not rank.isdigit() or int(rank) >= len(chosen.hosts):
         hosts = len(chosen.hosts)
         there = f"there {noun_of(hosts, 'is', 'are')} {count_of(hosts, 'host')}"
         problem = f"--node_rank {rank}: {there} ({chosen.source})"
-        raise LaunchError(ExitCode.USAGE, problem, "the first host's rank is 0")
+        raise LaunchError(problem, "the first host's rank is 0")
     return int(rank), chosen.hosts[int(rank)]
 
 

@@ -133,7 +133,7 @@ def start(job: Job) -> subprocess.Popen[bytes]:
         host = socket.gethostname()
         problem = f"host {host} can't use the folder {job.folder}: {reason_of(error)}"
         hint = "the project must be at the same path on all hosts: on a shared disk, or copied"
-        raise LaunchError(ExitCode.USAGE, problem, hint) from error
+        raise LaunchError(problem, hint) from error
     os.environ.update(job.environment)
     for name, value in job.expanded.items():
         os.environ[name] = os.path.expandvars(value)
@@ -143,7 +143,7 @@ def start(job: Job) -> subprocess.Popen[bytes]:
     if job.venv_script:
         if not os.path.isfile(job.venv_script):  # noqa: PTH113
             problem = f"host {socket.gethostname()} has no --venv_script {job.venv_script}"
-            raise LaunchError(ExitCode.USAGE, problem, "it must be at the same path on all hosts")
+            raise LaunchError(problem, "it must be at the same path on all hosts")
         prepared = ["bash", "-c", 'script=$1; shift; . "$script" && exec "$@"', "bash"]
         prepared.append(os.path.abspath(job.venv_script))  # noqa: PTH100
     return subprocess.Popen(

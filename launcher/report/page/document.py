@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core.control_sequences import cleaned
 from ...core.count_of import count_of
-from ...core.errors import ExitCode, LaunchError
+from ...core.errors import LaunchError
 from ...progress.stragglers import stragglers
 from ...system import regular_files
 from ...system.redaction import redacted
@@ -41,7 +41,7 @@ def require_libraries() -> None:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         problem = f"a report needs {' and '.join(missing)}, which isn't installed"
-        raise LaunchError(ExitCode.USAGE, problem, "pip install 'safe-launch[report]'")
+        raise LaunchError(problem, "pip install 'safe-launch[report]'")
 
 
 def page(run: PastRun) -> str:

@@ -106,7 +106,7 @@ def import_torch() -> None:
 def torch_error(reason: str) -> LaunchError:
     """The error where torch can't be imported."""
     hint = "`python -c 'import torch'` has to work; `safe-launch catalogue MESSAGE` may know more"
-    return LaunchError(ExitCode.USAGE, f"torch can't be imported: {reason}", hint)
+    return LaunchError(f"torch can't be imported: {reason}", hint)
 
 
 def store_error(reason: str) -> LaunchError:
@@ -116,7 +116,7 @@ def store_error(reason: str) -> LaunchError:
         "safe-launch hosts it with torch's TCPStore: unless something outside has killed it, "
         "please report this"
     )
-    return LaunchError(ExitCode.INTERNAL, problem, hint)
+    return LaunchError(problem, hint, code=ExitCode.INTERNAL)
 
 
 def store_at(port: int, listener: int) -> TCPStore:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.count_of import count_of
-from ...core.errors import ExitCode, LaunchError
+from ...core.errors import LaunchError
 from ...core.nearest import near
 from ...core.private_names import VALIDATE_LAUNCH, MissingNameError
 from ...system import regular_files
@@ -182,7 +182,7 @@ def _by_accelerate(path: Path) -> dict[str, str]:
         last = next(reversed(done.stderr.strip().splitlines()), "it said nothing")
         if f"cannot import name '{VALIDATE_LAUNCH.path}'" in last:
             raise MissingNameError(VALIDATE_LAUNCH)
-        raise LaunchError(ExitCode.USAGE, f"{path}: accelerate can't use it: {last}")
+        raise LaunchError(f"{path}: accelerate can't use it: {last}")
     found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     return found
 

@@ -15,8 +15,9 @@ from ...core.choices import Offload
 from ...core.plain_json import parsed
 from ...core.reasons import reason_of
 from ...core.secrets import in_mapping
-from ...core.settings import Setting, Value
+from ...core.settings import BATCH, Setting, Value
 from ...system import redaction, regular_files
+from .vocabulary import DEEPSPEED
 
 Config = dict[str, Any]
 
@@ -172,10 +173,7 @@ def with_settings(config: Config, settings: Mapping[Setting, Value]) -> Config:
             zero.pop("offload_param", None)
     if Setting.OFFLOAD in settings:
         _set_offload(edited, Offload(str(settings[Setting.OFFLOAD])))
-    for setting, key in (
-        (Setting.MICRO_BATCH, "train_micro_batch_size_per_gpu"),
-        (Setting.ACCUMULATION, "gradient_accumulation_steps"),
-    ):
-        if setting in settings and edited.get(key) != "auto":
-            edited[key] = settings[setting]
+    for setting in BATCH:
+        if setting in settings and edited.get(DEEPSPEED[setting]) != "auto":
+            edited[DEEPSPEED[setting]] = settings[setting]
     return edited

@@ -10,10 +10,10 @@ from typing import Protocol
 
 from ...core.certainty import Origin
 from ...core.choices import Engine, Offload, Optimizer, Precision
-from ...core.settings import Fact, Setting, Value
+from ...core.settings import BATCH, Fact, Setting, Value
 from ...core.workload import Known, Statement
 from .deepspeed import Config, offload_of, section
-from .vocabulary import optimizer_named
+from .vocabulary import DEEPSPEED, optimizer_named
 
 
 class Reader(Protocol):
@@ -79,7 +79,7 @@ def of_config(
         stage = 1  # DeepSpeed's oldest format, which it still accepts
     yield Fact.ENGINE, known(Engine.DEEPSPEED.value, "")
     if isinstance(stage, int) and stage in range(4):
-        yield Setting.ZERO_STAGE, known(int(stage), "zero_optimization.stage")
+        yield Setting.ZERO_STAGE, known(int(stage), DEEPSPEED[Setting.ZERO_STAGE])
         if not any(section(zero, name).get("device") == "auto" for name in OFFLOADED):
             offload = offload_of(config)
             if stage < 3 and offload is Offload.OPTIMIZER_AND_PARAMETERS:
@@ -88,10 +88,9 @@ def of_config(
     elif stage != "auto":
         reader.notes.append(f"{label}: zero_optimization.stage: {stage!r} isn't a ZeRO stage")
     micro, steps, _ = batch_of(config, label, reader)
-    if micro is not None:
-        yield Setting.MICRO_BATCH, known(micro, "train_micro_batch_size_per_gpu")
-    if steps is not None:
-        yield Setting.ACCUMULATION, known(steps, "gradient_accumulation_steps")
+    for setting, number in zip(BATCH, (micro, steps), strict=True):
+        if number is not None:
+            yield setting, known(number, DEEPSPEED[setting])
     yield from _sizes(zero, label, reader, origin)
     yield from _optimizer(config, label, reader, origin)
     yield from _schedule(config, label, origin)
@@ -134,10 +133,9 @@ def batch_of(
             reader.notes.append(f"{label}: {key}: {value!r} isn't a positive whole number")
         return None
 
-    micro = whole_number("train_micro_batch_size_per_gpu")
-    steps = whole_number("gradient_accumulation_steps")
+    micro, steps = (whole_number(DEEPSPEED[setting]) for setting in BATCH)
     whole = whole_number("train_batch_size")
-    if micro and whole and config.get("gradient_accumulation_steps") is None:
+    if micro and whole and config.get(DEEPSPEED[Setting.ACCUMULATION]) is None:
         once = micro * reader.world
         steps = whole // once if whole % once == 0 else None
     return micro, steps, whole

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from ...core.errors import ExitCode, LaunchError
+from ...core.errors import LaunchError
 from ...core.settings import TOO_LARGE
 
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -102,7 +102,6 @@ class ConfigSizes:
         if not isinstance(value, int) or not least <= value < TOO_LARGE:
             kind = "a positive whole number" if least else "a whole number of 0 or more"
             raise LaunchError(
-                ExitCode.USAGE,
                 f"{self.where}{key} is {kind}, not {self.config.get(key)!r}",
                 "the model can't be built from this configuration; restore the file as published",
             )

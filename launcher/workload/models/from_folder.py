@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.count_of import count_of
-from ...core.errors import ExitCode, LaunchError
+from ...core.errors import LaunchError
 from ...core.model import Model, Weight
 from ...core.reasons import hint_of, reason_of
 from ...system import regular_files
@@ -114,13 +114,11 @@ def _config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(regular_files.read(path))
     except json.JSONDecodeError as error:
-        problem = f"{path}:{error.lineno}: not JSON: {error.msg}"
-        raise LaunchError(ExitCode.USAGE, problem) from error
+        raise LaunchError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
     except (OSError, ValueError, RecursionError) as error:
-        problem = f"{path} can't be read: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+        raise LaunchError(f"{path} can't be read: {reason_of(error)}", hint_of(error)) from error
     if not isinstance(config, dict):
-        raise LaunchError(ExitCode.USAGE, f"{path}: a JSON object is expected")
+        raise LaunchError(f"{path}: a JSON object is expected")
     return config
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.count_of import count_of
-from ...core.errors import ExitCode, LaunchError
+from ...core.errors import LaunchError
 from ...core.reasons import hint_of, reason_of
 from ...system import regular_files
 
@@ -73,8 +73,7 @@ def _header(path: Path) -> list[Tensor]:
     except (ValueError, RecursionError):
         raise _broken(path, "its header isn't JSON") from None
     except OSError as error:
-        problem = f"{path} can't be read: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+        raise LaunchError(f"{path} can't be read: {reason_of(error)}", hint_of(error)) from error
     if not isinstance(header, dict):
         raise _broken(path, "its header isn't a JSON object")
     start = 8 + length
@@ -106,12 +105,11 @@ def _broken(path: Path, why: str, *, is_pointer: bool = False) -> LaunchError:
     """The error for a broken file, with a hint."""
     if is_pointer:
         return LaunchError(
-            ExitCode.USAGE,
             f"{path} is a pointer of Git LFS, not the weights themselves",
             "run `git lfs pull` in that folder",
         )
     problem = f"{path} isn't a complete safetensors file: {why}"
-    return LaunchError(ExitCode.USAGE, problem, "download or save it again")
+    return LaunchError(problem, "download or save it again")
 
 
 def shards(folder: Path) -> list[Path]:
@@ -126,7 +124,7 @@ def shards(folder: Path) -> list[Path]:
         for name in names:
             if not (folder / name).exists():
                 problem = f"{index}: weight_map names {name}, which isn't in the folder"
-                raise LaunchError(ExitCode.USAGE, problem, "download it again")
+                raise LaunchError(problem, "download it again")
         return [folder / name for name in names]
     whole = folder / "model.safetensors"
     if whole.exists():
@@ -142,11 +140,10 @@ def _indexed(index: Path) -> list[str]:
     try:
         content = json.loads(regular_files.read(index))
     except (OSError, ValueError, RecursionError) as error:
-        problem = f"{index} can't be read: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+        raise LaunchError(f"{index} can't be read: {reason_of(error)}", hint_of(error)) from error
     weights = content.get("weight_map") if isinstance(content, Mapping) else None
     if not isinstance(weights, dict) or not all(
         isinstance(weight, str) for weight in weights.values()
     ):
-        raise LaunchError(ExitCode.USAGE, f"{index}: weight_map isn't a map of names to files")
+        raise LaunchError(f"{index}: weight_map isn't a map of names to files")
     return sorted(set(weights.values()))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from ...core.certainty import Origin
 from ...core.choices import Engine, Offload, Precision
-from ...core.errors import ExitCode, LaunchError
+from ...core.errors import LaunchError
 from ...core.settings import Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ..config_files.deepspeed import OFFLOADS, ConfigError, load
@@ -89,7 +89,7 @@ def read(script: Script) -> Iterator[Statement]:
         try:
             yield from statements(load(variables[name]), f"${name}", script)
         except ConfigError as error:
-            raise LaunchError(ExitCode.USAGE, f"${name}: {error}") from error
+            raise LaunchError(f"${name}: {error}") from error
         return
     for name, setting, allowed in (
         ("ACCELERATE_DEEPSPEED_ZERO_STAGE", Setting.ZERO_STAGE, range(4)),

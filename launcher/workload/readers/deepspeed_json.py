@@ -8,11 +8,12 @@ from pathlib import Path
 
 from ...core.choices import Engine, Offload
 from ...core.count_of import count_of
-from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Fact, Setting
-from ...core.workload import Known, Statement
+from ...core.errors import LaunchError
+from ...core.settings import BATCH, Fact, Setting
+from ...core.workload import Statement
 from ..config_files.deepspeed import Config, ConfigError, load
 from ..config_files.deepspeed_statements import batch_of, of_config
+from ..config_files.vocabulary import ARGUMENTS, DEEPSPEED
 from ..script.given import Given
 from ..script.script import Script
 
@@ -42,7 +43,7 @@ def read(script: Script) -> Iterator[Statement]:
             return
         if name != "ds_config":
             # Some frameworks have named configurations of their own: `--deepspeed zero2`.
-            yield Fact.ENGINE, Known(Engine.DEEPSPEED.value, given.origin, given.source)
+            yield Fact.ENGINE, given.known(Engine.DEEPSPEED.value)
         break
     if is_bare(script):
         yield from _made_by_script(script)
@@ -56,26 +57,26 @@ def is_bare(script: Script) -> bool:
 def _made_by_script(script: Script) -> Iterator[Statement]:
     """Stage and offload of a configuration that the script makes of its flags: DeepSpeed-Chat."""
     bare, stage = script.flags["deepspeed"], script.text("zero_stage")
-    yield Fact.ENGINE, Known(Engine.DEEPSPEED.value, bare.origin, bare.source)
+    yield Fact.ENGINE, bare.known(Engine.DEEPSPEED.value)
     if stage is None:
         return
     if str(stage.value) not in ("0", "1", "2", "3"):
         script.notes.append(f"{stage.source}: {stage.value!r} isn't a ZeRO stage")
         return
     number = int(stage.value)
-    yield Setting.ZERO_STAGE, Known(number, stage.origin, stage.source)
+    yield Setting.ZERO_STAGE, stage.known(number)
     offload = script.boolean("offload")
     if offload is not None:
         all_of_it = Offload.OPTIMIZER_AND_PARAMETERS if number == 3 else Offload.OPTIMIZER
         kept = all_of_it if offload.value else Offload.NONE
-        yield Setting.OFFLOAD, Known(kept.value, offload.origin, offload.source)
+        yield Setting.OFFLOAD, offload.known(kept.value)
 
 
 def _config(given: Given) -> Config:
     try:
         return load(given.value)
     except ConfigError as error:
-        raise LaunchError(ExitCode.USAGE, f"{given.source}: {error}") from error
+        raise LaunchError(f"{given.source}: {error}") from error
 
 
 def _label(given: Given) -> str:
@@ -106,19 +107,17 @@ def _refuse_contradictions(config: Config, label: str, script: Script) -> None:
         LaunchError: two numbers that must agree don't; the message has both, with their places.
     """
     micro, steps, whole = batch_of(config, label, replace(script, notes=[]))
-    for key, value, flag in (
-        ("train_micro_batch_size_per_gpu", micro, "per_device_train_batch_size"),
-        ("gradient_accumulation_steps", steps, "gradient_accumulation_steps"),
-    ):
-        given = script.flags.get(flag) if script.takes_all else None
+    for setting, value in zip(BATCH, (micro, steps), strict=True):
+        key = DEEPSPEED[setting]
+        given = script.flags.get(ARGUMENTS[setting]) if script.takes_all else None
         text = "" if given is None else str(given.value)
         if given is not None and value is not None and text.isdecimal() and int(text) != value:
             problem = f"{label}: {key} is {value}, but {given.source} is {text}"
-            raise LaunchError(ExitCode.USAGE, problem, f'write "auto" for {key} in the file')
+            raise LaunchError(problem, f'write "auto" for {key} in the file')
     if micro and steps and whole and micro * steps * script.world != whole:
         workers = count_of(script.world, "worker")
         product = f"{micro} x {steps} x {workers} = {micro * steps * script.world}"
         problem = (
             f"{label}: train_batch_size is {whole}, but micro batch x accumulation is {product}"
         )
-        raise LaunchError(ExitCode.USAGE, problem, 'leave one of them out, or write "auto"')
+        raise LaunchError(problem, 'leave one of them out, or write "auto"')

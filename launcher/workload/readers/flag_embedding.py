@@ -7,14 +7,17 @@ FlagEmbedding/abc/finetune/embedder/AbsModeling.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from ...core.certainty import Origin
 from ...core.choices import Adapter
-from ...core.settings import Fact, Setting, Value
-from ...core.workload import Known, Statement
+from ...core.settings import Fact, Setting
+from ...core.workload import Known, Statement, default_of
 from ..script.script import Script
 
 TARGETS = "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"
+
+_default = partial(default_of, "FlagEmbedding's")
 
 
 def read(script: Script) -> Iterator[Statement]:
@@ -32,7 +35,3 @@ def read(script: Script) -> Iterator[Statement]:
         yield Fact.FROZEN_PARAMETERS, _default("use_lora", value=True)
         yield Fact.LORA_RANK, _default("lora_rank", 64)
         yield Fact.LORA_TARGETS, _default("target_modules", TARGETS)
-
-
-def _default(name: str, value: Value) -> Known:
-    return Known(value, Origin.DEFAULT, f"FlagEmbedding's default of {name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def of_trainer(script: Script, asked: Given, mixed: Known | None) -> Iterator[St
         asked: the flag.
         mixed: the type of mixed precision; None without.
     """
-    yield Fact.ENGINE, Known(Engine.FSDP.value, asked.origin, asked.source)
+    yield Fact.ENGINE, asked.known(Engine.FSDP.value)
     config = _config(script)
     where = script.text("fsdp_config") or asked
     items = str(asked.value or "").split()
@@ -65,7 +66,7 @@ def of_trainer(script: Script, asked: Given, mixed: Known | None) -> Iterator[St
 
     def known(value: Value, name: str) -> Known:
         is_default = name == "FSDP_VERSION" and is_recent and "version" not in config
-        return assumed if is_default else _known(where, value)
+        return assumed if is_default else where.known(value)
 
     yield from of_variables(variables, known, mixed)
 
@@ -101,12 +102,8 @@ def of_variables(
         yield Setting.GRADIENT_CHECKPOINTING, known(Checkpointing.NON_REENTRANT.value, name)
     if mixed is not None and mixed.value != Precision.FP32:
         # accelerate casts what is trained (utils/fsdp_utils.py, `fsdp2_prepare_model`).
-        masters = Known(Precision.FP32.value, mixed.origin, mixed.source)
+        masters = replace(mixed, value=Precision.FP32.value)
         yield Fact.MASTER_PRECISION, masters
-
-
-def _known(given: Given, value: Value) -> Known:
-    return Known(value, given.origin, given.source)
 
 
 def _config(script: Script) -> dict[str, Any]:

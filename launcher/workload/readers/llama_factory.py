@@ -7,14 +7,17 @@ model/model_utils/checkpointing.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from ...core.certainty import Origin
 from ...core.choices import Adapter, Checkpointing, Precision
-from ...core.errors import ExitCode, LaunchError
+from ...core.errors import LaunchError
 from ...core.settings import Fact, Setting, Value
-from ...core.workload import Known, Statement
+from ...core.workload import Known, Statement, default_of
 from ..script.given import Given
 from ..script.script import Script
+
+_default = partial(default_of, "LLaMA-Factory's")
 
 
 def read(script: Script) -> Iterator[Statement]:
@@ -46,28 +49,24 @@ def read(script: Script) -> Iterator[Statement]:
     yield from _types(script, kind)
 
 
-def _default(name: str, value: Value) -> Known:
-    return Known(value, Origin.DEFAULT, f"LLaMA-Factory's default of {name}")
-
-
 def _refuse(script: Script, kind: Given | None) -> None:
     bits = script.text("quantization_bit")
     if bits is not None and kind is not None and kind.value in ("full", "freeze"):
         problem = f"{bits.source}: a quantized model can't be trained with {kind.source} "
         hint = "LLaMA-Factory takes it with `finetuning_type: lora` or `oft`"
-        raise LaunchError(ExitCode.USAGE, problem + str(kind.value), hint)
+        raise LaunchError(problem + str(kind.value), hint)
 
 
 def _checkpointing(script: Script) -> Iterator[Statement]:
     """Enabled by its own switch, regardless of the Trainer's, and reentrant."""
     off = script.boolean("disable_gradient_checkpointing")
     if off is not None and off.value:
-        known = Known(Checkpointing.OFF.value, off.origin, off.source)
+        known = off.known(Checkpointing.OFF.value)
         yield Setting.GRADIENT_CHECKPOINTING, known
         return
     mode = script.boolean("use_reentrant_gc")
     if mode is not None and not mode.value:
-        known = Known(Checkpointing.NON_REENTRANT.value, mode.origin, mode.source)
+        known = mode.known(Checkpointing.NON_REENTRANT.value)
         yield Setting.GRADIENT_CHECKPOINTING, known
         return
     asked = script.boolean("gradient_checkpointing")
@@ -84,8 +83,8 @@ def _types(script: Script, kind: Given | None) -> Iterator[Statement]:
     """
     pure = script.boolean("pure_bf16")
     if pure is not None and pure.value:
-        yield Setting.PRECISION, Known(Precision.BF16.value, pure.origin, pure.source)
-        yield Fact.LOADED_PRECISION, Known(Precision.BF16.value, pure.origin, pure.source)
+        yield Setting.PRECISION, pure.known(Precision.BF16.value)
+        yield Fact.LOADED_PRECISION, pure.known(Precision.BF16.value)
         return
     for precision in (Precision.BF16, Precision.FP16):
         asked = script.boolean(precision.value)
@@ -94,5 +93,5 @@ def _types(script: Script, kind: Given | None) -> Iterator[Statement]:
                 source = "LLaMA-Factory's cast of trained weights"
                 yield Fact.LOADED_PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)
             else:
-                yield Fact.LOADED_PRECISION, Known(precision.value, asked.origin, asked.source)
+                yield Fact.LOADED_PRECISION, asked.known(precision.value)
             return

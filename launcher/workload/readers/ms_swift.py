@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from ...core.certainty import Origin
 from ...core.choices import Adapter, Checkpointing, Engine, Offload, Output, Precision
 from ...core.settings import Fact, Setting, Value
-from ...core.workload import Known, Statement
+from ...core.workload import Known, Statement, default_of
 from ..config_files.deepspeed import ConfigError, load
 from ..config_files.vocabulary import dtype_named
 from ..script.files import package_folders
@@ -59,6 +60,8 @@ REENTRANT_WITH_DDP = re.compile(r"3\.[0-5](\.|$)")
 WITHOUT_ACCUMULATION = re.compile(r"3\.[0-2](\.|$)")
 """Versions that use transformers' default of the accumulation."""
 
+_default = partial(default_of, "ms-swift's")
+
 
 def read(script: Script) -> Iterator[Statement]:
     """The named configuration, and defaults that differ from the Trainer's."""
@@ -73,14 +76,10 @@ def read(script: Script) -> Iterator[Statement]:
     yield from _trained(script, major)
     task = script.text("task_type")
     if task is not None and task.value in SCORING:
-        yield Fact.OUTPUT, Known(Output.SCORES.value, task.origin, task.source)
+        yield Fact.OUTPUT, task.known(Output.SCORES.value)
     length = script.flags.get("max_length")
     if major == 2 and length is None:
         yield Fact.SEQUENCE_LENGTH, _default("max_length", 2048)
-
-
-def _default(name: str, value: Value) -> Known:
-    return Known(value, Origin.DEFAULT, f"ms-swift's default of {name}")
 
 
 def _major(script: Script) -> int | None:
@@ -132,7 +131,7 @@ def _batch(script: Script, major: int | None, version: str) -> Iterator[Statemen
     if given is None:
         yield Setting.MICRO_BATCH, _default(names[0], micro)
     else:
-        yield Setting.MICRO_BATCH, Known(micro, given.origin, given.source)
+        yield Setting.MICRO_BATCH, given.known(micro)
     undecided = major is None or (major == 3 and not version)
     if "gradient_accumulation_steps" in script.flags or undecided:
         return
@@ -176,7 +175,7 @@ def _precision(script: Script, major: int | None) -> Iterator[Statement]:
             continue
         if kind is Precision.FP32 and major != 2:
             kind = Precision.FP16
-        yield Setting.PRECISION, Known(kind.value, given.origin, given.source)
+        yield Setting.PRECISION, given.known(kind.value)
         return
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from ...core.certainty import Origin
 from ...core.choices import Adapter
-from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Fact, Setting, Value
+from ...core.errors import LaunchError
+from ...core.settings import Fact, Setting
 from ...core.workload import Known, Statement
 from ..script.given import Given
 from ..script.script import Script
@@ -116,12 +116,12 @@ def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
         word = adapter.source.rpartition(" ")[2]
         script.unmodelled.append(f"{adapter.source}: memory is estimated as if all were trained")
         if word in FROZEN_BASE:
-            yield Fact.FROZEN_PARAMETERS, _known(adapter, value=True)
+            yield Fact.FROZEN_PARAMETERS, adapter.known(value=True)
         return
-    yield Fact.ADAPTER, _known(adapter, adapter.value.value)
+    yield Fact.ADAPTER, adapter.known(adapter.value.value)
     if adapter.value is not Adapter.LORA:
         return
-    yield Fact.FROZEN_PARAMETERS, _known(adapter, value=True)
+    yield Fact.FROZEN_PARAMETERS, adapter.known(value=True)
     words = (*KINDS, *PARTS)
     if is_trainers(script) and not any(script.text(name) for name in words):
         # A model that peft wraps isn't a PreTrainedModel: transformers/trainer.py then lets DDP
@@ -142,10 +142,6 @@ def _hint(script: Script) -> str:
     return f"the script names {min(named)}" if named else ""
 
 
-def _known(given: Given, value: Value) -> Known:
-    return Known(value, given.origin, given.source)
-
-
 def _lora(script: Script, *, wanted: bool) -> Iterator[Statement]:
     """Rank and targets; without a flag for adapters, they may come from the script."""
     if "ModelConfig" in script.names and "trl" in script.names and wanted:
@@ -155,7 +151,7 @@ def _lora(script: Script, *, wanted: bool) -> Iterator[Statement]:
         is_asked = name in script.flags and not script.flags[name].says_no
         rank = script.number(name) if is_asked else None
         if rank is not None and (wanted or name != "r"):
-            yield Fact.LORA_RANK, _known(rank, rank.value)
+            yield Fact.LORA_RANK, rank.known(rank.value)
             break
     for fact, names in ((Fact.LORA_TARGETS, TARGETS), (Fact.LORA_SAVED, SAVED)):
         for given in [text for name in names if (text := script.text(name))]:
@@ -165,9 +161,9 @@ def _lora(script: Script, *, wanted: bool) -> Iterator[Statement]:
             lowered = {word.lower() for word in words}
             if fact is Fact.LORA_TARGETS and lowered & ALL:
                 more = [word for word in words if word.lower() not in ALL]
-                yield fact, _known(given, ",".join(["all-linear", *more]))
+                yield fact, given.known(",".join(["all-linear", *more]))
             elif not lowered & DEFAULTS:
-                yield fact, _known(given, ",".join(words))
+                yield fact, given.known(",".join(words))
             break
 
 
@@ -196,24 +192,23 @@ def _bits(script: Script) -> Iterator[Statement]:
     ]
     if len({bits for _, bits in loads}) > 1:
         first, second = loads[0][0].source, loads[-1][0].source
-        problem = f"{first} and {second}: a model is loaded in 4 or in 8 bits, not in both"
-        raise LaunchError(ExitCode.USAGE, problem)
+        raise LaunchError(f"{first} and {second}: a model is loaded in 4 or in 8 bits, not in both")
     for given, bits in loads:
-        yield Fact.QUANTIZATION_BITS, _known(given, bits)
+        yield Fact.QUANTIZATION_BITS, given.known(bits)
         return
     for name in BITS:
         number = script.text(name)
         if number is not None and str(number.value) in ("2", "3", "4", "8"):
-            yield Fact.QUANTIZATION_BITS, _known(number, int(number.value))
+            yield Fact.QUANTIZATION_BITS, number.known(int(number.value))
             return
     adapter = adapter_of(script)
     for name in QUANTIZED:
         switch = None if script.declares(name) else script.boolean(name)
         if switch and switch.value and adapter and adapter.value == Adapter.LORA:
-            yield Fact.QUANTIZATION_BITS, _known(switch, 4)
-            yield Fact.CALIBRATED, _known(switch, bool(script.names & BEFOREHAND))
+            yield Fact.QUANTIZATION_BITS, switch.known(4)
+            yield Fact.CALIBRATED, switch.known(bool(script.names & BEFOREHAND))
             return
     for name in KINDS:
         kind = script.text(name)
         if kind is not None and str(kind.value).lower() == "qlora":
-            yield Fact.QUANTIZATION_BITS, _known(kind, 4)
+            yield Fact.QUANTIZATION_BITS, kind.known(4)

@@ -55,22 +55,22 @@ def read(script: Script) -> Iterator[Statement]:
         yield from _judged(script, kind, named)
         return
     if kind == "rm" and script.owner != "llamafactory":  # whose value head computes the logits too
-        yield Fact.OUTPUT, Known(Output.SCORES.value, named.origin, named.source)
+        yield Fact.OUTPUT, named.known(Output.SCORES.value)
     loss = script.text("pref_loss")  # LLaMA-Factory's stage dpo covers three methods
     if kind == "dpo" and loss is not None and loss.value in ("orpo", "simpo"):
         kind, named = str(loss.value), loss
     objective = Objective.PREFERENCE if kind in PAIRED else Objective.SUPERVISED
-    yield Fact.OBJECTIVE, Known(objective.value, named.origin, named.source)
+    yield Fact.OBJECTIVE, named.known(objective.value)
     held = _reference(script, kind, named)
     if held is not None:
-        yield Fact.REFERENCE_MODEL, Known(bool(held.value), held.origin, held.source)
+        yield Fact.REFERENCE_MODEL, held.known(bool(held.value))
 
 
 def _spanning(script: Script) -> Iterator[Statement]:
     for name in ("rlhf_type", "stage"):
         given = script.text(name)
         if given is not None and str(given.value).lower() in SPANNING:
-            yield Fact.LOSS_SPANS_BATCH, Known(True, given.origin, given.source)
+            yield Fact.LOSS_SPANS_BATCH, given.known(value=True)
     for trainer in script.names & set(SPANNING.values()):
         source = f"the script uses {trainer}"
         yield Fact.LOSS_SPANS_BATCH, Known(True, Origin.SCRIPT, source)
@@ -92,7 +92,7 @@ def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:
     examples/scripts/ppo/ppo.py).
     """
     objective = Objective.DISTILLATION if kind == "gkd" else Objective.SUPERVISED
-    yield Fact.OBJECTIVE, Known(objective.value, named.origin, named.source)
+    yield Fact.OBJECTIVE, named.known(objective.value)
     other = next((given for flag in JUDGES[kind] if (given := script.text(flag))), None)
     if other is None:
         script.unmodelled.append(f"{named.source}: the memory of the other models isn't counted")
@@ -107,11 +107,11 @@ def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:
     adapted = adapter.value == Adapter.LORA if adapter else script.owner == "swift"
     critic = kind == "ppo" and not (adapted and script.owner == "swift")
     frozen = 2 if kind == "ppo" and not critic else 1
-    yield Fact.FROZEN_BESIDE, Known(frozen * model.parameters, other.origin, other.source)
+    yield Fact.FROZEN_BESIDE, other.known(frozen * model.parameters)
     if kind == "ppo":
-        yield Fact.REFERENCE_MODEL, Known(not adapted, other.origin, other.source)
+        yield Fact.REFERENCE_MODEL, other.known(not adapted)
     if critic:
-        yield Fact.TRAINED_BESIDE, Known(model.parameters, other.origin, other.source)
+        yield Fact.TRAINED_BESIDE, other.known(model.parameters)
 
 
 def _named(script: Script) -> Given | None:

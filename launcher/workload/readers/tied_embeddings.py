@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ...core.model import Model
 from ...core.settings import Fact
-from ...core.workload import Known, Statement, Workload
+from ...core.workload import Statement, Workload
 from ..script.script import Script
 
 ENDS = {"lm_head", "embed_tokens", "wte", "embed_out", "embed_in", "word_embeddings"}
@@ -32,4 +33,4 @@ def statements(script: Script, workload: Workload, model: Model | None) -> Itera
         return
     is_kept = kept is not None and kept.value
     if model.tied and any(map(is_end, str(saved.value).split(","))) and not is_kept:
-        yield Fact.TIED_SAVED, Known(value=True, origin=saved.origin, source=saved.source)
+        yield Fact.TIED_SAVED, replace(saved, value=True)

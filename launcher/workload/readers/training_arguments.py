@@ -9,9 +9,10 @@ from typing import Any
 
 from ...core.certainty import Origin
 from ...core.choices import Checkpointing, Engine, Precision
-from ...core.errors import ExitCode, LaunchError
-from ...core.settings import Fact, Setting
+from ...core.errors import LaunchError
+from ...core.settings import BATCH, OF_DDP, Fact, Setting
 from ...core.workload import Known, Statement
+from ..config_files.vocabulary import ARGUMENTS
 from ..script.given import TRUE, Given
 from ..script.script import Script
 from . import fsdp
@@ -62,13 +63,10 @@ def read(script: Script) -> Iterator[Statement]:
     else:
         yield from _own_batch(script)
     yield from _precision(script)
-    for setting, flag in (
-        (Setting.FIND_UNUSED_PARAMETERS, "ddp_find_unused_parameters"),
-        (Setting.STATIC_GRAPH, "ddp_static_graph"),
-    ):
-        chosen = script.boolean(flag) if is_trainers(script) else None
+    for setting in OF_DDP:
+        chosen = script.boolean(ARGUMENTS[setting]) if is_trainers(script) else None
         if chosen is not None:
-            yield setting, _known(chosen, chosen.value)
+            yield setting, chosen.known(chosen.value)
 
 
 def _engine(script: Script) -> Iterator[Statement]:
@@ -78,7 +76,7 @@ def _engine(script: Script) -> Iterator[Statement]:
             f"{asked.source} without effect: on a CPU ({on_cpu.source}) accelerate trains with DDP "
             "(safe-launch explain fsdp-trains-ddp-on-cpu)"
         )
-        yield Fact.ENGINE, _known(on_cpu, Engine.DDP.value)
+        yield Fact.ENGINE, on_cpu.known(Engine.DDP.value)
     elif asked is not None:
         mixed = next((known for _, known in _precision(script)), None)
         yield from fsdp.of_trainer(script, asked, mixed)
@@ -88,18 +86,12 @@ def _engine(script: Script) -> Iterator[Statement]:
         yield Fact.UNSYNCED_PASSES, Known(True, Origin.DEFAULT, "the Trainer's accumulation")
 
 
-def _known(where: Given, value: Any) -> Known:
-    return Known(value, where.origin, where.source)
-
-
 def _batch(script: Script) -> Iterator[Statement]:
-    for setting, name, default in (
-        (Setting.MICRO_BATCH, "per_device_train_batch_size", 8),
-        (Setting.ACCUMULATION, "gradient_accumulation_steps", 1),
-    ):
+    for setting, default in zip(BATCH, (8, 1), strict=True):
+        name = ARGUMENTS[setting]
         number = _positive(script, name)
         if number is not None:
-            yield setting, _known(number, number.value)
+            yield setting, number.known(number.value)
         elif script.leaves(name) and script.owner != "swift":
             yield setting, Known(default, Origin.DEFAULT, f"transformers' default of {name}")
 
@@ -108,13 +100,10 @@ def _own_batch(script: Script) -> Iterator[Statement]:
     """Of a loop of the script's own; a DeepSpeed configuration that it is given decides."""
     if any(script.text(name) for name in FLAGS):
         return
-    for setting, names in (
-        (Setting.MICRO_BATCH, BATCHES),
-        (Setting.ACCUMULATION, ("gradient_accumulation_steps",)),
-    ):
+    for setting, names in zip(BATCH, (BATCHES, (ARGUMENTS[BATCH[1]],)), strict=True):
         number = next((each for name in names if (each := script.number(name))), None)
         if number is not None:
-            yield setting, _known(number, number.value)
+            yield setting, number.known(number.value)
 
 
 def _positive(script: Script, name: str) -> Given | None:
@@ -126,8 +115,7 @@ def _positive(script: Script, name: str) -> Given | None:
     given = script.flags.get(name)
     text = "" if given is None else str(given.value)
     if given is not None and re.fullmatch(r"-[0-9]+|[+-]?0+", text):
-        problem = f"{given.source}: {text} isn't a batch size: at least 1 is needed"
-        raise LaunchError(ExitCode.USAGE, problem)
+        raise LaunchError(f"{given.source}: {text} isn't a batch size: at least 1 is needed")
     return script.number(name)
 
 
@@ -141,7 +129,7 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
     elif not script.words.named.isdisjoint(CHECKPOINTED):
         return
     elif switch is not None:
-        yield Setting.GRADIENT_CHECKPOINTING, _known(switch, Checkpointing.OFF.value)
+        yield Setting.GRADIENT_CHECKPOINTING, switch.known(Checkpointing.OFF.value)
     elif is_trainers(script) and not _has_own(script) and script.leaves(*SWITCHES):
         source = "transformers' default of gradient_checkpointing"
         off = Known(Checkpointing.OFF.value, Origin.DEFAULT, source)
@@ -164,7 +152,7 @@ def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[
     if mode is not None:
         yield Setting.GRADIENT_CHECKPOINTING, _at_most(mode, switch)
     elif not script.owner:
-        yield Fact.CHECKPOINTED, _known(switch, value=True)
+        yield Fact.CHECKPOINTED, switch.known(value=True)
 
 
 def _at_most(mode: Known, switch: Given) -> Known:
@@ -198,7 +186,7 @@ def mode_asked(script: Script) -> Known | None:
     """The implementation in the switch's kwargs; None where they leave it open."""
     kwargs = next((given for each in SWITCHES if (given := script.text(f"{each}_kwargs"))), None)
     mode = None if kwargs is None else _mode(_mapping(kwargs, script).get("use_reentrant"))
-    return None if kwargs is None or mode is None else _known(kwargs, mode.value)
+    return None if kwargs is None or mode is None else kwargs.known(mode.value)
 
 
 def _mode(use_reentrant: object) -> Checkpointing | None:
@@ -248,11 +236,11 @@ def _precision(script: Script) -> Iterator[Statement]:
     for precision in (Precision.BF16, Precision.FP16):
         flag = script.boolean(precision.value)
         if flag is not None and flag.value:
-            yield Setting.PRECISION, _known(flag, precision.value)
+            yield Setting.PRECISION, flag.known(precision.value)
             return
     mixed = script.text("mixed_precision")
     if mixed is not None and str(mixed.value) in MIXED:
-        yield Setting.PRECISION, _known(mixed, MIXED[str(mixed.value)].value)
+        yield Setting.PRECISION, mixed.known(MIXED[str(mixed.value)].value)
     elif not _has_own(script) and script.takes_all and script.leaves("bf16", "fp16"):
         source = "transformers' default of bf16 and fp16"
         yield Setting.PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)

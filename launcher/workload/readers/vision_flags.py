@@ -51,12 +51,12 @@ def _part(script: Script, fact: Fact, given: Given, *, trained: bool) -> Iterato
     LLaMA-Factory freezing also prevents adapters.
     """
     if not trained:
-        yield Fact.FROZEN_PARAMETERS, Known(True, given.origin, given.source)
+        yield Fact.FROZEN_PARAMETERS, given.known(value=True)
         adapter = adapter_of(script)
         adapted = adapter is not None and adapter.value == Adapter.LORA
         if fact is LANGUAGE and adapted and script.owner not in ("swift", "llamafactory"):
             return
-    yield fact, Known(trained, given.origin, given.source)
+    yield fact, given.known(trained)
 
 
 def _backbone(script: Script) -> Iterator[Statement]:
@@ -69,7 +69,7 @@ def _backbone(script: Script) -> Iterator[Statement]:
     elif {"freeze_mlp", "freeze_llm", "vision_path"} & script.flags.keys():
         yield from _part(script, VISION, switch, trained=not switch.value)
     elif switch.value:
-        yield Fact.FROZEN_PARAMETERS, Known(True, switch.origin, switch.source)
+        yield Fact.FROZEN_PARAMETERS, switch.known(value=True)
 
 
 def image_statements(script: Script, model: Model | None) -> Iterator[Statement]:

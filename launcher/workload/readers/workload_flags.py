@@ -66,11 +66,7 @@ def read(script: Script) -> Iterator[Statement]:
     for name in PACKING:
         switch = script.boolean(name)
         if switch is not None:
-            yield Fact.PACKED, _known(switch, switch.value)
-
-
-def _known(given: Given, value: object) -> Known:
-    return Known(value, given.origin, given.source)  # type: ignore[arg-type]
+            yield Fact.PACKED, switch.known(switch.value)
 
 
 def _parallel(script: Script) -> Iterator[Statement]:
@@ -78,7 +74,7 @@ def _parallel(script: Script) -> Iterator[Statement]:
         ranks = script.number(name) if script.text(name) else None
         if ranks is not None and int(ranks.value) > 1:
             script.unmodelled.append(f"{ranks.source} {ranks.value}: its memory isn't modelled")
-            yield Fact.MODEL_PARALLEL, _known(ranks, ranks.value)
+            yield Fact.MODEL_PARALLEL, ranks.known(ranks.value)
             return
 
 
@@ -103,7 +99,7 @@ def _with_answer(script: Script, length: Given) -> Known:
     """A length, with that of the answer where it is the prompt's alone."""
     method = script.text("rlhf_type")
     if script.owner != "swift" or method is None or str(method.value) not in ANSWERED:
-        return _known(length, length.value)
+        return length.known(length.value)
     answer = script.number("max_completion_length")
     more = ANSWERED[str(method.value)] if answer is None else int(answer.value)
     source = f"{length.source} + {'max_completion_length' if answer is None else answer.source}"
@@ -136,7 +132,7 @@ def _optimizer(script: Script) -> Iterator[Statement]:
         switch = script.boolean(name)
         if switch is not None and switch.value:
             if name in ONE_STATE:
-                yield Fact.OPTIMIZER, _known(switch, Optimizer.LION.value)
+                yield Fact.OPTIMIZER, switch.known(Optimizer.LION.value)
             else:
                 script.unmodelled.append(f"{switch.source}: AdamW's states are assumed")
             return
@@ -152,10 +148,10 @@ def _optimizer(script: Script) -> Iterator[Statement]:
         note = f"{named.source}: {named.value!r} isn't known, so AdamW's states are assumed"
         script.unmodelled.append(note)
     else:
-        yield Fact.OPTIMIZER, _known(named, optimizer.value)
+        yield Fact.OPTIMIZER, named.known(optimizer.value)
     fused = STEPS.get(str(named.value))
     if fused is not None:
-        yield Fact.FUSED_STEP, _known(named, fused)
+        yield Fact.FUSED_STEP, named.known(fused)
 
 
 def _attention(script: Script) -> Iterator[Statement]:
@@ -173,29 +169,29 @@ def _attention(script: Script) -> Iterator[Statement]:
         )
         switch = script.boolean(name) if is_switch else None
         if switch is not None and switch.value:
-            yield Fact.ATTENTION, _known(switch, Attention.FLASH.value)
+            yield Fact.ATTENTION, switch.known(Attention.FLASH.value)
             return
 
 
 def _loss(script: Script) -> Iterator[Statement]:
     compiled = script.boolean("torch_compile")
     if compiled is not None and compiled.value:
-        yield Fact.COMPILED, _known(compiled, value=True)
+        yield Fact.COMPILED, compiled.known(value=True)
     for name in (*FUSED, "torch_compile"):
         switch = script.boolean(name)
         if switch is not None and switch.value and name != "use_liger_loss":
-            yield Fact.FUSED_LAYERS, _known(switch, value=True)
+            yield Fact.FUSED_LAYERS, switch.known(value=True)
             break
     for name in FUSED:
         switch = script.boolean(name)
         if switch is not None and switch.value and _fuses(script, name):
-            yield Fact.LOSS, _known(switch, Loss.FUSED.value)
+            yield Fact.LOSS, switch.known(Loss.FUSED.value)
             return
     kind = script.text("loss_type")
     if kind is not None and str(kind.value) in AMONG_SAMPLES:
-        yield Fact.LOSS_SPANS_BATCH, _known(kind, value=True)
+        yield Fact.LOSS_SPANS_BATCH, kind.known(value=True)
     if kind is not None and "chunked" in str(kind.value):
-        yield Fact.LOSS, _known(kind, Loss.CHUNKED.value)
+        yield Fact.LOSS, kind.known(Loss.CHUNKED.value)
 
 
 def _fuses(script: Script, name: str) -> bool:
@@ -237,7 +233,7 @@ def _spread(script: Script) -> Iterator[Statement]:
         return
     given = script.text("device_map")
     if given is not None and str(given.value) in SPREADING:
-        yield Fact.DEVICE_MAP, _known(given, value=True)
+        yield Fact.DEVICE_MAP, given.known(value=True)
     elif script.decides("device_map"):
         yield Fact.DEVICE_MAP, Known(True, Origin.DEFAULT, "device_map in the script's source")
     elif given is None and script.owner == "swift" and script.text("deepspeed") is None:
@@ -252,7 +248,7 @@ def _first_known(
         named = script.text(name)
         kind = None if named is None else kind_of(str(named.value))
         if named is not None and kind is not None:
-            return _known(named, kind.value)
+            return named.known(kind.value)
     return None
 
 
@@ -260,7 +256,7 @@ def _allocator(script: Script) -> Iterator[Statement]:
     """The allocator's configuration in the user's environment; else the profile decides."""
     emptied = script.number("torch_empty_cache_steps")
     if emptied is not None:
-        yield Fact.CACHE_EMPTIED, _known(emptied, value=True)
+        yield Fact.CACHE_EMPTIED, emptied.known(value=True)
     for name in (
         "PYTORCH_ALLOC_CONF",
         "PYTORCH_CUDA_ALLOC_CONF",

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...core.errors import ExitCode, LaunchError
+from ...core.errors import LaunchError
 from ...core.reasons import hint_of, reason_of
 from ...system import regular_files
 from . import not_python
@@ -68,12 +68,9 @@ def parsed(path: Path) -> ast.Module:
         content.seek(0)
         return ast.parse(io.TextIOWrapper(content, encoding).read(), filename=str(path))
     except FileNotFoundError:
-        raise LaunchError(
-            ExitCode.USAGE, f"there is no script `{path}`", f"looked in {Path.cwd()}"
-        ) from None
+        raise LaunchError(f"there is no script `{path}`", f"looked in {Path.cwd()}") from None
     except OSError as error:
-        problem = f"{path} can't be read: {reason_of(error)}"
-        raise LaunchError(ExitCode.USAGE, problem, hint_of(error)) from error
+        raise LaunchError(f"{path} can't be read: {reason_of(error)}", hint_of(error)) from error
     except (RecursionError, MemoryError) as error:  # as Python's parser says it
         problem = "it is nested too deeply"
         raise not_python.refusal_of_syntax(path, None, problem, "") from error

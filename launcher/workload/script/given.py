@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.certainty import Origin
+from ...core.settings import Value
+from ...core.workload import Known
 
 PARSERS = {"HfArgumentParser", "TrlParser"}
 """Scripts that use one of these take all arguments from the command line, or defaults."""
@@ -36,6 +38,10 @@ class Given:
     def says_no(self) -> bool:
         """Whether it is given in order to have nothing; a bare flag isn't."""
         return self.value is not None and str(self.value).lower() in (*FALSE, "none", "")
+
+    def known(self, value: Value) -> Known:
+        """A value that follows from it."""
+        return Known(value, self.origin, self.source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ...core.errors import ExitCode, LaunchError
+from ...core.errors import LaunchError
 from ...system import regular_files
 
 SHELLS = (b"sh", b"bash", b"dash", b"zsh", b"ksh", b"csh", b"tcsh", b"fish")
@@ -23,15 +23,15 @@ def refusal_unread(path: Path) -> LaunchError | None:
     """
     if str(path) in STDIN or path.is_fifo():
         problem = f"{path}: the script can't come through a pipe, since every worker reads it"
-        return LaunchError(ExitCode.USAGE, problem, "save it to a file, and give that")
+        return LaunchError(problem, "save it to a file, and give that")
     if path.is_char_device() or path.is_block_device():
-        return LaunchError(ExitCode.USAGE, f"{path} is a device, not a Python script")
+        return LaunchError(f"{path} is a device, not a Python script")
     if path.is_dir():
         hint = "a folder can be run if it has a __main__.py"
-        return LaunchError(ExitCode.USAGE, f"{path} is a folder, not a Python script", hint)
+        return LaunchError(f"{path} is a folder, not a Python script", hint)
     if path.suffix == ".ipynb" and _is_notebook(path):
         hint = f"jupyter nbconvert --to script {path} makes one of it"
-        return LaunchError(ExitCode.USAGE, f"{path} is a notebook, not a Python script", hint)
+        return LaunchError(f"{path} is a notebook, not a Python script", hint)
     return None
 
 
@@ -66,4 +66,4 @@ def refusal_of_syntax(path: Path, line: int | None, problem: str, hint: str) -> 
         hint = f"safe-launch --no-python {path} runs it for each worker"
     elif path.suffix not in (".py", ""):
         text = f"{path} was taken for the script, as the first word that is no option: {text}"
-    return LaunchError(ExitCode.USAGE, text, hint)
+    return LaunchError(text, hint)

@@ -6,9 +6,9 @@ import re
 
 import pytest
 from safe_launch.catalogue.entry import PROOFS, KnownFailure
-from safe_launch.catalogue.page import page
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.catalogue.regex_as_prose import plain
+from support.pages.catalogue import page
 from support.stacks import ROOT
 from support.tables import table
 

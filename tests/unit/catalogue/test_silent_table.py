@@ -6,8 +6,8 @@ import re
 
 import yaml
 from safe_launch.catalogue.entry import Kind
-from safe_launch.catalogue.page import silent_page
 from safe_launch.catalogue.reader import read_catalogue
+from support.pages.catalogue import silent_page
 from support.stacks import ROOT
 
 MEASURED = ROOT / "docs" / "measured"

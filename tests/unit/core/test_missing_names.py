@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from safe_launch import inner_launch
 from safe_launch.checkpoints import checkpoint
-from safe_launch.commands import man_page
 from safe_launch.core import private_names as names
 from safe_launch.core.private_names import NAMES, MissingNameError, PrivateName
 from safe_launch.evidence.asked_alone import EndOfAskingError
@@ -41,6 +40,7 @@ from safe_launch.workers import start
 from safe_launch.workers.forkserver import module_marks
 from safe_launch.workload.config_files import accelerate
 from support.lazy import Lazy
+from support.pages import commands
 from support.tables import table
 
 torch = Lazy("torch")
@@ -269,9 +269,9 @@ def _affinity_mode(world: World) -> None:
 
 
 def _actions(world: World) -> None:
-    world.patch.setattr(man_page, "launch_parser", lambda: SimpleNamespace(description=""))
+    world.patch.setattr(commands, "launch_parser", lambda: SimpleNamespace(description=""))
     with pytest.raises(MissingNameError):
-        man_page.man_page()
+        commands.man_page()
     inner_launch.as_arguments(object(), argparse.Namespace())  # type: ignore[arg-type]
 
 

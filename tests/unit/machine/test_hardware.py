@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from safe_launch.commands.hardware import found_rows, known_table
 from safe_launch.core.choices import Precision
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.hardware import Hardware
@@ -28,7 +29,6 @@ from safe_launch.machine.profiles import (
     read_node,
     read_profile,
 )
-from safe_launch.report.hardware_table import found_rows, known_table
 from support.stacks import ROOT
 from support.tables import table
 

@@ -434,7 +434,7 @@ def test_a_launcher_tells_of_its_own_failure(may_join: bool) -> None:
     with nodes(2) as job:
         placement = replace(job.placement, rank=0 if may_join else 1, may_join=may_join)
         with pytest.raises(LaunchError), told(placement, job.trust, said.append):
-            raise LaunchError(ExitCode.NO_PLAN, "no such thing", "make one")
+            raise LaunchError("no such thing", "make one", code=ExitCode.NO_PLAN)
         with pytest.raises(LaunchError, match="can't take part: no such thing") as caught:
             job.joined.result(LONG)
         assert (caught.value.code, caught.value.hint) == (ExitCode.NO_PLAN, "make one")

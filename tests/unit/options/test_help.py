@@ -7,8 +7,8 @@ import shutil
 import subprocess
 
 import pytest
-from safe_launch.commands.man_page import man_page, with_table
 from safe_launch.commands.registry import COMMANDS, launch_parser
+from support.pages.commands import man_page, with_table
 from support.stacks import ROOT
 
 

@@ -11,8 +11,8 @@ from safe_launch.core.errors import ExitCode, LaunchError
 from safe_launch.core.output_routing import Streams, which, words
 from safe_launch.options import parser, table
 from safe_launch.options.option import Option
-from safe_launch.options.page import page
 from support import tables
+from support.pages.options import page
 from support.stacks import ROOT
 
 VALUES = {

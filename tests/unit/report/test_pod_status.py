@@ -65,7 +65,7 @@ def test_every_entry_fits_into_a_line() -> None:
 
 def test_what_is_too_long_is_cut_between_letters() -> None:
     """The kubelet would cut at a byte."""
-    line = pod_status.error_line(LaunchError(ExitCode.USAGE, "ä" * 5000))
+    line = pod_status.error_line(LaunchError("ä" * 5000))
     assert pod_status.LIMIT - 1 <= len(line.encode()) <= pod_status.LIMIT
     assert line.endswith("ä…")
     frame = Frame("/job/train.py", 18, "step", "raise ValueError(text)")
@@ -76,9 +76,9 @@ def test_what_is_too_long_is_cut_between_letters() -> None:
 
 def test_errors_and_stops_have_lines_as_well() -> None:
     """What can't be launched, who stopped it."""
-    error = LaunchError(ExitCode.USAGE, "no script is given", "name one")
+    error = LaunchError("no script is given", "name one")
     assert pod_status.error_line(error).endswith("): no script is given; do: name one")
-    assert pod_status.error_line(LaunchError(ExitCode.USAGE, "none")).endswith("): none")
+    assert pod_status.error_line(LaunchError("none")).endswith("): none")
     assert pod_status.stop_line(signal.SIGTERM) == (
         "safe-launch: exit code 143 (stopped by SIGTERM): stopped from outside by SIGTERM"
     )

@@ -467,7 +467,7 @@ def test_another_nodes_worker_is_answered(tmp_path: Path) -> None:
 
 def test_a_lost_store_is_raised(tmp_path: Path) -> None:
     """The launcher's own fault, which isn't the workers'."""
-    fault = LaunchError(ExitCode.INTERNAL, "the store has ended")
+    fault = LaunchError("the store has ended", code=ExitCode.INTERNAL)
     with node(tmp_path, FOREVER, fault=fault) as local:
         local.end()
         assert local.supervisor.fault is fault

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import deepspeed, torchrun
-from .option import Option
-from .table import TABLE
+from safe_launch.options import deepspeed, torchrun
+from safe_launch.options.option import Option
+from safe_launch.options.table import TABLE
 
 HEAD = """\
 # torchrun's and deepspeed's options

@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from .entry import PROOFS, KnownFailure
-from .regex_as_prose import plain
-from .search import CLASSES
-from .signature import Signature
+from safe_launch.catalogue.entry import PROOFS, KnownFailure
+from safe_launch.catalogue.regex_as_prose import plain
+from safe_launch.catalogue.search import CLASSES
+from safe_launch.catalogue.signature import Signature
 
 Version = tuple[int, ...]
 VERSIONS = re.compile(

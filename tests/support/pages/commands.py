@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from ..core.errors import MEANINGS
-from ..core.private_names import ACTIONS
-from .registry import LAUNCH, ROWS, USAGE, launch_parser
+from safe_launch.commands.registry import LAUNCH, ROWS, USAGE, launch_parser
+from safe_launch.core.errors import MEANINGS
+from safe_launch.core.private_names import ACTIONS
 
 FILES = (
     ("~/.cache/safe-launch/runs", "the run directories; --log-dir names another folder"),
