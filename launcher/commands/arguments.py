@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..options.option import named_path
 from ..options.parser import Parser
 from ..system.run_directory import default_root
 
@@ -45,7 +46,7 @@ def add_catalogue(parser: Parser) -> None:
     """Declares `--catalogue`."""
     parser.add_argument(
         "--catalogue",
-        type=Path,
+        type=named_path,
         metavar="FOLDER",
         help="a folder with known failures of your own cluster",
     )

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.nearest import near
 from ..core.refused import Refused
@@ -19,10 +18,9 @@ from ..planning.budget import gib
 from ..session.lessons import store
 from ..session.lessons.store import Kept
 from ..system import terminal
+from . import names
 from .arguments import add_json
 
-LISTED = 5
-"""How many names an error lists."""
 NONE = "no lesson is kept: a run that succeeds leaves one, corrected or with its memory measured"
 
 
@@ -74,20 +72,11 @@ def _named(text: str, kept: Sequence[Kept]) -> Kept:
     Raises:
         LaunchError: there is none, or there are several.
     """
-    names = {one.path.stem: one for one in kept}
-    if text in names:
-        return names[text]
-    matching = [name for name in names if text in name]
-    if len(matching) == 1:
-        return names[matching[0]]
-    listed = ", ".join(matching[:LISTED]) + (", ..." if len(matching) > LISTED else "")
-    if matching:
-        problem = (
-            f"`{text}` is a part of the names of {count_of(len(matching), 'lesson')}: {listed}"
-        )
-        raise LaunchError(problem, "give more of the name")
-    hint = near(text, names)
-    raise LaunchError(f"there is no lesson `{text}`", hint if names else NONE)
+    known = {one.path.stem: one for one in kept}
+    if name := names.meant(text, known, "lesson"):
+        return known[name]
+    hint = near(text, known)
+    raise LaunchError(f"there is no lesson `{text}`", hint if known else NONE)
 
 
 def _show(kept: Sequence[Kept], as_json: bool) -> None:  # noqa: FBT001

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.reasons import hint_of, reason_of
+from ..options.option import named_path
 from ..options.parser import Parser
 from ..report.page import document
 from ..system import kept_runs, regular_files, terminal
@@ -22,7 +23,11 @@ def declare(parser: Parser) -> None:
     """Declares the arguments."""
     add_run(parser, ", or a folder of runs; by default the latest run")
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help=f"instead of {PAGE} in the run directory"
+        "-o",
+        "--output",
+        type=named_path,
+        metavar="FILE",
+        help=f"instead of {PAGE} in the run directory",
     )
 
 

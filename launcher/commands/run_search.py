@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from ..checks import kept as kept_checks
-from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..core.nearest import near
 from ..core.reasons import reason_of
@@ -24,10 +23,9 @@ from ..report.run_status import RankStatus, RunStatus
 from ..system import launcher_record, regular_files
 from ..system.kept_runs import is_run, kept
 from ..system.launcher_record import LauncherRecord, State
+from . import names
 
 EXIT_CODES = range(256)
-LISTED = 5
-"""How many names an error lists."""
 
 
 def running_here() -> Iterator[Path]:
@@ -61,27 +59,16 @@ def named(text: str, root: Path) -> Path:
     Raises:
         LaunchError: there is none, or there are several.
     """
-    if not text.strip():
-        problem = "the name of the run is empty"
-        raise LaunchError(problem, "is a variable unset? `safe-launch runs` lists")
     path = Path(text)
-    if path.is_dir():
+    if text and path.is_dir():
         if is_run(path):
             return path
         if is_run(path.parent) and path.name.startswith("attempt-"):
             return path.parent
     running = {path.name: path for path in running_here()}
     known = {path.name: path for path in kept(root)} | running
-    if text in known:
-        return known[text]
-    matching = [name for name in known if text in name]
-    chosen = [name for name in matching if name in running] or matching
-    if len(chosen) == 1:
-        return known[chosen[0]]
-    listed = ", ".join(chosen[:LISTED]) + (", ..." if len(chosen) > LISTED else "")
-    if chosen:
-        problem = f"`{text}` is a part of the names of {count_of(len(chosen), 'run')}: {listed}"
-        raise LaunchError(problem, "give more of the name")
+    if name := names.meant(text, known, "run", running):
+        return known[name]
     scripts = [name.rsplit("-", 3)[0] for name in known]
     hint = near(text, [*scripts, *known])
     if not known:

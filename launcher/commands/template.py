@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.reasons import hint_of, reason_of
+from ..options.option import named_path
 from ..options.parser import Parser, ScriptParser
 from ..system import terminal
 from .templates import kubernetes, slurm
@@ -103,7 +104,7 @@ def _parser(name: str, chosen: Template) -> ScriptParser:
     )
     chosen.add_options(result)
     result.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="write to this file, not to stdout"
+        "-o", "--output", type=named_path, metavar="FILE", help="write to this file, not to stdout"
     )
     result.add_argument("--force", action="store_true", help="replace FILE where it exists")
     return result

@@ -64,6 +64,8 @@ FORMATS = {
     **dict.fromkeys(("pk-lf-", "sk-lf-"), r"[a-f0-9-]{20,}"),
     "SG.": r"[\w-]{16,}\.[\w-]{16,}",
     "key-": r"[a-f0-9]{32}",
+    "ms-": r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    "SCT": r"\d{3,8}T[A-Za-z0-9]{20,}",
     "SK": r"[0-9a-f]{32}",
     **dict.fromkeys(("hvs.", "hvb.", "hvr."), r"[\w-]{20,}"),
     **dict.fromkeys(("dp.pt.", "dp.st.", "dp.ct."), r"[\w.]{30,}"),
@@ -126,10 +128,11 @@ _HEADERS = ("uthorization", "UTHORIZATION", "earer", "EARER", "asic", "ASIC")
 """One of these is in every header; most texts have none, which is found out far faster."""
 _COOKIE = re.compile(r"([Cc]ookie: ?)(?=[^\s=;]{1,80}=)[^\n\"'\\]+")
 _COMMAND = re.compile(
-    r"(sshpass\s{1,4}-p\s{0,4}|curl [^\n]{0,200}?(?:-u|--user)[ =]{1,2}[\"']?[^\s:\"'\\]{1,80}:)"
+    r"(sshpass\s{1,4}-p\s{0,4}|curl [^\n]{0,200}?(?:-u|--user)[ =]{1,2}[\"']?[^\s:\"'\\]{1,80}:"
+    r"|docker login [^\n]{0,200}?-p[ =]{1,2}|(?:wandb|swanlab) login (?:--?[a-z-]+ ){0,4}(?=\w*\d))"
     r"[^\s\"'\\]+"
 )
-"""Commands that take a password by a short option."""
+"""Commands that take a password or a key by a short option, or by none."""
 _AWS_SIGNATURE = re.compile(r"(Signature=)[0-9a-f]{40,}")
 
 
@@ -138,13 +141,14 @@ def without_formats(text: str) -> str:
     if "://" in text:
         text = _USER.sub(f"://{HIDDEN}@", text)
         text = _HOOK.sub(rf"\1{HIDDEN}", text)
+    if "&" in text or "?" in text:  # also of an address that lacks its begin
         text = _QUERY.sub(_without_value, text)
     if any(word in text for word in _HEADERS):
         text = _HEADER.sub(rf"\1{HIDDEN}", text)
     for word, pattern in (("ookie:", _COOKIE), ("Signature=", _AWS_SIGNATURE)):
         if word in text:
             text = pattern.sub(rf"\1{HIDDEN}", text)
-    if "sshpass" in text or "curl " in text:
+    if any(word in text for word in ("sshpass", "curl ", " login ")):
         text = _COMMAND.sub(rf"\1{HIDDEN}", text)
     return without(text, _keys(text))
 

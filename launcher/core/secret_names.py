@@ -42,9 +42,9 @@ SERVICES = _words("""
 """)
 """Services, and those who log in to one: `wandb_key`, `db_pass`, `sshpass`, `redis_auth`."""
 KEYS = SERVICES - {"user", "sql", "http", "hub", "email", "mail", "login"} | _words("""
-    access aes api app application auth cipher crypto decryption deploy deployment encryption
+    access aes api app application auth bot cipher crypto decryption deploy deployment encryption
     fernet gpg hmac host ingestion instrumentation integration license master pgp private rsa
-    session shared sign signing ssl subscription tls token write
+    send session shared sign signing ssl subscription tls token write
 """) - {"host", "session", "token", "write", "app"}
 """Words that make a following `key` a secret; most keys are names of columns."""
 PIECES = re.compile(

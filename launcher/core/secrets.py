@@ -42,7 +42,7 @@ _ENDS = {
     '"': re.compile(r"(?:[^\"\\\n]|\\[^\n])*+"),
 }
 _ESCAPED_END = re.compile(r"[^\"'\\\n]*+")
-_BARE = re.compile(r"(?P<separator>=|:\s?|\s++)(?P<value>[^\s\"'`\\&,;)]{6,256}+)")
+_BARE = re.compile(r"(?P<separator>=|\s{1,24}=\s{0,4}|:\s?|\s++)(?P<value>[^\s\"'`\\&,;)]{6,256}+)")
 """No more of a value is looked at before it is known to be a secret, so that names joined by `=`
 are each read once."""
 _REST = re.compile(r"[^\s\"'`\\&,;)]*+")
@@ -211,7 +211,9 @@ def _is_secret_value(text: str, first: int, name: str, bare: re.Match[str]) -> b
         if _CODE.match(value) and name != name.upper():
             return False
         return name == name.upper() or (has_both if not is_strong(name) else has_digit)
-    if separator[0] == ":":
+    if "=" in separator or separator[0] == ":":
+        if _CODE.match(value):
+            return False
         return has_both if is_strong(name) else _RANDOM.match(value) is not None
     if "\n" in separator:
         return False

@@ -15,7 +15,7 @@ import wrapt
 
 from ..core.choices import Engine, Precision
 from ..core.private_names import ENGINE_CONFIG, PARAM_DICT
-from ..core.settings import BATCH, OF_DEEPSPEED, Setting, Value
+from ..core.settings import BATCH, OF_DEEPSPEED, Fact, Setting, Value
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
 from ..workload.config_files.deepspeed import ConfigError, load, offload_of
@@ -28,18 +28,25 @@ from .enforced import overrides
 from .model_facts import facts_of, see_facts
 from .step_times import times_of
 
-HOOKED = ("deepspeed", "deepspeed.runtime.zero.partition_parameters")
+HOOKED = (
+    "deepspeed",
+    "deepspeed.runtime.engine",
+    "deepspeed.runtime.zero.partition_parameters",
+)
 FRAMEWORKS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
 """Packages that make DeepSpeed's engine themselves."""
 CONFIGURED = (*OF_DEEPSPEED, *BATCH)
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps `initialize` of the package, or `Init` of ZeRO-3's module."""
-    if module.__name__ == HOOKED[0]:
-        wrapt.wrap_function_wrapper(module, "initialize", partial(_initialize, observations))
-    else:
-        wrapt.wrap_function_wrapper(module, "Init.__init__", partial(_partition, observations))
+    """Wraps `initialize` of the package, the engine's passes, and `Init` of ZeRO-3's module."""
+    match module.__name__:
+        case "deepspeed":
+            wrapt.wrap_function_wrapper(module, "initialize", partial(_initialize, observations))
+        case "deepspeed.runtime.engine":
+            _count_passes(module, observations)
+        case _:
+            wrapt.wrap_function_wrapper(module, "Init.__init__", partial(_partition, observations))
 
 
 def _initialize(
@@ -162,6 +169,25 @@ def _see_engine(engine: Any, observations: Observations) -> None:
     with observations.going_on(), suppress(AttributeError, TypeError):
         config = PARAM_DICT.of(ENGINE_CONFIG.of(engine))
         observations.see(offload=offload_of(config).value)
+
+
+def _count_passes(module: ModuleType, observations: Observations) -> None:
+    """Notes a second backward pass that an engine takes for the last one before the same step."""
+    passed: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def backward(wrapped: Any, engine: Any, args: Any, kwargs: Any) -> Any:
+        if engine.is_gradient_accumulation_boundary():
+            if engine in passed:
+                observations.see(**{Fact.SEVERAL_BACKWARDS: True})
+            passed.add(engine)
+        return wrapped(*args, **kwargs)
+
+    def step(wrapped: Any, engine: Any, args: Any, kwargs: Any) -> Any:
+        passed.discard(engine)
+        return wrapped(*args, **kwargs)
+
+    wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.backward", backward)
+    wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.step", step)
 
 
 def _partition(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
-from collections.abc import Collection, Sequence
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.count_of import count_of
 from ..core.errors import LaunchError
+from ..core.reasons import reason_of
 from ..system import files_below, regular_files
 from .sources import BOMS, STDIN
 
@@ -71,10 +74,19 @@ def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
             named.append(path)
         elif os.path.isdir(path):  # noqa: PTH112
             below = files_below.find([Path(path)])
-            found += [file for file in below.files if file not in besides and _looks_like_log(file)]
+            unread: dict[Path, str] = {}
+            for file in below.files:
+                try:
+                    if file not in besides and _looks_like_log(file):
+                        found.append(file)
+                except (OSError, EOFError, zlib.error) as error:
+                    unread[file] = reason_of(error)
             notes += below.left_out
+            notes += _unread(unread)
         elif os.path.exists(path):  # noqa: PTH110
             named.append(path)
+        elif not path:
+            raise LaunchError("the path of the log is empty", "is a variable unset?")
         else:
             raise LaunchError(f"{path}: no such file or folder", "- reads the standard input")
     runs = {run: _latest_change(files) for run, files in _by_run(found).items() if run is not None}
@@ -92,15 +104,32 @@ def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
     return LogFiles((*named, *map(str, kept)), tuple(notes))
 
 
+def _unread(reasons: Mapping[Path, str]) -> Iterator[str]:
+    """A note on files that can't be read, with the first one's reason."""
+    if not reasons:
+        return
+    first, reason = next(iter(reasons.items()))
+    others = f" and {count_of(len(reasons) - 1, 'other file')}" if len(reasons) > 1 else ""
+    yield f"{first}{others} can't be read: {reason}"
+
+
 def _looks_like_log(path: Path) -> bool:
+    """Whether a file's name and its first bytes may be a log's.
+
+    A file of the kernel's, which has content but no size, is none.
+
+    Raises:
+        OSError, EOFError, zlib.error: it can't be read.
+    """
     if path.suffix.lower() in NO_LOGS or path.name.startswith(NAMES_OF_NO_LOGS):
         return False
-    try:
-        with regular_files.opened(path) as file:
-            head = file.read(PEEK)
-        return path.suffix == ".gz" or head[:2] in BOMS or b"\0" not in head
-    except OSError:
+    if not path.is_file():
         return False
+    with regular_files.opened(path) as file:
+        source = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+        head = source.read1(PEEK)
+        is_made_up = head and not os.fstat(file.fileno()).st_size
+    return not is_made_up and (head[:2] in BOMS or b"\0" not in head)
 
 
 def _run_of(path: Path) -> Path | None:

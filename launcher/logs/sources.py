@@ -70,12 +70,12 @@ def _bounded(path: str, file: IO[bytes]) -> Source:
 
 @dataclass(slots=True)
 class _Unpacked:
-    """A packed log; one that is cut off is read up to where it ends, with a word on it.
+    """A packed log; one that is cut off or damaged is read up to there, with a word on it.
 
     Attributes:
         file: the log.
         path: of its file.
-        is_cut: it has ended too early.
+        is_cut: nothing after this can be unpacked.
     """
 
     file: gzip.GzipFile
@@ -91,11 +91,12 @@ class _Unpacked:
                 if not piece:
                     break
                 pieces += piece
-        except EOFError:
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             if not pieces and not self.file.tell():
                 raise  # there is nothing to read
             self.is_cut = True
-            terminal.say(f"{self.path} is cut off: it is read up to where it ends")
+            what = "cut off" if isinstance(error, EOFError) else "damaged"
+            terminal.say(f"{self.path} is {what}: it is read up to there")
         return pieces
 
 

@@ -6,7 +6,6 @@ import argparse
 import os
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 
 from ..core.errors import LaunchError
 from ..core.nearest import near
@@ -15,6 +14,7 @@ from ..core.reasons import reason_of
 from ..schedulers.this_host import this_host
 from . import host_choice, hostfile, table
 from .host_choice import Asked, HostChoice, Shell, contradiction
+from .option import named_path
 
 LAUNCHERS = ("ssh", "pdsh")
 """Ways to the hosts. deepspeed's pdsh only starts an ssh for each host (it sets
@@ -38,7 +38,7 @@ EXCLUDES = ("nproc", "nnodes", "node_rank", "rdzv_endpoint", "rdzv_id", "standal
 def declare(parser: argparse.ArgumentParser) -> None:
     """Adds the options to a parser."""
     group = parser.add_argument_group("hosts, reached over ssh from here")
-    table.add(group, "hostfile", type=Path)
+    table.add(group, "hostfile", type=named_path)
     table.add(group, "include", default="")
     table.add(group, "exclude", default="")
     table.add(group, "num_nodes", type=int)

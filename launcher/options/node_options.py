@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..core.placement import JoinTimes
 from ..schedulers.torchrun_options import OPTIONS, seconds
 from . import table, torchrun
+from .option import named_path
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
     group.add_argument(
         *("--secret-file", "--secret_file"),
-        type=Path,
+        type=named_path,
         metavar="FILE",
         help="file holding the job's shared secret, or set SAFE_LAUNCH_SECRET; not needed under "
         "Slurm, over ssh or with manifests from `template`",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ..core.errors import LaunchError
@@ -50,6 +51,17 @@ class Option:
             f"--{spelling}" for name in names for spelling in (name[2:], name[2:].replace("-", "_"))
         ]
         return tuple(dict.fromkeys([*letters, *both]))
+
+
+def named_path(text: str) -> Path:
+    """The path that an option's value is.
+
+    Raises:
+        argparse.ArgumentTypeError: it is empty, as of a variable that isn't set.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty: is a variable unset?")
+    return Path(text)
 
 
 class RefusedOption(argparse.Action):

@@ -24,6 +24,7 @@ from . import (
 )
 from . import table as foreign
 from .configuration import Default
+from .option import named_path
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -160,7 +161,7 @@ def declare(result: Parser) -> None:
     )
     result.add_argument(
         "--catalogue",
-        type=Path,
+        type=named_path,
         metavar="FOLDER",
         help="folder with your cluster's known failures",
     )
@@ -179,7 +180,7 @@ def declare(result: Parser) -> None:
     )
     result.add_argument(
         "--accelerate-config",
-        type=Path,
+        type=named_path,
         metavar="FILE",
         help="accelerate configuration, as for `accelerate launch --config_file`",
     )

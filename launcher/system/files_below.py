@@ -50,7 +50,7 @@ def find(paths: Sequence[Path], deepest: int = DEEPEST, most: int = MOST) -> Fil
 
 
 def _below(top: Path, deepest: int, most: int) -> FilesBelow:
-    files: list[Path] = []
+    files: list[str] = []
     deep: list[str] = []
     closed: list[str] = []
     is_cut, seen = False, 0
@@ -65,7 +65,7 @@ def _below(top: Path, deepest: int, most: int) -> FilesBelow:
                         break
                     seen += 1
                     if not entry.is_dir(follow_symlinks=False):
-                        files.append(Path(entry.path))
+                        files.append(entry.path)
                     elif depth < deepest:
                         waiting.append((entry.path, depth + 1))
                     else:
@@ -81,7 +81,8 @@ def _below(top: Path, deepest: int, most: int) -> FilesBelow:
         left_out.append(f"{_named(deep)} left out: deeper than {count_of(deepest, 'folder')}")
     if closed:
         left_out.append(f"{_named(closed)} left out: not readable")
-    return FilesBelow(tuple(sorted(files)), tuple(left_out))
+    in_order = sorted(files, key=lambda file: file.replace("/", "\0"))  # as paths, which are slow
+    return FilesBelow(tuple(map(Path, in_order)), tuple(left_out))
 
 
 def _named(folders: Sequence[str]) -> str:

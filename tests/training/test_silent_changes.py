@@ -55,12 +55,17 @@ def test_a_version_that_counts_them_is_left_alone(tmp_path: Path) -> None:
     assert step == pytest.approx(right)
 
 
-def test_passes_that_are_overwritten_are_named(tmp_path: Path) -> None:
-    """Only the last of three counts at stage 1: the line is told, the run isn't changed."""
-    step, _, told = moved(CURRENT, tmp_path, name="ds_several_passes.py", config=ONCE)
+def test_passes_that_are_overwritten(tmp_path: Path) -> None:
+    """Only the last of three counts at stage 1: the line is named, and stage 0 adds them up."""
+    step, right, told = moved(
+        CURRENT, tmp_path, "--fix=suggest", name="ds_several_passes.py", config=ONCE
+    )
     assert step == pytest.approx(16.0)
     assert "deepspeed-zero-last-backward" in told
     assert "engine.backward(engine(torch.full((8,), gradient)))" in told
+    step, right, told = moved(CURRENT, tmp_path, name="ds_several_passes.py", config=ONCE)
+    assert "zero_stage: 1 -> 0" in told
+    assert step == pytest.approx(right)
 
 
 def test_an_engine_that_knows_the_last_pass_adds_them_up(tmp_path: Path) -> None:

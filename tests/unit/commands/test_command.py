@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 
+import pytest
+from safe_launch.commands import registry
 from safe_launch.commands.registry import COMMANDS, split
+from safe_launch.core.errors import LaunchError
 from support.stacks import CURRENT
 from support.tables import table
 
@@ -59,3 +62,20 @@ def test_torchruns_completion() -> None:
         done = said("--print-completion", shell)
         assert (done.returncode, done.stdout) == (0, said("completion", shell).stdout)
         assert words in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "--hostfile=", "train.py"),
+        ("plan", "--accelerate-config=", "train.py"),
+        ("plan", "--secret-file=", "train.py"),
+        ("plan", "--catalogue=", "train.py"),
+        ("report", "-o", ""),
+        ("template", "slurm", "-o", "", "train.py"),
+    ],
+)
+def test_an_empty_path_is_refused(words: tuple[str, ...]) -> None:
+    """As of a variable that isn't set; it isn't the current folder, nor as if it weren't given."""
+    with pytest.raises(LaunchError, match=r"the path is empty: is a variable unset\?"):
+        registry.run(words)

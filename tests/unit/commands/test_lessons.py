@@ -73,6 +73,8 @@ def test_listed_shown_and_forgotten(folder: Path, capsys: pytest.CaptureFixture[
 def test_a_name_that_isnt_clear(folder: Path) -> None:
     """Nothing is removed."""
     store.keep(LESSON, folder)
+    with pytest.raises(LaunchError, match="the name of the lesson is empty"):
+        registry.run(["lessons", "forget", ""])
     store.keep(Lesson("eval", "", "", "eval-1", "2026-11-02", "ba9876543210"), folder)
     for name in ("", "zoo"):
         with pytest.raises(LaunchError):

@@ -67,6 +67,8 @@ KEYS = (
     f"glsa_{_mixed(32)}_{_hex(8)}",
     f"tskey-auth-{_mixed(16)}-{_mixed(32)}",
     f"lin_api_{_mixed(40)}",
+    f"ms-{UUID}",
+    f"SCT123456T{_mixed(24)}",
     f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0{_mixed(20)}.{_mixed(43)}",
     f"-----BEGIN RSA PRIVATE KEY-----\n{_mixed(64)}\n{_mixed(20)}==\n-----END RSA PRIVATE KEY-----",
     f"-----BEGIN OPENSSH PRIVATE KEY-----\n{_mixed(64)}\n{_mixed(64)}",
@@ -137,6 +139,7 @@ URLS = (
         "https://a.blob.core.windows.net/c?sv=2022&sig=***&se=2026",
     ),
     ("https://host/x?api_key=abcdef&b=1", "https://host/x?api_key=***&b=1"),
+    ("SharedAccessSignature sr=x&sig=abc%3D&se=1", "SharedAccessSignature sr=x&sig=***&se=1"),
 )
 
 
@@ -157,6 +160,8 @@ HEADERS = (
     ("< Set-Cookie: id=abc; Path=/", "< Set-Cookie: ***"),
     ("sshpass -p hunter ssh n2", "sshpass -p *** ssh n2"),
     ("curl -s -u me:hunter https://h/x", "curl -s -u me:*** https://h/x"),
+    ("docker login -u me -p hunter host", "docker login -u me -p *** host"),
+    ("wandb login --relogin 0123abc", "wandb login --relogin ***"),
 )
 
 
@@ -178,6 +183,7 @@ sk-learn-contrib-extra-packages is missing
 commit 3f786850e387550fdab836ed7e6dc881de23001b of torch
 sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 GPU-1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed is lost
+run `wandb login` or wandb login --relogin first; docker login is needed
 the basic loop, a bearer of news, authorization failed for unknown reasons
 {"Authorization": -1000000, "authorization": 1234567}
 Cookie: none
@@ -203,7 +209,17 @@ def test_passwords_are_also_looked_for_as_they_are() -> None:
 
 
 BEGINS = ("://", "://a:b", "://a/hook/", "?key=", "&a=", "Cookie: a=", "curl -u ", "bearer ")
-TEXTS = (*FORMATS, *BEGINS, "eyJa.", "-----BEGIN A PRIVATE KEY-----\nVersion: a\n", "x@", "a:", " ")
+LOGINS = ("docker login ", "wandb login ", "wandb login -a ", "password =")
+TEXTS = (
+    *FORMATS,
+    *BEGINS,
+    *LOGINS,
+    "eyJa.",
+    "-----BEGIN A PRIVATE KEY-----\nVersion: a\n",
+    "x@",
+    "a:",
+    " ",
+)
 
 
 @pytest.mark.parametrize("begin", TEXTS)

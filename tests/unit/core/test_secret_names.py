@@ -24,6 +24,7 @@ SLACK_WEBHOOK_URL --webhook_url webhook DISCORD_WEBHOOK --slack-webhook WEBHOOK_
 AZURE_STORAGE_CONNECTION_STRING connection_string AZURE_STORAGE_SAS_TOKEN AZURE_STORAGE_SAS
 REDIS_AUTH http_auth basic_auth GCP_CREDS aws_creds --otp NPM_TOKEN PYPI_TOKEN bot_token
 OSS_SK obs_ak bearer accesskey privatekey secretkey access_token_secret passcode sshpass
+WECHAT_BOT_KEY SENDKEY
 --voyage_key --fireworks_key ZHIPUAI_KEY CEPH_KEY --ftp_pass --mongo_pwd kaggleKey
 jwt_secret session_token id_token AWS_SESSION_TOKEN SENTRY_AUTH_TOKEN telegram_bot_token
 """

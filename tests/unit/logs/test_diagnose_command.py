@@ -240,6 +240,18 @@ def test_folders_archives_and_the_standard_input(
     assert diagnosed(capsys, "-")[0] == 1
 
 
+def test_a_folder_with_a_file_that_cant_be_read(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The others are read, and it is named."""
+    (tmp_path / "node-0.out").write_bytes(KNOWN.read_bytes())
+    for name in ("node-1.log.gz", "node-2.log.gz"):
+        (tmp_path / name).write_bytes(b"no gzip")
+    code, text = diagnosed(capsys, tmp_path)
+    assert code == 1
+    assert "node-1.log.gz and 1 other file can't be read: " in " ".join(text.split())
+
+
 def test_the_newest_run_of_several(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A log folder of torchrun keeps every run; the newest is what a person means."""
     for age, (name, log) in enumerate((("new", HEALTHY), ("old", KNOWN))):

@@ -79,13 +79,18 @@ def test_what_unpacks_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "100 times its size: unpack it" in refusal(bomb)
 
 
-def test_a_packed_log_that_is_cut_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is read up to where it ends, and that is said once."""
+@pytest.mark.parametrize(
+    ("cut", "rest", "said"), [(-2000, b"", "cut off"), (-8, bytes(8), "damaged")]
+)
+def test_a_packed_log_that_ends_badly(
+    cut: int, rest: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is read up to where it can be, and that is said once."""
     whole = b"".join(b"step %d\n" % number for number in range(9999))
     log = tmp_path / "log.gz"
-    log.write_bytes(gzip.compress(whole)[:-2000])
+    log.write_bytes(gzip.compress(whole)[:cut] + rest)
     with sources.opened(str(log)) as source:
         found = b"".join(iter(lambda: source.read(1000), b""))
-    assert whole.startswith(found)
+    assert whole.startswith(found[:9000])
     assert len(found) > 9000
-    assert capsys.readouterr().err.count("is cut off: it is read up to where it ends") == 1
+    assert capsys.readouterr().err.count(f"is {said}: it is read up to there") == 1
