@@ -13,7 +13,8 @@ from ...checks.seen_gradients import ELEMENTS
 from ...core.private_names import FRAGMENTS
 from ...evidence.observations import Observations
 
-HOOKED = (FRAGMENTS.module,)
+FSDP = "torch.distributed.fsdp"
+HOOKED = (FRAGMENTS.module, FSDP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +87,33 @@ class Fragment:
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A parameter that FSDP2 has divided, and where it puts the whole one for the passes.
+
+    Attributes:
+        parameter: what optimizers hold.
+        owner: its module.
+        attribute: its name there.
+        name: the model's.
+    """
+
+    parameter: weakref.ref[Any]
+    owner: weakref.ref[Any]
+    attribute: str
+    name: str
+
+
 _fragments: dict[int, Fragment] = {}
+_owned: dict[int, Owned] = {}
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Notes where DeepSpeed's optimizers keep their part of each parameter."""
+    """Notes what FSDP2 divides, and where DeepSpeed's optimizers keep their part of it."""
+    if module.__name__ == FSDP:
+        if hasattr(module, "fully_shard"):  # from torch 2.6 on
+            wrapt.wrap_function_wrapper(module, "fully_shard", _shard)
+        return
 
     def link(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
         mapping = wrapped(*args, **kwargs)
@@ -104,6 +127,32 @@ def install(module: ModuleType, observations: Observations) -> None:
     with observations.going_on():
         FRAGMENTS.of(module)
         wrapt.wrap_function_wrapper(module, FRAGMENTS.path, link)
+
+
+def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+    """Notes it at once: a block that reentrant checkpointing runs twice stays whole."""
+    result = wrapped(*args, **kwargs)
+    given = args[0] if args else kwargs["module"]
+    for root in given if isinstance(given, list | tuple) else [given]:
+        for prefix, owner in root.named_modules():
+            for attribute, each in owner.named_parameters(recurse=False):
+                name = f"{prefix}.{attribute}".lstrip(".")
+                _owned[id(each)] = Owned(weakref.ref(each), weakref.ref(owner), attribute, name)
+    return result
+
+
+def owned(parameter: Any) -> Owned | None:
+    """What is noted of a parameter that FSDP2 has divided."""
+    found = _owned.get(id(parameter))
+    return found if found is not None and found.parameter() is parameter else None
+
+
+def is_known(optimizer: Any, parameter: Any) -> bool:
+    """Whether an optimizer holds a parameter, or a part of it that DeepSpeed tells of."""
+    groups = optimizer.param_groups
+    return id(parameter) in _fragments or any(
+        each is parameter for group in groups for each in group["params"]
+    )
 
 
 def reached_by(optimizer: Any, parameter: Any, line: Line) -> Place:

@@ -155,9 +155,12 @@ class Gradients:
         if not is_kept:
             sampled.parts.clear()
         sampled.coming = None
-        if not gradient.is_sparse:
-            self._types.add(gradient.dtype)
-            sampled.coming = sampled.line.of(gradient)
+        if gradient.is_sparse:
+            return
+        if not sampled.parts and tensor.grad is not None:  # what an earlier step has left
+            sampled.parts.append(sampled.line.of(tensor.grad))
+        self._types.add(gradient.dtype)
+        sampled.coming = sampled.line.of(gradient)
 
     def _is_added(self, sampled: Sampled, _tensor: Any) -> None:
         if sampled.coming is not None:

@@ -15,7 +15,7 @@ from ...checks.seen_gradients import PARAMETERS, Way
 from ...core.settings import Fact
 from ...evidence.observations import Observations
 from .copies import copied, sample, spread
-from .gradient_places import Line, is_row_sharded
+from .gradient_places import Line, is_known, is_row_sharded, owned
 from .gradients import Gradients, Sampled
 from .models import models_of, parameters_of
 from .replicas import in_wrappers, replicated_by_engine, unjudged
@@ -61,8 +61,7 @@ def begin_with(
     if wrapped:
         gradients.begin(Way.DDP, _some(usable, names))
     elif _has_group():
-        matrices = [each for each in usable if each.ndim > 1 and sample(each) is not None]
-        chosen = _some(matrices, names)
+        chosen = _some([each for each in usable if sample(each) is not None], names)
         weights = copied([sample(each.parameter) for each in chosen])
         gradients.begin(Way.SCRIPT, chosen if weights else (), weights=weights)
 
@@ -78,18 +77,11 @@ def _begin_sharded(
     """Chooses of FSDP2's parameters; forward and backward passes see others in their place."""
     import torch
 
-    wanted = {id(each) for each in _usable(held, _embeddings(models))}
-    sharded = [
-        Sampled(name, each, Line(tuple(each.shape)), owner, attribute)
-        for model in models
-        for prefix, owner in model.named_modules()
-        for attribute, each in owner.named_parameters(recurse=False)
-        if id(each) in wanted and (name := f"{prefix}.{attribute}")
-    ]
     usable = [
-        each
-        for each in sharded
-        if hasattr(each.parameter, "to_local") and is_row_sharded(each.parameter, _world())
+        Sampled(found.name, each, Line(tuple(each.shape)), owner, found.attribute)
+        for each in _usable(held, _embeddings(models))
+        if (found := owned(each)) is not None and (owner := found.owner()) is not None
+        if is_row_sharded(each, _world())
     ]
     if not usable:
         skip(observations, Check.GRADIENTS, "parameters are divided otherwise than by rows")
@@ -109,8 +101,8 @@ def begin_with_engine(gradients: Gradients, engine: Any, observations: Observati
     alike = replicated_by_engine(engine)
     names = {id(each): name for name, each in alike}
     usable = _usable([each for _, each in alike], _embeddings([engine.module]))
-    if not usable:
-        skip(observations, Check.GRADIENTS, "no parameter is replicated as a whole")
+    if not any(is_known(engine.basic_optimizer, each) for each in usable):
+        skip(observations, Check.GRADIENTS, "the engine doesn't tell what its optimizer holds")
         return
     sent = getattr(engine, "communication_data_type", None)
     gradients.begin(Way.DEEPSPEED, _some(usable, names), *((sent,) if sent else ()))
@@ -133,7 +125,8 @@ def _usable(parameters: Sequence[Any], embeddings: set[int]) -> list[Any]:
         and each.numel()
         and id(each) not in embeddings
     ]
-    return [each for each in found if each.device == found[0].device]
+    rows = [each for each in found if each.ndim > 1] or found
+    return [each for each in rows if each.device == rows[0].device]
 
 
 def _embeddings(models: Sequence[Any]) -> set[int]:
