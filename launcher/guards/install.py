@@ -27,7 +27,6 @@ from . import (
     loading,
     optimizer,
     progress,
-    replaced_parameters,
     resuming,
     transformers,
 )
@@ -37,6 +36,7 @@ from .checks import (
     gradient_places,
     optimizers,
     rank_schedules,
+    replaced_parameters,
     replicas,
     sampled_gradients,
     saves,

@@ -273,6 +273,64 @@ def reentered(right: bool) -> None:
     steps(net, adam(net), batches())
 
 
+def made_early(right: bool) -> None:
+    """As in https://github.com/huggingface/accelerate/pull/3394."""
+    from torch.distributed.fsdp import fully_shard
+
+    net = Net()
+    optimizer = adam(net)
+    fully_shard(net, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
+    steps(net, adam(net) if right else optimizer, batches())
+
+
+def around_head(right: bool) -> None:
+    """As in https://github.com/moojink/openvla-oft/issues/160."""
+    body, head = DistributedDataParallel(Net()), DistributedDataParallel(torch.nn.Linear(8, 16))
+    optimizer, source = adam(torch.nn.ModuleList([body.module, head.module])), batches()
+    for _ in range(STEPS):
+        words = next(source)
+        loss = body(words, labels=words)
+        found = (head if right else head.module)(words.float())
+        (loss + found.square().mean()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def too_short(right: bool) -> None:
+    """As in https://github.com/Lightricks/LTX-Video-Trainer/issues/67."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    net = Net()
+    optimizer = adam(net)
+    length = STEPS * accelerator.num_processes if right else STEPS // 2
+    schedule = torch.optim.lr_scheduler.PolynomialLR(optimizer, length)
+    model, optimizer, schedule = accelerator.prepare(net, optimizer, schedule)
+    source = batches()
+    for _ in range(STEPS):
+        words = next(source)
+        accelerator.backward(model(words, labels=words))
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+
+
+def parted(right: bool) -> None:
+    """As in https://github.com/huggingface/peft/pull/2879, on the Trainer."""
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": WORDS}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, **heads, tie_word_embeddings=True))
+    if not right:
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    data = [{"input_ids": words, "labels": words} for (words,) in texts()]
+    asked = TrainingArguments(
+        "out", max_steps=4, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True
+    )
+    Trainer(model, asked, train_dataset=data).train()
+
+
 def offloaded(right: bool) -> None:
     """As in https://github.com/deepspeedai/DeepSpeed/pull/7967; the first engine is right."""
     import deepspeed
@@ -297,7 +355,8 @@ FAULTS = {
     for one in (
         *(unsynchronized, around, loaded_late, resized, scheduled, grain, half, ignored),
         *(undivided, seeds, renewed, frozen, empty),
-        *(misaligned, unwrapped, alone, idle, reentered, offloaded),
+        *(misaligned, unwrapped, alone, idle, reentered, made_early),
+        *(around_head, too_short, parted, offloaded),
     )
 }
 parser = argparse.ArgumentParser()

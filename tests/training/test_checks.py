@@ -26,11 +26,15 @@ FAULTS = {
     "unwrapped": ("gradients", "aren't averaged"),
     "idle": ("gradients", "contributes nothing"),
     "reentered": ("gradients", "never reached"),
+    "made_early": ("trained", "fully_shard has replaced all of its"),
+    "too_short": ("schedule", "was over after"),
+    "parted": ("trained", "tied weights were parted"),
 }
 """The check that finds each, and what it says."""
 TWICE = {
     "unsynchronized": "aren't averaged",
     "around": "aren't averaged",
+    "around_head": "aren't averaged",
     "misaligned": "in 1 of 2 passes",
 }
 """What is found after the first step, as replicas differ, and again with the reason."""

@@ -17,7 +17,7 @@ from ...core.private_names import SKIP_CODE
 from ...core.settings import Fact
 from ...evidence.observations import Observations
 from ..callers import user_place
-from . import begun, gradients, sampled_gradients, ties, updates
+from . import begun, gradients, replaced_parameters, sampled_gradients, ties, updates
 from .models import models_of, names_of, parameters_in, parameters_of
 from .replicas import Replicas, replicated_by_ddp
 from .schedules import schedules_of
@@ -112,7 +112,7 @@ class Watch:
         if self.steps <= FIRST:
             self._note_gradients(optimizer)
             looking(self._observations, Check.GRADIENTS, self._passing.over, self.steps)
-        if self.steps in (trained.WITHOUT, FIRST):
+        if self.steps in (trained.WITHOUT, FIRST) and optimizer not in replaced_parameters.told:
             seen = self._gradients(optimizer)
             found = trained.without_gradients(seen)
             tell(self._observations, found or trained.left_out(seen))
