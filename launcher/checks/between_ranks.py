@@ -13,6 +13,7 @@ from typing import Annotated
 
 from ..core.count_of import count_of
 from ..core.limits import WORD, Count, Limit, Line
+from . import gradients
 from .finding import Check, Finding
 
 CHANGED = "safe-launch explain wrong-loss"
@@ -27,6 +28,8 @@ class Shared(StrEnum):
     """The first batch of a loader that isn't divided: another on each."""
     WEIGHTS = "weights"
     """Digests of replicated weights, separated by blanks: the same on all."""
+    GRADIENTS = "gradients"
+    """Elements of gradients (`seen_gradients`): what backward passes add is averaged over all."""
 
 
 Names = Annotated[
@@ -79,6 +82,9 @@ def told(compared: Compared, values: Mapping[int, str], ranks: Collection[int]) 
             return _batches(compared.place, values)
         case Shared.WEIGHTS:
             return _weights(compared, values)
+        case Shared.GRADIENTS:
+            place = compared.place.partition("#")[0]
+            return gradients.judged(compared.names, values, place, compared.step or 1)
 
 
 def _seeds(place: str, values: Mapping[int, str]) -> Finding | None:

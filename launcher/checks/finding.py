@@ -23,6 +23,8 @@ class Check(StrEnum):
     """Whether what is to be trained is trained, and nothing else."""
     REPLICAS = "replicas"
     """Whether the ranks hold the same weights."""
+    GRADIENTS = "gradients"
+    """Whether what the optimizer gets is the mean of what backward passes add."""
     DATA = "data"
     """Whether the batches differ between ranks and steps, and have labels."""
     DIVIDED = "divided"

@@ -148,6 +148,10 @@ LOAD_UNIVERSAL = PrivateName(
     *("deepspeed", "", "deepspeed.runtime.config", "DeepSpeedConfig.load_universal_checkpoint"),
     "universal checkpoints aren't loaded",
 )
+FRAGMENTS = PrivateName(
+    *("deepspeed", "", "deepspeed.utils.tensor_fragment", "get_hp_fragment_mapping"),
+    "gradients that DeepSpeed loses aren't noticed",
+)
 NON_REENTRANT = PrivateName(
     *("deepspeed", "", "deepspeed.runtime.activation_checkpointing.checkpointing"),
     *("non_reentrant_checkpoint", "DeepSpeed's own checkpointing stays reentrant"),

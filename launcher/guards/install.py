@@ -27,11 +27,21 @@ from . import (
     loading,
     optimizer,
     progress,
-    replaced_parameters,
     resuming,
     transformers,
 )
-from .checks import batches, engines, optimizers, rank_schedules, replicas, saves, schedules
+from .checks import (
+    batches,
+    engines,
+    gradient_places,
+    optimizers,
+    rank_schedules,
+    replaced_parameters,
+    replicas,
+    sampled_gradients,
+    saves,
+    schedules,
+)
 
 
 class Guard(Protocol):
@@ -64,9 +74,11 @@ GUARDS: tuple[Guard, ...] = (
     transformers,
     batches,
     engines,
+    gradient_places,
     optimizers,
     rank_schedules,
     replicas,
+    sampled_gradients,
     saves,
     schedules,
 )

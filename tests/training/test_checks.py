@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.stacks import CURRENT, SCENARIOS
+from support.stacks import CURRENT, OLDER, SCENARIOS, Stack
 
 SCRIPT = SCENARIOS / "trains_wrongly.py"
 FAULTS = {
-    "unsynchronized": ("replicas", "replicas of the model differ"),
-    "around": ("replicas", "replicas of the model differ"),
     "loaded_late": ("replicas", "before the first step"),
     "resized": ("trained", "that the model has no more"),
     "scheduled": ("schedule", "2 times for every step"),
@@ -24,14 +22,30 @@ FAULTS = {
     "renewed": ("data", "the same batch"),
     "frozen": ("trained", "moves what is frozen"),
     "empty": ("saved", "are empty"),
+    "alone": ("gradients", "aren't averaged"),
+    "unwrapped": ("gradients", "aren't averaged"),
+    "idle": ("gradients", "contributes nothing"),
+    "reentered": ("gradients", "never reached"),
+    "made_early": ("trained", "fully_shard has replaced all of its"),
+    "too_short": ("schedule", "was over after"),
+    "parted": ("trained", "tied weights were parted"),
 }
 """The check that finds each, and what it says."""
+TWICE = {
+    "unsynchronized": "aren't averaged",
+    "around": "aren't averaged",
+    "around_head": "aren't averaged",
+    "misaligned": "in 1 of 2 passes",
+}
+"""What is found after the first step, as replicas differ, and again with the reason."""
 
 
-def launched(folder: Path, *words: str, options: tuple[str, ...] = ()) -> tuple[Any, str, int]:
+def launched(
+    folder: Path, *words: str, options: tuple[str, ...] = (), stack: Stack = CURRENT
+) -> tuple[Any, str, int]:
     """The findings of a launch, what it has printed, and its exit code."""
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *options, SCRIPT, *words)
-    done = CURRENT.run(*launch, cwd=folder)
+    done = stack.run(*launch, cwd=folder)
     kept = list(folder.glob("runs/*/attempt-1/checks.json"))
     findings = json.loads(kept[0].read_text())["findings"] if kept else []
     return findings, done.stderr, done.returncode
@@ -51,9 +65,31 @@ def test_faults(fault: str, tmp_path: Path) -> None:
     assert said.count(f"check {check}: ") == 1
 
 
+@pytest.mark.parametrize("fault", TWICE)
+def test_gradients_that_are_not_averaged(fault: str, tmp_path: Path) -> None:
+    """Replicas differ, and why: both findings are of both ranks' line."""
+    findings, said, code = launched(tmp_path, fault)
+    assert code == 0, said[-4000:]
+    replicas, gradients = findings
+    assert (replicas["check"], gradients["check"]) == ("replicas", "gradients")
+    assert TWICE[fault] in gradients["sentence"], gradients
+    assert (gradients["certain"], gradients["step"], gradients["ranks"]) == (True, 3, [0, 1])
+    assert "trains_wrongly.py:" in gradients["where"]
+
+
+def test_micro_batches_that_are_lost(tmp_path: Path) -> None:
+    """DeepSpeed 0.16.9 drops the second of three under offload; with one, nothing is found."""
+    findings, said, code = launched(tmp_path, "offloaded", stack=OLDER)
+    assert code == 0, said[-4000:]
+    (found,) = findings
+    assert (found["check"], found["certain"]) == ("gradients", True)
+    assert "of 3 additions" in found["sentence"]
+    assert "number 2 never reached" in found["sentence"]
+
+
 def test_the_same_done_right(tmp_path: Path) -> None:
     """Nothing is found in any of them."""
-    findings, said, code = launched(tmp_path, *FAULTS, "--right")
+    findings, said, code = launched(tmp_path, *FAULTS, *TWICE, "offloaded", "--right")
     assert code == 0, said[-4000:]
     assert findings == []
     assert "check " not in said

@@ -14,12 +14,16 @@ from ...evidence.observations import Observations
 from ..callers import user_place
 from . import updates
 from .copies import Copy, copied, sample, spread
+from .gradients import Gradients
 from .replicas import Replicas, replicated_by_engine
+from .sampled_gradients import begin_with_engine
 from .told import looking, makes, skip, tell
 
 HOOKED = ("deepspeed.runtime.engine",)
 DONE = (0, 1, 2, 3, 9, 99, 999)
 """Steps after which an engine is looked at."""
+MOST = 30
+"""Steps in which two must be made; a loss scale that falls leaves steps out."""
 
 
 class EngineWatch:
@@ -31,6 +35,8 @@ class EngineWatch:
         self._replicas = Replicas(observations, self._where)
         self._zeros: tuple[dict[str, Copy], int] | None = None
         self._looked = -1
+        self._over = 0
+        self._gradients = Gradients(observations, self._where)
 
     def look(self, engine: Any) -> None:
         """Looks at the weights before a step."""
@@ -41,7 +47,7 @@ class EngineWatch:
             return
         self._looked = step
         if engine.zero_optimization_stage() > 2:
-            for check in (Check.REPLICAS, Check.TRAINED):
+            for check in (Check.REPLICAS, Check.TRAINED, Check.GRADIENTS):
                 skip(self._observations, check, "the weights are partitioned (ZeRO stage 3)")
             return
         self._replicas.look(replicated_by_engine(engine), step)
@@ -58,6 +64,19 @@ class EngineWatch:
         self._zeros = held, min(done, step - int(engine.skipped_steps))
         self._judge()
 
+    def over(self, engine: Any) -> None:
+        """Looks at the gradients of the steps after the first, until two were made."""
+        step = int(engine.global_steps)
+        if step != self._over and step <= MOST and engine.zero_optimization_stage() <= 2:
+            if not self._over:
+                begin_with_engine(self._gradients, engine, self._observations)
+                engine.basic_optimizer.register_step_pre_hook(self._take)
+            self._over = step
+            self._gradients.over(step)
+
+    def _take(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        looking(self._observations, Check.GRADIENTS, self._gradients.take, optimizer)
+
     def _judge(self) -> None:
         if self._zeros is not None and all(copy.is_there for copy in self._zeros[0].values()):
             copies, done = self._zeros
@@ -71,11 +90,14 @@ def install(module: ModuleType, observations: Observations) -> None:
     watches: weakref.WeakKeyDictionary[Any, EngineWatch] = weakref.WeakKeyDictionary()
 
     def step(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        if makes(Check.REPLICAS, Check.TRAINED):
-            watch = watches.get(instance)
-            if watch is None:
-                watch = watches[instance] = EngineWatch(observations)
-            looking(observations, Check.REPLICAS, watch.look, instance)
-        return wrapped(*args, **kwargs)
+        if not makes(Check.REPLICAS, Check.TRAINED, Check.GRADIENTS):
+            return wrapped(*args, **kwargs)
+        watch = watches.get(instance)
+        if watch is None:
+            watch = watches[instance] = EngineWatch(observations)
+        looking(observations, Check.REPLICAS, watch.look, instance)
+        result = wrapped(*args, **kwargs)
+        looking(observations, Check.GRADIENTS, watch.over, instance)
+        return result
 
     wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.step", step)

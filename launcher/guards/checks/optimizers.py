@@ -17,7 +17,7 @@ from ...core.private_names import SKIP_CODE
 from ...core.settings import Fact
 from ...evidence.observations import Observations
 from ..callers import user_place
-from . import begun, ties, updates
+from . import begun, gradients, replaced_parameters, sampled_gradients, ties, updates
 from .models import models_of, names_of, parameters_in, parameters_of
 from .replicas import Replicas, replicated_by_ddp
 from .schedules import schedules_of
@@ -28,7 +28,10 @@ FIRST = 10
 """Steps at which gradients are looked for."""
 VALUES = (1, 2, 3, 4, 5, 10, 100, 1000)
 """Steps at which values are."""
-CHECKS = (Check.TRAINED, Check.REPLICAS, Check.PRECISION, Check.SCHEDULE, Check.SAVED)
+CHECKS = (
+    *(Check.TRAINED, Check.REPLICAS, Check.GRADIENTS, Check.PRECISION),
+    *(Check.SCHEDULE, Check.SAVED),
+)
 
 alive: weakref.WeakSet[Any] = weakref.WeakSet()
 """The optimizers that there are."""
@@ -50,6 +53,7 @@ class Watch:
         self._had: set[int] = set()  # ids of the parameters that have had a gradient
         self._values = updates.Values(observations, optimizer, self.where)
         self._replicas = Replicas(observations, self.where)
+        self._passing = gradients.Gradients(observations, self.where)
         self._ties: list[ties.Apart] = []
         self._before = optimizer.register_step_pre_hook(self.before)
         optimizer.register_step_post_hook(self.after)
@@ -81,6 +85,7 @@ class Watch:
         if step <= FIRST:
             schedules_of(self._observations).stepping(optimizer)
             self._note_gradients(optimizer)
+            looking(self._observations, Check.GRADIENTS, self._passing.take, optimizer)
         if step != 1 and step not in VALUES and step <= FIRST:
             return
         names, models = names_of(optimizer, self._observations), models_of(self._observations)
@@ -88,6 +93,9 @@ class Watch:
         if step == 1:
             self._look_at_types(optimizer, names)
             begun.remember(models)
+            if not by_engine:  # whose own steps are looked at
+                begin = sampled_gradients.begin_with, self._passing, optimizer, names
+                looking(self._observations, Check.GRADIENTS, *begin, self._observations)
             self._ties = list(ties.apart(models))
         zeros = [
             (name, each)
@@ -103,7 +111,8 @@ class Watch:
         self._ties = ties.judge(self._observations, self._ties, self.where)
         if self.steps <= FIRST:
             self._note_gradients(optimizer)
-        if self.steps in (trained.WITHOUT, FIRST):
+            looking(self._observations, Check.GRADIENTS, self._passing.over, self.steps)
+        if self.steps in (trained.WITHOUT, FIRST) and optimizer not in replaced_parameters.told:
             seen = self._gradients(optimizer)
             found = trained.without_gradients(seen)
             tell(self._observations, found or trained.left_out(seen))

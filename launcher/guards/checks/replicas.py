@@ -36,7 +36,8 @@ BETWEEN = {
 MOST = 16
 
 _told: Counter[tuple[str, tuple[str, ...]]] = Counter()
-_unjudged: list[str] = []
+unjudged: list[str] = []
+"""Why replicas may differ in this process; empty unless they may."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -44,8 +45,9 @@ def install(module: ModuleType, observations: Observations) -> None:
     path, why = BETWEEN[module.__name__]
 
     def wrapper(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-        _unjudged.append(why)
-        skip(observations, Check.REPLICAS, why)
+        unjudged.append(why)
+        for check in (Check.REPLICAS, Check.GRADIENTS):
+            skip(observations, check, why)
         return wrapped(*args, **kwargs)
 
     wrapt.wrap_function_wrapper(module, path, wrapper)
@@ -75,7 +77,7 @@ class Replicas:
             if each.device in devices and sample(each) is not None
         ]
         found = spread(usable, MOST)
-        if not found or _unjudged or not makes(Check.REPLICAS):
+        if not found or unjudged or not makes(Check.REPLICAS):
             return
         parts = [sample(parameter) for _, parameter in found]
         copy = copied(parts)
@@ -92,13 +94,13 @@ class Replicas:
     def _send(self) -> None:
         while self._waiting and self._waiting[0][2].is_there:
             done, names, copy = self._waiting.pop(0)
-            value = " ".join(map(_digest, copy.parts()))
+            value = " ".join(map(digest_of, copy.parts()))
             self._observations.send(Compared(Shared.WEIGHTS, value, self._place, done, names))
 
 
 def replicated_by_ddp(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, Any]]:
     """An optimizer's parameters that DDP keeps alike, with their names."""
-    alike = _in_wrappers()
+    alike = in_wrappers()
     held = (each for group in optimizer.param_groups for each in group["params"])
     return [(names[id(each)], each) for each in held if id(each) in alike]
 
@@ -115,7 +117,7 @@ def replicated_by_engine(engine: Any) -> list[tuple[str, Any]]:
     return [] if is_split else found
 
 
-def _in_wrappers() -> set[int]:
+def in_wrappers() -> set[int]:
     """Ids of the parameters that DDP keeps alike on all ranks."""
     return {
         id(parameter)
@@ -130,5 +132,7 @@ def _world() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def _digest(values: list[float]) -> str:
-    return blake2b(struct.pack(f"{len(values)}d", *values), digest_size=8).hexdigest()
+def digest_of(*rows: list[float]) -> str:
+    """A digest of values, bit for bit."""
+    packed = b"".join(struct.pack(f"{len(values)}d", *values) for values in rows)
+    return blake2b(packed, digest_size=8).hexdigest()

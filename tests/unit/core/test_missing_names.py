@@ -34,7 +34,7 @@ from safe_launch.guards import (
     reduced_early,
     resuming,
 )
-from safe_launch.guards.checks import batches
+from safe_launch.guards.checks import batches, gradient_places
 from safe_launch.options import parser
 from safe_launch.workers import start
 from safe_launch.workers.forkserver import module_marks
@@ -135,6 +135,10 @@ def _param_dict(world: World) -> None:
     engine._config, engine.global_steps = SimpleNamespace(), 0
     deepspeed._see_engine(engine, world.observations)
     assert world.observations.observed["zero_stage"] == 2
+
+
+def _fragments(world: World) -> None:
+    gradient_places.install(world.module(names.FRAGMENTS.module), world.observations)
 
 
 def _loader_iterator(world: World) -> None:
@@ -329,6 +333,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.PARAM_DICT: _param_dict,
     names.ENGINE_CONFIG: _engine_config,
     names.LOAD_UNIVERSAL: _load_universal,
+    names.FRAGMENTS: _fragments,
     names.NON_REENTRANT: _non_reentrant,
     names.INNER_LOOP: _inner_loop,
     names.SAVE_CHECKPOINT: _save_checkpoint,

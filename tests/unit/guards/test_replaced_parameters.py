@@ -1,4 +1,4 @@
-"""An optimizer whose parameters `fully_shard` has replaced is told of, and no other."""
+"""An optimizer whose parameters `fully_shard` has replaced is found, and no other."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.observations import Observations
-from safe_launch.evidence.worker_messages import Message, Remark
-from safe_launch.guards import replaced_parameters
+from safe_launch.evidence.worker_messages import Found, Message
+from safe_launch.guards.checks import replaced_parameters
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -31,8 +32,9 @@ def fully_shard(module: Any) -> Any:
 
 
 @pytest.fixture
-def world() -> tuple[Shard, Step]:
-    """What shards, and what steps and returns what has been told by then."""
+def world(monkeypatch: pytest.MonkeyPatch) -> tuple[Shard, Step]:
+    """What shards, and what steps and returns the lines of what has been found by then."""
+    monkeypatch.setenv(VARIABLE, ",".join(Check))
     told: list[Message] = []
     seen, public, optimizers = (
         Observations(),
@@ -50,7 +52,7 @@ def world() -> tuple[Shard, Step]:
         optimizer.step()
         for hook in hooks:
             hook(optimizer, (), {})
-        return [message.sentence for message in told if isinstance(message, Remark)]
+        return [message.finding.line for message in told if isinstance(message, Found)]
 
     return public.fully_shard, step
 
@@ -73,8 +75,8 @@ def test_all_of_it_is_replaced(world: World) -> None:
     shard([model[0], model[1]])
     shard(model)
     (said,) = step(trained(model, early))
-    assert said.startswith("an optimizer (SGD) trains nothing: it was made of parameters that ")
-    assert f"fully_shard ({__file__}:" in said
+    assert said.startswith("check trained: SGD trains nothing: fully_shard has replaced all of ")
+    assert "test_replaced_parameters.py:" in said
     assert step(trained(model, early)) == [said]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,11 +11,17 @@ from typing import Any
 
 import wrapt
 
-from ..evidence.from_exception import user_files
-from ..evidence.observations import Observations
+from ...checks.finding import Check, Finding
+from ...core.count_of import count_of
+from ...evidence.observations import Observations
+from ..callers import user_place
+from .told import tell
 
 TORCHS = "torch.distributed.fsdp"
 HOOKED = (TORCHS, "torch.optim.optimizer")
+
+told: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The optimizers that were found to hold replaced parameters alone."""
 
 
 class Replaced:
@@ -25,7 +30,7 @@ class Replaced:
     def __init__(self, observations: Observations) -> None:
         self._observations = observations
         self._parameters: dict[int, weakref.ref[Any]] = {}
-        self._calls: list[tuple[str, int]] = []  # files and lines that led to it, innermost first
+        self._where = ""  # the user's line that has replaced the first
         self._sound: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def shard(self, wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
@@ -38,13 +43,13 @@ class Replaced:
         result = wrapped(*args, **kwargs)
         after = {id(parameter) for parameter in _parameters_of(modules)}
         gone = {id(one): weakref.ref(one) for one in before if id(one) not in after}
-        if gone and not self._calls:
-            self._calls = list(_calls())
+        if gone and not self._where:
+            self._where = user_place()
         self._parameters |= gone
         return result
 
     def stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """Tells of an optimizer that has replaced parameters alone, and gradients for none."""
+        """Finds an optimizer that has replaced parameters alone, and gradients for none."""
         if not self._parameters or optimizer in self._sound:
             return
         held = [each for group in optimizer.param_groups for each in group["params"]]
@@ -53,21 +58,25 @@ class Replaced:
             self._sound.add(optimizer)
         elif all(parameter.grad is None for parameter in trained):
             self._sound.add(optimizer)
-            self._observations.remark(
-                f"an optimizer ({type(optimizer).__name__}) trains nothing: it was made of "
-                f"parameters that fully_shard{self._where()} has replaced since. Make it after "
-                "fully_shard (safe-launch explain fsdp2-optimizer-made-before)"
-            )
+            told.add(optimizer)
+            tell(self._observations, _finding(optimizer, len(trained), self._where))
 
     def _is_replaced(self, parameter: Any) -> bool:
         reference = self._parameters.get(id(parameter))
         return reference is not None and reference() is parameter
 
-    def _where(self) -> str:
-        """The user's own line from which the first was replaced."""
-        own = set(user_files())
-        places = (f" ({file}:{line})" for file, line in self._calls if file in own)
-        return next(places, "")
+
+def _finding(optimizer: Any, count: int, where: str) -> Finding:
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"{type(optimizer).__name__} trains nothing: fully_shard has replaced all of its "
+        f"{count_of(count, 'parameter')} since it was made",
+        advice="Make the optimizer after fully_shard (safe-launch explain "
+        "fsdp2-optimizer-made-before)",
+        step=1,
+        where=where,
+    )
 
 
 _replaced = functools.cache(Replaced)
@@ -85,11 +94,3 @@ def install(module: ModuleType, observations: Observations) -> None:
 def _parameters_of(modules: Any) -> Iterator[Any]:
     for module in modules:
         yield from module.parameters()
-
-
-def _calls() -> Iterator[tuple[str, int]]:
-    """File and line of the calls that are under way, innermost first."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        yield frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back

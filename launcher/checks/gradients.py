@@ -1,0 +1,247 @@
+"""Whether the gradient that an optimizer gets is the mean over the ranks of what backward added.
+
+Each rank sends a few elements: what each backward pass has added to them, and what reached the
+optimizer. Scales aren't judged (accumulation, loss scale, clipping): any multiple of the mean is
+right. Something is found only if what arrived is explained: it is a rank's own, or the mean of
+some passes alone. What the script itself makes of gradients is explained by neither.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..core.count_of import count_of
+from .finding import Check, Finding
+from .seen_gradients import PARTS, Passed, Row, Seen, Way, decoded
+
+LEAST = 8
+"""Elements with a gradient that say something."""
+NEAR, FAR = 1e-3, 0.02
+"""Up to the first share of what was added, what arrived is explained; beyond the second, it isn't
+what it should be. Five times what rounding makes counts as far as well."""
+COARSE = 0.05
+"""A share that is lost by rounding and hides every fault."""
+TRIED = 8
+"""Ranks of which an explanation is looked for; the others are compared with theirs."""
+
+
+class Fate(StrEnum):
+    """What became of one addition."""
+
+    MEAN = "mean"
+    OWN = "own"
+    LOST = "lost"
+
+
+Fates = tuple[Fate, ...]
+
+
+def judged(
+    names: Sequence[str], values: Mapping[int, str], where: str, step: int
+) -> Finding | None:
+    """The finding; None for what is right, and for what isn't explained.
+
+    Args:
+        names: of the parameters.
+        values: what each rank has sent.
+        where: the user's line that made the optimizer.
+        step: the last one that was looked at.
+    """
+    found = {rank: decoded(value, len(names)) for rank, value in sorted(values.items())}
+    seen = {rank: each for rank, each in found.items() if each is not None}
+    ways = {each.way for each in seen.values()}
+    if len(seen) < len(values) or len(ways) != 1:
+        return None
+    (way,) = ways
+    if idle := _idle(seen):
+        return _contributes_nothing(idle, names[0], where, step)
+    roundoff = max(each.roundoff for each in seen.values())
+    for place, name in enumerate(names):
+        first, *others = (
+            _fates({rank: window[place] for rank, window in windows.items()}, roundoff)
+            for windows in _windows(seen)
+        )
+        if any(other != first for other in others):
+            continue
+        if finding := _told(first, way, name, where, step):
+            return finding
+    return None
+
+
+def _windows(seen: Mapping[int, Seen]) -> Iterator[dict[int, tuple[Passed, ...]]]:
+    """Each step, by rank."""
+    for of_all in zip(*(each.windows for each in seen.values()), strict=True):
+        yield dict(zip(seen, of_all, strict=True))
+
+
+def _idle(seen: Mapping[int, Seen]) -> tuple[int, ...]:
+    """Ranks that add nothing to any of several parameters, to all of which another adds."""
+    has = {
+        rank: [any(map(any, passed.parts)) for window in each.windows for passed in window]
+        for rank, each in seen.items()
+    }
+    is_several = all(len(window) > 1 for each in seen.values() for window in each.windows)
+    idle = tuple(rank for rank, added in has.items() if not any(added))
+    return idle if is_several and any(map(all, has.values())) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """The additions of a step to some elements, and what has arrived of them on one rank.
+
+    Attributes:
+        rows: of each addition, by what may have become of it.
+        reached: what the optimizer has got.
+        size: of all additions, each as large as on any rank.
+    """
+
+    rows: tuple[Mapping[Fate, Row], ...]
+    reached: Row
+    size: float
+
+    def miss(self, fates: Fates) -> float:
+        """How far any multiple of this is from what arrived, as a share of what was added."""
+        rows = (row[fate] for row, fate in zip(self.rows, fates, strict=True) if fate in row)
+        made = [sum(each) for each in zip(*rows, strict=True)] or [0.0] * len(self.reached)
+        square = sum(value * value for value in made)
+        pairs = list(zip(made, self.reached, strict=True))
+        scale = sum(one * other for one, other in pairs) / square if square else 0.0
+        if scale <= 0 or not math.isfinite(scale):
+            return math.inf
+        return math.hypot(*(other / scale - one for one, other in pairs)) / self.size
+
+
+def _fates(ranks: Mapping[int, Passed], roundoff: float) -> dict[int, Fates]:
+    """What became of each addition, on the ranks that hold enough; empty if one isn't explained."""
+    count = max(len(each.parts) for each in ranks.values())
+    noise = roundoff * math.sqrt(4 + count + len(ranks))
+    near, far = max(NEAR, noise), max(FAR, 5 * noise)
+    found: dict[int, Fates] = {}
+    for rank, added in _added(ranks, count).items() if noise <= COARSE else ():
+        right = (Fate.MEAN,) * count
+        if added.miss(right) <= far:
+            found[rank] = right
+            continue
+        every = itertools.product(Fate, repeat=count) if len(found) < TRIED else ()
+        ordered = sorted(every, key=lambda fates: -fates.count(Fate.MEAN))
+        candidates = itertools.chain(dict.fromkeys(found.values()), ordered)
+        fates = next((each for each in candidates if added.miss(each) <= near), None)
+        if fates is None:
+            return {}
+        found[rank] = fates
+    return found
+
+
+def _added(ranks: Mapping[int, Passed], count: int) -> dict[int, _Added]:
+    """The additions by rank; none if ranks had different numbers of them, or one is infinite."""
+    length = min(len(each.reached) for each in ranks.values())
+    nothing = ((0.0,) * length,) * count
+    parts = {rank: each.parts or nothing for rank, each in ranks.items()}
+    every = [list(zip(*of_ranks, strict=True)) for of_ranks in _by_part(parts, count)]
+    if not all(math.isfinite(value) for part in every for each in part for value in each):
+        return {}
+    means = [[sum(each) / len(ranks) for each in part] for part in every]
+    sizes = [sum(max(map(abs, part[place])) for part in every) for place in range(length)]
+    found = {}
+    for rank, each in ranks.items():
+        places = [
+            place for place in range(length) if math.isfinite(each.reached[place]) and sizes[place]
+        ]
+        if every and len(places) >= LEAST:
+            rows = tuple(
+                {
+                    Fate.MEAN: [mean[place] for place in places],
+                    Fate.OWN: [own[place] for place in places],
+                }
+                for mean, own in zip(means, parts[rank], strict=True)
+            )
+            reached = [each.reached[place] for place in places]
+            found[rank] = _Added(rows, reached, math.hypot(*(sizes[place] for place in places)))
+    return found
+
+
+def _by_part(parts: Mapping[int, Sequence[Row]], count: int) -> Iterator[list[Row]]:
+    """Each addition with all ranks' rows; nothing if they don't have as many."""
+    if all(len(own) == count for own in parts.values()):
+        yield from (list(of_ranks) for of_ranks in zip(*parts.values(), strict=True))
+
+
+def _told(fates: Mapping[int, Fates], way: Way, name: str, where: str, step: int) -> Finding | None:
+    """The finding; what a script clears between two passes is its own business."""
+    own = tuple(rank for rank, each in fates.items() if Fate.OWN in each)
+    lost = tuple(rank for rank, each in fates.items() if Fate.LOST in each)
+    if own:
+        return Finding(
+            Check.GRADIENTS,
+            certain=way is not Way.SCRIPT,
+            sentence="gradients aren't averaged over the ranks: what reaches the optimizer of "
+            f"{name} is what the rank's own batches have added{_in_part(fates[own[0]])}",
+            advice=AVERAGED[way],
+            step=step,
+            ranks=own,
+            parameter=name,
+            where=where,
+        )
+    if not lost or way not in TAKEN:
+        return None
+    each = fates[lost[0]]
+    return Finding(
+        Check.GRADIENTS,
+        certain=True,
+        sentence=f"gradients are lost: of {count_of(len(each), 'addition')} that backward passes "
+        f"made to {name} in a step, {_numbers(each)} never reached the optimizer",
+        advice=TAKEN[way],
+        step=step,
+        ranks=lost,
+        parameter=name,
+        where=where,
+    )
+
+
+def _in_part(fates: Fates) -> str:
+    return f" in {fates.count(Fate.OWN)} of {len(fates)} passes" if Fate.MEAN in fates else ""
+
+
+def _numbers(fates: Fates) -> str:
+    """Which of the additions were lost; the last but one stands for all between."""
+    lost = [str(place + 1) for place, fate in enumerate(fates) if fate is Fate.LOST]
+    is_merged = len(fates) == PARTS and fates[-2] is Fate.LOST
+    more = " (with all up to the last)" if is_merged else ""
+    return f"number {' and '.join(lost)}{more}"
+
+
+def _contributes_nothing(ranks: tuple[int, ...], name: str, where: str, step: int) -> Finding:
+    """Ranks that train on nothing; a batch of padding alone may be meant."""
+    return Finding(
+        Check.GRADIENTS,
+        certain=False,
+        sentence="a rank contributes nothing to the gradients: its backward passes add only zeros "
+        f"to {name} and the other sampled parameters, and the mean counts them",
+        advice="Look at the batches of these ranks: they may be empty, or all masked",
+        step=step,
+        ranks=ranks,
+        parameter=name,
+        where=where,
+    )
+
+
+AVERAGED = {
+    Way.DDP: "Call the wrapper and not its .module, and leave no_sync() for the forward and the "
+    "backward pass of the last micro batch",
+    Way.SCRIPT: "If the ranks are to train one model, wrap it in DistributedDataParallel, or "
+    "average the gradients before the step",
+    Way.DEEPSPEED: "Update DeepSpeed, or take another stage (safe-launch explain wrong-loss)",
+    Way.FSDP: "Synchronize the last micro batch (set_requires_gradient_sync), and use "
+    "non-reentrant checkpointing",
+}
+TAKEN = {
+    Way.DEEPSPEED: "Update DeepSpeed (0.19 and newer count every micro batch under offload), or "
+    "train without offload or accumulation",
+    Way.FSDP: "Use non-reentrant checkpointing (use_reentrant=False): a block that runs twice in "
+    "one pass is reduced after its first backward pass",
+}
+"""What takes gradients away from where backward adds them, and what to do when it loses some."""

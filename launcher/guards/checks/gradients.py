@@ -1,0 +1,226 @@
+"""Looks at gradients on their way: what backward passes add, and what the optimizer gets of it.
+
+Hooks of a few parameters see every addition, before anything reduces it. Node 0 compares the mean
+over the ranks with what has reached the optimizers; no rank waits for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ...checks.between_ranks import Compared, Shared
+from ...checks.finding import Check
+from ...checks.seen_gradients import PARTS, WINDOWS, Passed, Seen, Way, encoded
+from ...core.limits import LINE
+from ...evidence.observations import Observations
+from .copies import Copy, copied
+from .gradient_places import Line, Place, reached_by
+from .replicas import digest_of
+from .told import skip
+
+_places: Counter[str] = Counter()
+
+
+@dataclass(slots=True, eq=False)
+class Sampled:
+    """A parameter that is looked at.
+
+    Attributes:
+        name: the model's.
+        parameter: what the optimizer holds; of DeepSpeed's, what the model does.
+        line: the elements.
+        owner: the module in which FSDP2 puts another tensor for the passes; else None.
+        attribute: the parameter's name there.
+        parts: what backward passes have added in this step.
+        coming: what a pass is about to add.
+        reached: what the optimizer is about to use.
+    """
+
+    name: str
+    parameter: Any
+    line: Line
+    owner: Any = None
+    attribute: str = ""
+    parts: list[Any] = field(default_factory=list)
+    coming: Any = None
+    reached: Place = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A step of which the values are on their way.
+
+    Attributes:
+        counts: additions of each parameter.
+        begins: from which element on the optimizer's values of it are; None for none.
+        parts: the additions.
+        reached: what the optimizer has got.
+    """
+
+    counts: tuple[int, ...]
+    begins: tuple[int | None, ...]
+    parts: Copy
+    reached: Copy
+
+
+class Gradients:
+    """The looks at one optimizer's gradients: two steps, after the one that they are chosen in."""
+
+    def __init__(self, observations: Observations, where: str) -> None:
+        self._observations = observations
+        self._where = where
+        self._sampled: tuple[Sampled, ...] = ()
+        self._way = Way.SCRIPT
+        self._place = ""
+        self._weights: Copy | None = None
+        self._types: set[Any] = set()
+        self._handles: list[Any] = []
+        self._hooked: set[int] = set()  # ids of the tensors that FSDP2 gives its modules
+        self._has_stepped = False
+        self._windows: list[Window] = []
+
+    def begin(
+        self, way: Way, sampled: Sequence[Sampled], *types: Any, weights: Copy | None = None
+    ) -> None:
+        """Chooses what is looked at from the next step on.
+
+        Args:
+            way: what takes gradients to the optimizer.
+            sampled: the parameters.
+            types: in which gradients are sent between ranks, as far as that is known.
+            weights: if given, only ranks are compared that began with the same.
+        """
+        self._way, self._sampled, self._types = way, tuple(sampled), {*types}
+        self._weights = weights
+        _places[self._where] += 1
+        self._place = f"{self._where}#{_places[self._where]}"
+
+    def take(self, optimizer: Any) -> None:
+        """Notes what the optimizer is about to use; it may step once for each of its groups."""
+        if not self._handles:
+            return
+        self._has_stepped = True
+        for sampled in self._sampled:
+            found = reached_by(optimizer, sampled.parameter, sampled.line)
+            if found is not None:
+                sampled.reached = found
+                self._types.add(found[1].dtype)
+
+    def over(self, step: int) -> None:
+        """A step is over, and the next begins; one that was left out says nothing.
+
+        Args:
+            step: its number.
+        """
+        if self._sampled and not self._handles:
+            self._handles = [handle for each in self._sampled for handle in self._attached(each)]
+        elif self._has_stepped:
+            self._keep()
+        self._has_stepped = False
+        for each in self._sampled:
+            each.parts, each.coming, each.reached = [], None, None
+        if len(self._windows) == WINDOWS and self._are_there():
+            self._send(step)
+
+    def _attached(self, sampled: Sampled) -> Iterator[Any]:
+        """Hooks that see what is added to a parameter."""
+        if sampled.owner is None:
+            yield from self._hooks(sampled, sampled.parameter)
+            return
+
+        def forward(module: Any, _args: Any) -> None:
+            tensor = getattr(module, sampled.attribute)
+            if id(tensor) not in self._hooked and self._handles and tensor is not sampled.parameter:
+                self._hooked.add(id(tensor))
+                self._handles += self._hooks(sampled, tensor)
+
+        yield sampled.owner.register_forward_pre_hook(forward)
+
+    def _hooks(self, sampled: Sampled, tensor: Any) -> list[Any]:
+        """Before an addition, and after it: a gradient may be asked for without one."""
+        return [
+            tensor.register_hook(partial(self._comes, sampled, tensor)),
+            tensor.register_post_accumulate_grad_hook(partial(self._is_added, sampled)),
+        ]
+
+    def _comes(self, sampled: Sampled, tensor: Any, gradient: Any) -> None:
+        """Copies what is about to be added; nothing that was added before was kept by now."""
+        is_kept = self._way is Way.DEEPSPEED or any(
+            each.grad is not None for each in (tensor, sampled.parameter)
+        )
+        if not is_kept:
+            sampled.parts.clear()
+        sampled.coming = None
+        if gradient.is_sparse:
+            return
+        if not sampled.parts and tensor.grad is not None:  # what an earlier step has left
+            sampled.parts.append(sampled.line.of(tensor.grad))
+        self._types.add(gradient.dtype)
+        sampled.coming = sampled.line.of(gradient)
+
+    def _is_added(self, sampled: Sampled, _tensor: Any) -> None:
+        if sampled.coming is not None:
+            sampled.parts.append(sampled.coming)
+            sampled.coming = None
+        if len(sampled.parts) > PARTS:
+            *first, one, other, last = sampled.parts
+            sampled.parts = [*first, one + other, last]
+
+    def _keep(self) -> None:
+        """Begins to copy what was seen of a step."""
+        counts = tuple(len(each.parts) for each in self._sampled)
+        begins = tuple(None if each.reached is None else each.reached[0] for each in self._sampled)
+        parts = copied([part for each in self._sampled for part in each.parts])
+        reached = copied([each.reached[1] for each in self._sampled if each.reached is not None])
+        if parts is None or reached is None:
+            skip(self._observations, Check.GRADIENTS, "a graph of the device is being captured")
+            self.end()
+            return
+        self._windows.append(Window(counts, begins, parts, reached))
+        if len(self._windows) == WINDOWS:
+            self._detach()
+
+    def _detach(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        for each in self._sampled:
+            each.parameter = each.owner = None
+
+    def end(self) -> None:
+        """Looks no more."""
+        self._detach()
+        self._sampled, self._windows = (), []
+
+    def _are_there(self) -> bool:
+        copies = [copy for each in self._windows for copy in (each.parts, each.reached)]
+        return all(copy.is_there for copy in copies)
+
+    def _send(self, step: int) -> None:
+        import torch
+
+        windows = tuple(tuple(self._passed(each)) for each in self._windows)
+        roundoff = max(torch.finfo(kind).eps for kind in self._types) / 2
+        value = encoded(Seen(self._way, roundoff, windows))
+        names = tuple(each.name[-200:] for each in self._sampled)
+        weights = self._weights.parts() if self._weights else []
+        # Other ranks' parts of a model may begin with the same constants.
+        if len(value) <= LINE and all(len({*part}) > 1 for part in weights):
+            place = f"{self._place}#{digest_of(*weights)}"
+            self._observations.send(Compared(Shared.GRADIENTS, value, place, step, names))
+        self.end()
+
+    def _passed(self, window: Window) -> Iterator[Passed]:
+        """Each parameter's rows."""
+        parts, reached = iter(window.parts.parts()), iter(window.reached.parts())
+        for sampled, count, begin in zip(self._sampled, window.counts, window.begins, strict=True):
+            length = sampled.line.count
+            row = [float("nan")] * length
+            if begin is not None:
+                values = next(reached)
+                row[begin : begin + len(values)] = values
+            yield Passed(tuple(next(parts) for _ in range(count)), row)

@@ -1,0 +1,160 @@
+"""Chooses the parameters whose gradients are looked at, and what they pass through."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ...checks.finding import Check
+from ...checks.seen_gradients import PARAMETERS, Way
+from ...core.settings import Fact
+from ...evidence.observations import Observations
+from .copies import copied, sample, spread
+from .gradient_places import Line, is_known, is_row_sharded, owned
+from .gradients import Gradients, Sampled
+from .models import models_of, parameters_of
+from .replicas import in_wrappers, replicated_by_engine, unjudged
+from .told import makes, skip
+
+HOOKED = ("torch.nn.modules.module",)
+LEAST = 8
+"""Elements of a row, at least."""
+
+_compiled: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def install(module: ModuleType, _observations: Observations) -> None:
+    """Notes the modules that are compiled in place."""
+
+    def compiled(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        _compiled.add(instance)
+        return wrapped(*args, **kwargs)
+
+    wrapt.wrap_function_wrapper(module, "Module.compile", compiled)
+
+
+def begin_with(
+    gradients: Gradients, optimizer: Any, names: Mapping[int, str], observations: Observations
+) -> None:
+    """Chooses of an optimizer's parameters, under DDP, FSDP2, or a script's own averaging."""
+    held = [each for each in parameters_of(optimizer) if each.requires_grad]
+    if not _is_judged(observations) or not held:
+        return
+    models = models_of(observations)
+    if any(map(_is_compiled, models)):
+        skip(observations, Check.GRADIENTS, "the model is compiled")
+        return
+    if any(hasattr(each, "to_local") for each in held):
+        _begin_sharded(gradients, held, models, observations)
+        return
+    if observations.observed.get("fsdp_version") == 1:
+        skip(observations, Check.GRADIENTS, "FSDP 1 holds parameters in one flat tensor")
+        return
+    alike = in_wrappers()
+    wrapped = [each for each in held if id(each) in alike]
+    usable = _usable(wrapped or held, _embeddings(models))
+    if wrapped:
+        gradients.begin(Way.DDP, _some(usable, names))
+    elif _has_group():
+        chosen = _some([each for each in usable if sample(each) is not None], names)
+        weights = copied([sample(each.parameter) for each in chosen])
+        gradients.begin(Way.SCRIPT, chosen if weights else (), weights=weights)
+
+
+def _some(parameters: Sequence[Any], names: Mapping[int, str]) -> list[Sampled]:
+    chosen = spread(parameters, PARAMETERS)
+    return [Sampled(names[id(each)], each, Line(tuple(each.shape))) for each in chosen]
+
+
+def _begin_sharded(
+    gradients: Gradients, held: Sequence[Any], models: Sequence[Any], observations: Observations
+) -> None:
+    """Chooses of FSDP2's parameters; forward and backward passes see others in their place."""
+    import torch
+
+    usable = [
+        Sampled(found.name, each, Line(tuple(each.shape)), owner, found.attribute)
+        for each in _usable(held, _embeddings(models))
+        if (found := owned(each)) is not None and (owner := found.owner()) is not None
+        if is_row_sharded(each, _world())
+    ]
+    if not usable:
+        skip(observations, Check.GRADIENTS, "parameters are divided otherwise than by rows")
+        return
+    reduced = observations.observed.get(Fact.REDUCE_PRECISION)
+    types = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(str(reduced), torch.float32)
+    gradients.begin(Way.FSDP, spread(usable, PARAMETERS), types)
+
+
+def begin_with_engine(gradients: Gradients, engine: Any, observations: Observations) -> None:
+    """Chooses of the parameters that a DeepSpeed engine replicates."""
+    if not _is_judged(observations):
+        return
+    if _is_compiled(engine.module):
+        skip(observations, Check.GRADIENTS, "the model is compiled")
+        return
+    alike = replicated_by_engine(engine)
+    names = {id(each): name for name, each in alike}
+    usable = _usable([each for _, each in alike], _embeddings([engine.module]))
+    if not any(is_known(engine.basic_optimizer, each) for each in usable):
+        skip(observations, Check.GRADIENTS, "the engine doesn't tell what its optimizer holds")
+        return
+    sent = getattr(engine, "communication_data_type", None)
+    gradients.begin(Way.DEEPSPEED, _some(usable, names), *((sent,) if sent else ()))
+
+
+def _is_judged(observations: Observations) -> bool:
+    is_divided = Fact.MODEL_PARALLEL in observations.observed
+    return _world() > 1 and makes(Check.GRADIENTS) and not unjudged and not is_divided
+
+
+def _usable(parameters: Sequence[Any], embeddings: set[int]) -> list[Any]:
+    """Those of which a row tells something, on one device: few rows of an embedding are used."""
+    found = [
+        each
+        for each in parameters
+        if each.is_leaf
+        and each.is_floating_point()
+        and each.ndim
+        and each.shape[-1] >= LEAST
+        and each.numel()
+        and id(each) not in embeddings
+    ]
+    rows = [each for each in found if each.ndim > 1] or found
+    return [each for each in rows if each.device == rows[0].device]
+
+
+def _embeddings(models: Sequence[Any]) -> set[int]:
+    import torch
+
+    kinds = torch.nn.Embedding, torch.nn.EmbeddingBag
+    return {
+        id(each)
+        for model in models
+        for module in model.modules()
+        if isinstance(module, kinds)
+        for each in module.parameters(recurse=False)
+    }
+
+
+def _is_compiled(model: Any) -> bool:
+    """Whether a part of it is compiled: hooks may not be seen there, or compile it again."""
+    return any(
+        type(module).__name__ == "OptimizedModule" or module in _compiled
+        for module in model.modules()
+    )
+
+
+def _has_group() -> bool:
+    import torch.distributed as dist
+
+    return dist.is_available() and dist.is_initialized() and int(dist.get_world_size()) == _world()
+
+
+def _world() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
