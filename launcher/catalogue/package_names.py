@@ -100,7 +100,12 @@ DISTRIBUTIONS = {
 """Distribution names of packages whose import name differs."""
 INSTALLED = re.compile(r"(?:.*/)?(?:(?:site|dist)-packages|\.\.\.)/(?P<package>\w+)")
 """The path of an installed module; `...` is what people and the excerpts shorten it to."""
-CHECKOUT = re.compile(rf"(?:.*/)?(?P<package>{'|'.join(sorted(KNOWN))})/(?!examples/|tests/)")
+CHECKOUT = re.compile(
+    rf"(?:.*?/)?(?P<package>{'|'.join(sorted(KNOWN))})/(?!examples/|tests/|(?P=package)/)"
+    r"(?=(?:(?!src/)[a-z_]\w*/)*[^/]*\Z)"
+)
+"""The path of a module in a checkout: the outermost package below which all folders are modules, as
+`openrlhf/trainer/ray/` is openrlhf's."""
 STANDARD = re.compile(
     r"^<frozen |(?:^|/)lib(?:64)?/python3\.\d+/|/Python3\d+/[Ll]ib/"
     r"|(?:^|/)(?:multiprocessing|concurrent|importlib)/"
@@ -140,7 +145,7 @@ OWNERS = {
     "trl": r"(SFT|DPO|GRPO|KTO|ORPO|CPO|RLOO|GKD|BCO|PPO|Reward)(Trainer|Config)",
     "huggingface_hub": r"HfApi|HfFolder|hf_hub_download|cached_download|snapshot_download",
     "tokenizers": r"ByteLevelBPETokenizer|BertWordPieceTokenizer",
-    "flash_attn": r"_?flash_attn_\w+",
+    "flash_attn": r"_?flash_attn_\w+|index_first_axis|(un)?pad_input",
     "datasets": r"load_dataset|IterableDatasetDict|DatasetDict|DatasetBuilder",
     "triton": r"JITFunction|CompiledKernel|ASTSource|Autotuner",
     "torch": (
@@ -167,6 +172,8 @@ def package_of_file(path: str) -> str | None:
     path = path.replace("\\", "/")
     if f"/{MODEL_CODE}/" in path:
         return MODEL_CODE
+    if "/unsloth_compiled_cache/" in path:
+        return "unsloth"  # which writes these files
     if (inside := path_in_package(path)) is not None:
         return re.split(r"\W", inside, maxsplit=1)[0]
     return PYTHON if STANDARD.search(path) else None

@@ -14,6 +14,7 @@ from .ended_silently import ended_silently
 from .fallback import fallback
 from .http_errors import http_error
 from .instruction import instruction, refused_value, requirement
+from .libraries import compiled_part
 from .memory import out_of_memory
 from .misfit import misfit
 from .own_line import called_line, own_line
@@ -32,6 +33,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "configuration": configuration,
         "instruction": instruction,
         "refused-value": refused_value,
+        "compiled-part": compiled_part,
         "misfit": misfit,
         "sharded": sharded,
         "own-line": own_line,

@@ -84,11 +84,47 @@ REFUSALS = (
 """Readers' words, the first that fits counts."""
 
 
+SCRIPT = re.compile(r"\.(?:py|pyw)\Z|^<")
+"""Files that Python is meant to run."""
+
+
 def configuration(case: Case) -> Step | None:
-    """Which key or argument is at fault, and what to write."""
+    """Which key, argument or variable is at fault, and what to write."""
+    if (step := _variable(case) or _no_script(case)) is not None:
+        return step
     for refusal in REFUSALS:
         if found := re.search(refusal.words, case.message):
             groups = {name: text for name, text in found.groupdict().items() if text}
             groups.setdefault("key", groups.get("other", ""))
             return Step(filled(refusal.do, groups), Basis.INFERRED)
     return None
+
+
+def _variable(case: Case) -> Step | None:
+    """A variable of the environment that is read and not set."""
+    frame = case.frame
+    name = case.message.strip("'\"")
+    if case.kind != "KeyError" or not name.isidentifier() or frame is None:
+        return None
+    is_read = "environ[" in frame.source
+    if not is_read and not (frame.is_of("/os.py") and frame.function == "__getitem__"):
+        return None
+    reader = frame if is_read or len(case.frames) < 2 else case.frames[-2]
+    return Step(
+        f"Set the variable `{name}` before the launch: `export {name}=...`, empty if nothing is to"
+        f" be said. It is read in line {reader.line} of {reader.file}. On other nodes it has to be"
+        " set as well.",
+        Basis.INFERRED,
+    )
+
+
+def _no_script(case: Case) -> Step | None:
+    """A file that isn't Python and was run as the script, as its option's name is missing."""
+    frame = case.frame
+    if case.kind != "SyntaxError" or frame is None or SCRIPT.search(frame.file):
+        return None
+    return Step(
+        f"Write the option's name before {frame.file} (as `--hostfile {frame.file}`), and the"
+        " script after the options: Python was given this file to run as the script.",
+        Basis.INFERRED,
+    )

@@ -82,8 +82,8 @@ def fallback(case: Case) -> Step:
     owner = f"{_owner(case, package)}{led}"
     found = f"Search for {search_text(case)}{where}: {owner[0].lower()}{owner[1:]}"
     device = run_of(case).device
-    tools = " and ".join(["`pip freeze`", *([TOOLS[device]] if device else [])])
-    attach = f"In a question, give the rank's whole traceback, the command, and what {tools} print"
+    shown = f"`pip freeze` and {TOOLS[device]} print" if device else "`pip freeze` prints"
+    attach = f"In a question, give the rank's whole traceback, the command, and what {shown}"
     return Step(f"{found if case.message else owner}. {attach}.", Basis.OPEN)
 
 
@@ -103,6 +103,8 @@ def search_text(case: Case) -> str:
     line = case.raised.message.strip().partition("\n")[0] or case.message
     if case.frame is not None and case.frame.source.startswith("assert ") and line[:1] in "{[(":
         line = case.frame.source  # the message is nothing but values
+    if case.kind == "KeyError" and " " in line:
+        line = line.strip("'\"")  # Python quotes a whole message as if it were a key
     line = QUOTED.sub(_name_or_cut, line)
     fragments = [" ".join(part.split()).strip(" .,!-") for part in VALUES.split(line)]
     long = sorted(

@@ -19,6 +19,17 @@ REFUSED_VALUE = re.compile(
 """A switch's value under which something isn't possible."""
 GUARDS = ("trust_remote_code", "weights_only")
 """Switches that keep out code of others: a rule never advises to turn one."""
+COMPARED = (
+    (
+        re.compile(r"\b(?:longer|larger|greater|higher|more|bigger) than\b|\bexceed", re.I),
+        "Make what is too large smaller, or raise its limit. ",
+    ),
+    (
+        re.compile(r"\b(?:shorter|smaller|less|lower|fewer) than\b", re.I),
+        "Make what is too small larger, or lower what it is compared with. ",
+    ),
+)
+"""Comparisons that failed, and what mends one."""
 MOST = 2
 """Sentences that are quoted at most."""
 WHOLE = 160
@@ -35,8 +46,8 @@ def instruction(case: Case) -> Step | None:
     """The instruction that the message gives."""
     found = _found(case, INSTRUCTION)
     is_pythons = "did you mean" in case.message.lower() and case.kind == "AttributeError"
-    if not found or (is_pythons and not case.is_users):
-        return None  # a package's line isn't misspelt: it wants what isn't there
+    if not found or is_pythons:  # Python's own guess, which another version makes wrong
+        return None
     return Step(f"{_speaker(case)} itself says what to do: {_quoted(found)}", Basis.SAID)
 
 
@@ -57,7 +68,8 @@ def requirement(case: Case) -> Step | None:
     found = _found(case, REQUIREMENT)
     if not found:
         return None
-    text = f"{_speaker(case)} itself says what is wrong: {_quoted(found)}"
+    do = next((do for words, do in COMPARED if words.search(" ".join(found))), "")
+    text = f"{do}{_speaker(case)} itself says what is wrong: {_quoted(found)}"
     every = ("".join(name) for name in NAME.findall(" ".join(found)))
     names = [name for name in every if name not in GUARDS]
     if names:

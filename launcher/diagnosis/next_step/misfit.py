@@ -48,16 +48,10 @@ ARGUMENT = re.compile(
     r" arguments)"
     r" '(?P<name>\w+)'|(?P<counted>[\w.]+)\(\) takes (?:from )?\d+"
 )
-SYMBOL = re.compile(
-    r"(?P<library>[\w.+-]+\.so[\w.]*)\S*: undefined symbol: (?P<symbol>\w+)|DLL load failed while"
-    r" importing (?P<dll>\w+)"
-)
 QUOTED = "because of the following error"
 """Between what couldn't be imported and the error that it quotes."""
 DISTINCT = re.compile(r"[A-Z]\w+[A-Z]\w+|_?\w+_\w+_\w+")
 """A name that hardly two packages have by chance."""
-OF_TORCH = re.compile(r"c10|torch|at4?[A-Z_]|N2at")
-"""Parts of torch's C++ names."""
 PLAIN = frozenset(
     {"NoneType", "str", "int", "float", "bool", "list", "dict", "tuple", "set", "Namespace"}
 )
@@ -66,8 +60,6 @@ PLAIN = frozenset(
 
 def misfit(case: Case) -> Step | None:
     """Which two packages don't fit, and what mends it; None where it isn't about packages."""
-    if case.kind in ("ImportError", "OSError") and (found := SYMBOL.search(case.message)):
-        return _binary(case, found)
     skew = _shown_skew(case)
     if skew is not None:
         return _of_skew(case, skew)
@@ -169,6 +161,8 @@ def _of_object(case: Case) -> Step | None:
     if found is None or found["type"] in PLAIN:
         return None
     name, callers = found["name"], _callers(case)
+    if case.is_users:
+        return _of_project(case, found["type"], name)
     owner = next((package for words, package in OWN_WORDS if words.search(name)), None)
     if owner is not None:
         others = [one for one in callers if one not in (owner, "torch")]
@@ -191,6 +185,41 @@ def _of_object(case: Case) -> Step | None:
         " kind of object was handed over.",
         Basis.INFERRED,
     )
+
+
+def _of_project(case: Case, kind: str, name: str) -> Step | None:
+    """A script's line takes for granted an attribute that a package's class has in some versions.
+
+    The object is of that class, or of the project's own that derives from it, which the package
+    calls.
+    """
+    package = package_of_name(kind)
+    if package is not None and history_of(package, name):
+        return _of_skew(case, Skew(Wanting.SCRIPT, "", package, name))
+    parts = [kind[at:] for at in range(1, len(kind)) if kind[at].isupper()]
+    named = (package_of_name(part) for part in parts if len(part) > len("Trainer"))
+    base = next(filter(None, named), None) or next(filter(None, _outward(case)), "torch")
+    if base in ("torch", PYTHON, MODEL_CODE) or f"self.{name}" not in _source(case):
+        return None
+    if history_of(base, name):
+        mends = direction(Skew(Wanting.SCRIPT, "", base, name), case.record)
+        return Step(f"`{kind}` was written for another {base}: {mends}", Basis.INFERRED)
+    return Step(
+        f"Install the {base} that the project's requirements name, or update the project, unless"
+        f" its own code is to set `{name}`: then set it before this line. `{kind}` reads it, and"
+        f" the class of {base} that it derives from doesn't set it in the installed version.",
+        Basis.INFERRED,
+    )
+
+
+def _outward(case: Case) -> tuple[str | None, ...]:
+    """The packages of the frames, innermost first; None for the user's."""
+    return tuple(package_of_file(frame.file) for frame in reversed(case.frames))
+
+
+def _source(case: Case) -> str:
+    """The line that raised, if the log shows it."""
+    return case.frame.source if case.frame else ""
 
 
 def _is_hooked(case: Case) -> bool:
@@ -254,10 +283,25 @@ def _of_name(case: Case) -> Step | None:
     found = re.match(r"name '(\w+)' is not defined", case.message)
     if found is None or case.is_users or not (callers := _callers(case)):
         return None
-    package = callers[0]
+    name, package = found[1], callers[0]
+    owner = package_of_name(name)
+    if owner not in (None, package):
+        return Step(
+            f"Install {owner}, or the version of it that has `{name}`: `pip install"
+            f" {pip_name(str(owner))}`. Where {owner} isn't found, this code leaves its import out"
+            " and fails only here.",
+            Basis.INFERRED,
+        )
+    if package == MODEL_CODE:
+        return Step(
+            f"Install the optional package that has `{name}`: see the conditions around the imports"
+            f" at the top of this file. The model's own code uses `{name}` without having imported"
+            " it.",
+            Basis.INFERRED,
+        )
     return Step(
         f"Upgrade {package} and whatever patches it at run time, or downgrade either by one"
-        f" release: `pip install -U {pip_name(package)}`. Code of {package} uses `{found[1]}`,"
+        f" release: `pip install -U {pip_name(package)}`. Code of {package} uses `{name}`,"
         " which isn't defined in this version.",
         Basis.INFERRED,
     )
@@ -277,23 +321,3 @@ def _both(case: Case, wanting: str, second: str) -> str:
         f"{seen}Of {wanting} and {second}, upgrade the one that was released earlier; where a"
         " framework pins both, install what it pins."
     )
-
-
-def _binary(case: Case, found: re.Match[str]) -> Step:
-    """A compiled library that was built for another version of what it calls."""
-    library = found["library"] or found["dll"]
-    symbol = found["symbol"] or ""
-    path = re.search(r"(\S+/)" + re.escape(library), case.message)
-    package = package_of_file(f"{path[1]}{library}") if path else None
-    other = "torch" if OF_TORCH.search(symbol) else "what it calls"
-    text = f"{package or library} was built for another version of {other}: "
-    if package:
-        command = "pip install --no-build-isolation --force-reinstall --no-cache-dir"
-        text += (
-            f"install its build for this one, or build it here (`{command} {pip_name(package)}`)."
-        )
-    else:
-        text += (
-            "its path says what it belongs to; install the version of that which fits the others."
-        )
-    return Step(text, Basis.INFERRED)

@@ -35,6 +35,12 @@ class Meaning:
 
 MEANINGS = (
     Meaning(
+        "TypeError|ValueError",
+        r"argument '(?P<name>\w+)'.*NoneType",
+        "`{name}` is None or has a None in it: nothing has set it. Often it is a special token that"
+        " this tokenizer lacks, as `tokenizer.pad_token` and `eos_token`: set it.",
+    ),
+    Meaning(
         "TypeError",
         r"not '?NoneType'?$|not 'NoneType'|unsupported operand .*'NoneType'",
         "`{name}` is None there: nothing has set it. Set it where the arguments or the"
@@ -58,6 +64,12 @@ MEANINGS = (
         r"^'Namespace' object has no attribute '(?P<wanted>\w+)'",
         'The arguments have no `{wanted}`: declare it in the parser, `add_argument("--{wanted}")`,'
         " or read another name.",
+    ),
+    Meaning(
+        "AttributeError",
+        r"no attribute '(?P<wanted>\w+)'\. Did you mean: '(?P<other>\w+)'",
+        "Write `{other}` for `{wanted}` if it is misspelt. If a library makes the object, install"
+        " the version of it that the script was written for.",
     ),
     Meaning(
         "AttributeError",
@@ -239,7 +251,8 @@ PROGRAMMING = frozenset(
 MEANINGS_OF_VALUES = tuple(
     meaning
     for meaning in MEANINGS
-    if meaning.kinds in ("RuntimeError|ValueError", "RuntimeError", "JSONDecodeError")
+    if meaning.kinds
+    in ("TypeError|ValueError", "RuntimeError|ValueError", "RuntimeError", "JSONDecodeError")
 )
 """Those that hold whoever raised the exception."""
 GENERAL = "Print the values in this line just before it; the message tells which of them is wrong."

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ...evidence.failure_record import FailureRecord, Frame, Raised
 
 HANDED_ON = re.compile(r"Caught \w+ in (?:DataLoader worker process|pin memory thread|replica)")
 """How torch begins the message of an exception that another process or thread raised."""
+RERAISED = ("raise self._value", "raise self._exception")
+"""Lines by which Python's pools raise a worker's exception again."""
 
 
 class Basis(StrEnum):
@@ -91,7 +93,10 @@ def case_of(record: FailureRecord) -> Case:
 def raised_first(record: FailureRecord) -> Raised:
     """The last exception, or the one of another process that it hands on; else the line."""
     last, *chain = [*record.raised()] or [Raised("", record.message)]
-    return chain[0] if chain and HANDED_ON.match(last.message) else last
+    is_again = last.frame is not None and last.frame.source in RERAISED
+    if not chain or not (is_again or HANDED_ON.match(last.message)):
+        return last
+    return replace(chain[0], message=chain[0].message.removesuffix('"""').rstrip())
 
 
 def filled(text: str, found: Mapping[str, str | None]) -> str:
