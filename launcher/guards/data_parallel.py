@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import weakref
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +25,8 @@ FLAGS = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
 
 wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
 """The instances of DistributedDataParallel that are alive."""
+others: weakref.WeakSet[Any] = weakref.WeakSet()
+"""What else has samples of its own on every rank: engines of DeepSpeed, modules under FSDP."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -59,6 +63,14 @@ def _in_force(given: inspect.BoundArguments) -> dict[str, Value | None]:
     """The engine and its flags, as they are given."""
     flags = {flag.value: bool(given.arguments[flag.value]) for flag in FLAGS}
     return {Fact.ENGINE.value: Engine.DDP.value, **flags}
+
+
+def dividing() -> Iterator[Any]:
+    """The models whose samples are to be divided among all ranks of the run."""
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if ranks > 1:
+        yield from others
+        yield from (model for model in wrapped if model.process_group.size() == ranks)
 
 
 def reduced() -> set[int]:

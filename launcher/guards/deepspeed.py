@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,7 +21,7 @@ from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
 from ..workload.config_files.deepspeed import ConfigError, load, offload_of
 from ..workload.config_files.edited_deepspeed import edited
-from . import first_batch, settling
+from . import data_parallel, first_batch, settling
 from .asked_facts import deepspeed_facts
 from .callers import is_called_by
 from .deepspeed_plugin import is_partitioned
@@ -66,6 +67,8 @@ def _initialize(
         # A name that differs in another version must not end the training.
         with suppress(AttributeError, TypeError, ValueError):
             _see_engine(result[0], observations)
+            if int(result[0].dp_world_size) == int(os.environ["WORLD_SIZE"]):
+                data_parallel.others.add(result[0])
             first_batch.watch(result[0], observations)
     return result
 

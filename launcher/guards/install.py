@@ -23,6 +23,7 @@ from . import (
     data_parallel,
     deepspeed,
     divided_data,
+    done_twice,
     fsdp,
     loading,
     optimizer,
@@ -31,7 +32,17 @@ from . import (
     resuming,
     transformers,
 )
-from .checks import batches, engines, optimizers, rank_schedules, replicas, saves, schedules
+from .checks import (
+    batches,
+    clipping,
+    engines,
+    epochs,
+    optimizers,
+    rank_schedules,
+    replicas,
+    saves,
+    schedules,
+)
 
 
 class Guard(Protocol):
@@ -55,6 +66,7 @@ GUARDS: tuple[Guard, ...] = (
     data_parallel,
     deepspeed,
     divided_data,
+    done_twice,
     fsdp,
     loading,
     optimizer,
@@ -63,7 +75,9 @@ GUARDS: tuple[Guard, ...] = (
     resuming,
     transformers,
     batches,
+    clipping,
     engines,
+    epochs,
     optimizers,
     rank_schedules,
     replicas,
