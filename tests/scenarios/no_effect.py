@@ -52,9 +52,7 @@ class Own(Trainer):
 
 def train() -> None:
     """On Hugging Face's Trainer."""
-    passed = (
-        (None, None) if arguments.kind == "optimizer" and arguments.right else (optimizer, None)
-    )
+    leaves_it = arguments.kind == "optimizer" and arguments.right
     Own(
         Classifier(),
         TrainingArguments(
