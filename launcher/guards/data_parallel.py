@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -63,6 +64,13 @@ def _in_force(given: inspect.BoundArguments) -> dict[str, Value | None]:
     """The engine and its flags, as they are given."""
     flags = {flag.value: bool(given.arguments[flag.value]) for flag in FLAGS}
     return {Fact.ENGINE.value: Engine.DDP.value, **flags}
+
+
+def divides(model: Any, ranks: Callable[[], int]) -> None:
+    """Notes an engine or a sharded module whose samples so many ranks share, if all of them do."""
+    with suppress(Exception):  # as another version has it
+        if ranks() == int(os.environ.get("WORLD_SIZE", "1")):
+            others.add(model)
 
 
 def dividing() -> Iterator[Any]:

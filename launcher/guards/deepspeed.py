@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import os
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
@@ -67,9 +66,8 @@ def _initialize(
         # A name that differs in another version must not end the training.
         with suppress(AttributeError, TypeError, ValueError):
             _see_engine(result[0], observations)
-            if int(result[0].dp_world_size) == int(os.environ["WORLD_SIZE"]):
-                data_parallel.others.add(result[0])
             first_batch.watch(result[0], observations)
+            data_parallel.divides(result[0], lambda: int(result[0].dp_world_size))
     return result
 
 

@@ -50,8 +50,6 @@ _units: list[Unit] = []
 
 def install(module: ModuleType, observations: Observations) -> None:
     """Wraps accelerate's plugin, torch's two versions, or the second's first pass."""
-    import torch.distributed as dist
-
     wrap = wrapt.wrap_function_wrapper
 
     def divide(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -65,8 +63,7 @@ def install(module: ModuleType, observations: Observations) -> None:
     def construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
         observations.see(engine=Engine.FSDP.value, fsdp_version=1)
         wrapped(*args, **kwargs)
-        if instance.process_group.size() == dist.get_world_size():
-            data_parallel.others.add(instance)
+        data_parallel.divides(instance, lambda: int(instance.process_group.size()))
 
     def begin(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> None:
         wrapped(*args, **kwargs)
@@ -107,8 +104,7 @@ def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     if first is not None:
         _units.append(Unit(weakref.ref(first), kwargs))
         mesh = kwargs.get("mesh")
-        if mesh is None or mesh.size() == dist.get_world_size():
-            data_parallel.others.add(first)
+        data_parallel.divides(first, dist.get_world_size if mesh is None else mesh.size)
     return result
 
 

@@ -82,7 +82,7 @@ if arguments.kind == "clipping":
             torch.nn.utils.clip_grad_norm_(engine.parameters(), 1e-3)
         engine.step()
 elif arguments.kind == "optimizer":
-    own = {"type": "AdamW", "params": {"lr": 1e-2, "torch_adam": True}}
+    own = {"type": "AdamW", "params": {"lr": "auto", "torch_adam": True}}
     stated["deepspeed"] = {**config, "optimizer": own, "gradient_clipping": 1.0}
     train()
 else:

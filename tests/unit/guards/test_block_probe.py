@@ -187,6 +187,7 @@ def test_what_is_not_known() -> None:
     assert identity(lambda x: x, (torch.ones(1), 3)) is None
 
 
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_a_trained_block_without_a_gradient() -> None:
     """Asked once, and run as answered; not where nothing is trained, or an input has a gradient."""
 
