@@ -26,6 +26,8 @@ class Shared(StrEnum):
     """By which samples are shuffled before each rank takes its part: the same on all."""
     BATCH = "batch"
     """The first batch of a loader that isn't divided: another on each."""
+    STREAM = "stream"
+    """The first batch of a stream: another on each."""
     WEIGHTS = "weights"
     """Digests of replicated weights, separated by blanks: the same on all."""
     GRADIENTS = "gradients"
@@ -78,8 +80,8 @@ def told(compared: Compared, values: Mapping[int, str], ranks: Collection[int]) 
     match compared.what:
         case Shared.SEED:
             return _seeds(compared.place, values)
-        case Shared.BATCH:
-            return _batches(compared.place, values)
+        case Shared.BATCH | Shared.STREAM:
+            return _batches(compared, values)
         case Shared.WEIGHTS:
             return _weights(compared, values)
         case Shared.GRADIENTS:
@@ -104,17 +106,17 @@ def _seeds(place: str, values: Mapping[int, str]) -> Finding | None:
     )
 
 
-def _batches(place: str, values: Mapping[int, str]) -> Finding | None:
+def _batches(compared: Compared, values: Mapping[int, str]) -> Finding | None:
     if len(set(values.values())) > 1:
         return None
+    why, advice = UNDIVIDED[compared.what]
     return Finding(
         Check.DATA,
         certain=True,
-        sentence="every rank trains on the same samples: their first batches are equal, as the "
-        "loader has no DistributedSampler",
-        advice=f"Give the loader one ({CHANGED})",
+        sentence=f"every rank trains on the same samples: their first batches are equal, as {why}",
+        advice=f"{advice} ({CHANGED})",
         ranks=tuple(sorted(values)),
-        where=place,
+        where=compared.place,
     )
 
 
@@ -146,6 +148,14 @@ def _weights(compared: Compared, values: Mapping[int, str]) -> Finding | None:
     )
 
 
+UNDIVIDED = {
+    Shared.BATCH: ("the loader has no DistributedSampler", "Give the loader one"),
+    Shared.STREAM: (
+        "the data set is a stream that nothing divides",
+        "Let each rank take a part of it, e.g. by datasets.distributed.split_dataset_by_node",
+    ),
+}
+"""Why ranks have the same samples, and what to do."""
 BEFORE = (
     "Something has changed the weights of some ranks since DistributedDataParallel made them "
     "equal: load or initialize them before it, on all ranks"

@@ -12,6 +12,8 @@ from .choices import Output
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _EMBEDDINGS = ("wte", "wpe")
 _OUTPUTS = ("lm_head", "embed_out", "output_layer", "output")
+_WRAPPED = ("modules_to_save", "original_module")
+"""Modules in the place of one that peft trains in full (peft/utils/other.py)."""
 _CLASSES = {
     Output.SCORES: re.compile(r"For(\w*Classification|MultipleChoice|QuestionAnswering)$"),
     Output.VOCABULARY: re.compile(
@@ -63,16 +65,27 @@ class Weight:
         return self.name.rpartition(".")[0]
 
     @property
+    def is_copy(self) -> bool:
+        """Whether it is the copy that peft trains in place of a frozen weight."""
+        return ".modules_to_save." in self.name
+
+    @property
+    def _called(self) -> str:
+        """The last part of its module's name, without what peft wraps around it."""
+        parts = self.module.split(".")
+        return parts[-2] if len(parts) > 1 and parts[-1] in _WRAPPED else parts[-1]
+
+    @property
     def is_output(self) -> bool:
         """Whether it is the weight of the output projection, as language models call that."""
-        _, _, last = self.module.rpartition(".")
+        last = self._called
         named = last in _OUTPUTS and self.name.endswith(".weight") and "*" not in self.name
         return named and len(self.shape) == 2
 
     @property
     def is_embedding(self) -> bool:
         """Whether it is the weight of an embedding, as models call those."""
-        _, _, last = self.module.rpartition(".")
+        last = self._called
         named = last in _EMBEDDINGS or "embed" in last
         return named and len(self.shape) == 2 and not self.is_output
 

@@ -26,6 +26,10 @@ PLAIN = (int, str, bytes, type(None))
 """Types that tell two calls of one function apart: `run_layer(3, x)`."""
 
 
+LOOKED = 256
+"""Blocks whose inputs require no gradient and at which is looked: those of the first passes."""
+
+
 class State(Enum):
     """How far it is known."""
 
@@ -44,9 +48,37 @@ class BlockProbe:
 
     def __init__(self, observations: Observations) -> None:
         self.state = State.UNASKED
+        self._unlooked = LOOKED
         self._observations = observations
         self._runs: dict[Hashable, weakref.ref[Any]] = {}
         self._lock = threading.Lock()
+
+    def look_at_inputs(
+        self, function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> None:
+        """Asks, once, where a trained block would get no gradient: none of its inputs requires one.
+
+        Reentrant checkpointing then records nothing of it.
+
+        Args:
+            function: the block.
+            args: its arguments.
+            options: those of `checkpoint`.
+        """
+        import torch
+
+        if (
+            not self._unlooked
+            or options.get("use_reentrant") is False
+            or not torch.is_grad_enabled()
+            or torch.compiler.is_compiling()
+            or any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
+        ):
+            return
+        self._unlooked -= 1
+        if any(map(_is_trained, (*_parts(function, depth=3), *args))):
+            self._unlooked = 0
+            self._ask(checkpoint_input_frozen=True)
 
     def applies(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> bool:
         """Whether a block may be run otherwise: as reentrant checkpointing would train it.

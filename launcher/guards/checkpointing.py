@@ -84,7 +84,9 @@ def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., 
         """Runs a block as the preset asks; `checkpointed` binds a function and its options."""
         import torch
 
-        asked = _mode_asked()
+        if (asked := _mode_asked()) is None:
+            probe.look_at_inputs(function, args, options)
+            asked = _mode_asked()  # as has just been answered
         if asked is None and probe.applies(args, options):
             watched = probe.watched(function, args)
             if watched is not None:

@@ -1,131 +1,120 @@
-"""Tells of settings that contradict each other, and of what is done twice, before the first step.
+"""Tells of settings that contradict each other, before the first step.
 
 Nothing is changed. Each look is one function on a framework's call; it skips what it can't read.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import math
 import os
 import sys
-import textwrap
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import wrapt
-
-from ..checks.finding import Check, Finding
-from ..core.private_names import DIVISOR
 from ..evidence.observations import Observations
-from ..workload.contradictions import EXPLAINED, Stated, differing, of_precision, of_trainer
-from ..workload.script.scaled_losses import divided_before, ignores_count
-from ..workload.script.user_files import tree_of
-from .callers import is_called_by, place, user_frames, user_place
-from .checks.told import tell as tell_finding
+from ..workload.config_files.deepspeed import Config, section
+from ..workload.contradictions import (
+    Stated,
+    differing,
+    line,
+    of_optimizer,
+    of_precision,
+    of_trainer,
+)
+from . import looks
+from .callers import is_called_by, place, user_place
 from .deepspeed_plugin import config_of
+from .looks import Call, Watched
 
 MAKERS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
-"""Packages that go backward for the user's loop, and know what an engine divides."""
+"""Packages that make an engine for the user's loop, and compare what it is given themselves."""
 ARGUMENTS = (
     *("learning_rate", "weight_decay", "optim", "lr_scheduler_type", "max_grad_norm"),
-    *("bf16", "fp16"),
+    *("bf16", "fp16", "label_smoothing_factor"),
 )
-"""TrainingArguments that a DeepSpeed configuration may decide otherwise without a word."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call that is looked at.
-
-    Attributes:
-        given: its arguments by name, as far as they are given; `self` is left out.
-        owner: the object whose method it is.
-    """
-
-    given: Mapping[str, Any]
-    owner: Any
-
-
-Look = Callable[[Call], Iterator[str | Finding]]
+"""TrainingArguments that something else may decide without a word."""
 
 _accumulations: weakref.WeakKeyDictionary[Any, Stated] = weakref.WeakKeyDictionary()
 """The accumulation that each Accelerator was made with, and what has stated it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """A call, and how it is looked at.
-
-    Attributes:
-        look: says what is seen.
-        is_after: it is called once the call has returned.
-        is_once: of each object only the first call is looked at, as the others are the same.
-    """
-
-    look: Look
-    is_after: bool = False
-    is_once: bool = False
-
-
 def install(module: ModuleType, observations: Observations) -> None:
     """Wraps the calls that are looked at in a module."""
-    for path, watched in LOOKS[module.__name__].items():
-        wrapper = partial(_looked_at, observations, watched, weakref.WeakSet())
-        wrapt.wrap_function_wrapper(module, path, wrapper)
-
-
-def _looked_at(
-    observations: Observations,
-    watched: Watched,
-    seen: weakref.WeakSet[Any],
-    wrapped: Any,
-    instance: Any,
-    args: Any,
-    kwargs: Any,
-) -> Any:
-    if watched.is_once and instance in seen:
-        return wrapped(*args, **kwargs)
-
-    def tell() -> None:
-        # Whatever else is odd, the training says itself.
-        with suppress(Exception), observations.going_on():
-            if watched.is_once:
-                seen.add(instance)
-            given = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
-            for sentence in watched.look(Call({**given, **given.get("kwargs", {})}, instance)):
-                if isinstance(sentence, Finding):
-                    tell_finding(observations, sentence)
-                else:
-                    observations.remark(sentence)
-
-    if not watched.is_after:
-        tell()
-    result = wrapped(*args, **kwargs)
-    if watched.is_after:
-        tell()
-    return result
+    looks.install(module, observations, LOOKS[module.__name__])
 
 
 def _trainer(call: Call) -> Iterator[str]:
-    """A Trainer's arguments against DeepSpeed's configuration in force."""
-    arguments, plugin = call.owner.args, call.owner.accelerator.state.deepspeed_plugin
-    config = config_of(plugin)
+    """A Trainer's arguments against what is passed to it, and what its class does."""
+    stated, passed = _stated(call.owner.args), _passed(call)
+    config = config_of(call.owner.accelerator.state.deepspeed_plugin)
     if config is None:
-        return
+        if passed is not None:
+            yield from of_optimizer(stated, *passed)
+    else:
+        yield from _configured(call, config, stated, passed)
+    yield from _losses(call, stated)
+    variable, steps = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "gradient_accumulation_steps"
+    around, own = os.environ.get(variable, "1"), getattr(call.owner.args, steps)
+    if config is None and around != "1":  # accelerate's default
+        held = Stated(own, f"TrainingArguments' {steps}")
+        yield from differing(Stated(int(around), f"${variable}"), held)
+
+
+def _passed(call: Call) -> tuple[Stated, list[Mapping[str, Any]]] | None:
+    """The optimizer that a Trainer is given, and its groups; None where it makes its own."""
+    optimizer = (call.given.get("optimizers") or (None, None))[0]
+    if optimizer is None:
+        return None
+    kind = Stated(type(optimizer).__name__, "the passed optimizer", user_place())
+    return kind, list(optimizer.param_groups)
+
+
+def _losses(call: Call, stated: Mapping[str, Stated]) -> Iterator[str]:
+    """Arguments that a loss of the script's own leaves out."""
+    own, function = type(call.owner).compute_loss, call.given.get("compute_loss_func")
+    smoothing = stated.get("label_smoothing_factor")
+    if "super()" in (text := inspect.getsource(own)):
+        own = sys.modules["transformers.trainer"].Trainer.compute_loss
+        text = inspect.getsource(own)
+    for name, ignored in (
+        ("compute_loss_func", function and Stated(function.__name__, "compute_loss_func")),
+        ("label_smoother", smoothing),
+    ):
+        if ignored is not None and name not in text:
+            yield line(ignored, Stated(own.__qualname__, "the loss of", _at(own)))
+        elif name == "label_smoother" and ignored is not None and function is not None:
+            held = Stated(function.__name__, "compute_loss_func", _at(function))
+            yield line(ignored, held)
+
+
+def _at(function: Any) -> str:
+    """A function's line."""
+    return place(inspect.getsourcefile(function) or "", inspect.getsourcelines(function)[1])
+
+
+def _configured(
+    call: Call,
+    config: Config,
+    stated: Mapping[str, Stated],
+    passed: tuple[Stated, list[Mapping[str, Any]]] | None,
+) -> Iterator[str]:
+    """A Trainer's arguments against DeepSpeed's configuration in force."""
+    arguments = call.owner.args
     named = arguments.deepspeed or os.environ.get("ACCELERATE_DEEPSPEED_CONFIG_FILE")
     is_file = str(named).endswith(".json")
     label = Path(str(named)).name if is_file else "DeepSpeed's configuration"
     constants = sys.modules["deepspeed.runtime.constants"]
-    yield from of_trainer(_stated(arguments), config, label, constants.GRADIENT_CLIPPING_DEFAULT)
+    yield from of_trainer(stated, config, label, constants.GRADIENT_CLIPPING_DEFAULT)
+    if passed is not None and "optimizer" in config:
+        kind = section(config, "optimizer").get("type")
+        yield line(passed[0], Stated(kind, f"{label}: optimizer.type"))
+    elif passed is not None:
+        yield from of_optimizer(stated, *passed)
 
 
 def _stated(arguments: Any) -> dict[str, Stated]:
@@ -142,6 +131,25 @@ def _stated(arguments: Any) -> dict[str, Stated]:
 
 def _plain(value: Any) -> Any:
     return getattr(value, "value", value)
+
+
+def _engine(call: Call) -> Iterator[str]:
+    """What DeepSpeed's configuration says of an optimizer and a schedule that the script passes."""
+    config, where = call.owner.config, "DeepSpeed's configuration"
+    given = {
+        "optimizer": call.owner.client_optimizer,
+        "scheduler": call.owner.client_lr_scheduler,
+    }
+    for name, passed in given.items():
+        own = section(config, name)
+        if own.get("type") and passed is not None and not is_called_by(*MAKERS):
+            kind = Stated(own["type"], f"{where}: {name}.type")
+            yield line(kind, Stated(_named(passed), f"the passed {name}"))
+
+
+def _named(passed: Any) -> str:
+    """An object's class; of a function that makes one, its name."""
+    return str(getattr(passed, "__name__", type(passed).__name__))
 
 
 def _accelerator(call: Call) -> Iterator[str]:
@@ -182,95 +190,14 @@ def _clipped(call: Call) -> Iterator[str]:
         yield from differing(asked, Stated(held, "DeepSpeed's gradient_clipping"))
 
 
-def _divided_twice(call: Call) -> Iterator[Finding]:
-    """A loss that the loop divides by the accumulation, as what it is given to does too.
-
-    Both the loss's graph and the source say so.
-    """
-    held = call.owner.gradient_accumulation_steps
-    steps = int(held() if callable(held) else held)
-    # DeepSpeed's decorator hides the name.
-    loss: Any = (*call.given.get("args", ()), call.given.get("loss"))[0]
-    is_left = call.given.get("scale_wrt_gas") is False
-    is_divided = loss.grad_fn.name().startswith("DivBackward")
-    others = [each for each in MAKERS if each != "accelerate" or callable(held)]
-    if steps < 2 or is_left or not is_divided or is_called_by(*others):
-        return
-    file, line = next(user_frames())
-    tree = tree_of(Path(file))
-    at = None if tree is None else divided_before(tree, line)
-    if at is not None and float(DIVISOR.of(loss.grad_fn)) == steps:
-        yield Finding(
-            Check.DIVIDED,
-            certain=True,
-            sentence=f"the loss is divided by the accumulation of {steps} twice: at "
-            f"{place(file, at)}, and by backward() at line {line}, which does so itself. Gradients "
-            f"are {steps} times too small",
-            advice=f"Leave the first out ({EXPLAINED})",
-            step=1,
-            where=place(file, at),
-        )
-
-
-def _multiplied(call: Call) -> Iterator[Finding]:
-    """A `compute_loss` that returns a mean where the Trainer leaves the division to it."""
-    trainer = call.owner
-    steps, count = trainer.args.gradient_accumulation_steps, call.given.get("num_items_in_batch")
-    is_left = getattr(trainer, "loss_is_scaled_for_ga", None) is None
-    if steps < 2 or count is None or not (trainer.model_accepts_loss_kwargs and is_left):
-        return
-    own = type(trainer).compute_loss
-    file, line = inspect.getsourcefile(own) or "", inspect.getsourcelines(own)[1]
-    (function,) = ast.parse(textwrap.dedent(inspect.getsource(own))).body
-    is_users = "-packages/" not in file
-    if is_users and isinstance(function, ast.FunctionDef) and ignores_count(function):
-        yield Finding(
-            Check.DIVIDED,
-            certain=True,
-            sentence=f"compute_loss ({place(file, line)}) returns a mean and ignores "
-            "num_items_in_batch: the Trainer then doesn't divide by the accumulation, and "
-            f"gradients are {steps} times too large",
-            advice="Divide by it (safe-launch explain compute-loss-without-item-count)",
-            step=1,
-            where=place(file, line),
-        )
-
-
-def _loader_divided_twice(call: Call) -> Iterator[Finding]:
-    """A loader with a DistributedSampler, which accelerate divides among the ranks again."""
-    import torch.utils.data.distributed as data
-
-    loader = call.given["data_loader"]
-    samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
-    found = next((each for each in samplers if isinstance(each, data.DistributedSampler)), None)
-    ranks = call.owner.num_processes
-    is_meshed = getattr(call.owner, "parallelism_config", None) is not None
-    is_prepared = type(loader).__module__.startswith("accelerate.")
-    if found is None or not 1 < ranks == found.num_replicas or is_meshed or is_prepared:
-        return
-    yield Finding(
-        Check.DATA,
-        certain=True,
-        sentence="a data loader is divided among the ranks twice: it has a DistributedSampler, and "
-        f"accelerate's prepare does so itself. Only 1 / {ranks} of the samples is seen",
-        advice=f"Leave the DistributedSampler out ({EXPLAINED})",
-        where=user_place(),
-    )
-
-
-LOOKS: dict[str, dict[str, Watched]] = {
+LOOKS: dict[str, dict[str, tuple[Watched, ...]]] = {
     "accelerate.accelerator": {
-        "Accelerator.__init__": Watched(_accelerator, is_after=True),
-        "Accelerator.prepare": Watched(_prepared),
-        "Accelerator.clip_grad_norm_": Watched(_clipped, is_once=True),
-        "Accelerator.backward": Watched(_divided_twice, is_once=True),
-        "Accelerator.prepare_data_loader": Watched(_loader_divided_twice),
+        "Accelerator.__init__": (Watched(_accelerator, is_after=True),),
+        "Accelerator.prepare": (Watched(_prepared),),
+        "Accelerator.clip_grad_norm_": (Watched(_clipped, first=1),),
     },
-    "deepspeed.runtime.engine": {"DeepSpeedEngine.backward": Watched(_divided_twice, is_once=True)},
-    "transformers.trainer": {
-        "Trainer.__init__": Watched(_trainer, is_after=True),
-        "Trainer.training_step": Watched(_multiplied, is_once=True),
-    },
+    "deepspeed.runtime.engine": {"DeepSpeedEngine.__init__": (Watched(_engine, is_after=True),)},
+    "transformers.trainer": {"Trainer.__init__": (Watched(_trainer, is_after=True),)},
 }
 """The calls that are looked at, by module."""
 HOOKED = tuple(LOOKS)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +25,8 @@ HOOKED = ("torch.nn.parallel.distributed",)
 
 wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
 """The instances of DistributedDataParallel that are alive."""
+others: weakref.WeakSet[Any] = weakref.WeakSet()
+"""What else has samples of its own on every rank: engines of DeepSpeed, modules under FSDP."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -58,6 +63,21 @@ def _in_force(given: inspect.BoundArguments) -> dict[str, Value | None]:
     """The engine and its flags, as they are given."""
     flags = {flag.value: bool(given.arguments[flag.value]) for flag in OF_DDP}
     return {Fact.ENGINE.value: Engine.DDP.value, **flags}
+
+
+def divides(model: Any, ranks: Callable[[], int]) -> None:
+    """Notes an engine or a sharded module whose samples so many ranks share, if all of them do."""
+    with suppress(Exception):  # as another version has it
+        if ranks() == int(os.environ.get("WORLD_SIZE", "1")):
+            others.add(model)
+
+
+def dividing() -> Iterator[Any]:
+    """The models whose samples are to be divided among all ranks of the run."""
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if ranks > 1:
+        yield from others
+        yield from (model for model in wrapped if model.process_group.size() == ranks)
 
 
 def reduced() -> set[int]:

@@ -20,7 +20,7 @@ from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
 from ..workload.config_files.deepspeed import ConfigError, load, offload_of
 from ..workload.config_files.edited_deepspeed import edited
-from . import first_batch, settling
+from . import data_parallel, first_batch, settling
 from .asked_facts import deepspeed_facts
 from .callers import is_called_by
 from .deepspeed_plugin import is_partitioned
@@ -74,6 +74,7 @@ def _initialize(
         with suppress(AttributeError, TypeError, ValueError):
             _see_engine(result[0], observations)
             first_batch.watch(result[0], observations)
+            data_parallel.divides(result[0], lambda: int(result[0].dp_world_size))
     return result
 
 

@@ -79,13 +79,16 @@ def _watching(report: Report) -> Look:
     import torch
 
     place = ""  # of the loader that has begun last; empty where it is divided
+    what = Shared.BATCH
     handles: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def begun(loader: Any, _iterator: Any) -> None:
-        nonlocal place
-        place = user_place() if _is_undivided(loader) else ""
-        for model in data_parallel.wrapped:
-            if place and model not in handles and model.process_group.size() == _world() > 1:
+        nonlocal place, what
+        is_stream = isinstance(loader.dataset, torch.utils.data.IterableDataset)
+        what = Shared.STREAM if is_stream else Shared.BATCH
+        place = user_place() if _is_undivided(loader, is_stream=is_stream) else ""
+        for model in data_parallel.dividing():
+            if place and model not in handles:
                 handles[model] = model.register_forward_pre_hook(seen, with_kwargs=True)
 
     def seen(model: Any, args: Any, kwargs: Any) -> None:
@@ -95,15 +98,20 @@ def _watching(report: Report) -> Look:
             if model.training and torch.is_grad_enabled():
                 handles[model].remove()
                 if place and (digest := digest_of((args, kwargs))):
-                    report(Shared.BATCH, digest, place)
+                    report(what, digest, place)
 
     return begun
 
 
-def _is_undivided(loader: Any) -> bool:
-    """Whether a loader has torch's own order over more samples than a batch takes."""
+def _is_undivided(loader: Any, *, is_stream: bool) -> bool:
+    """Whether a loader has torch's own order over more samples than a batch takes.
+
+    Or a stream, of which accelerate's loaders give each rank a part.
+    """
     import torch.utils.data as data
 
+    if is_stream:
+        return not type(loader).__module__.startswith("accelerate.")
     return (
         type(loader.batch_sampler) is data.BatchSampler
         and type(loader.sampler) in (data.RandomSampler, data.SequentialSampler)

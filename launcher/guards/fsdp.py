@@ -16,6 +16,7 @@ from ..core.private_names import FSDP_BEGINS
 from ..core.settings import Setting
 from ..evidence.observations import Observations
 from ..workload.config_files.vocabulary import dtype_named
+from . import data_parallel
 from .enforced import overrides
 
 PLUGIN = "accelerate.utils.dataclasses"
@@ -59,9 +60,10 @@ def install(module: ModuleType, observations: Observations) -> None:
             _tell_undivided(args[0] if args else kwargs["model"], observations)
         return result
 
-    def construct(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> None:
+    def construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
         observations.see(engine=Engine.FSDP.value, fsdp_version=1)
         wrapped(*args, **kwargs)
+        data_parallel.divides(instance, lambda: int(instance.process_group.size()))
 
     def begin(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> None:
         wrapped(*args, **kwargs)
@@ -94,11 +96,15 @@ def _configure(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
 
 def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     """Remembers what a module was sharded with, until all that is sharded has begun."""
+    import torch.distributed as dist
+
     result = wrapped(*args, **kwargs)
     given = args[0] if args else kwargs["module"]
     first = next(iter(given), None) if isinstance(given, list | tuple) else given
     if first is not None:
         _units.append(Unit(weakref.ref(first), kwargs))
+        mesh = kwargs.get("mesh")
+        data_parallel.divides(first, dist.get_world_size if mesh is None else mesh.size)
     return result
 
 

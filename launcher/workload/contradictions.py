@@ -6,9 +6,10 @@ raise on those that don't. A default isn't a statement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from .config_files.deepspeed import Config, section
 from .config_files.vocabulary import optimizer_named
@@ -106,17 +107,38 @@ def _optimizer(stated: Mapping[str, Stated], config: Config, of_config: Place) -
     """Of the optimizer that the configuration has DeepSpeed make."""
     own = section(config, "optimizer")
     kind, given = str(own.get("type")), section(own, "params")
-    asked = stated.get("optim")
-    if asked is not None:
-        kinds = {optimizer_named(str(asked.value)), optimizer_named(kind)}
-        if None not in kinds and len(kinds) > 1:
-            yield line(asked, of_config("optimizer.type", kind))
+    yield from _other_kind(stated.get("optim"), of_config("optimizer.type", kind))
     if kind.lower() not in ("adam", "adamw") or given.get("torch_adam"):
         return
     for name, (key, default) in DEFAULTS.items():
         is_set_by_schedule = name == "learning_rate" and "scheduler" in config
         if name in stated and key not in given and not is_set_by_schedule:
             yield from differing(stated[name], of_config(f"optimizer.params.{key}", default))
+
+
+def of_optimizer(
+    stated: Mapping[str, Stated], kind: Stated, groups: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """Arguments of a Trainer that the optimizer passed to it decides.
+
+    Args:
+        stated: the arguments that aren't left to their defaults, by name.
+        kind: the optimizer's class.
+        groups: its groups of parameters.
+    """
+    for name, (key, _) in DEFAULTS.items():
+        held = [group.get(f"initial_{key}", group.get(key)) for group in groups]
+        if name in stated and held and stated[name].value not in held:
+            rate = Stated(f"with {key} {held[0]}", f"{kind.where} {kind.value}", kind.at)
+            yield line(stated[name], rate)
+    yield from _other_kind(stated.get("optim"), kind)
+
+
+def _other_kind(asked: Stated | None, held: Stated) -> Iterator[str]:
+    """The line, where another kind of optimizer was asked for."""
+    kinds = {optimizer_named(str(each.value)) for each in (asked, held) if each is not None}
+    if asked is not None and None not in kinds and len(kinds) > 1:
+        yield line(asked, held)
 
 
 def of_precision(given: Stated | None, around: Stated | None, config: Config) -> Iterator[str]:

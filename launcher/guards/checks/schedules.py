@@ -12,6 +12,7 @@ import wrapt
 
 from ...checks import schedule
 from ...evidence.observations import Observations
+from .. import data_parallel
 from ..callers import user_place
 from .told import tell
 
@@ -44,7 +45,12 @@ class Schedules:
             last = seen[-schedule.STEPS - 1 :]
             between = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(last)]
             counts, passes = [one for one, _ in between], [other for _, other in between]
-            found = schedule.too_often(type(scheduler).__name__, counts, passes, where)
+            by_engine = any(
+                getattr(each, "lr_scheduler", None) is scheduler for each in data_parallel.others
+            )
+            found = schedule.too_often(
+                type(scheduler).__name__, counts, passes, where, by_engine=by_engine
+            )
             tell(self._observations, found)
 
 

@@ -263,7 +263,7 @@ def _vision(
     copies = (
         replace(weight, name=weight.name.replace(".modules_to_save.", "."))
         for weight in model.weights
-        if ".modules_to_save." in weight.name
+        if weight.is_copy
     )
     copied = tuple(weight for weight in copies if weight.name.startswith(tower.prefix))
     weights = copied or tuple(model.within(tower))

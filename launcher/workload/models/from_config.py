@@ -94,7 +94,8 @@ def shape(config: Config, weights: tuple[Weight, ...], path: str, source: str) -
         language = ConfigSizes(text, label)
         has_output = _has_output(config)
         if has_output and _is_tied(config, text):
-            weights = tuple(weight for weight in weights if not weight.is_output)
+            # A copy that peft trains isn't tied any more.
+            weights = tuple(each for each in weights if not each.is_output or each.is_copy)
         tied = has_output and not any(weight.is_output for weight in weights)
         prefix, tower_prefix = _prefixes(weights)
         return Model(

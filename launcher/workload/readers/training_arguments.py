@@ -236,7 +236,10 @@ def _precision(script: Script) -> Iterator[Statement]:
     for precision in (Precision.BF16, Precision.FP16):
         flag = script.boolean(precision.value)
         if flag is not None and flag.value:
-            yield Setting.PRECISION, flag.known(precision.value)
+            # What a parser of the script's own means by it, the workers tell.
+            is_own = script.declares(precision.value) and not is_trainers(script)
+            origin = Origin.SCRIPT if is_own else flag.origin
+            yield Setting.PRECISION, Known(precision.value, origin, flag.source)
             return
     mixed = script.text("mixed_precision")
     if mixed is not None and str(mixed.value) in MIXED:

@@ -139,6 +139,15 @@ def test_schedules(counts: list[int], passes: list[int], is_told: bool) -> None:
     assert (found is not None) == is_told
 
 
+def test_schedules_that_an_engine_steps_too() -> None:
+    """Whatever the passes; not where the engine alone does."""
+    for steps in (1, 2):
+        found = schedule.too_often("StepLR", [steps] * 5, [1] * 5, "train.py:9", by_engine=True)
+        assert (found is not None) is (steps == 2)
+    assert found is not None
+    assert "2 times for every step of its optimizer, by DeepSpeed's engine and" in found.sentence
+
+
 @table(
     ("digests", "steps", "is_told"),
     [

@@ -22,9 +22,9 @@ from safe_launch.guards import (
     answering,
     asked_alone,
     checkpointing,
-    contradictions,
     data_parallel,
     deepspeed,
+    done_twice,
     fsdp,
     install,
     loading,
@@ -156,7 +156,7 @@ def _divisor(world: World) -> None:
             return loss
 
     module = world.module("deepspeed.runtime.engine", DeepSpeedEngine=Engine)
-    contradictions.install(module, world.observations)
+    done_twice.install(module, world.observations)
 
     class Loss:
         grad_fn = SimpleNamespace(name=lambda: "DivBackward0")

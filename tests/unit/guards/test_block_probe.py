@@ -133,7 +133,7 @@ def test_only_what_reentrant_checkpointing_would_train() -> None:
     with torch.no_grad():
         checkpoint(block(), inputs())
     functools.partial(checkpoint, use_reentrant=False)(block(), inputs())
-    assert launcher.facts == []
+    assert launcher.facts == [None]  # of the inputs, which the launcher leaves as they are
 
 
 class Stack(torch.nn.Module):  # type: ignore[misc]
@@ -185,3 +185,29 @@ def test_what_is_not_known() -> None:
     """A function may reach any layer by a global name; a frozen block loses no gradient."""
     assert identity(torch.nn.Linear(1, 1).requires_grad_(requires_grad=False), ()) is None
     assert identity(lambda x: x, (torch.ones(1), 3)) is None
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_a_trained_block_without_a_gradient() -> None:
+    """Asked once, and run as answered; not where nothing is trained, or an input has a gradient."""
+
+    class Settles(Launcher):
+        def __call__(self, question: Ask) -> Answer:
+            is_frozen = bool(question.facts.get("checkpoint_input_frozen"))
+            self.facts.append(is_frozen)
+            settled = {"gradient_checkpointing": "non_reentrant"} if is_frozen else {}
+            return Answer(question.key, settled)
+
+    launcher, fixed = Settles(), torch.ones(2, 4)
+    checkpoint, _ = guarded(launcher)
+    with torch.no_grad():
+        checkpoint(block(), fixed)
+    checkpoint(block().requires_grad_(False), fixed)
+    checkpoint(block(), fixed, use_reentrant=False)
+    assert not launcher.facts
+    assert is_reentrant(checkpoint(block(), inputs()))
+    trained = block()
+    checkpoint(trained, fixed).sum().backward()
+    assert trained[0].weight.grad is not None
+    checkpoint(trained, fixed)
+    assert launcher.facts == [False, True]

@@ -14,7 +14,7 @@ from safe_launch.checks.finding import VARIABLE as CHECKS
 from safe_launch.checks.finding import Check
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Found, Message, Remark
-from safe_launch.guards import contradictions
+from safe_launch.guards import contradictions, done_twice
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -40,6 +40,7 @@ class Accelerator:
         self.state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(hf_ds_config=held))
         clipping = (config or {}).get("gradient_clipping", 0.0)
         engine = SimpleNamespace(gradient_clipping=lambda: clipping)
+        self.step = 0
         self.deepspeed_engine_wrapped = None if config is None else SimpleNamespace(engine=engine)
         self.num_processes = processes
 
@@ -60,6 +61,10 @@ class Accelerator:
 class DeepSpeedEngine:
     """DeepSpeed's, as far as it is looked at."""
 
+    def __init__(self, config: Any = None, optimizer: Any = None, lr_scheduler: Any = None) -> None:
+        self.config = config or {}
+        self.client_optimizer, self.client_lr_scheduler = optimizer, lr_scheduler
+
     def gradient_accumulation_steps(self) -> int:
         """Those in force."""
         return 4
@@ -73,7 +78,14 @@ class DeepSpeedEngine:
 class Trainer:
     """transformers', as far as it is looked at."""
 
-    def __init__(self, args: Any, config: dict[str, Any] | None = None, steps: int = 2) -> None:
+    def __init__(
+        self,
+        args: Any,
+        config: dict[str, Any] | None = None,
+        steps: int = 2,
+        optimizers: Any = (None, None),  # noqa: ARG002
+        compute_loss_func: Any = None,  # noqa: ARG002
+    ) -> None:
         self.args, self.model_accepts_loss_kwargs = args, True
         self.args.gradient_accumulation_steps = steps
         held = None if config is None else SimpleNamespace(config=config)
@@ -92,7 +104,7 @@ class Trainer:
         num_items_in_batch: Any = None,
     ) -> Any:
         """Divides by the number itself."""
-        outputs = model(inputs)
+        outputs = model(inputs)  # transformers' asks its label_smoother or compute_loss_func
         loss = outputs.loss / num_items_in_batch if num_items_in_batch else outputs.loss
         return (loss, outputs) if return_outputs else loss
 
@@ -108,6 +120,7 @@ class Arguments:
     max_grad_norm: float = 1.0
     bf16: bool = False
     fp16: bool = False
+    label_smoothing_factor: float = 0.0
     deepspeed: str = "configs/zero.json"
 
 
@@ -131,7 +144,9 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
         setattr(module, kind.__name__, kind)
         for member in vars(kind).copy().items():
             monkeypatch.setattr(kind, *member) if callable(member[1]) else None
-        contradictions.install(module, seen)
+        for guard in (contradictions, done_twice):
+            if name in guard.HOOKED:
+                guard.install(module, seen)
     monkeypatch.setenv(CHECKS, ",".join(Check))
     return lambda: [
         message.sentence if isinstance(message, Remark) else message.finding.line
@@ -293,6 +308,98 @@ def test_a_loss_that_nobody_divides(told: Told) -> None:
     (said,) = told()
     assert f"{HERE}:{Own.compute_loss.__code__.co_firstlineno}" in said
     assert "2 times too large" in said
+
+
+def test_an_optimizer_that_is_passed(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It decides what the arguments say otherwise, unless DeepSpeed's configuration has one."""
+    weight = torch.nn.Parameter(torch.ones(1))
+    passed = torch.optim.AdamW([weight], lr=1e-3), None
+    Trainer(Arguments(learning_rate=1e-3), optimizers=passed)
+    Trainer(Arguments(), optimizers=passed)
+    assert not told()
+    Trainer(Arguments(learning_rate=1e-4, optim="sgd"), optimizers=passed)
+    rate, kind = told()
+    assert f"the passed optimizer AdamW with lr 0.001 ({HERE}:" in rate
+    assert kind.startswith("TrainingArguments' optim sgd has no effect")
+    constants = SimpleNamespace(GRADIENT_CLIPPING_DEFAULT=0.0)
+    monkeypatch.setitem(sys.modules, "deepspeed.runtime.constants", constants)
+    Trainer(Arguments(), {"optimizer": {"type": "Lamb"}}, optimizers=passed)
+    assert told()[-1].startswith("the passed optimizer AdamW (")
+    assert "zero.json: optimizer.type Lamb is in force" in told()[-1]
+
+
+def test_accumulation_that_a_trainer_leaves_out(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accelerate's variable isn't the Trainer's; 1 is what accelerate sets by itself."""
+    for value in ("1", "2"):
+        monkeypatch.setenv(VARIABLE, value)
+        Trainer(Arguments())
+    assert not told()
+    monkeypatch.setenv(VARIABLE, "4")
+    Trainer(Arguments())
+    (said,) = told()
+    assert said.startswith(f"${VARIABLE} 4 has no effect: TrainingArguments'")
+
+
+class Smoothing(Own):
+    """With a loss that leaves it to transformers'."""
+
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        """As above."""
+        return super().compute_loss(*args, **kwargs)
+
+
+def test_what_a_loss_leaves_out(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Smoothed labels, by a loss of the script's own, which may also be a function."""
+    monkeypatch.setitem(sys.modules, "transformers.trainer", SimpleNamespace(Trainer=Trainer))
+    smoothed = Arguments(label_smoothing_factor=0.1)
+    Trainer(smoothed)
+    Smoothing(smoothed)
+    Own(Arguments())
+    Trainer(Arguments(), compute_loss_func=graph)
+    assert not told()
+    Own(smoothed)
+    Trainer(smoothed, compute_loss_func=graph)
+    Own(Arguments(), compute_loss_func=graph)
+    own, function, ignored = told()
+    assert "label_smoothing_factor 0.1 has no effect: the loss of Own.compute_loss (" in own
+    assert "compute_loss_func graph" in function
+    assert ignored.startswith("compute_loss_func graph has no effect")
+
+
+def test_what_an_engine_is_passed(told: Told) -> None:
+    """An optimizer of the script's goes before DeepSpeed's configuration, and so a schedule."""
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([weight], lr=1e-3)
+    config = {"optimizer": {"type": "Adam"}, "scheduler": {"type": "WarmupLR"}}
+    DeepSpeedEngine({}, optimizer)
+    DeepSpeedEngine(config)
+    assert not told()
+    DeepSpeedEngine(config, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1))
+    first, second = told()
+    assert first.startswith("DeepSpeed's configuration: optimizer.type Adam has no effect")
+    assert "the passed scheduler StepLR is in force" in second
+
+
+def test_an_accumulation_that_no_loop_makes(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accelerate divides by it all the same; a loop that accumulates by itself steps later."""
+    done = 0
+    monkeypatch.setattr(Observations, "steps_of_all", lambda _: done)
+    waits = Accelerator(gradient_accumulation_steps=2)
+    for _ in range(2):
+        waits.backward(graph())
+    counted = Accelerator(gradient_accumulation_steps=2)
+    for counted.step in (1, 2):
+        counted.backward(graph())
+        done += 1
+    assert not told()
+    accelerator = Accelerator(gradient_accumulation_steps=2)
+    for _ in range(2):
+        accelerator.backward(graph())
+        done += 1
+    (said,) = told()
+    assert "without accumulate(). Gradients are 2 times too small" in said
 
 
 def test_nothing_odd_ends_a_training(told: Told) -> None:

@@ -155,3 +155,23 @@ def test_seeds_of_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
     (told,) = messages
     assert isinstance(told, Compared)
     assert (told.what, told.value) == (Shared.SEED, "7")
+
+
+def test_a_stream_that_nobody_divides(sent: Sent) -> None:
+    """Also under an engine; not where the ranks take parts, or accelerate gives them."""
+
+    class Stream(torch.utils.data.IterableDataset):  # type: ignore[name-defined,misc]
+        def __iter__(self) -> Any:
+            return iter(torch.arange(16.0).reshape(8, 2))
+
+    engine = torch.nn.Identity()
+    data_parallel.others.add(engine)
+    given = torch.utils.data.DataLoader(Stream(), batch_size=2)
+    prepared = type("Shard", (torch.utils.data.DataLoader,), {"__module__": "accelerate.data"})
+    for batch in prepared(Stream(), batch_size=2):
+        engine(batch)
+    assert not sent()
+    for batch in given:
+        engine(batch)
+    (first,) = sent()
+    assert first.what is Shared.STREAM

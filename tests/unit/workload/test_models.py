@@ -143,6 +143,22 @@ def test_what_the_output_is() -> None:
     assert outputs == [(152064, False), (151936, True), (0, False)]
 
 
+def test_an_output_that_peft_copies() -> None:
+    """It is an output of its own, also where the configuration ties it; the frozen one stays."""
+    copy = Weight("lm_head.modules_to_save.weight", (8, 4))
+    table = Weight("model.embed_tokens.original_module.weight", (8, 4), trained=False)
+    layer = Weight("model.layers.*.self_attn.q_proj.weight", (4, 4), 2)
+    for is_tied in (True, False):
+        config = sizes("llama", 4, 8, 2, 1, 1, 8, tie_word_embeddings=is_tied)
+        config["architectures"] = ["LlamaForCausalLM"]
+        model = model_from_config(config, (table, copy, layer), "a test")
+        assert model is not None
+        assert (model.tied, model.vocabulary) == (False, 8)
+        assert copy in model.weights
+    assert table.is_embedding
+    assert not copy.is_linear
+
+
 def test_dropout() -> None:
     """By the rates in the configuration, under the names of GPT-2 and of BERT."""
     gpt2 = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 4}

@@ -174,3 +174,12 @@ def test_who_trains_all_of_the_model_that_it_loads(
     helper = "from peft import LoraConfig\n"
     workload = read(folder, f"{PARSED}{line}\n", *flags.split(), helpers=helper)
     assert workload.trains_all is expected
+
+
+def test_a_precision_by_a_flag_of_its_own(folder: Path) -> None:
+    """It may mean something else: nothing is forbidden for it until a worker has said so."""
+    own = "import argparse\nargparse.ArgumentParser().add_argument('--bf16')\n"
+    for source, is_certain in ((own, False), (PARSED, True), ("import deepspeed\n", True)):
+        workload = read(folder, source, "--bf16", "true")
+        assert workload.value(Setting.PRECISION) == "bf16"
+        assert workload.is_certain(Setting.PRECISION) is is_certain

@@ -1,0 +1,65 @@
+"""Notices a DistributedSampler that orders the samples of every epoch as those of the first."""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ...checks.finding import Check, Finding
+from ...evidence.observations import Observations
+from ...workload.contradictions import EXPLAINED
+from .. import data_parallel
+from ..callers import user_place
+from .told import looking, makes, tell
+
+HOOKED = ("torch.utils.data.dataloader",)
+
+_epochs: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
+"""By sampler: its epoch when it began last, and the optimizer steps by then."""
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Looks at every loader that begins."""
+
+    def begin(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        if makes(Check.DATA):
+            looking(observations, Check.DATA, partial(_look, observations), instance)
+        return wrapped(*args, **kwargs)
+
+    wrapt.wrap_function_wrapper(module, "DataLoader.__iter__", begin)
+
+
+def _look(observations: Observations, loader: Any) -> None:
+    """Compares the epoch with the last one's, where there were steps and it is trained on."""
+    import torch
+    from torch.utils.data import DistributedSampler
+
+    sampler = loader.sampler
+    if not isinstance(sampler, DistributedSampler):
+        sampler = getattr(loader.batch_sampler, "sampler", None)
+    if not isinstance(sampler, DistributedSampler) or not sampler.shuffle:
+        return
+    models = list(data_parallel.dividing())
+    if not torch.is_grad_enabled() or not models or not all(each.training for each in models):
+        return  # the order of an evaluation doesn't matter
+    steps = observations.steps_of_all() or 0
+    before, done = _epochs.get(sampler, (sampler.epoch, steps))
+    _epochs[sampler] = sampler.epoch, steps
+    if sampler.epoch == before and steps > done:
+        tell(observations, _finding(sampler.epoch, steps))
+
+
+def _finding(epoch: int, steps: int) -> Finding:
+    return Finding(
+        Check.DATA,
+        certain=False,
+        sentence="a DistributedSampler orders the samples as in the last epoch, and gives each "
+        f"rank the same part of them: its epoch is still {epoch}",
+        advice=f"Call sampler.set_epoch(epoch) before each epoch ({EXPLAINED})",
+        step=steps + 1,
+        where=user_place(),
+    )

@@ -1,0 +1,151 @@
+"""Tells of what is done twice, or not at all, by a loop and by the framework that it calls.
+
+Nothing is changed. Each look is one function on a framework's call; it skips what it can't read.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..checks.finding import Check, Finding
+from ..core.private_names import DIVISOR
+from ..evidence.observations import Observations
+from ..workload.contradictions import EXPLAINED
+from ..workload.script.scaled_losses import divided_before, ignores_count
+from ..workload.script.user_files import tree_of
+from . import looks
+from .callers import is_called_by, place, user_frames, user_place
+from .looks import Call, Watched
+
+MAKERS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
+"""Packages that go backward for the user's loop, and know what an engine divides."""
+
+_begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""Optimizer steps by the first backward pass of each Accelerator."""
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Wraps the calls that are looked at in a module."""
+    looks.install(module, observations, LOOKS[module.__name__])
+
+
+def _divided_twice(call: Call) -> Iterator[Finding]:
+    """A loss that the loop divides by the accumulation, as what it is given to does too.
+
+    Both the loss's graph and the source say so.
+    """
+    held = call.owner.gradient_accumulation_steps
+    steps = int(held() if callable(held) else held)
+    # DeepSpeed's decorator hides the name.
+    loss: Any = (*call.given.get("args", ()), call.given.get("loss"))[0]
+    is_left = call.given.get("scale_wrt_gas") is False
+    is_divided = loss.grad_fn.name().startswith("DivBackward")
+    others = [each for each in MAKERS if each != "accelerate" or callable(held)]
+    if steps < 2 or is_left or not is_divided or is_called_by(*others):
+        return
+    file, line = next(user_frames())
+    tree = tree_of(Path(file))
+    at = None if tree is None else divided_before(tree, line)
+    if at is not None and float(DIVISOR.of(loss.grad_fn)) == steps:
+        yield Finding(
+            Check.DIVIDED,
+            certain=True,
+            sentence=f"the loss is divided by the accumulation of {steps} twice: at "
+            f"{place(file, at)}, and by backward() at line {line}, which does so itself. Gradients "
+            f"are {steps} times too small",
+            advice=f"Leave the first out ({EXPLAINED})",
+            step=1,
+            where=place(file, at),
+        )
+
+
+def _multiplied(call: Call) -> Iterator[Finding]:
+    """A `compute_loss` that returns a mean where the Trainer leaves the division to it."""
+    trainer = call.owner
+    steps, count = trainer.args.gradient_accumulation_steps, call.given.get("num_items_in_batch")
+    is_left = getattr(trainer, "loss_is_scaled_for_ga", None) is None
+    if steps < 2 or count is None or not (trainer.model_accepts_loss_kwargs and is_left):
+        return
+    own = type(trainer).compute_loss
+    file, line = inspect.getsourcefile(own) or "", inspect.getsourcelines(own)[1]
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(own))).body
+    is_users = "-packages/" not in file
+    if is_users and isinstance(function, ast.FunctionDef) and ignores_count(function):
+        yield Finding(
+            Check.DIVIDED,
+            certain=True,
+            sentence=f"compute_loss ({place(file, line)}) returns a mean and ignores "
+            "num_items_in_batch: the Trainer then doesn't divide by the accumulation, and "
+            f"gradients are {steps} times too large",
+            advice="Divide by it (safe-launch explain compute-loss-without-item-count)",
+            step=1,
+            where=place(file, line),
+        )
+
+
+def _loader_divided_twice(call: Call) -> Iterator[Finding]:
+    """A loader with a DistributedSampler, which accelerate divides among the ranks again."""
+    import torch.utils.data.distributed as data
+
+    loader = call.given["data_loader"]
+    samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+    found = next((each for each in samplers if isinstance(each, data.DistributedSampler)), None)
+    ranks = call.owner.num_processes
+    is_meshed = getattr(call.owner, "parallelism_config", None) is not None
+    is_prepared = type(loader).__module__.startswith("accelerate.")
+    if found is None or not 1 < ranks == found.num_replicas or is_meshed or is_prepared:
+        return
+    yield Finding(
+        Check.DATA,
+        certain=True,
+        sentence="a data loader is divided among the ranks twice: it has a DistributedSampler, and "
+        f"accelerate's prepare does so itself. Only 1 / {ranks} of the samples is seen",
+        advice=f"Leave the DistributedSampler out ({EXPLAINED})",
+        where=user_place(),
+    )
+
+
+def _divided_for_nothing(call: Call) -> Iterator[Finding]:
+    """A loss that accelerate divides by an accumulation which the loop doesn't make.
+
+    Without `accumulate` its `backward` divides all the same.
+    """
+    accelerator, steps = call.owner, int(call.owner.gradient_accumulation_steps)
+    before = _begun.setdefault(accelerator, call.steps)
+    is_engine = getattr(accelerator, "deepspeed_engine_wrapped", None) is not None
+    if steps < 2 or is_engine or is_called_by("transformers") or accelerator.step:
+        return  # which `accumulate` counts
+    if call.steps > before:
+        at = user_place()
+        yield Finding(
+            Check.DIVIDED,
+            certain=True,
+            sentence=f"backward() divides the loss by the Accelerator's accumulation of {steps}, "
+            "but the loop steps after every batch, without accumulate(). Gradients are "
+            f"{steps} times too small",
+            advice=f"Put the loop's body under accelerator.accumulate(model) ({EXPLAINED})",
+            step=call.steps,
+            where=at,
+        )
+
+
+LOOKS: dict[str, dict[str, tuple[Watched, ...]]] = {
+    "accelerate.accelerator": {
+        "Accelerator.backward": (
+            Watched(_divided_twice, first=1),
+            Watched(_divided_for_nothing, first=2),
+        ),
+        "Accelerator.prepare_data_loader": (Watched(_loader_divided_twice),),
+    },
+    "deepspeed.runtime.engine": {"DeepSpeedEngine.backward": (Watched(_divided_twice, first=1),)},
+    "transformers.trainer": {"Trainer.training_step": (Watched(_multiplied, first=1),)},
+}
+"""The calls that are looked at, by module."""
+HOOKED = tuple(LOOKS)

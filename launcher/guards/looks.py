@@ -1,0 +1,95 @@
+"""How guards look at calls of frameworks: once each, before or after them, changing nothing."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ..checks.finding import Finding
+from ..evidence.observations import Observations
+from .checks.told import tell
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that is looked at.
+
+    Attributes:
+        given: its arguments by name, as far as they are given; `self` is left out.
+        owner: the object whose method it is.
+        steps: optimizer steps that this process has done.
+    """
+
+    given: Mapping[str, Any]
+    owner: Any
+    steps: int = 0
+
+
+Look = Callable[[Call], Iterator[str | Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A call, and how it is looked at.
+
+    Attributes:
+        look: says what is seen.
+        is_after: it is called once the call has returned.
+        first: of each object only so many calls are looked at, as the others are the same; 0 for
+            all.
+    """
+
+    look: Look
+    is_after: bool = False
+    first: int = 0
+
+
+def install(
+    module: ModuleType, observations: Observations, looks: Mapping[str, Sequence[Watched]]
+) -> None:
+    """Wraps the calls that are looked at in a module."""
+    for path, several in looks.items():
+        for watched in several:
+            wrapper = partial(_looked_at, observations, watched, weakref.WeakKeyDictionary())
+            wrapt.wrap_function_wrapper(module, path, wrapper)
+
+
+def _looked_at(
+    observations: Observations,
+    watched: Watched,
+    seen: weakref.WeakKeyDictionary[Any, int],
+    wrapped: Any,
+    instance: Any,
+    args: Any,
+    kwargs: Any,
+) -> Any:
+    if watched.first and seen.get(instance, 0) >= watched.first:
+        return wrapped(*args, **kwargs)
+
+    def look() -> None:
+        # Whatever else is odd, the training says itself.
+        with suppress(Exception), observations.going_on():
+            if watched.first:
+                seen[instance] = seen.get(instance, 0) + 1
+            given = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
+            named = {**given, **given.get("kwargs", {})}
+            for sentence in watched.look(Call(named, instance, observations.steps_of_all() or 0)):
+                if isinstance(sentence, Finding):
+                    tell(observations, sentence)
+                else:
+                    observations.remark(sentence)
+
+    if not watched.is_after:
+        look()
+    result = wrapped(*args, **kwargs)
+    if watched.is_after:
+        look()
+    return result

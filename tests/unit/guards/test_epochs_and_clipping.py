@@ -1,0 +1,119 @@
+"""Epochs in one order, and gradients that are clipped where none are: each beside a clean twin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+from safe_launch.checks.finding import VARIABLE, Check
+from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.worker_messages import Found, Message
+from safe_launch.guards import data_parallel
+from safe_launch.guards.checks import clipping, epochs
+from support.lazy import Lazy
+
+torch = Lazy("torch")
+Told = Callable[[], list[str]]
+
+
+@pytest.fixture
+def observations(monkeypatch: pytest.MonkeyPatch) -> Observations:
+    """Of the first of two ranks."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv(VARIABLE, ",".join(Check))
+    return Observations()
+
+
+@pytest.fixture
+def told(observations: Observations) -> Told:
+    """The lines so far."""
+    sent: list[Message] = []
+    observations.report_to(sent.append)
+    return lambda: [each.finding.line for each in sent if isinstance(each, Found)]
+
+
+@pytest.fixture
+def model() -> Iterator[Any]:
+    """A model whose samples are divided."""
+    found = torch.nn.Linear(1, 1)
+    data_parallel.others.add(found)
+    yield found
+    data_parallel.others.discard(found)
+
+
+def test_each_epoch_in_the_first_ones_order(
+    observations: Observations, told: Told, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where the epoch is set, nothing is shuffled, nothing was trained, or it evaluates."""
+    data, steps = torch.utils.data, 0
+    monkeypatch.setattr(data.DataLoader, "__iter__", data.DataLoader.__iter__)
+    module = ModuleType("torch.utils.data.dataloader")
+    module.DataLoader = data.DataLoader  # type: ignore[attr-defined]
+    epochs.install(module, observations)
+    monkeypatch.setattr(observations, "steps_of_all", lambda: steps)
+
+    def two_epochs(*, shuffles: bool = True, sets: bool = False) -> None:
+        nonlocal steps
+        sampler = data.DistributedSampler(range(8), num_replicas=2, rank=0, shuffle=shuffles)
+        for epoch in range(2):
+            if sets:
+                sampler.set_epoch(epoch)
+            list(data.DataLoader(range(8), sampler=sampler))
+            steps += 4
+
+    two_epochs(sets=True)
+    two_epochs(shuffles=False)
+    with torch.no_grad():
+        two_epochs()
+    model.eval()
+    two_epochs()
+    model.train()
+    assert not told()
+    two_epochs()
+    (said,) = told()
+    assert "its epoch is still 0 (it may be meant)" in said
+
+
+def test_nothing_to_clip(observations: Observations, told: Told, model: Any) -> None:
+    """As under an engine, which holds the gradients itself."""
+    clip = clipping._looking(torch.nn.utils.clip_grad_norm_, observations)
+    model(torch.ones(1, 1)).sum().backward()
+    norm = clip(model.parameters(), 0.1)
+    assert norm > 1
+    assert model.weight.grad.abs() < 0.1
+    assert not told()
+    model.zero_grad()
+    clip(model.parameters(), 0.1)
+    model.gradient_clipping = float
+    clip(list(model.parameters()), 0.1)
+    (said, by_engine) = told()
+    assert "none of 2 parameters has a gradient there (it may be meant)" in said
+    assert "as DeepSpeed holds them [" in by_engine
+    assert "gradient_clipping" in by_engine
+
+
+def test_scaled_gradients(
+    observations: Observations, told: Told, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unscaled ones, and scalers that are off, are no finding."""
+    kind = torch.amp.GradScaler
+    for name in ("scale", "unscale_", "step", "update"):
+        monkeypatch.setattr(kind, name, getattr(kind, name))
+    module = ModuleType(clipping.SCALES)
+    module.GradScaler = kind  # type: ignore[attr-defined]
+    clipping.install(module, observations)
+    clip = clipping._looking(torch.nn.utils.clip_grad_norm_, observations)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for unscales, is_on in ((True, True), (False, False), (False, True)):
+        assert not told()
+        scaler = kind("cpu", enabled=is_on)
+        scaler.scale(model(torch.ones(1, 1)).sum()).backward()
+        if unscales:
+            scaler.unscale_(optimizer)
+        clip(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+    (said,) = told()
+    assert "still multiplied by the loss scale" in said
