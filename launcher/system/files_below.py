@@ -75,7 +75,7 @@ def _below(top: Path, deepest: int, most: int) -> FilesBelow:
     left_out = []
     if is_cut:
         left_out.append(
-            f"{top} holds more than {most:,} files and folders: the others are left out"
+            f"{top} holds more files and folders than {most:,}: the others are left out"
         )
     if deep:
         left_out.append(f"{_named(deep)} left out: deeper than {count_of(deepest, 'folder')}")

@@ -72,8 +72,8 @@ def _finding(optimizer: Any, count: int, where: str) -> Finding:
         certain=True,
         sentence=f"{type(optimizer).__name__} trains nothing: fully_shard has replaced all of its "
         f"{count_of(count, 'parameter')} since it was made",
-        advice="Make the optimizer after fully_shard (safe-launch explain "
-        "fsdp2-optimizer-made-before)",
+        advice="Make the optimizer after fully_shard "
+        "(safe-launch explain fsdp2-optimizer-made-before)",
         step=1,
         where=where,
     )

@@ -267,7 +267,7 @@ def partition(seen: Observations, **given: Any) -> bool:
         def __init__(self, config_dict_or_path: object = None, *, enabled: bool = True) -> None:
             self.config, self.enabled = config_dict_or_path, enabled
 
-    module: Any = ModuleType(deepspeed.HOOKED[1])
+    module: Any = ModuleType(deepspeed.HOOKED[-1])
     module.Init = Init
     deepspeed.install(module, seen)
     return bool(module.Init(**given).enabled)
