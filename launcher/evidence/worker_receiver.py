@@ -7,12 +7,13 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 
 from ..checks.between_ranks import Compared
 from ..system.redaction import redacted
+from .failure_record import FailureRecord
 from .socket_folder import at_folder
 from .worker_messages import (
     Ask,
@@ -43,6 +44,15 @@ class Envelope:
 
     rank: int
     message: Message
+
+
+def record_of(raw: Mapping[str, Any]) -> FailureRecord:
+    """The record from its `dataclasses.asdict` after a round trip through JSON.
+
+    Raises:
+        ValueError: it isn't a record.
+    """
+    return msgspec.convert(raw, FailureRecord)
 
 
 def decoded(line: bytes) -> Envelope | None:

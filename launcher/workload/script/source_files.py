@@ -41,10 +41,12 @@ class SourceFile:
     Attributes:
         path: of the file.
         tree: its syntax tree.
+        is_script: it is the script itself, which runs as `__main__`.
     """
 
     path: Path
     tree: ast.Module
+    is_script: bool
 
     def place(self, node: ast.expr | ast.stmt) -> str:
         """Where a part of the file stands, as in `train.py:41`."""
@@ -89,7 +91,7 @@ def source_files(request: LaunchRequest) -> SourceFiles:
         if tree is None:
             is_all = False
             continue
-        found[path] = SourceFile(path, tree)
+        found[path] = SourceFile(path, tree, is_script=path is start)
         imported = _own_files(tree, path, roots)
         is_all = is_all and imported[1]
         files += [file for file in dict.fromkeys(imported[0]) if file not in files]
