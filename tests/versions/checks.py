@@ -68,6 +68,8 @@ def launched(
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        # A shell's background has SIGINT ignored, which a launcher leaves so.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     if interrupted_at:
         while process.poll() is None and not all((folder / one).exists() for one in interrupted_at):

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 import inspect
 import sys
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from packaging.specifiers import SpecifierSet
-from safe_launch.core.private_names import NAMES, MissingNameError, PrivateName
+from safe_launch.core.private_names import NAMES, PrivateName
+
+
+def module_of(path: str) -> Any:
+    """A module, also one that is only an attribute of another, as `torch._C._functions`."""
+    outer, _, last = path.rpartition(".")
+    try:
+        return importlib.import_module(path)
+    except ImportError:
+        return getattr(module_of(outer), last) if outer else None
 
 
 def is_there(name: PrivateName) -> bool:
@@ -20,14 +32,13 @@ def is_there(name: PrivateName) -> bool:
 
         library = Path(torch.__path__[0], "lib", name.module)
         return hasattr(ctypes.CDLL(str(library)), name.path)
-    try:
-        name.found()
-    except MissingNameError:
-        kind = importlib.import_module(name.module) if "." in name.path else None
-        kind = getattr(kind, name.path.partition(".")[0], None)
-        sources = map(inspect.getsource, inspect.getmro(kind)[:-1]) if kind is not None else ()
-        return any(f"self.{name.attribute} = " in source for source in sources)
-    return True
+    module = module_of(name.module)
+    with suppress(AttributeError):
+        functools.reduce(getattr, name.path.split("."), module)
+        return True
+    kind = getattr(module, name.path.partition(".")[0], None)
+    sources = map(inspect.getsource, inspect.getmro(kind)[:-1]) if inspect.isclass(kind) else ()
+    return any(f"self.{name.attribute} = " in source for source in sources)
 
 
 differing = []
@@ -36,7 +47,7 @@ for name in NAMES:
     expected = SpecifierSet(name.versions).contains(version, prereleases=True)
     try:
         found = is_there(name)
-    except ImportError:
+    except (AttributeError, ImportError):
         found = False
     if expected != found:
         differing.append(f"{name.module}.{name.path} is {'there' if found else 'missing'}")

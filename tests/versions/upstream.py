@@ -31,13 +31,8 @@ from benchmarks.sweep.data import LETTERS  # noqa: E402
 
 ENVIRONMENT = "upstream"
 TESTING = (
-    "hypothesis",
-    "jinja2",
-    "matplotlib",
-    "pytest",
-    "pytest-timeout",
-    "pytest-xdist",
-    "shtab",
+    *("hypothesis", "import-linter", "jinja2", "matplotlib", "prometheus-client", "pytest"),
+    *("pytest-timeout", "pytest-xdist", "shtab"),
 )
 """What the repository's own tests need beside the frameworks."""
 SAMPLE = 24
