@@ -6,6 +6,7 @@ trains_wrongly.py NAME... [--right]
 import argparse
 import contextlib
 import os
+from itertools import count
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -37,8 +38,12 @@ def texts() -> TensorDataset:
 def batches(sampler: object = None, *, is_renewed: bool = False):
     """Batches without an end; renewed, always the first of an epoch."""
     data = texts()
-    loader = DataLoader(data, 4, sampler=DistributedSampler(data) if sampler is None else sampler)
-    while True:
+    if sampler is None:
+        sampler = DistributedSampler(data, shuffle=not is_renewed)
+    loader = DataLoader(data, 4, sampler=sampler)
+    for epoch in count():
+        if isinstance(sampler, DistributedSampler):
+            sampler.set_epoch(epoch)
         for (words,) in loader:
             yield words
             if is_renewed:

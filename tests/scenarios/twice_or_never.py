@@ -69,15 +69,20 @@ elif arguments.loop == "trainer":
             return self.layer(inputs)
 
     class Own(Trainer):
-        """A mean; divided as it is to be, with `--right`."""
+        """A mean."""
 
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             loss = mse_loss(model(inputs["inputs"]), inputs["labels"])
-            if arguments.right:
-                loss = loss / accumulation
             return (loss, {}) if return_outputs else loss
 
-    Own(
+    class Right(Trainer):
+        """A mean that is divided as it is to be."""
+
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            loss = mse_loss(model(inputs["inputs"]), inputs["labels"]) / accumulation
+            return (loss, {}) if return_outputs else loss
+
+    (Right if arguments.right else Own)(
         Wrapped(),
         TrainingArguments(
             "out",

@@ -102,7 +102,7 @@ def test_strict_and_off(tmp_path: Path) -> None:
     _, said, code = launched(tmp_path / "strict", "around", options=("--check=strict",))
     assert code == 1
     assert "CheckError" in said
-    for name, option in (("off", "--check=off"), ("mute", "--mute=replicas,data")):
+    for name, option in (("off", "--check=off"), ("mute", "--mute=replicas,gradients")):
         findings, said, code = launched(tmp_path / name, "around", options=(option,))
         assert (findings, code) == ([], 0), said[-4000:]
         assert "check " not in said
