@@ -42,7 +42,9 @@ UPSTREAM = """\
   its refusal says what to write in its place
 - `sweep`: cells of [the sweep](../measured/sweep.md), drawn by the commit, train as in the newest
   version that was measured
-- `scripts`: scripts with the parsers and models of public repositories train as they are
+- `scripts`: scripts with the parsers and models of public repositories train as they are, or
+  corrected. With a torch that the sweep hasn't measured, memory alone changes nothing before
+  something fails, so that the test of what cannot fit fails there
 
 {versions}; run on {date}:
 
