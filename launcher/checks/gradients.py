@@ -239,8 +239,8 @@ AVERAGED = {
     "non-reentrant checkpointing",
 }
 TAKEN = {
-    Way.DEEPSPEED: "Update DeepSpeed (0.19 and newer count every micro batch under offload), or "
-    "train without offload or accumulation",
+    Way.DEEPSPEED: "Use stage 3, which counts every pass, or update DeepSpeed to 0.19 or newer if "
+    "the lost ones are micro batches (safe-launch explain wrong-loss)",
     Way.FSDP: "Use non-reentrant checkpointing (use_reentrant=False): a block that runs twice in "
     "one pass is reduced after its first backward pass",
 }

@@ -13,7 +13,7 @@ from enum import StrEnum
 WINDOWS = 2
 """Steps that are looked at: only a fault of all of them is found."""
 PARTS = 4
-"""Additions of a step that are told apart; of more, those before the last are one."""
+"""Additions of a step that are kept apart; of more, those before the last are one."""
 PARAMETERS = 4
 ELEMENTS = 16
 """Of a parameter, at most."""

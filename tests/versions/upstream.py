@@ -24,12 +24,12 @@ from support.stacks import ROOT, Stack  # noqa: E402
 from support.their_options import TOOLS, unknown  # noqa: E402
 from versions import checks, page, record  # noqa: E402
 from versions.checks import Check, DifferenceError  # noqa: E402
-from versions.run import tried  # noqa: E402
-from versions.table import PACKAGES  # noqa: E402
+from versions.run import install, tried  # noqa: E402
+from versions.table import PACKAGES, Combination  # noqa: E402
 
 from benchmarks.sweep.data import LETTERS  # noqa: E402
 
-ENVIRONMENT = "upstream"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 TESTING = (
     *("hypothesis", "import-linter", "jinja2", "matplotlib", "prometheus-client", "pytest"),
     *("pytest-timeout", "pytest-xdist", "shtab"),
@@ -50,21 +50,6 @@ def newest(package: str) -> str:
     command = [sys.executable, "-m", "pip", "index", "versions", package]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.split("(", 1)[1].partition(")")[0]
-
-
-def install(versions: Mapping[str, str]) -> Stack:
-    """An environment with these.
-
-    Raises:
-        CalledProcessError: it can't be made.
-    """
-    pinned = [f"{name}=={version}" for name, version in versions.items()]
-    subprocess.run(
-        [ROOT / "scripts" / "environment", ENVIRONMENT, *pinned, "trl", "datasets", *TESTING],
-        check=True,
-    )
-    folder = ROOT / ".environments" / ENVIRONMENT
-    return Stack(page.NEWEST, folder / "bin", folder / "extensions")
 
 
 def options(stack: Stack, _folder: Path) -> str:
@@ -119,7 +104,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", choices=CHECKS, help="one check; nothing is recorded")
     only = parser.parse_args().only
-    stack = install({name: newest(name) for name in PACKAGES})
+    pinned = (*(f"{name}=={newest(name)}" for name in PACKAGES), "trl", "datasets", *TESTING)
+    stack = install(Combination(page.NEWEST, PYTHON, pinned), sys.executable)
     found = tried(stack, {only: CHECKS[only]} if only else CHECKS)
     if not only:
         record.keep(found)

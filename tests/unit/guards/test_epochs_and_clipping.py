@@ -46,7 +46,7 @@ def model() -> Iterator[Any]:
 def test_each_epoch_in_the_first_ones_order(
     observations: Observations, told: Told, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not where the epoch is set, nothing is shuffled, nothing was trained, or it evaluates."""
+    """Silent if the epoch is set, nothing is shuffled or trained, or it evaluates."""
     data, steps = torch.utils.data, 0
     monkeypatch.setattr(data.DataLoader, "__iter__", data.DataLoader.__iter__)
     module = ModuleType("torch.utils.data.dataloader")
