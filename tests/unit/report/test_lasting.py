@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -322,3 +324,23 @@ def test_no_dict_of_an_unrelated_call(line: str, is_it: bool, tmp_path: Path) ->
     change = Setting.MICRO_BATCH, 2, "seen in attempt 1"
     found = edits(plan_with(script, TRAINER, *change))
     assert (9 in [edit.line for edit in found if "TrainingArguments(" not in edit.text]) is is_it
+
+
+def test_a_file_of_many_calls_is_read_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once for each call: a framework on PYTHONPATH counts as the user's files."""
+    script = tmp_path / "train.py"
+    script.write_text("import deepspeed\n\n" + "deepspeed.log(1)\n" * 200)
+    walks = 0
+
+    def counted(tree: ast.AST) -> Iterator[ast.AST]:
+        nonlocal walks
+        walks += isinstance(tree, ast.Module)
+        return walk(tree)
+
+    walk = ast.walk
+    monkeypatch.setattr(ast, "walk", counted)
+    plan = plan_with(script, OWN, Setting.ZERO_STAGE, 1, "deepspeed.initialize")
+    assert list(map(str, edits(plan))) == ["DeepSpeed's configuration: zero_optimization.stage: 1"]
+    assert 0 < walks < 20
