@@ -42,8 +42,9 @@ def is_marked(pid: int, run_id: str, variable: str = VARIABLE) -> bool:
     end = time.monotonic() + BEGINNING
     while True:
         try:
-            environment = (folder / "environ").read_bytes()
+            # In this order: who is no longer beginning when asked has an environment when read.
             fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+            environment = (folder / "environ").read_bytes()
         except OSError:
             return False
         if fields[0] in (b"Z", b"X"):

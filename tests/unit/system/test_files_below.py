@@ -43,7 +43,7 @@ def test_how_many(tmp_path: Path) -> None:
     found = files_below.find([tmp_path], most=5)
     assert len(found.files) == 4
     assert {tmp_path / str(number) for number in range(3)} < {*found.files}
-    said = f"{tmp_path} holds more than 5 files and folders: the others are left out"
+    said = f"{tmp_path} holds more files and folders than 5: the others are left out"
     assert found.left_out == (said,)
 
 
