@@ -2,7 +2,7 @@
 
 A test of `tests/training` is run if its script, its support or the versions under it
 (`grounds.py`) have changed since it last passed. Where only the launcher's code has, the commit
-draws one in four, and where nothing has, one in ten: the next commit draws others, and a release
+draws one in six, and where nothing has, one in ten: the next commit draws others, and a release
 runs all. `tests/records/passed.json` has a line for each.
 """
 
@@ -23,7 +23,7 @@ from support.stacks import OLDER, ROOT, TESTS, Stack
 PASSED = TESTS / "records" / "passed.json"
 PARTS = 10
 DRAWN = "drawn by the commit"
-PARTS_OF_CODE = 4
+PARTS_OF_CODE = 6
 """Nearly every commit changes code, which counts for every training: all of them take an hour."""
 VARIABLE = "SAFE_LAUNCH_TESTS_ANEW"
 """Where it is set, all trainings that are asked for are run; it says why."""
