@@ -31,7 +31,7 @@ def add_log_dir(parser: Parser) -> None:
     """Declares `--log-dir`."""
     parser.add_argument(
         "--log-dir",
-        type=Path,
+        type=named_path,
         metavar="FOLDER",
         help="the folder of run directories, as given to the launch",
     )

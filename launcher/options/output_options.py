@@ -10,6 +10,7 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.output_routing import ERR, OUT, PREFIX, Streams, Which, which, words
 from ..core.reasons import hint_of, reason_of
 from . import table
+from .option import named_path
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 """deepspeed's levels; the first two have no effect."""
@@ -22,7 +23,7 @@ TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 def declare(parser: argparse.ArgumentParser) -> None:
     """Adds the options to a parser."""
     group = parser.add_argument_group("output")
-    table.add(group, "log_dir", type=Path)
+    table.add(group, "log_dir", type=named_path)
     table.add(group, "redirects", type=_which("--redirects"), default=())
     table.add(group, "tee", type=_which("--tee"), default=())
     table.add(group, "log_line_prefix_template", default="")

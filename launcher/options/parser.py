@@ -44,7 +44,9 @@ class Parser(argparse.ArgumentParser):
         is_code = message.split()[:3] == ["unrecognized", "arguments:", "-c"]
         hint = CODE if is_code else refused_words.hint(message, self._option_string_actions)
         problem = refused_words.sentence(message)
-        raise LaunchError(problem, hint or f"{self.prog} --help lists the options")
+        is_unknown = message.startswith("unrecognized") and "--nproc" in self.spellings
+        more = "; the script's go after it" if is_unknown else ""
+        raise LaunchError(problem, hint or f"{self.prog} --help lists the options{more}")
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """Parses the words; options may stand between the others.

@@ -111,7 +111,8 @@ def test_what_is_refused(one: Option) -> None:
         (("--numa-binding", "near"), "--numa-binding: `near` is none of ", ""),
         (("--log_level", "loud"), "--log-level: `loud` is none of ", ""),
         (("--nprocs-per-node", "2"), "unrecognized arguments: --nprocs-per-node", "-per-node`?"),
-        (("--frobnicate",), "unrecognized arguments: --frobnicate", "--help lists the options"),
+        (("--frobnicate",), "unrecognized arguments: --frobnicate", "the script's go after it"),
+        (("--log-dir", ""), "--log-dir: the path is empty: is a variable unset?", "--help"),
         (("-c", "print(1)"), "unrecognized arguments: -c", "write it into a file"),
     ],
 )

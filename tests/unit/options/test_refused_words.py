@@ -28,7 +28,7 @@ def test_each_command_points_to_its_own_help(name: str) -> None:
     """The launch's help doesn't list a command's options."""
     with pytest.raises(LaunchError) as caught:
         run([name, "--frobnicate"])
-    assert caught.value.hint == f"safe-launch {name} --help lists the options"
+    assert caught.value.hint.startswith(f"safe-launch {name} --help lists the options")
     assert not INTERNAL.search(caught.value.problem)
 
 
