@@ -22,8 +22,10 @@ result may be off follows from the types and the number of additions: [the deriv
 
 `=` is equal, **`x`** trains otherwise without an error, `!` raises, hangs or dies, an empty field
 wasn't measured. A field has the worst of its models, accumulations and clippings; the numbers are
-below each table. Everything ran on a CPU: that speaks for CPUs, and for what doesn't depend on
-streams. DeepSpeed's question whether this CPU computes in fp16 was answered with yes.
+below each table. Clipping hides a gradient that is wrong by little more than a factor: in half
+precision some clipped cells count as equal that are wrong without it. Everything ran on a CPU: that
+speaks for CPUs, and for what doesn't depend on streams. DeepSpeed's question whether this CPU
+computes in fp16 was answered with yes.
 
 How plans use it: no change leads into a cell that is wrong. A version that isn't here counts as
 the nearest lower patch of its minor version, or as the versions around it if they agree, and the

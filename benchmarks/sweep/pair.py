@@ -90,7 +90,7 @@ def serve(rank: int, end: Connection, folder: Path, deepspeed: bool) -> None:
     store = distributed.FileStore(str(folder / "store"), WORLD)
     distributed.init_process_group("gloo", store=store, rank=rank, world_size=WORLD)
     if deepspeed:
-        _prepare()
+        prepare_deepspeed()
     while True:
         try:
             key = end.recv()
@@ -99,7 +99,7 @@ def serve(rank: int, end: Connection, folder: Path, deepspeed: bool) -> None:
         end.send(judge(cell_of(key), rank) if key else list(sys.modules))
 
 
-def _prepare() -> None:
+def prepare_deepspeed() -> None:
     """Gives DeepSpeed the group that is there, without its kernel for inference.
 
     Its question whether this CPU computes in fp16 is answered with yes: it does, slowly.
