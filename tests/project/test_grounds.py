@@ -129,7 +129,7 @@ def test_versions_count() -> None:
 
 
 def test_why_a_training_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New, changed, asked for, or drawn: one in ten, and in four where code alone changed."""
+    """New, changed, asked for, or drawn: one in ten, and in six where code alone changed."""
     monkeypatch.delenv(passed.VARIABLE, raising=False)
     assert passed.reason("test", "", "own:1 code:2") == "never passed before"
     assert passed.reason("test", "own:1 code:2", "own:2 code:2") == "changed: own"
@@ -137,7 +137,7 @@ def test_why_a_training_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"test {number}" for number in range(1000)]
     coded = [passed.reason(name, "own:1 code:2", "own:1 code:3") for name in names]
     assert set(coded) == {"", "changed: code"}
-    assert 190 < coded.count("changed: code") < 310
+    assert 110 < coded.count("changed: code") < 230
     drawn = [passed.reason(name, "own:1", "own:1") for name in names]
     assert set(drawn) == {"", passed.DRAWN}
     assert 50 < drawn.count(passed.DRAWN) < 150
