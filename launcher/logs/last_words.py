@@ -20,6 +20,12 @@ COMPLAINT = re.compile(
     r"|corrupt(?:ed|ion)?|exceed(?:s|ed)|violation|illegal)\b",
     re.IGNORECASE,
 )
+REFUSED = re.compile(
+    r": (?:command )?not found$|^failed to create process|^Error: No such (?:command|option)"
+    r"|^\S+: error: (?:unrecognized arguments|the following arguments|argument )"
+    r"|: (?:Permission denied|No such file or directory)$"
+)
+"""The last words of a shell, or of a program that refuses its command line."""
 TRACED = re.compile(r"\s|Traceback \(most|.*\bstack trace\b")
 START = re.compile("|".join(STARTS))
 REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w\.py FAILED\b")))
