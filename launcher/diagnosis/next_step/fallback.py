@@ -52,7 +52,19 @@ PLACES = {
 }
 """Where a package's faults are collected, on github.com."""
 STEADY = frozenset(
-    (PYTHON, MODEL_CODE, "torch", "ray", "fire", "hydra", "click", "typer", "requests", "urllib3")
+    (
+        *(
+            PYTHON,
+            MODEL_CODE,
+            "torch",
+            "transformers",
+            "accelerate",
+            "deepspeed",
+            "peft",
+            "datasets",
+        ),
+        *("lightning", "pytorch_lightning", "ray", "fire", "hydra", "requests", "urllib3"),
+    )
 )
 """What most calls go through, whatever its version."""
 OF_VERSIONS = frozenset(
@@ -103,7 +115,7 @@ def fallback(case: Case) -> Step:
     shown = f"`pip freeze` and {TOOLS[device]} print" if device else "`pip freeze` prints"
     attach = f"In a question, give the rank's whole traceback, the command, and what {shown}"
     fit = ""
-    if len(callers) > 1 and case.kind in OF_VERSIONS:
+    if len(callers) > 1 and case.kind in OF_VERSIONS and not re.search(r"\d", case.message):
         named = f"{', '.join(callers[1:-1])}{' and ' if callers[2:] else ''}{callers[-1]}"
         fit = (
             f"Install {callers[0]} with the versions of {named} that its documentation or"

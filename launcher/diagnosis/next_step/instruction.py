@@ -34,7 +34,10 @@ COMPARED = (
         "Leave one of the two settings out, which exclude each other. ",
     ),
     (
-        re.compile(r"\b(?:longer|larger|greater|higher|more|bigger) than\b|\bexceed", re.I),
+        re.compile(
+            r"\b(?:longer|larger|greater|higher|more|bigger) (?:\w+ .{0,30}\b)?than\b|\bexceed",
+            re.I,
+        ),
         "Make what is too large smaller, or raise its limit. ",
     ),
     (

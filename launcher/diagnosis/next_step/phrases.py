@@ -69,6 +69,7 @@ REQUIREMENT = re.compile(
             r"\bmutually exclusive\b",
             r"\b(?:do(?:es)?n't|do(?:es)? not) (?:support|match|exist|fit)\b|\bunsupported\b",
             r"\b(?:larger|greater|smaller|less|longer|shorter|higher|more) than\b|\bexceeds?\b",
+            r"\b(?:more|fewer) \w+ .{0,30}\bthan\b",
         )
     ),
     re.IGNORECASE,
