@@ -48,6 +48,8 @@ UNTYPED = {
     ),
     r"e! +Error: CUDNN_STATUS_": "RuntimeError",
     r"[\w/.-]+\.(?:cc|cpp|cu):\d+: +Check failed: ": "RuntimeError",
+    r"The size of tensor a \(\d+\) must match": "RuntimeError",
+    r"mat1 and mat2 shapes cannot be multiplied": "RuntimeError",
     r"(?:\w+\.)*\w+\(\) got an unexpected keyword argument '\w+'": "TypeError",
     r"NCCL error in: \S+:\d+, .*NCCL version \d": "torch.distributed.DistBackendError",
     r"[45]\d\d (?:Client|Server) Error: .* for url: ": "requests.exceptions.HTTPError",

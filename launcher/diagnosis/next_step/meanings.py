@@ -100,6 +100,12 @@ MEANINGS = (
     ),
     Meaning(
         "KeyError",
+        r"^(?P<key>'[\w.]+\.(?:weight|bias)')$",
+        "Take the script or the option for the kind of model that the file holds, or the right"
+        " file: its weights are another model's, without {key}.",
+    ),
+    Meaning(
+        "KeyError",
         r"^(?P<key>'[^']+'|\"[^\"]+\"|[\w.-]+)$",
         "Add {key} to the configuration, which doesn't have it, or take the configuration that"
         " comes with this version of the code.",
@@ -145,6 +151,21 @@ MEANINGS = (
         "FileExistsError",
         r"'(?P<path>[^']+)'",
         "{path} is already there: `os.makedirs(..., exist_ok=True)`, or another name for this run.",
+    ),
+    Meaning(
+        "RuntimeError|ValueError",
+        r"\breturned nan values\b|\b(?:loss|gradients?|logits|weights?|parameters?)"
+        r" (?:is|are|contains?|has|have) (?:nan|NaN|inf\b|non-finite)",
+        "Find where the first inf or NaN comes from: use bf16 instead of fp16, lower the learning"
+        " rate or lengthen its warmup, clip gradients, and look for empty samples (all labels"
+        " masked) and divisions by zero in the loss.",
+    ),
+    Meaning(
+        "TypeError",
+        r"can only concatenate (?P<a>\w+) \(not \"(?P<b>\w+)\"\)"
+        r"|unsupported operand type\(s\) for \S+: '(?P<c>\w+)' and '(?P<d>\w+)'",
+        "The two sides of this line are of different types: convert one. A prompt that is a list of"
+        " messages becomes text by `tokenizer.apply_chat_template(..., tokenize=False)`.",
     ),
     Meaning(
         "RuntimeError|ValueError",

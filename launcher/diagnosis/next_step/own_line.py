@@ -10,7 +10,7 @@ from ...catalogue.version_skew import LAZY
 from ...core.shortened import shortened
 from ...evidence.failure_record import Frame
 from ...system.redaction import redacted
-from .meanings import MEANINGS, MEANINGS_OF_VALUES, PROGRAMMING, Meaning
+from .meanings import MEANINGS, MEANINGS_OF_VALUES, NAME, PROGRAMMING, Meaning
 from .step import Basis, Case, Step, filled
 
 GENERAL = "Print the values in this line just before it; the message tells which of them is wrong."
@@ -38,9 +38,15 @@ def own_line(case: Case) -> Step | None:
 def called_line(case: Case) -> Step | None:
     """What an exception about values says, raised by a library that the script has called."""
     frame = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
-    if case.frame is None or case.is_users:
+    if case.is_users:
         return None
     meaning = _meaning(case, case.frame, MEANINGS_OF_VALUES)
+    if not meaning and frame and case.message.startswith("'NoneType' object has no attribute"):
+        names = re.findall(rf"(?<=[(,])\s*({NAME})\s*(?=[,)])", frame.source)
+        given = " or ".join(f"`{name}`" for name in names) or "something"
+        meaning = (
+            f"{given[0].upper()}{given[1:]} is None and is handed over: find why it got no value."
+        )
     if not meaning:
         return None
     source = f", `{frame.source}`" if frame and frame.source else ""
@@ -59,13 +65,13 @@ def own_frame(case: Case) -> Frame | None:
     return last if last is not None and last.file in case.record.user_files else None
 
 
-def _meaning(case: Case, frame: Frame, meanings: Sequence[Meaning] = MEANINGS) -> str:
+def _meaning(case: Case, frame: Frame | None, meanings: Sequence[Meaning] = MEANINGS) -> str:
     """The exception's meaning for the line; empty if none fits."""
     for meaning in meanings:
         if re.fullmatch(meaning.kinds, case.kind) is None:
             continue
         said = re.search(meaning.message, case.message)
-        seen = re.search(meaning.source, frame.source) if meaning.source else None
+        seen = re.search(meaning.source, frame.source) if meaning.source and frame else None
         if said is None or (meaning.source and seen is None):
             continue
         return filled(meaning.do, said.groupdict() | (seen.groupdict() if seen else {}))
