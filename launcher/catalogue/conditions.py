@@ -32,13 +32,13 @@ class Place:
     Attributes:
         path: the entry's file.
         key: the key.
-        text: the front matter.
+        text: the front matter; None for that of a packed entry, which has been checked.
         number: the item's place in the list, from 0; None for the key itself.
     """
 
     path: Path
     key: str
-    text: str
+    text: str | None
     number: int | None = None
 
     def item(self, number: int) -> Place:
@@ -47,9 +47,10 @@ class Place:
 
     def error(self, problem: str, hint: str = "") -> DocumentError:
         """The error at this key or item; finds its line."""
-        line = line_of(self.key, self.text, first_line=2)
+        text = self.text or ""
+        line = line_of(self.key, text, first_line=2)
         if self.number is not None:
-            below = self.text.splitlines()[line - 1 :]
+            below = text.splitlines()[line - 1 :]
             items = [at for at, row in enumerate(below) if re.match(r" *- ", row)]
             line += 1 + items[self.number] if self.number < len(items) else 0
         return DocumentError(self.path, line, f"{self.key}: {problem}", hint)
@@ -102,7 +103,7 @@ def read_variant(place: Place, raw: dict[str, Any]) -> Variant:
     if not parts.get("do", "").strip():
         raise place.error("`do` is missing: what is to be done in this case?")
     variant = Variant(**{**parts, "do": " ".join(parts["do"].split())})
-    for name in variant.unknown:
+    for name in () if place.text is None else variant.unknown:
         hint = f"write (?P<{name}>...) in a pattern of the variant"
         hint = near(name, variant.known) if variant.known else hint
         raise place.error(f"do: no pattern finds `{name}`", hint)
@@ -117,7 +118,7 @@ def read_ranges(place: Place, raw: dict[str, Any]) -> dict[str, str]:
     """
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-    for name, allowed in raw.items():
+    for name, allowed in () if place.text is None else raw.items():
         try:
             SpecifierSet(str(allowed))
         except InvalidSpecifier:
@@ -146,10 +147,13 @@ def _part(place: Place, key: str, value: object) -> str | LinearPattern:
         return MEMBERS[key](value)
     if key not in PATTERNS:
         return value
+    pattern = compiled(value)
+    if place.text is None:
+        return pattern
     try:
-        pattern = compiled(value)
+        matches_all = pattern.search("") is not None
     except PatternError as error:
         raise place.error(f"{key}: {error}: {value}") from error
-    if key == "log" and pattern.search(""):
+    if key == "log" and matches_all:
         raise place.error(f"log: an empty line matches: {value}")
     return pattern

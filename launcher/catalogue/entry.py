@@ -11,6 +11,7 @@ from pathlib import Path
 from ..core.constraint import Cause, CauseKind, Constraint, Term
 from ..core.settings import Fact, Value
 from ..evidence.failure_record import FailureRecord
+from .prose import sections_of
 from .signature import Signature
 from .variant import Variant
 
@@ -68,7 +69,6 @@ class KnownFailure:
             `workload/script/line_searches.py`.
         proof: how it is known to be true.
         sources: where to read more, the best first.
-        sections: the prose, by heading.
         path: the file.
     """
 
@@ -86,8 +86,12 @@ class KnownFailure:
     points_at: str | None
     proof: tuple[str, ...]
     sources: tuple[str, ...]
-    sections: Mapping[str, str]
     path: Path
+
+    @property
+    def sections(self) -> Mapping[str, str]:
+        """The prose, by heading."""
+        return sections_of(self.path)
 
     @property
     def subject(self) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -20,15 +21,11 @@ from ..system.typed_yaml import DocumentError, read_document, text_of
 from ..workload.script.line_searches import SEARCHES
 from .conditions import Place, read_ranges, read_signature, read_variant
 from .entry import Kind, KnownFailure, Role
-from .situation import Trait, required
+from .prose import FRONT_MATTER, check_prose
 from .versions import are_within
 
-SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be confused with")
-"""The headings that an entry may have; the first two are required."""
-
-FOR_PLANS = (b"\nforbids:", b"\ntells:", b"\npoints_at:")
-"""Front matter of an entry that matters to a plan, before anything has failed."""
-
+PACKED = "failures.json"
+"""The shipped entries' front matter, beside their folder: reading it all as YAML takes long."""
 AT_LEAST = re.compile(r">=(\d+)")
 """All whole numbers from one on."""
 
@@ -76,20 +73,44 @@ def read_catalogue(
 def _shipped_entries(*, for_plan: bool) -> tuple[KnownFailure, ...]:
     """The shipped entries, which stay the same while a process lives."""
     return tuple(
-        read_entry(path)
-        for path in shipped().values()
-        if not for_plan or _tells_on_plans(path.read_bytes())
+        entry
+        for name, document in _packed().items()
+        if (not for_plan or document.forbids or document.tells or document.points_at)
+        and (entry := shipped(name)) is not None
     )
 
 
-def shipped() -> dict[str, Path]:
-    """The files of the shipped entries, by id and in its order."""
-    return {path.stem: path for path in _entries(Path(str(files("safe_launch.presets.failures"))))}
+@cache
+def shipped(name: str) -> KnownFailure | None:
+    """A shipped entry; None if there is none of this name."""
+    document = _packed().get(name)
+    path = Path(str(files("safe_launch.presets"))) / "failures" / f"{name}.md"
+    return None if document is None else _entry(path, document, None)
 
 
-def _tells_on_plans(text: bytes) -> bool:
-    front_matter = text.partition(b"\n---\n")[0]
-    return any(key in front_matter for key in FOR_PLANS)
+@cache
+def _packed() -> Mapping[str, EntryDocument]:
+    """The front matter of the shipped entries, by id and in its order."""
+    import msgspec
+
+    packed = files("safe_launch.presets").joinpath(PACKED).read_bytes()
+    return msgspec.json.decode(packed, type=dict[str, EntryDocument])
+
+
+def packed(folder: Path) -> str:
+    """The front matter of all entries of a folder as JSON, an entry a line.
+
+    Raises:
+        DocumentError: an entry doesn't follow the schema.
+    """
+    nothing = asdict(EntryDocument())
+    lines = []
+    for path in _entries(folder):
+        read_entry(path)
+        parts = asdict(_front_matter(path)[0])
+        said = {key: value for key, value in parts.items() if value != nothing[key]}
+        lines.append(f"{json.dumps(path.stem)}: {json.dumps(said, ensure_ascii=False)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -107,22 +128,53 @@ def read_entry(path: Path, *, is_site_specific: bool = False) -> KnownFailure:
     Raises:
         DocumentError: it doesn't follow the schema; the message names file, line and key.
     """
-    text = text_of(path)
-    match = re.match(r"---\n(.*?)\n---\n(.*)", text, re.DOTALL)
+    document, text = _front_matter(path)
+    entry = _entry(path, document, text, is_site_specific=is_site_specific)
+    if not entry.signatures and entry.kind is not Kind.SILENT:
+        raise DocumentError(path, 2, "signatures: only a silent failure has none")
+    if entry.tells and entry.kind is not Kind.SILENT:
+        raise Place(path, "tells", text).error("only what raises no error is told beforehand")
+    check_prose(path)
+    return entry
+
+
+def _front_matter(path: Path) -> tuple[EntryDocument, str]:
+    """The front matter of an entry, and its text.
+
+    Raises:
+        DocumentError: it has none, or one that doesn't follow the schema.
+    """
+    match = FRONT_MATTER.match(text_of(path))
     if match is None:
         raise DocumentError(path, 1, "front matter between two lines `---` is expected")
-    document = read_document(path, match[1], EntryDocument, first_line=2)
+    return read_document(path, match[1], EntryDocument, first_line=2), match[1]
+
+
+def _entry(
+    path: Path, document: EntryDocument, text: str | None, *, is_site_specific: bool = False
+) -> KnownFailure:
+    """The entry that a document describes.
+
+    Args:
+        path: its file.
+        document: its front matter.
+        text: the front matter as it is written; None for a packed one, which has been checked.
+        is_site_specific: it belongs to a cluster.
+
+    Raises:
+        DocumentError: the document doesn't follow the schema.
+    """
 
     def place(key: str) -> Place:
-        return Place(path, key, match[1])
+        return Place(path, key, text)
 
     _check_names(document, place)
     signatures = (read_signature(place("signatures"), raw) for raw in document.signatures)
-    variants = [
+    variants = (
         read_variant(place("variants").item(number), raw)
         for number, raw in enumerate(document.variants)
-    ]
-    entry = KnownFailure(
+    )
+    return KnownFailure(
         id=document.id,
         title=document.title,
         role=_member(place("role"), Role, document.role),
@@ -137,14 +189,8 @@ def read_entry(path: Path, *, is_site_specific: bool = False) -> KnownFailure:
         points_at=document.points_at,
         proof=tuple(document.proof),
         sources=tuple(document.sources),
-        sections=MappingProxyType(_sections(path, text, match.start(2))),
         path=path,
     )
-    if not entry.signatures and entry.kind is not Kind.SILENT:
-        raise DocumentError(path, 2, "signatures: only a silent failure has none")
-    if entry.tells and entry.kind is not Kind.SILENT:
-        raise place("tells").error("only what raises no error is told beforehand")
-    return entry
 
 
 def _check_names(document: EntryDocument, place: Callable[[str], Place]) -> None:
@@ -163,46 +209,6 @@ def _check_names(document: EntryDocument, place: Callable[[str], Place]) -> None
 def concerns(entry: KnownFailure, versions: Mapping[str, str]) -> bool:
     """Whether the installed versions are among those that an entry affects."""
     return are_within(versions, entry.when)
-
-
-def _sections(path: Path, text: str, start: int) -> dict[str, str]:
-    """The text under each second-level heading of the prose, which begins at `start`.
-
-    Raises:
-        DocumentError: a heading is unknown, or a required one is missing.
-    """
-    parts = re.split(r"^## +(.+)$", text[start:], flags=re.MULTILINE)
-    sections = {
-        heading.strip(): body.strip()
-        for heading, body in zip(parts[1::2], parts[2::2], strict=True)
-    }
-    for heading in sections:
-        if heading not in SECTIONS:
-            found = re.search(rf"^## +{re.escape(heading)}", text, re.MULTILINE)
-            line = text.count("\n", 0, found.start() if found else 0) + 1
-            hint = near(heading, SECTIONS)
-            raise DocumentError(path, line, f"unknown heading `{heading}`", hint)
-    for heading in SECTIONS[:2]:
-        if not sections.get(heading):
-            line = text.count("\n", 0, start) + 1
-            raise DocumentError(path, line, f"no section `{heading}`")
-        _check_leads(path, text, sections[heading])
-    return sections
-
-
-def _check_leads(path: Path, text: str, prose: str) -> None:
-    """Refuses a paragraph that says in part whom it is for.
-
-    Raises:
-        DocumentError: a part of its first words is no trait of a run.
-    """
-    for paragraph in prose.split("\n\n"):
-        try:
-            required(paragraph)
-        except ValueError as error:
-            line = text.count("\n", 0, text.index(paragraph)) + 1
-            hint = near(str(error), [trait.value for trait in Trait])
-            raise DocumentError(path, line, f"whom it is for: `{error}`", hint) from None
 
 
 def _member(place: Place, kind: type[Member], raw: str) -> Member:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 MOST_MEMORY = 256 << 20
@@ -25,13 +25,21 @@ class LinearPattern:
     """
 
     def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+
+    @cached_property
+    def _compiled(self) -> Any:
+        """The pattern as RE2 has it: most of a catalogue's are never searched.
+
+        Raises:
+            PatternError: it isn't RE2's syntax.
+        """
         import re2
 
-        self.pattern = pattern
         options = re2.Options()
         options.log_errors = False
         try:
-            self._compiled = re2.compile(pattern.encode(), options)
+            return re2.compile(self.pattern.encode(), options)
         except re2.error as error:
             reason = error.args[0] if error.args else error
             text = reason.decode() if isinstance(reason, bytes) else str(reason)
@@ -43,7 +51,11 @@ class LinearPattern:
         return tuple(name.decode() for name in self._compiled.groupindex)
 
     def search(self, text: str, /) -> Any:
-        """A match anywhere in the text, or None; the text may have lone surrogates."""
+        """A match anywhere in the text, or None; the text may have lone surrogates.
+
+        Raises:
+            PatternError: the pattern isn't RE2's syntax.
+        """
         return self._compiled.search(text.encode("utf-8", "replace"))
 
     def groups(self, text: str) -> dict[str, str] | None:
@@ -82,9 +94,5 @@ class LinearPatterns:
 
 @cache
 def compiled(pattern: str) -> LinearPattern:
-    """Compiles a pattern.
-
-    Raises:
-        PatternError: it isn't RE2's syntax.
-    """
+    """A pattern, compiled once however many use it."""
     return LinearPattern(pattern)

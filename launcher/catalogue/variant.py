@@ -12,7 +12,7 @@ from ..core.shortened import shortened
 from ..evidence.failure_record import FailureRecord, Raised
 from ..system.redaction import redacted
 from .device import Device, device_of
-from .package_names import package_of_file
+from .package_names import package_of_file, pip_name
 from .regex import LinearPattern
 from .signature import collapsed, lines_of
 from .version_direction import direction
@@ -45,8 +45,8 @@ class Variant:
         context: pattern searched in the same lines.
         library: pattern searched in the name of the installed package whose own line failed.
         wanted_by: whose code wants what an installed package doesn't have; the advice may name
-            the `wanting` package, the `package` that lacks it, the `name` of what it is, and
-            `what_mends_it`: which of the two must change, to what.
+            the `wanting` package, the `package` that lacks it, its `distribution` for pip, the
+            `name` of what it is, and `what_mends_it`: which of the two must change, to what.
         when: version ranges, by distribution; all must hold, and an unknown version is in none.
         device: the kind of accelerator.
     """
@@ -84,7 +84,9 @@ class Variant:
     @property
     def known(self) -> tuple[str, ...]:
         """The names that the advice may have in braces."""
-        of_skew = () if self.wanted_by is None else ("wanting", "package", "name", MENDED)
+        of_skew = (
+            () if self.wanted_by is None else ("wanting", "package", "distribution", "name", MENDED)
+        )
         return (*of_skew, *(name for pattern in self.patterns for name in pattern.names))
 
     def advice(self, record: FailureRecord) -> str | None:
@@ -129,7 +131,12 @@ class Variant:
             skew = skew_of(record, raised)
             if skew is None or skew.kind is not self.wanted_by:
                 return None
-            wanted = {"wanting": skew.wanting, "package": skew.package, "name": skew.name}
+            wanted = {
+                "wanting": skew.wanting,
+                "package": skew.package,
+                "distribution": pip_name(skew.package),
+                "name": skew.name,
+            }
             if f"{{{MENDED}}}" in self.do:
                 wanted[MENDED] = direction(skew, record)
         said = collapsed((raised.message, raised.message.partition("\n")[0]))

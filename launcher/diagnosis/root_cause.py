@@ -44,7 +44,8 @@ def finding_of(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Find
     """A record with the entry that explains it best, if any does.
 
     General entries count where no other does; initiating entries come before others, the exception
-    raised first before those that it led to, signatures with more parts before wider ones.
+    raised first before those that it led to, signatures with more parts before wider ones. Where
+    the log lacks the frame by which several entries with the same message differ, none counts.
     """
     roles = list(Role)
     raised: list[Raised | None] = list(record.raised()) or [None]
@@ -53,6 +54,7 @@ def finding_of(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Find
         (
             (entry.is_general, roles.index(entry.role), -depth, -sign.weight(raised[depth])),
             entry,
+            sign.is_of_frame and getattr(raised[depth], "frame", None) is None,
         )
         for entry in catalogue
         for sign in entry.signatures
@@ -60,5 +62,8 @@ def finding_of(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Find
     ]
     if not shown:
         return Finding(record, Role.INITIATING, None)
-    _, entry = min(shown, key=lambda match: match[0])
+    best, entry, _ = min(shown, key=lambda match: match[0])
+    guesses = {other.id for key, other, is_guess in shown if key == best and is_guess}
+    if len(guesses) > 1:
+        return Finding(record, Role.INITIATING, None)
     return Finding(record, entry.role, entry)

@@ -47,17 +47,23 @@ UNTYPED = {
         "torch.distributed.DistNetworkError"
     ),
     r"e! +Error: CUDNN_STATUS_": "RuntimeError",
+    r"[\w/.-]+\.(?:cc|cpp|cu):\d+: +Check failed: ": "RuntimeError",
+    r"The size of tensor a \(\d+\) must match": "RuntimeError",
+    r"mat1 and mat2 shapes cannot be multiplied": "RuntimeError",
+    r"(?:\w+\.)*\w+\(\) got an unexpected keyword argument '\w+'": "TypeError",
     r"NCCL error in: \S+:\d+, .*NCCL version \d": "torch.distributed.DistBackendError",
     r"[45]\d\d (?:Client|Server) Error: .* for url: ": "requests.exceptions.HTTPError",
 }
 """Messages that stand in logs without the type with which Python raises them: TORCH_CHECK in
 torch_npu and in c10/cuda/CUDAException.cpp, torch/csrc/distributed/c10d/socket.cpp, cuDNN's own
-log, requests' Response.raise_for_status."""
+log, requests' Response.raise_for_status, glog's CHECK, Python's own on arguments."""
 ANY_UNTYPED = re.compile("|".join(f"({pattern})" for pattern in UNTYPED))
 _KINDS = tuple(UNTYPED.values())
-OF_PYTHON = r"python[\d.]*: (?:Error while finding module|No module named |can't open file )"
+OF_PYTHON = (
+    r"python[\d.]*(?:\.exe)?: (?:Error while finding module|No module named |can't open file )"
+)
 INTERPRETER = re.compile(
-    r"(?:\S*/)?python[\d.]*: (?P<said>"
+    r"(?:[^:'\"]*/|[A-Za-z]:[^:'\"]*\\)?python[\d.]*(?:\.exe)?: (?P<said>"
     r"Error while finding module specification for '[^']*' \((?P<kind>\w+): .*\)"
     r"|No module named [\w.'-]+"
     r"|(?P<is_file>can't open file )'[^']+': \[Errno \d+\] .*)$"
@@ -65,10 +71,13 @@ INTERPRETER = re.compile(
 """The interpreter's messages if it can't start a script or module (Modules/main.c, runpy)."""
 SEVERE = re.compile(
     r"\b(?:ERROR|CRITICAL|FATAL|Uncaught|Unhandled|UNCAUGHT)\b|^Error:|(?:^|\[)[EF]\d{0,4} "
+    r"|,\d{3} [EFC] \d+ \d+\]"
 )
 MILD = re.compile(r"WARN|Warning|INFO|DEBUG|TRACE\b|(?:^|\[)[WID]\d{0,4} ")
 LONGEST_HEADER, LONGEST_LINE = 200, 4000
 WORD = re.compile(r"\[[^\[\]]*\]|\([^()]*\)|[^\s\[\]()|]+")
+CAUGHT = re.compile(r"(?:Exception|Error|Failed)(?: \w+){1,6}: ")
+"""What a program says it was doing when it caught an exception."""
 OF_HEADER = re.compile(
     r"\[.*|\(.*|[-:]+|\S*[\d_./].*|[A-Z][a-z]{2},?|(?:ERROR|CRITICAL|FATAL|UNCAUGHT)\S*|Error:"
     r"|(?:Uncaught|Unhandled|[Ee]xception)\W?"
@@ -221,7 +230,7 @@ def _is_header(text: str) -> bool:
     if len(text) > LONGEST_HEADER or MILD.search(text):
         return False
     words = WORD.findall(NAME.sub("", text))
-    return all(map(OF_HEADER.fullmatch, words))
+    return CAUGHT.fullmatch(text) is not None or all(map(OF_HEADER.fullmatch, words))
 
 
 def rank_in(text: str) -> int | None:

@@ -20,6 +20,19 @@ COMPLAINT = re.compile(
     r"|corrupt(?:ed|ion)?|exceed(?:s|ed)|violation|illegal)\b",
     re.IGNORECASE,
 )
+STARTED = (
+    r"(?:\S*/)?(?:srun|mpirun|torchrun|deepspeed|accelerate|python[\d.]*|llamafactory-cli|swift"
+    r"|tune)"
+)
+"""Programs that start a training; without another, as nvidia-smi, a script goes on."""
+REFUSED = re.compile(
+    rf"^\S+: (?:line )?\d+: (?:-{{1,2}}\w\S*|[+\w.]+=\S*|{STARTED}): (?:command )?not found$"
+    rf"|^(?:\w+: )?{STARTED}: (?:command )?not found$"
+    rf"|^\S+: (?:line )?\d+: {STARTED}: (?:Permission denied|No such file or directory)$"
+    r"|^failed to create process|^Error: No such (?:command|option)"
+    r"|^\S+: error: (?:unrecognized arguments|the following arguments|argument )"
+)
+"""The last words of a shell, or of a program that refuses its command line."""
 TRACED = re.compile(r"\s|Traceback \(most|.*\bstack trace\b")
 START = re.compile("|".join(STARTS))
 REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w\.py FAILED\b")))

@@ -47,6 +47,11 @@ CURES = {
     Kind.HARDWARE: "the node is at fault: run on another one (safe-launch exits with 75)",
 }
 """The launcher's reaction to a class of failures."""
+ABOVE = (
+    "Look further up in the whole output, or into the workers' own logs: the launcher reports only"
+    " that a script ended with an error, which the script itself has written. To see it, start the"
+    " script alone, with `python` in the launcher's place."
+)
 NEXT = (
     "if the job still runs, wait; if not, diagnose this log to its end together with the other "
     "ranks' and the launcher's, or ask the scheduler (sacct, kubectl describe) and the node (dmesg)"
@@ -59,7 +64,8 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
         return _break_off_rows(judgement.break_off)
     root = judgement.root
     if root is None:
-        return _complaint_rows(judgement)
+        is_failed = judgement.verdict is Verdict.UNKNOWN
+        return _complaint_rows(judgement) or ([("do", ABOVE)] if is_failed else [])
     record, entry = root.finding.record, root.finding.entry
     advice = _advice(root, judgement)
     result = step_rows(advice)

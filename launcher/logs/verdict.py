@@ -17,7 +17,7 @@ from .exception_lines import LONGEST_LINE, SPOKEN
 from .failures import Failure, without_aborts, without_copies
 from .interleaved import entry_in, said_twice
 from .judgement import BreakOff, Judgement, Verdict
-from .last_words import telling
+from .last_words import REFUSED, telling
 from .launcher_messages import is_of_another
 from .messages import by_message
 
@@ -45,7 +45,9 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
             verdict = Verdict.UNFINISHED if _is_wanted(failures[0]) else Verdict.KNOWN
             return Judgement(attempt, verdict, failures)
         root = failures[0].finding
-        is_told = root.record.exception and root.role is Role.INITIATING
+        ended = (root.record.exit_code, root.record.signal)
+        is_said = bool(root.record.exception) or ended == (None, None)
+        is_told = is_said and root.role is Role.INITIATING
         is_own = root.record.rank is not None and not root.record.exception
         rank = root.record.rank if is_own else reading.first_rank
         complaints = () if is_told else telling(reading.complaints, rank)
@@ -88,6 +90,8 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
         sure = [one for one in doubtful if one.finding.entry or _counts(one, reading)]
     if not sure:
         sure = [*islice(_of_messages(reading, catalogue), 1)]
+    if not sure and not reading.deaths:
+        sure = [*_refused(reading)]
     failures = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]
     is_one_file = len({failure.evidence.file for failure in failures}) == 1
 
@@ -98,6 +102,16 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
         return role, is_bare, is_later, at
 
     return _with_divergence(sorted(failures, key=order), reading, catalogue)
+
+
+def _refused(reading: Reading) -> Iterable[Failure]:
+    """The last line of a log in which a shell or a program refuses its command line."""
+    for file, lines in reading.last_lines.items():
+        if lines and file not in reading.ends and REFUSED.search(lines[-1].text):
+            number, text = lines[-1].number, lines[-1].text.strip()
+            record = FailureRecord(None, float(number), message=text)
+            finding = Finding(record, Role.INITIATING, None)
+            yield Failure(finding, Evidence(record, file, ((number, text),)))
 
 
 def _with_divergence(
@@ -130,7 +144,8 @@ def _by_certainty(
             continue
         is_noise = reading.ends and not reading.has_failed and _is_consequence(failure)
         says_little = _says_little(failure) and not reading.died_of(event)
-        is_doubtful = event.is_ignored or event.is_spoken or is_noise or says_little
+        is_doubtful = event.is_ignored or event.is_handled or is_noise
+        is_doubtful = is_doubtful or event.is_spoken or says_little
         (doubtful if is_doubtful else sure).append(failure)
     return sure, doubtful
 
@@ -251,6 +266,7 @@ def _deaths(
     are_consequences = bool(failures) and all(
         failure.finding.role is not Role.INITIATING for failure in failures
     )
+    are_consequences &= reading.first_rank is None or reading.first_rank not in ranks
     seen: set[tuple[int | None, int | None]] = set()
     for death in reading.deaths:
         record = death.record

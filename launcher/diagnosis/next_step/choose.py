@@ -12,14 +12,15 @@ from .busy_rank import busy_rank
 from .configuration import configuration
 from .ended_silently import ended_silently
 from .fallback import fallback
-from .http_errors import http_error
-from .instruction import instruction, refused_value, requirement
+from .http_errors import connection_lost, http_error
+from .instruction import instruction, refused_itself, refused_value, requirement
 from .libraries import compiled_part
 from .memory import out_of_memory
 from .misfit import misfit
 from .own_line import called_line, own_line
 from .ranks import other_modules, race_on_files, sharded
 from .step import Case, Step, case_of
+from .system_words import system_error
 
 Rule = Callable[[Case], Step | None]
 RULES: Mapping[str, Rule] = MappingProxyType(
@@ -29,8 +30,11 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "race-on-files": race_on_files,
         "busy-rank": busy_rank,
         "other-modules": other_modules,
+        "system-error": system_error,
         "http-error": http_error,
+        "connection-lost": connection_lost,
         "configuration": configuration,
+        "refused-itself": refused_itself,
         "instruction": instruction,
         "refused-value": refused_value,
         "compiled-part": compiled_part,
@@ -45,7 +49,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 
 SURER = ("race-on-files", "busy-rank")
 """Rules that know more than an entry that is general, or about the end of who waited."""
-SUREST = ("other-modules",)
+SUREST = ("other-modules", "refused-itself")
 """Rules that know more than any entry."""
 
 

@@ -84,6 +84,51 @@ REFUSALS = (
 """Readers' words, the first that fits counts."""
 
 
+OF_SHELL = (
+    Refusal(
+        r"(?:line )?\d+: (?P<key>-{1,2}[\w-]+\S*|\+{0,2}[\w.]+=\S*): (?:command )?not found",
+        "Remove what stands behind the backslash of the line before, mostly a blank, or add the"
+        " backslash that is missing there: the shell took the argument {key} for a command.",
+    ),
+    Refusal(
+        r"\bsrun: (?:command )?not found",
+        "This machine has no Slurm: start the script with `torchrun` instead of `srun`, or log in"
+        " to a node of the cluster.",
+    ),
+    Refusal(
+        r"(?:^|: )(?P<key>[\w./-]+): (?:command )?not found",
+        "`{key}` isn't installed here, or isn't in PATH: activate the environment or load the"
+        " module that has it.",
+    ),
+    Refusal(
+        r"(?P<key>[^\s:'\"]+)['\"]?: No such file or directory$",
+        "{key} isn't there for this process: see `ls -l` on the node and in the container that"
+        " failed; relative paths count from the working folder.",
+    ),
+    Refusal(
+        r"(?P<key>[^\s:'\"]+)['\"]?: Permission denied$",
+        "This user may not run or open {key}: see `ls -l`. A script is run with `bash` or `python`"
+        " before its name, or after `chmod +x`.",
+    ),
+    Refusal(
+        r"No such command ['\"](?P<key>[\w-]+)['\"]",
+        "Another package's program of the same name was started, or an old version, which has no"
+        " command `{key}`: `which -a` and its name show it. Reinstall the package that you mean, in"
+        " an environment without the other.",
+    ),
+    Refusal(
+        r"failed to create process",
+        "Start it as a module, `python -m` (`python -m torch.distributed.run` for torchrun), or"
+        " reinstall its package: Windows can't run the program's own file, which names a Python"
+        " that has moved. Several processes run better on Linux or in WSL 2.",
+    ),
+)
+"""The words of a shell, or of a program that was given a wrong command line."""
+SETTERS = (
+    (r"SLURM_", "`srun`"),
+    (r"(?:LOCAL_)?RANK\Z|(?:LOCAL_)?WORLD_SIZE\Z|MASTER_(?:ADDR|PORT)\Z", "`torchrun`"),
+)
+"""Launchers that set variables, by how these begin."""
 SCRIPT = re.compile(r"\.(?:py|pyw)\Z|^<")
 """Files that Python is meant to run."""
 
@@ -92,7 +137,7 @@ def configuration(case: Case) -> Step | None:
     """Which key, argument or variable is at fault, and what to write."""
     if (step := _variable(case) or _no_script(case)) is not None:
         return step
-    for refusal in REFUSALS:
+    for refusal in REFUSALS if case.kind else (*REFUSALS, *OF_SHELL):
         if found := re.search(refusal.words, case.message):
             groups = {name: text for name, text in found.groupdict().items() if text}
             groups.setdefault("key", groups.get("other", ""))
@@ -107,8 +152,16 @@ def _variable(case: Case) -> Step | None:
     if case.kind != "KeyError" or not name.isidentifier() or frame is None:
         return None
     is_read = "environ[" in frame.source
-    if not is_read and not (frame.is_of("/os.py") and frame.function == "__getitem__"):
+    is_os = frame.file == "<frozen os>" or frame.is_of("/os.py")
+    if not is_read and not (is_os and frame.function == "__getitem__"):
         return None
+    setter = next((who for words, who in SETTERS if re.match(words, name)), None)
+    if setter is not None:
+        return Step(
+            f"Start the script with {setter}, which sets `{name}` for each process: this one was"
+            f" started without it. Else `export {name}=...` before the launch.",
+            Basis.INFERRED,
+        )
     reader = frame if is_read or len(case.frames) < 2 else case.frames[-2]
     return Step(
         f"Set the variable `{name}` before the launch: `export {name}=...`, empty if nothing is to"

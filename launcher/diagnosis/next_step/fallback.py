@@ -51,6 +51,36 @@ PLACES = {
     "xformers": "facebookresearch/xformers",
 }
 """Where a package's faults are collected, on github.com."""
+STEADY = frozenset(
+    (
+        *(
+            PYTHON,
+            MODEL_CODE,
+            "torch",
+            "transformers",
+            "accelerate",
+            "deepspeed",
+            "peft",
+            "datasets",
+        ),
+        *("lightning", "pytorch_lightning", "ray", "fire", "hydra", "requests", "urllib3"),
+    )
+)
+"""What most calls go through, whatever its version."""
+OF_VERSIONS = frozenset(
+    (
+        "AssertionError",
+        "AttributeError",
+        "KeyError",
+        "NotImplementedError",
+        "RuntimeError",
+        "TypeError",
+        "ValueError",
+    )
+)
+"""Exceptions by which packages whose versions don't fit show it."""
+HANDS_ON = re.compile(r"\*args, \*\*\(?kw")
+"""A line that only hands on the arguments that it was called with."""
 QUOTED = re.compile(r"(?<!\w)'([^']*)'|\"([^\"]*)\"|`([^`]*)`")
 CUT = "\0"
 """Stands for a value in a message."""
@@ -74,7 +104,7 @@ TOOLS = {
 
 def fallback(case: Case) -> Step:
     """Who raised it, what to search for, and what to attach."""
-    package = _package(case)
+    package, callers = _package(case), _frameworks(case)
     place = PLACES.get(package or "")
     where = f" at https://github.com/{place}/issues" if place else ""
     yours = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
@@ -84,7 +114,20 @@ def fallback(case: Case) -> Step:
     device = run_of(case).device
     shown = f"`pip freeze` and {TOOLS[device]} print" if device else "`pip freeze` prints"
     attach = f"In a question, give the rank's whole traceback, the command, and what {shown}"
-    return Step(f"{found if case.message else owner}. {attach}.", Basis.OPEN)
+    fit = ""
+    if len(callers) > 1 and case.kind in OF_VERSIONS and not re.search(r"\d", case.message):
+        named = f"{', '.join(callers[1:-1])}{' and ' if callers[2:] else ''}{callers[-1]}"
+        fit = (
+            f"Install {callers[0]} with the versions of {named} that its documentation or"
+            " requirements name, if they aren't: the call went through all of them. "
+        )
+    return Step(f"{fit}{found if case.message else owner}. {attach}.", Basis.OPEN)
+
+
+def _frameworks(case: Case) -> tuple[str, ...]:
+    """The packages that the call went through, outermost first, which are used in many versions."""
+    names = (package_of_file(frame.file) for frame in case.frames)
+    return tuple(dict.fromkeys(name for name in names if name and name not in STEADY))
 
 
 def _owner(case: Case, package: str | None) -> str:
@@ -126,6 +169,7 @@ def _name_or_cut(quoted: re.Match[str]) -> str:
 
 def _package(case: Case) -> str | None:
     """The package of the innermost frame that isn't Python's own; none for the script's."""
-    names = (package_of_file(frame.file) for frame in reversed(case.frames))
+    frames = (f for f in reversed(case.frames) if not HANDS_ON.search(f.source))
+    names = (package_of_file(frame.file) for frame in frames)
     found = next((name for name in names if name != PYTHON), None)
     return "the code that came with the model" if found == MODEL_CODE else found

@@ -83,7 +83,7 @@ SERVICES = (
 CODE = re.compile(
     r"\b(?P<code>40[0134689]|41[03]|42[29]|50[02346]|52\d) (?:Client|Server) Error"
     r"|\b(?:HTTP(?:/[\d.]+)?|status|status[_ ]code|StatusCode|error code|Error code|code|HTTP"
-    r" Error|returned|response)\W{1,4}"
+    r" Error|returned|response|[Ss]erver \d+ failed)\W{1,4}"
     r"(?P<plain>40[0134689]|41[03]|42[29]|50[02346]|52\d)\b"
     r"|\((?P<bracketed>40[0134689]|42[29]|50[0234])\)",
 )
@@ -105,6 +105,14 @@ MEANINGS = {
     ),
 }
 SERVER = "{name} itself has failed: wait, and try again; the script is not at fault"
+OWN_SERVER = "{name} itself has failed: read what it wrote at that time, in its own log"
+LOST = re.compile(
+    r"RemoteDisconnected|Connection(?: aborted|Reset| reset| refused|Refused|Aborted)"
+    r"|Server disconnected|Max retries exceeded|All connection attempts failed"
+)
+"""Words of HTTP clients whose server is gone."""
+CLIENTS = ("openai.", "anthropic.", "httpx.", "aiohttp.", "requests.", "urllib3.")
+"""Modules of the exceptions that HTTP clients raise."""
 OTHER = "{name} refused the request with {code}: its text says why"
 NAMES = {
     "404": r"RepositoryNotFound|EntryNotFound|RevisionNotFound",
@@ -112,6 +120,35 @@ NAMES = {
     "401": "LocalTokenNotFound",
 }
 """Exceptions of clients that stand for a code."""
+
+
+def connection_lost(case: Case) -> Step | None:
+    """A server that has closed or refused the connection, of an HTTP client."""
+    files = " ".join(frame.file for frame in case.frames)
+    words = f"{case.kind} {case.message}"
+    is_http = case.raised.exception.startswith(CLIENTS) or re.search(r"/(?:requests|httpx)/", files)
+    if not is_http or LOST.search(words) is None:
+        return None
+    service = _service(words, files)
+    if service is not None and service.offline:
+        return Step(
+            f"This node didn't reach {service.name}, or lost the connection: see its network and"
+            f" proxy, and try again. Without it: {service.offline}.",
+            Basis.INFERRED,
+        )
+    name = service.name if service else "the server that it asked"
+    return Step(
+        f"Read the log of {name}, at the same time: it has ended, closed the connection, or was"
+        " never started. Start it again before the training, and see that its host and port are"
+        " the ones that are asked.",
+        Basis.INFERRED,
+    )
+
+
+def _service(*places: str) -> Service | None:
+    """The server that the first of some texts names."""
+    found = (one for place in places for one in SERVICES if re.search(one.words, place))
+    return next(found, None)
 
 
 def http_error(case: Case) -> Step | None:
@@ -123,18 +160,21 @@ def http_error(case: Case) -> Step | None:
     if not code:
         return None
     files = " ".join(frame.file for frame in case.frames)
-    service = next(
-        (one for place in (text, files) for one in SERVICES if re.search(one.words, place)), None
-    )
+    service = _service(text, files)
     is_http = (
         service is not None
         or "http" in text.lower()
-        or re.search(r"requests|httpx|aiohttp|urllib", files)
+        or re.search(r"requests|httpx|aiohttp|urllib", f"{files} {case.raised.exception}")
+        or case.raised.exception.startswith(CLIENTS)
     )
     if not is_http:
         return None
     service = service or Service("the server", "", "the key that it wants")
-    said = SERVER if code.startswith("5") else MEANINGS.get(code, OTHER)
+    said = (
+        (SERVER if service.offline else OWN_SERVER)
+        if code.startswith("5")
+        else MEANINGS.get(code, OTHER)
+    )
     do = said.format(name=service.name, login=service.login, code=code)
     if service.offline and code in ("429", "500", "502", "503", "504"):
         do += f". Without it: {service.offline}"

@@ -17,11 +17,27 @@ REFUSED_VALUE = re.compile(
     r"(?P<value>[Tt]rue|[Ff]alse)\b"
 )
 """A switch's value under which something isn't possible."""
+EITHER = re.compile(
+    r"\bmust be (?:either |one of )?(?P<allowed>[^.;]*?),? (?:but )?(?:got|is|was):? "
+    r"['\"`]?(?P<got>\w+)['\"`]?\.?$"
+)
+"""A check that lists what it allows, and what it got."""
 GUARDS = ("trust_remote_code", "weights_only")
 """Switches that keep out code of others: a rule never advises to turn one."""
 COMPARED = (
     (
-        re.compile(r"\b(?:longer|larger|greater|higher|more|bigger) than\b|\bexceed", re.I),
+        re.compile(
+            r"\bcan(?:'t|not| not) .{1,60}\b(?:if|with|when|together|both)\b|\bincompatible\b"
+            r"|\bnot compatible\b|mutually exclusive|\bconflicts? with\b",
+            re.I,
+        ),
+        "Leave one of the two settings out, which exclude each other. ",
+    ),
+    (
+        re.compile(
+            r"\b(?:longer|larger|greater|higher|more|bigger) (?:\w+ .{0,30}\b)?than\b|\bexceed",
+            re.I,
+        ),
         "Make what is too large smaller, or raise its limit. ",
     ),
     (
@@ -49,6 +65,21 @@ def instruction(case: Case) -> Step | None:
     if not found or is_pythons:  # Python's own guess, which another version makes wrong
         return None
     return Step(f"{_speaker(case)} itself says what to do: {_quoted(found)}", Basis.SAID)
+
+
+def refused_itself(case: Case) -> Step | None:
+    """A check that refuses a value which it lists as allowed."""
+    found = EITHER.search(case.message)
+    if found is None or not re.search(rf"['\"`]{found['got']}['\"`]", found["allowed"]):
+        return None
+    package = package_of_file(case.frame.file) if case.frame else None
+    of = f" of {package}" if package else ""
+    return Step(
+        f"Install another release{of}, the newest or the one before: `{found['got']}` is among the"
+        " values that this check allows, so the check is wrong, not the setting. It may be so on"
+        " some ranks alone.",
+        Basis.INFERRED,
+    )
 
 
 def refused_value(case: Case) -> Step | None:

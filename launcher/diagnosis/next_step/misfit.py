@@ -21,6 +21,8 @@ from ...catalogue.version_skew import (
     LAZY,
     OF_MODULE,
     OF_OBJECT,
+    SPACES,
+    SUBMODULE,
     Skew,
     Wanting,
     skew_of,
@@ -50,6 +52,8 @@ ARGUMENT = re.compile(
 )
 QUOTED = "because of the following error"
 """Between what couldn't be imported and the error that it quotes."""
+GENERATED = "unsloth_compiled_cache"
+"""The folder of code that unsloth makes of trl's, and keeps over upgrades."""
 DISTINCT = re.compile(r"[A-Z]\w+[A-Z]\w+|_?\w+_\w+_\w+")
 """A name that hardly two packages have by chance."""
 PLAIN = frozenset(
@@ -63,6 +67,14 @@ def misfit(case: Case) -> Step | None:
     skew = _shown_skew(case)
     if skew is not None:
         return _of_skew(case, skew)
+    if any(GENERATED in frame.file for frame in case.frames[-1:]) and (
+        ATTRIBUTE.match(case.message) or ARGUMENT.search(case.message)
+    ):
+        return Step(
+            "Upgrade unsloth with all of its parts, and trl to the version that it names, and"
+            f" delete the folder `{GENERATED}`: its code is of another version than what it uses.",
+            Basis.INFERRED,
+        )
     match case.kind:
         case "AttributeError":
             return _of_object(case)
@@ -70,6 +82,8 @@ def misfit(case: Case) -> Step | None:
             return _of_call(case)
         case "NameError":
             return _of_name(case)
+        case "ModuleNotFoundError":
+            return _of_part(case)
     return None
 
 
@@ -164,7 +178,7 @@ def _of_object(case: Case) -> Step | None:
     if case.is_users:
         return _of_project(case, found["type"], name)
     owner = next((package for words, package in OWN_WORDS if words.search(name)), None)
-    if owner is not None:
+    if owner is not None and owner not in found["type"].lower():
         others = [one for one in callers if one not in (owner, "torch")]
         return _of_owner(case, owner, name, others[0] if others else "")
     if not _is_library(case) or callers[0] == MODEL_CODE:
@@ -274,6 +288,19 @@ def _of_call(case: Case) -> Step | None:
         f"{wanting} calls `{function}` {how}. If `{function}` is the project's own (an override, a"
         " callback, a reward or collate function), change its parameters, or add `**kwargs`. Else"
         f" {ages}.",
+        Basis.INFERRED,
+    )
+
+
+def _of_part(case: Case) -> Step | None:
+    """A part of a package that comes in several distributions."""
+    found = SUBMODULE.match(case.message)
+    if found is None or found["module"] not in SPACES:
+        return None
+    part = f"{found['module']}/{found['name'].partition('.')[0]}"
+    return Step(
+        f"Put the source folder that has `{part}` on PYTHONPATH (`export PYTHONPATH=FOLDER`), or"
+        f" install the distribution that brings it: here is another part of {found['module']}.",
         Basis.INFERRED,
     )
 

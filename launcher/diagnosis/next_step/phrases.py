@@ -65,9 +65,11 @@ REQUIREMENT = re.compile(
             r"\bmismatch\b",
             rf"\b(?:{LISTED}) (?:\w+ ){{0,2}}(?:are|values|options|choices|keys)\b",
             r"\b(?:cannot|can't|can not) be (?:used|set|combined|enabled|specified)\b",
+            r"\b(?:cannot|can't|can not) \w+ .{1,60}\b(?:if|with|when|together)\b",
             r"\bmutually exclusive\b",
             r"\b(?:do(?:es)?n't|do(?:es)? not) (?:support|match|exist|fit)\b|\bunsupported\b",
             r"\b(?:larger|greater|smaller|less|longer|shorter|higher|more) than\b|\bexceeds?\b",
+            r"\b(?:more|fewer) \w+ .{0,30}\bthan\b",
         )
     ),
     re.IGNORECASE,

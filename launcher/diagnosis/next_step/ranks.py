@@ -39,6 +39,8 @@ SHAPES = re.compile(
     r" ?\d+)*),?[\])]"
     r"|\b(?:tensor [ab]|existing size|size of the tensor) \((\d+)\)|for input of size (\d+)$"
 )
+SHARDING = re.compile(r"zero|fsdp|deepspeed|shard|stage[ _]?3|\'weight\'", re.I)
+"""Words of a run whose weights are divided among ranks."""
 SHAPED = re.compile(r"shape|size|mismatch|dimension|numel|elements", re.I)
 
 
@@ -84,7 +86,8 @@ def sharded(case: Case) -> Step | None:
         return None
     shapes = [_numbers("".join(found)) for found in SHAPES.findall(case.message)]
     pairs = [(a, b) for at, a in enumerate(shapes) for b in shapes[at + 1 :]]
-    if any(_is_empty(a) != _is_empty(b) for a, b in pairs):
+    is_divided = SHARDING.search(case.around) is not None
+    if is_divided and any(_is_empty(a) != _is_empty(b) for a, b in pairs):
         return Step(
             "One of the two tensors is empty, mostly since this rank has only a placeholder of a"
             " sharded weight (ZeRO-3 or FSDP). Gather it first"

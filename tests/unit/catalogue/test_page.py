@@ -6,7 +6,7 @@ import re
 
 import pytest
 from safe_launch.catalogue.entry import PROOFS, KnownFailure
-from safe_launch.catalogue.reader import read_catalogue
+from safe_launch.catalogue.reader import PACKED, packed, read_catalogue
 from safe_launch.catalogue.regex_as_prose import plain
 from support.pages.catalogue import page
 from support.stacks import ROOT
@@ -20,6 +20,13 @@ def test_the_page_is_up_to_date() -> None:
     """Whoever adds an entry runs scripts/catalogue-docs."""
     told = (ROOT / "docs" / "using" / "failures.md").read_text(encoding="utf-8")
     assert told == page(CATALOGUE, SCRIPTS), "run scripts/catalogue-docs"
+
+
+def test_the_packed_entries_are_up_to_date() -> None:
+    """Whoever changes an entry runs scripts/catalogue-docs."""
+    folder = ROOT / "presets" / "failures"
+    told = folder.with_name(PACKED).read_text(encoding="utf-8")
+    assert told == packed(folder), "run scripts/catalogue-docs"
 
 
 def test_every_link_of_the_page_leads_somewhere() -> None:

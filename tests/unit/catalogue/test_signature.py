@@ -103,4 +103,4 @@ def test_patterns_in_one_pass() -> None:
     patterns = LinearPatterns(["a+b", "z", "é"])
     assert patterns.found("xaab\udc80é") == ["a+b", "é"]
     with pytest.raises(PatternError, match=r"escape"):
-        compiled(r"(a)\1")
+        compiled(r"(a)\1").search("aa")
