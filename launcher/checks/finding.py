@@ -35,6 +35,8 @@ class Check(StrEnum):
     """Whether updates are made in a type that can hold them."""
     SAVED = "saved"
     """Whether what was saved is what was trained."""
+    OURS = "ours"
+    """Whether what the launcher has corrected trains as before."""
 
 
 @dataclass(frozen=True, slots=True)

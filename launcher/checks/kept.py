@@ -10,8 +10,11 @@ import msgspec
 from ..system import private_files, regular_files
 from ..system.redaction import redacted
 from .finding import MOST, Check, Finding
+from .ours import Begun
 
 FILE = "checks.json"
+BEGUN = "begun.json"
+"""What a later attempt of the run is compared with."""
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -56,6 +59,10 @@ class Kept:
         self._skipped[check] = (*known, why)
         return True
 
+    def skipped(self, check: Check) -> tuple[str, ...]:
+        """Why a check isn't made; empty if it is."""
+        return self._skipped.get(check, ())
+
     @property
     def document(self) -> Document:
         """The findings and skipped checks, as kept."""
@@ -78,3 +85,20 @@ def read(folder: Path) -> Document:
         return msgspec.json.decode(regular_files.read(folder / FILE), type=Document)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Document()
+
+
+def write_begun(folder: Path, begun: Begun) -> None:
+    """Writes how an attempt has begun into its folder.
+
+    Raises:
+        OSError: as `write`.
+    """
+    private_files.replace(folder / BEGUN, msgspec.json.encode(begun))
+
+
+def read_begun(folder: Path) -> Begun:
+    """How an attempt has begun; nothing where it has no file, or none that can be read."""
+    try:
+        return msgspec.json.decode(regular_files.read(folder / BEGUN), type=Begun)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return Begun()
