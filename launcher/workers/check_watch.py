@@ -9,11 +9,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ..checks import between_ranks, kept, ours
+from ..checks import between_ranks, kept, ours, resumed
 from ..checks.between_ranks import Compared
 from ..checks.finding import Check, Finding
 from ..checks.kept import Kept, write
 from ..checks.ours import Begun
+from ..checks.resumed import Noted
 from ..core.refused import Refused
 from ..core.request import CheckOptions
 from ..evidence.failure_record import CHECK, OWN_CHANGE, FailureRecord
@@ -56,6 +57,7 @@ class CheckWatch:
         self._replaced = replaced
         self._kept = Kept()
         self._begun = Begun()
+        self._saves: dict[str, Noted] = {}
         self._compared: dict[tuple[object, ...], dict[int, str]] = {}
         self._ended_at = 0.0
         self._due: dict[tuple[object, ...], float] = {}  # what isn't told yet, and when it is
@@ -69,6 +71,8 @@ class CheckWatch:
                 self._compare(envelope.rank, compared)
             case Skipped(check=check, why=why):
                 self._skipped(check, why)
+            case Noted() as noted:
+                self._save(noted)
 
     def hear_node(self, message: Message) -> None:
         """Takes the same of another node's worker, on node 0."""
@@ -147,6 +151,19 @@ class CheckWatch:
             self._skipped(Check.OURS, found.sentence)
         elif found is not None and not self._kept.skipped(Check.OURS):
             self._tell(replace(found, ranks=tuple(self._ranks)))
+
+    def _save(self, noted: Noted) -> None:
+        """Keeps how a save was made, or compares a resume with the save that it has loaded."""
+        if noted.rate is not None:
+            self._saves = {**self._saves, noted.path: noted}
+            with suppress(OSError):
+                kept.write_saves(self._folder, self._saves)
+            return
+        saved = kept.find_save(self._folder.parent.parent, noted.path)
+        if saved is None:
+            self._skipped(Check.RESUMED, f"no run has noted how {noted.path} was saved")
+        for finding in () if saved is None else resumed.judged(saved, noted):
+            self._tell(finding)
 
     def _makes(self, check: Check) -> bool:
         return self._options.mode != "off" and check not in self._options.muted

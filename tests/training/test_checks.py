@@ -116,6 +116,30 @@ def test_a_correction_that_trains_otherwise(words: tuple[str, ...], tmp_path: Pa
     assert "trains_otherwise.py:" in found["where"]
 
 
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("order", "the data begins anew"),
+        ("moments", "the optimizer begins anew"),
+        ("schedule", "the learning rate begins anew"),
+        ("accelerated", "the data begins anew"),
+        ("trained", "the data begins anew"),
+    ],
+)
+def test_trainings_that_begin_anew(fault: str, words: str, tmp_path: Path) -> None:
+    """A run that resumes is compared with the one that has saved; done right, nothing is found."""
+    launch = ("safe-launch", "--nproc=2", "--log-dir=runs", SCENARIOS / "resumes_wrongly.py", fault)
+    for options, is_wrong in (((), False), (("--resume",), True), (("--resume", "--right"), False)):
+        done = CURRENT.run(*launch, *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert done.stderr.count("check ") == is_wrong
+        assert (f"check resumed: {words}" in done.stderr) == is_wrong
+    (kept,) = tmp_path.glob("runs/*/attempt-1/checks.json")
+    (found,) = json.loads(kept.read_text())["findings"]
+    assert (found["check"], found["step"], found["ranks"]) == ("resumed", 2, [0])
+    assert "resumes_wrongly.py:" in found["where"]
+
+
 def test_strict_and_off(tmp_path: Path) -> None:
     """The first finding that is certain ends the run as a failure; off, nothing is said."""
     for folder in ("strict", "off", "mute"):

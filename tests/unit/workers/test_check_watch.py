@@ -12,6 +12,7 @@ from safe_launch.checks import kept
 from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import Check, Finding
 from safe_launch.checks.ours import encoded
+from safe_launch.checks.resumed import Noted, Start
 from safe_launch.core.refused import Refused
 from safe_launch.core.request import CheckOptions
 from safe_launch.evidence.failure_record import CHECK, OWN_CHANGE
@@ -139,6 +140,22 @@ def test_a_correction_that_trains_otherwise(tmp_path: Path, is_sound: bool) -> N
     else:
         assert last.watch.records() == ()
         assert last.kept.skipped == {Check.OURS: ("the attempt before had findings itself",)}
+
+
+def test_a_run_that_resumes(tmp_path: Path) -> None:
+    """It is compared with what an earlier run has noted; if none has, that is kept."""
+    first = Start("a", (0.1, 0.2))
+    saved = Noted("/last.pt", "train.py:9", first, None, 0.1, has_state=True)
+    folders = [tmp_path / name / "attempt-1" for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    World(folders[0]).hear(0, saved)
+    world = World(folders[1])
+    world.hear(0, Noted("/last.pt", "train.py:3", first))
+    world.hear(0, Noted("/best.pt", "train.py:3", first))
+    world.watch.end()
+    assert [line.partition(":")[0] for line in world.told] == ["check resumed"] * 2
+    assert world.kept.skipped == {Check.RESUMED: ("no run has noted how /best.pt was saved",)}
 
 
 def test_nothing_to_compare_a_change_with(tmp_path: Path) -> None:
