@@ -53,6 +53,8 @@ def judged(saved: Noted, resumed: Noted) -> Iterator[Finding]:
         saved: the last save to the path.
         resumed: the first steps of the process that has loaded it.
     """
+    if saved.where.rpartition(":")[0] != resumed.where.rpartition(":")[0]:
+        return  # another script begins with what this one has left
     now, begin, then = resumed.first, saved.first, saved.then
     if saved.has_state and not now.has_state:
         yield _found(

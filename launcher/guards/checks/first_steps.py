@@ -19,7 +19,7 @@ from ...evidence.observations import Observations
 from ..callers import user_place
 from ..divided_data import tensors_in
 from .copies import Copy, copied
-from .told import looking, makes, skip
+from .told import looking, makes
 
 HOOKED = ("torch.autograd",)
 PASSES = 64
@@ -55,14 +55,16 @@ class FirstSteps:
         self._place = ""
         self._noted: dict[int, Noted] = {}
         self._sent = 0
-        self._drawn: list[tuple[int, int]] = []
+        self._drawn: list[tuple[int, int]] | None = []
 
     def draw(self, batch: Any) -> None:
         """Adds a batch's samples to what was drawn; the sums don't depend on how it is divided."""
+        if self._drawn is None:
+            return
         count, digest = self._drawn[-1] if self._drawn else (0, 0)
         rows = list(_digests(batch))
         if len(self._drawn) == DRAWN or count + len(rows) > SAMPLES:
-            self._end("too many samples are drawn in the first steps")
+            self._drawn = None  # too many
         elif rows:
             self._drawn.append((count + len(rows), (digest + sum(rows)) % (1 << 32)))
 
@@ -86,22 +88,23 @@ class FirstSteps:
     def _pass(self, args: Any, kwargs: Any) -> None:
         """A backward pass is about to begin."""
         if not makes(Check.OURS):
-            self.is_open = False
+            self._end()
             return
         loss = args[0] if args else kwargs.get("tensors")
         step = (self._observations.steps_of_all() or 0) + 1
         noted = self._noted.get(step)
         if noted is None:
             for last in list(self._noted.values())[-1:]:
-                last.drawn = len(self._drawn)
+                last.drawn = len(self._drawn or ())
             self._send()
             self._place = self._place or user_place()
             noted = self._noted[step] = Noted(_random(loss))
             if self._sent == STEPS or len(self._noted) > STEPS + LATE:
-                self._end("")
+                self._end()
+                return
         copy = copied([loss.detach().reshape(-1)]) if loss.numel() == 1 else None
         if copy is None or len(noted.losses) == PASSES:
-            self._end("the first losses can't be looked at")
+            self._end()
         else:
             noted.losses.append(copy)
 
@@ -112,14 +115,12 @@ class FirstSteps:
                 return
             self._sent += 1
             loss = sum(copy.parts()[0][0] for copy in noted.losses)
-            value = encoded(loss, noted.random, self._drawn[: noted.drawn])
+            value = encoded(loss, noted.random, (self._drawn or [])[: noted.drawn])
             self._observations.send(Compared(Shared.STEP, value, self._place, step))
 
-    def _end(self, why: str) -> None:
+    def _end(self) -> None:
         self.is_open = False
-        self._noted, self._drawn = {}, []
-        if why:
-            skip(self._observations, Check.OURS, why)
+        self._noted, self._drawn = {}, None
 
 
 def _random(tensor: Any) -> str:

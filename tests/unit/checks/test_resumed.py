@@ -36,6 +36,7 @@ def test_begins_anew(saved: Noted, first: Start, words: str) -> None:
         (replace(SAVED, then=None), replace(THEN, batch="a")),  # the epoch may have been over
         (replace(SAVED, first=replace(FIRST, batch="d")), THEN),  # every epoch in one order
         (SAVED, replace(THEN, batch="", rates=())),
+        (replace(SAVED, where="first.py:9"), FIRST),  # it begins with another script's
         (SAVED, replace(THEN, batch="x", rates=(1.0, 2.0))),  # others are asked for
         (replace(SAVED, first=replace(FIRST, rates=THEN.rates)), THEN),  # one rate all along
     ],

@@ -8,7 +8,7 @@ import pytest
 from safe_launch.checks.between_ranks import Compared
 from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.observations import Observations
-from safe_launch.evidence.worker_messages import Message, Skipped
+from safe_launch.evidence.worker_messages import Message
 from safe_launch.guards.checks import first_steps
 from safe_launch.guards.checks.first_steps import FirstSteps
 from support.lazy import Lazy
@@ -65,6 +65,8 @@ def test_samples_are_the_same_however_they_are_divided(monkeypatch: pytest.Monke
     whole.draw([rows, rows[:, 0]])
     for part in (rows[2:], rows[:2]):
         halves.draw([part, part[:, 0]])
+    assert whole._drawn
+    assert halves._drawn
     assert whole._drawn[-1] == halves._drawn[-1]
     halves.draw([rows, rows[:2]])  # no samples in it
     assert len(halves._drawn) == 2
@@ -72,9 +74,8 @@ def test_samples_are_the_same_however_they_are_divided(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("limit", ["DRAWN", "PASSES"])
 def test_bounds(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """Too many passes or batches: it is told, and nothing is noted any more."""
+    """Too many passes: nothing is sent; too many batches: that goes without them."""
     monkeypatch.setattr(first_steps, limit, 2)
     first, messages = noted(monkeypatch, [(1.0, 1.0, 1.0), (1.0,), (1.0,)])
-    assert not first.is_open
-    assert [each.check for each in messages if isinstance(each, Skipped)] == [Check.OURS]
-    assert told(messages) == []
+    assert first.is_open == (limit == "DRAWN")
+    assert told(messages) == ([(1, 3.0, []), (2, 1.0, [])] if limit == "DRAWN" else [])
