@@ -19,13 +19,14 @@ from .seen_gradients import Row, decoded
 
 STEPS = 3
 """Steps of an attempt whose losses are noted."""
-NEAR = 1e-3
-"""The share by which the losses of the first step of both may differ."""
+NEAR, DIVIDED = 1e-3, 1e-5
+"""The share by which the losses of the first step of both may differ; the second if batches are
+divided otherwise: there a loss that weighs by batch and not by sample is another one by itself."""
 LOSS, GRADIENT = 0.05, 0.1
 """The share by which a later loss differs, and the direction of a gradient, if it is another's.
 An update amplifies roundings: Adam makes a whole step of a gradient that is nothing but one."""
-ROUNDINGS = 64
-"""On the longest path to a gradient: more than twice those of the sweep's models
+ROUNDINGS = 96
+"""On the longest path to a gradient: more than three times those of the sweep's models
 (`benchmarks/sweep/tolerance.py`). The errors of deeper ones partly cancel each other."""
 
 
@@ -151,7 +152,8 @@ def judged(before: Begun, now: Begun) -> Finding | Refused | None:
     if why:
         return Refused(why)
     one, other = before.steps[first].loss, now.steps[first].loss
-    if not _share(one, other) <= NEAR:
+    counts = ({count for count, _ in each.steps[first].drawn} for each in (before, now))
+    if not _share(one, other) <= (NEAR if next(counts) == next(counts) else DIVIDED):
         return Refused(f"the first losses differ already: {one:g} before, {other:g} now")
     for step in later:
         one, other = before.steps[step].loss, now.steps[step].loss

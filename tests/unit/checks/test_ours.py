@@ -107,8 +107,10 @@ def test_another_step(step: Step, words: str) -> None:
 def test_smaller_micro_batches() -> None:
     """The same samples in twice as many batches, of which a loader has drawn one ahead."""
     halves = ((4, 1), (8, 3), (12, 5), (16, 9), (20, 1))
-    now = replace(BEFORE, steps={**STEPS, 2: Step(1.5, ("r", "s"), halves)})
-    assert isinstance(judged(BEFORE, now), Finding)
+    steps = {1: Step(2.0, ("r", "s"), halves[:3]), 2: Step(1.5, ("r", "s"), halves)}
+    assert isinstance(judged(BEFORE, replace(BEFORE, steps=steps)), Finding)
+    steps[1] = replace(steps[1], loss=2.0005)  # it weighs by batch
+    assert isinstance(judged(BEFORE, replace(BEFORE, steps=steps)), Refused)
 
 
 def test_what_ranks_tell() -> None:
