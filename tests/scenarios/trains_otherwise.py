@@ -13,7 +13,7 @@ import toy
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-STEPS, TWICE_FROM = 8, 4
+STEPS, TWICE_FROM = 60, 4
 
 
 class Block(torch.nn.Module):

@@ -158,6 +158,8 @@ def install(module: ModuleType, observations: Observations) -> None:
 
     def wrap(path: str, *, before: Look | None = None, after: Look | None = None) -> None:
         def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+            if before is _steps and not resumes.open:  # in every step
+                return wrapped(*args, **kwargs)
             look = looking if is_noted("") else _nothing
             given = observations, Check.RESUMED
             if before is not None:
@@ -193,6 +195,7 @@ def _nothing(*_given: Any) -> None:
 def _trains(resumes: Resumes, trainer: Any, args: Any, kwargs: Any) -> None:
     from transformers.trainer_utils import get_last_checkpoint
 
+    resumes.has_trainer = True
     origin = args[0] if args else kwargs.get("resume_from_checkpoint")
     if origin is True:
         origin = get_last_checkpoint(trainer.args.output_dir)
@@ -201,9 +204,7 @@ def _trains(resumes: Resumes, trainer: Any, args: Any, kwargs: Any) -> None:
 
 
 def _steps(resumes: Resumes, _trainer: Any, args: Any, kwargs: Any) -> None:
-    resumes.has_trainer = True
-    if resumes.open:
-        resumes.batch(args[1] if len(args) > 1 else kwargs.get("inputs"))
+    resumes.batch(args[1] if len(args) > 1 else kwargs.get("inputs"))
 
 
 def _trainer_saved(resumes: Resumes, trainer: Any, _args: Any, _kwargs: Any) -> None:
