@@ -128,7 +128,7 @@ class Settling:
         """The folder of the attempt that this one corrects, why there is none, or None."""
         attempt = self.attempt
         if attempt.before is None:
-            first = "there is no attempt before what was changed"
+            first = "no attempt without what was changed has made a step"
             return Refused(first) if attempt.plan.overrides else None
         return attempt.before.folder if changed_since(attempt.before, attempt) else None
 
