@@ -28,11 +28,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from safe_launch.checks.rounding import UNIT, gamma
+
 from .cells import Cell
 from .models import WIDTH, WORLD
-
-UNIT = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
-"""The unit roundoff of each type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +57,6 @@ PARTS = {
     "tied": (PLAIN, PLAIN, HEAD),
 }
 """The parts of each model's path."""
-
-
-def gamma(roundings: int, unit: float) -> float:
-    """The relative error after so many roundings."""
-    return (1 + unit) ** roundings - 1
 
 
 def of_gradient(cell: Cell, weights: float) -> float:

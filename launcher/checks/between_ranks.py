@@ -32,6 +32,8 @@ class Shared(StrEnum):
     """Digests of replicated weights, separated by blanks: the same on all."""
     GRADIENTS = "gradients"
     """Elements of gradients (`seen_gradients`): what backward passes add is averaged over all."""
+    STEP = "step"
+    """A step's loss (`ours`): compared with another attempt's alone."""
 
 
 Names = Annotated[
@@ -87,6 +89,8 @@ def told(compared: Compared, values: Mapping[int, str], ranks: Collection[int]) 
         case Shared.GRADIENTS:
             place = compared.place.partition("#")[0]
             return gradients.judged(compared.names, values, place, compared.step or 1)
+        case Shared.STEP:
+            return None
 
 
 def _seeds(place: str, values: Mapping[int, str]) -> Finding | None:

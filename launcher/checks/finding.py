@@ -35,6 +35,10 @@ class Check(StrEnum):
     """Whether updates are made in a type that can hold them."""
     SAVED = "saved"
     """Whether what was saved is what was trained."""
+    RESUMED = "resumed"
+    """Whether a training that resumes goes on as it would have."""
+    OURS = "ours"
+    """Whether what the launcher has corrected trains as before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +12,16 @@ import msgspec
 from ..system import private_files, regular_files
 from ..system.redaction import redacted
 from .finding import MOST, Check, Finding
+from .ours import Begun
+from .resumed import Noted
 
 FILE = "checks.json"
+BEGUN = "begun.json"
+"""What a later attempt of the run is compared with."""
+SAVES = "saves.json"
+"""What a later run that resumes is compared with."""
+RUNS = 200
+"""Files of other attempts in which a save is looked for."""
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -56,6 +66,10 @@ class Kept:
         self._skipped[check] = (*known, why)
         return True
 
+    def skipped(self, check: Check) -> tuple[str, ...]:
+        """Why a check isn't made; empty if it is."""
+        return self._skipped.get(check, ())
+
     @property
     def document(self) -> Document:
         """The findings and skipped checks, as kept."""
@@ -78,3 +92,44 @@ def read(folder: Path) -> Document:
         return msgspec.json.decode(regular_files.read(folder / FILE), type=Document)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Document()
+
+
+def write_begun(folder: Path, begun: Begun) -> None:
+    """Writes how an attempt has begun into its folder.
+
+    Raises:
+        OSError: as `write`.
+    """
+    private_files.replace(folder / BEGUN, msgspec.json.encode(begun))
+
+
+def read_begun(folder: Path) -> Begun:
+    """How an attempt has begun; nothing where it has no file, or none that can be read."""
+    try:
+        return msgspec.json.decode(regular_files.read(folder / BEGUN), type=Begun)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return Begun()
+
+
+def write_saves(folder: Path, saves: Mapping[str, Noted]) -> None:
+    """Writes the last saves of an attempt, by their paths, into its folder.
+
+    Raises:
+        OSError: as `write`.
+    """
+    last = dict(list(saves.items())[-MOST:])
+    private_files.replace(folder / SAVES, msgspec.json.encode(last))
+
+
+def find_save(runs: Path, path: str) -> Noted | None:
+    """The last save to a path by any of these runs; None if none has noted it."""
+    times: list[tuple[float, Path]] = []
+    for file in runs.glob(f"*/attempt-*/{SAVES}"):
+        with suppress(OSError):
+            times.append((file.stat().st_mtime, file))
+    for _, file in sorted(times, reverse=True)[:RUNS]:
+        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            saves = msgspec.json.decode(regular_files.read(file), type=dict[str, Noted])
+            if path in saves:
+                return saves[path]
+    return None

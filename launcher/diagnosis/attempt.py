@@ -26,11 +26,13 @@ class Attempt:
         number: 0 for the first attempt.
         plan: the plan that it runs with.
         folder: the folder of its plan, records and logs.
+        before: the attempt whose failure it corrects; None for one that corrects none.
     """
 
     number: int
     plan: Plan
     folder: Path
+    before: Attempt | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from ..catalogue.entry import Finding, Kind
 from ..core.constraint import Cause, CauseKind, Constraint, Term
 from ..core.settings import Setting, Value
-from .attempt import Failed, Outcome
+from ..evidence.failure_record import OWN_CHANGE
+from .attempt import Attempt, Failed, Outcome
 from .observed import tried_settings
 
 
@@ -47,15 +48,10 @@ def suspect_correction(
     first = earlier[-1].number if standing is None else standing
     before, now = findings[first], findings[last.number]
     is_ours_to_cure = now.entry is not None and now.entry.kind is not Kind.USER
-    if is_ours_to_cure or (now.record.step or 0) > (before.record.step or 0):
+    is_later = (now.record.step or 0) > (before.record.step or 0)
+    if is_ours_to_cure or (is_later and now.record.exception != OWN_CHANGE):
         return None
-    workload = last.plan.workload  # what is known of the script now
-    old = tried_settings(outcomes[first].attempt, workload)
-    changed = {
-        setting: (old.get(setting), value)
-        for setting, value in tried_settings(last, workload).items()
-        if old.get(setting) != value
-    }
+    changed = changed_since(outcomes[first].attempt, last)
     if not changed:
         return None
     number = str(last.number + 1)
@@ -63,3 +59,13 @@ def suspect_correction(
     terms = tuple(Term(setting, frozenset({new})) for setting, (_, new) in changed.items())
     constraint = Constraint(terms, Cause(CauseKind.ATTEMPT, number, summary))
     return SuspectCorrection(first, changed, constraint)
+
+
+def changed_since(before: Attempt, last: Attempt) -> dict[Setting, tuple[Value | None, Value]]:
+    """Old and new value of each setting that differs, by what is known of the script now."""
+    old = tried_settings(before, last.plan.workload)
+    return {
+        setting: (old.get(setting), value)
+        for setting, value in tried_settings(last, last.plan.workload).items()
+        if old.get(setting) != value
+    }

@@ -35,6 +35,8 @@ HANG = "safe_launch.HangError"
 """The exception that a run that stands still is recorded as: nobody raises it."""
 CHECK = "safe_launch.CheckError"
 """The same of a run that `--check strict` ends."""
+OWN_CHANGE = "safe_launch.OwnChangeError"
+"""The same of an attempt that a correction of the launcher's is seen to have made train wrongly."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from ..checkpoints.checkpoint import Saves
 from ..checks.between_ranks import Compared
 from ..checks.finding import Check, Finding
+from ..checks.resumed import Noted
 from ..core.choices import Framework
 from ..core.limits import Count, Limit, Line, SettingNames, Settings, Shape, Word
 from ..core.plain_json import plain
@@ -203,6 +204,7 @@ Message = (
     | Compared
     | Found
     | Skipped
+    | Noted
     | Ask
     | WentOn
 )

@@ -86,7 +86,8 @@ def run_attempts(
     start = Start(None)
     while True:
         number = len(state.outcomes)
-        attempt = Attempt(number, plan, run_directory.attempt_folder(effects.run, number))
+        folder = run_directory.attempt_folder(effects.run, number)
+        attempt = Attempt(number, plan, folder, _corrected_by_next(state))
         document = plan_table.document(plan.request, plan.workload, plan.hardware, plan)
         summary.write_or_warn(attempt.folder / "plan.json", document)
         rules = rules_of(state.request, hardware, state.constraints, has_failed=state.has_failed)
@@ -132,6 +133,14 @@ def _diagnosis(outcome: Outcome, effects: Effects) -> Diagnosis | None:
     rows = diagnosis_rows(diagnosis, outcome.attempt, spots, follows=False, whole=True)
     summary.write_or_warn(path, {"findings": diagnosis.findings_as_json(), "rows": rows})
     return diagnosis
+
+
+def _corrected_by_next(state: RunState) -> Attempt | None:
+    """The attempt whose failure the next one corrects, as `suspect_correction` counts it."""
+    if state.standing is not None:
+        return state.outcomes[state.standing].attempt
+    failed = [each.attempt for each in state.outcomes if isinstance(each, Failed)]
+    return failed[-1] if failed else None
 
 
 def _suspect(state: RunState) -> SuspectCorrection | None:

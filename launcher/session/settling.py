@@ -10,16 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from ..core.certainty import Origin
 from ..core.choices import Checkpointing, Framework
+from ..core.refused import Refused
 from ..core.request import Fix
 from ..core.settings import Fact, Name, Setting, Value, name_of
 from ..core.workload import Known, Statement, Workload
 from ..diagnosis.attempt import Attempt, Seen
 from ..diagnosis.new_constraints import is_hopeless
 from ..diagnosis.observed import statements, tried_settings, with_seen
+from ..diagnosis.suspect_corrections import changed_since
 from ..evidence.worker_messages import Answer, Ask, Boundary
 from ..planning.plan import Change, NoPlan, Plan
 from ..planning.planner import planned, refused_by_strict
@@ -120,6 +123,14 @@ class Settling:
             self.informed(replace(self.attempt.plan, workload=workload))
             self._allowed[key] = self._may_go_on(self.attempt, workload)
         return self._allowed[key]
+
+    def replaced(self) -> Path | Refused | None:
+        """The folder of the attempt that this one corrects, why there is none, or None."""
+        attempt = self.attempt
+        if attempt.before is None:
+            first = "no attempt without what was changed has made a step"
+            return Refused(first) if attempt.plan.overrides else None
+        return attempt.before.folder if changed_since(attempt.before, attempt) else None
 
     def answer(
         self,

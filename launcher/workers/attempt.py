@@ -97,8 +97,10 @@ def run_attempt(
             *(order.rank, folder, look, peers, watch.notice),
             lambda: request.is_program or any(output.tails.values()),
         )
+        replaced = watch.judge.replaced if watch.judge else lambda: None
         checks = CheckWatch(
-            request.worker_options.checks, range(order.world), folder, peers, watch.notice
+            *(request.worker_options.checks, range(order.world), folder),
+            *(peers, watch.notice, replaced),
         )
         supervisor = Supervisor(pids, receiver, wakeup, own, watch, peers, hangs, progress, checks)
         try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..checkpoints import save_folders
 from ..checks.between_ranks import Compared
+from ..checks.resumed import Noted
 from ..evidence.worker_messages import (
     Ask,
     Exiting,
@@ -88,7 +89,7 @@ class Inbox:
             case SaveLocation(saves=saves):
                 workers.saves[rank] = saves
                 self._remark(save_folders.told(workers.saves, workers.pids.keys()))
-            case Found() | Skipped() | Compared():
+            case Found() | Skipped() | Compared() | Noted():
                 self.checks.hear(envelope)
             case Imports(report=report):
                 self.watch.imported(report)

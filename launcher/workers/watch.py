@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
+from ..core.refused import Refused
 from ..core.settings import Value
 from ..evidence.worker_messages import Answer, Ask
 from ..hangs.report import HangReport
@@ -16,6 +18,12 @@ Model = Mapping[str, Any]
 
 class Judge(Protocol):
     """Who decides on node 0 what the plan does with what the workers report."""
+
+    def replaced(self) -> Path | Refused | None:
+        """The folder of the attempt that the workers' settings are corrections of.
+
+        Why there is none, or None if nothing is changed.
+        """
 
     def allows(self, observed: Mapping[str, Value], model: Model | None) -> bool:
         """Whether the attempt may continue, given the settings, facts and model observed."""

@@ -26,7 +26,7 @@ from safe_launch.diagnosis.attempt import (
     Superseded,
 )
 from safe_launch.diagnosis.suspect_corrections import SuspectCorrection
-from safe_launch.evidence.failure_record import FailureRecord
+from safe_launch.evidence.failure_record import OWN_CHANGE, FailureRecord
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.planning.search import Rules
@@ -59,6 +59,13 @@ def fails(
         0, 1.0, "builtins.RuntimeError", message, step=step, exit_code=code, observed=observed
     )
     return lambda attempt: Failed(attempt, (record,))
+
+
+def trains_otherwise(attempt: Attempt) -> Outcome:
+    """A check has seen that what was changed trains otherwise, at a later step than anything."""
+    assert attempt.before is not None
+    record = FailureRecord(0, 1.0, OWN_CHANGE, f"not as {attempt.before.number}", step=99)
+    return Failed(attempt, (record,))
 
 
 def succeeds(attempt: Attempt) -> Outcome:

@@ -95,6 +95,51 @@ def test_the_same_done_right(tmp_path: Path) -> None:
     assert "check " not in said
 
 
+@pytest.mark.parametrize("words", [(), ("--wrong",)], ids=["right", "wrong"])
+def test_a_correction_that_trains_otherwise(words: tuple[str, ...], tmp_path: Path) -> None:
+    """It is taken back by its third step, and the next remedy trains to the end."""
+    script = SCENARIOS / "trains_otherwise.py"
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", script, *words)
+    done = CURRENT.run(*run, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "gradient_checkpointing: reentrant -> non_reentrant" in done.stderr
+    kept = list(tmp_path.glob("runs/*/attempt-*/checks.json"))
+    if not words:
+        assert "attempt 2: succeeded" in done.stderr
+        assert kept == []
+        return
+    assert "attempt 3: succeeded" in done.stderr
+    assert "zero_stage: 2 -> 1" in done.stderr
+    assert [path.parent.name for path in kept] == ["attempt-2"]
+    (found,) = json.loads(kept[0].read_text())["findings"]
+    assert (found["check"], found["certain"], found["step"]) == ("ours", True, 3)
+    assert "trains_otherwise.py:" in found["where"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("order", "the data begins anew"),
+        ("moments", "the optimizer begins anew"),
+        ("schedule", "the learning rate begins anew"),
+        ("accelerated", "the data begins anew"),
+        ("trained", "the data begins anew"),
+    ],
+)
+def test_trainings_that_begin_anew(fault: str, words: str, tmp_path: Path) -> None:
+    """A run that resumes is compared with the one that has saved; done right, nothing is found."""
+    launch = ("safe-launch", "--nproc=2", "--log-dir=runs", SCENARIOS / "resumes_wrongly.py", fault)
+    for options, is_wrong in (((), False), (("--resume",), True), (("--resume", "--right"), False)):
+        done = CURRENT.run(*launch, *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert done.stderr.count("check ") == is_wrong
+        assert (f"check resumed: {words}" in done.stderr) == is_wrong
+    (kept,) = tmp_path.glob("runs/*/attempt-1/checks.json")
+    (found,) = json.loads(kept.read_text())["findings"]
+    assert (found["check"], found["step"], found["ranks"]) == ("resumed", 2, [0])
+    assert "resumes_wrongly.py:" in found["where"]
+
+
 def test_strict_and_off(tmp_path: Path) -> None:
     """The first finding that is certain ends the run as a failure; off, nothing is said."""
     for folder in ("strict", "off", "mute"):

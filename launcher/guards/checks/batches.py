@@ -16,6 +16,7 @@ from ...evidence.observations import Observations
 from ..callers import user_place
 from ..divided_data import digest_of, tensors_in
 from .copies import Copy, copied
+from .first_steps import first_steps_of
 from .told import looking, makes, skip, tell
 
 TRAINER, DDP, LOADER = (
@@ -109,12 +110,15 @@ class Draws:
         self._observations = observations
         self._digests: list[str] = []
         self._steps: list[int] = []
+        self._first = first_steps_of(observations)
 
     def next(self, wrapped: Any, iterator: Any, args: Any, kwargs: Any) -> Any:
         """Gives the next batch, and looks at it while it is one of the first."""
         batch = wrapped(*args, **kwargs)
         if len(self._digests) < DRAWN and makes(Check.DATA):
             looking(self._observations, Check.DATA, self._look, iterator, batch)
+        if self._first.is_open and makes(Check.OURS):
+            looking(self._observations, Check.OURS, self._first.draw, batch)
         return batch
 
     def _look(self, iterator: Any, batch: Any) -> None:

@@ -20,6 +20,7 @@ from ..callers import user_place
 from . import begun, gradients, replaced_parameters, sampled_gradients, ties, updates
 from .models import models_of, names_of, parameters_in, parameters_of
 from .replicas import Replicas, replicated_by_ddp
+from .resumes import resumes_of
 from .schedules import schedules_of
 from .told import looking, makes, skip, tell
 
@@ -30,7 +31,7 @@ VALUES = (1, 2, 3, 4, 5, 10, 100, 1000)
 """Steps at which values are."""
 CHECKS = (
     *(Check.TRAINED, Check.REPLICAS, Check.GRADIENTS, Check.PRECISION),
-    *(Check.SCHEDULE, Check.SAVED),
+    *(Check.SCHEDULE, Check.SAVED, Check.RESUMED),
 )
 
 alive: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -55,6 +56,7 @@ class Watch:
         self._replicas = Replicas(observations, self.where)
         self._passing = gradients.Gradients(observations, self.where)
         self._ties: list[ties.Apart] = []
+        self._resumes = resumes_of(observations)
         self._before = optimizer.register_step_pre_hook(self.before)
         optimizer.register_step_post_hook(self.after)
 
@@ -64,7 +66,11 @@ class Watch:
 
     def before(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Looks at what a step is going to use."""
-        if self.steps + 1 < self._next or _is_compiling():
+        if (self.steps + 1 < self._next and not self._resumes.open) or _is_compiling():
+            return
+        if self._resumes.open:
+            looking(self._observations, Check.RESUMED, self._resumes.step, optimizer)
+        if self.steps + 1 < self._next:
             return
         looking(self._observations, Check.TRAINED, self._look, optimizer)
 

@@ -15,7 +15,16 @@ from safe_launch.core.refused import Refused
 from safe_launch.core.request import Fix, LaunchRequest, Limits
 from safe_launch.core.settings import Setting
 from safe_launch.diagnosis.attempt import Failed
-from support.attempts import Ending, fails, loses, ran, sees, stopped_by, succeeds
+from support.attempts import (
+    Ending,
+    fails,
+    loses,
+    ran,
+    sees,
+    stopped_by,
+    succeeds,
+    trains_otherwise,
+)
 from support.worlds import REQUEST, ZERO2, ZERO3, world
 
 TWICE = "zero2-gradient-reduced-twice"
@@ -144,6 +153,21 @@ def test_a_suspect_correction_falls_back_to_the_next_remedy(tmp_path: Path) -> N
     ]
     assert [dict(plan.overrides) for plan in run.plans] == [{}, SECOND, THIRD]
     assert (run.end.code, run.end.standing) == (0, None)
+
+
+def test_a_correction_that_trains_otherwise(tmp_path: Path) -> None:
+    """It is taken back however late that is seen; if none is left, the first failure stands."""
+    first = fails(TWICE, step=5, code=4)
+    run = ran(tmp_path / "1", world(ZERO2), first, trains_otherwise, succeeds)
+    assert run.told[2:4] == [
+        "attempt 2 failed: unknown, suspect gradient_checkpointing=non_reentrant",
+        "relaunching zero_stage=1",
+    ]
+    befores = [outcome.attempt.before for outcome in run.state.outcomes]
+    assert [None if each is None else each.number for each in befores] == [None, 0, 0]
+    once = limited(fix=Fix.ONCE)
+    run = ran(tmp_path / "2", world(ZERO2), first, trains_otherwise, request=once)
+    assert (run.end.code, run.end.standing) == (4, 0)
 
 
 def test_the_first_failure_stands_where_every_correction_is_suspect(tmp_path: Path) -> None:

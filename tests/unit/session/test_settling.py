@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safe_launch.core.refused import Refused
 from safe_launch.core.request import Fix, Limits
 from safe_launch.core.settings import Fact, Setting, Value
 from safe_launch.diagnosis.attempt import Attempt
@@ -138,6 +139,22 @@ def test_what_may_go_on_is_as_asked(tmp_path: Path) -> None:
 
 
 BATCH = ["micro_batch", "accumulation"]
+
+
+def test_what_a_change_is_compared_with(tmp_path: Path) -> None:
+    """The attempt whose failure it corrects; not one that was run with the same."""
+    there = world_of(tmp_path)
+    first = there.settling.attempt
+    assert there.settling.replaced() is None
+    known = world({Setting.MICRO_BATCH: 8, Setting.ACCUMULATION: 1})
+    halved = planned(REQUEST, known, HARDWARE, [rule(micro_batch=8)])
+    assert isinstance(halved, Plan)
+    there.settling.attempt = Attempt(1, halved, tmp_path)
+    assert isinstance(there.settling.replaced(), Refused)
+    there.settling.attempt = Attempt(1, halved, tmp_path / "2", first)
+    assert there.settling.replaced() == tmp_path
+    there.settling.attempt = Attempt(2, halved, tmp_path, there.settling.attempt)
+    assert there.settling.replaced() is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,8 +11,11 @@ import pytest
 from safe_launch.checks import kept
 from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import Check, Finding
+from safe_launch.checks.ours import encoded
+from safe_launch.checks.resumed import Noted, Start
+from safe_launch.core.refused import Refused
 from safe_launch.core.request import CheckOptions
-from safe_launch.evidence.failure_record import CHECK
+from safe_launch.evidence.failure_record import CHECK, OWN_CHANGE
 from safe_launch.evidence.worker_messages import Found, Message, Skipped
 from safe_launch.evidence.worker_receiver import Envelope
 from safe_launch.nodes.messages import NodeCompared, NodeFound
@@ -28,7 +32,11 @@ class World:
     """A watch over two ranks, and what it says."""
 
     def __init__(
-        self, folder: Path, options: CheckOptions | None = None, peers: Any = None
+        self,
+        folder: Path,
+        options: CheckOptions | None = None,
+        peers: Any = None,
+        replaced: Path | Refused | None = None,
     ) -> None:
         self.folder = folder
         self.told: list[str] = []
@@ -38,6 +46,7 @@ class World:
             folder,
             cast("Peers", peers or Peers()),
             self.told.append,
+            lambda: replaced,
         )
 
     def hear(self, rank: int, message: Message) -> None:
@@ -105,6 +114,56 @@ def test_strict(tmp_path: Path) -> None:
     world.hear(1, Found(CERTAIN))
     (record,) = world.watch.records()
     assert (record.rank, record.exception, record.exit_code, record.step) == (1, CHECK, 1, 3)
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_a_correction_that_trains_otherwise(tmp_path: Path, is_sound: bool) -> None:
+    """It ends the attempt, as another failure than the script's; not if the one before was odd."""
+    first, second = tmp_path / "1", tmp_path / "2"
+    worlds = [World(first), World(second, replaced=first)]
+    for folder, world, loss in zip((first, second), worlds, (1.5, 1.0), strict=True):
+        folder.mkdir()
+        for rank in range(2):
+            if not (is_sound or folder is second):
+                world.hear(rank, Found(CERTAIN))
+            world.hear(rank, replace(WEIGHTS, step=0))
+            for step, value in ((1, 2.0), (2, loss)):
+                told = encoded(value, "r", [(4, 1), (8, 2)])
+                world.hear(rank, Compared(Shared.STEP, told, "train.py:7", step))
+        world.watch.end()
+    assert worlds[0].watch.records() == ()
+    last = worlds[1]
+    if is_sound:
+        (record,) = last.watch.records()
+        assert (record.rank, record.exception, record.step) == (0, OWN_CHANGE, 2)
+        assert "the loss is 1 instead of 1.5" in last.told[0]
+    else:
+        assert last.watch.records() == ()
+        assert last.kept.skipped == {Check.OURS: ("the attempt before had findings itself",)}
+
+
+def test_a_run_that_resumes(tmp_path: Path) -> None:
+    """It is compared with what an earlier run has noted; if none has, that is kept."""
+    first = Start("a", (0.1, 0.2))
+    saved = Noted("/last.pt", "train.py:9", first, None, 0.1, has_state=True)
+    folders = [tmp_path / name / "attempt-1" for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    World(folders[0]).hear(0, saved)
+    world = World(folders[1])
+    world.hear(0, Noted("/last.pt", "train.py:3", first))
+    world.hear(0, Noted("/best.pt", "train.py:3", first))
+    world.watch.end()
+    assert [line.partition(":")[0] for line in world.told] == ["check resumed"] * 2
+    assert world.kept.skipped == {Check.RESUMED: ("no run has noted how /best.pt was saved",)}
+
+
+def test_nothing_to_compare_a_change_with(tmp_path: Path) -> None:
+    """The reason is kept."""
+    world = World(tmp_path, replaced=Refused("it is the first"))
+    for rank in range(2):
+        world.hear(rank, Compared(Shared.STEP, "1.0 r", "train.py:7", 1))
+    assert world.kept.skipped == {Check.OURS: ("it is the first",)}
 
 
 def test_muted_and_skipped(tmp_path: Path) -> None:

@@ -128,6 +128,9 @@ class FakeJudge:
     silent: list[tuple[int, str]] = field(default_factory=list)
     seen: list[RankProgress] = field(default_factory=list)
 
+    def replaced(self) -> None:
+        """Nothing is changed."""
+
     def allows(self, observed: Mapping[str, Value], model: Model | None) -> bool:
         """As the test says."""
         return self.allowed(observed, model)
@@ -217,7 +220,8 @@ def node(
         )
         progress = ProgressWatch(0, folder, board.rows, peers, watch.notice, bool)
         checks = CheckWatch(
-            request.worker_options.checks, range(len(commands)), folder, peers, watch.notice
+            *(request.worker_options.checks, range(len(commands)), folder),
+            *(peers, watch.notice, lambda: None),
         )
         supervisor = Supervisor(
             *(

@@ -1,0 +1,92 @@
+"""Whether a training that resumes goes on as the one that has saved would have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..core.limits import Line
+from .finding import Check, Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What follows the begin of a process, or a save.
+
+    Attributes:
+        batch: a digest of the first batch; empty where it isn't known.
+        rates: of the first two steps.
+        has_state: whether the optimizer has kept anything before the first of them.
+    """
+
+    batch: Line = ""
+    rates: tuple[float, ...] = ()
+    has_state: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A save, or a resume, on rank 0.
+
+    Attributes:
+        path: what was saved or loaded.
+        where: the user's line.
+        first: how the process began to train.
+        then: how it went on after the save; None for a resume, or if it didn't.
+        rate: the rate at the save; None if it isn't known, or for a resume.
+        has_state: whether the optimizer had kept anything by then.
+    """
+
+    path: Line
+    where: Line
+    first: Start
+    then: Start | None = None
+    rate: float | None = None
+    has_state: bool = False
+
+
+def judged(saved: Noted, resumed: Noted) -> Iterator[Finding]:
+    """What begins anew though it was saved; it may be meant.
+
+    Args:
+        saved: the last save to the path.
+        resumed: the first steps of the process that has loaded it.
+    """
+    if saved.where.rpartition(":")[0] != resumed.where.rpartition(":")[0]:
+        return  # another script begins with what this one has left
+    now, begin, then = resumed.first, saved.first, saved.then
+    if saved.has_state and not now.has_state:
+        yield _found(
+            resumed,
+            "the optimizer begins anew: it has kept nothing of what it had when it was saved",
+            "Load its state, after it was made and before the first step",
+        )
+    if then is not None and now.batch and now.batch == begin.batch != then.batch != "":
+        yield _found(
+            resumed,
+            "the data begins anew: the first batch is that of the whole training, not the one that "
+            "followed the save",
+            "Skip the batches that were trained on, or save and load the loader's state",
+        )
+    rate = then.rates[-1] if then is not None and len(then.rates) > 1 else saved.rate
+    if rate is None or len(begin.rates) < 2 or len(now.rates) < 2:
+        return
+    if _near(now.rates[1], begin.rates[1]) and not _near(now.rates[1], rate):
+        yield _found(
+            resumed,
+            f"the learning rate begins anew: it is {now.rates[1]:g} in the second step, as at the "
+            f"beginning of the training, instead of {rate:g} as after the save",
+            "Load the schedule's state too",
+        )
+
+
+def _near(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-3, abs_tol=1e-12)
+
+
+def _found(resumed: Noted, sentence: str, advice: str) -> Finding:
+    return Finding(
+        *(Check.RESUMED, False, sentence, advice, 2, (0,)),
+        where=resumed.where,
+    )

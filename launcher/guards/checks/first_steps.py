@@ -1,0 +1,158 @@
+"""Notes the losses of the first steps, and what they depend on, to compare another attempt's.
+
+A step is known to be over when the next one's first backward pass begins: nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from types import ModuleType
+from typing import Any
+
+from ...checks.between_ranks import Compared, Shared
+from ...checks.finding import Check
+from ...checks.ours import STEPS, encoded
+from ...evidence.observations import Observations
+from ..callers import user_place
+from ..divided_data import tensors_in
+from .copies import Copy, copied
+from .told import looking, makes
+
+HOOKED = ("torch.autograd",)
+PASSES = 64
+"""Backward passes of a step that are noted, at most."""
+LATE = 5
+"""Steps after the last that is noted in which its values have come."""
+DRAWN, SAMPLES = 32, 512
+"""Batches and samples of which digests are made, at most."""
+BYTES = 1024
+"""Of each tensor of a sample."""
+
+
+@dataclass(slots=True)
+class Noted:
+    """A step so far: its random states, the batches drawn by its end, and its passes' losses."""
+
+    random: str
+    drawn: int = 0
+    losses: list[Copy] = field(default_factory=list)
+
+
+class FirstSteps:
+    """The first steps of a process.
+
+    Attributes:
+        is_open: whether more is to be noted.
+    """
+
+    def __init__(self, observations: Observations) -> None:
+        self.is_open = True
+        self._observations = observations
+        self._is_passing = False
+        self._place = ""
+        self._noted: dict[int, Noted] = {}
+        self._sent = 0
+        self._drawn: list[tuple[int, int]] | None = []
+
+    def draw(self, batch: Any) -> None:
+        """Adds a batch's samples to what was drawn; the sums don't depend on how it is divided."""
+        if self._drawn is None:
+            return
+        count, digest = self._drawn[-1] if self._drawn else (0, 0)
+        rows = list(_digests(batch))
+        if len(self._drawn) == DRAWN or count + len(rows) > SAMPLES:
+            self._drawn = None  # too many
+        elif rows:
+            self._drawn.append((count + len(rows), (digest + sum(rows)) % (1 << 32)))
+
+    def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps the backward pass; one within another is a checkpointed block's."""
+        import torch
+
+        @functools.wraps(function)
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            if not self.is_open or self._is_passing or torch.compiler.is_compiling():
+                return function(*args, **kwargs)
+            looking(self._observations, Check.OURS, self._pass, args, kwargs)
+            self._is_passing = True
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._is_passing = False
+
+        return noting
+
+    def _pass(self, args: Any, kwargs: Any) -> None:
+        """A backward pass is about to begin."""
+        if not makes(Check.OURS):
+            self._end()
+            return
+        loss = args[0] if args else kwargs.get("tensors")
+        step = (self._observations.steps_of_all() or 0) + 1
+        noted = self._noted.get(step)
+        if noted is None:
+            for last in list(self._noted.values())[-1:]:
+                last.drawn = len(self._drawn or ())
+            self._send()
+            self._place = self._place or user_place()
+            noted = self._noted[step] = Noted(_random(loss))
+            if self._sent == STEPS or len(self._noted) > STEPS + LATE:
+                self._end()
+                return
+        copy = copied([loss.detach().reshape(-1)]) if loss.numel() == 1 else None
+        if copy is None or len(noted.losses) == PASSES:
+            self._end()
+        else:
+            noted.losses.append(copy)
+
+    def _send(self) -> None:
+        """Sends the steps that are over and whose values have come."""
+        for step, noted in list(self._noted.items())[self._sent : STEPS]:
+            if not all(copy.is_there for copy in noted.losses):
+                return
+            self._sent += 1
+            loss = sum(copy.parts()[0][0] for copy in noted.losses)
+            value = encoded(loss, noted.random, (self._drawn or [])[: noted.drawn])
+            self._observations.send(Compared(Shared.STEP, value, self._place, step))
+
+    def _end(self) -> None:
+        self.is_open = False
+        self._noted, self._drawn = {}, None
+
+
+def _random(tensor: Any) -> str:
+    """A digest of torch's random states: of the host, and of the device that computes."""
+    import torch
+
+    states = [torch.get_rng_state()]
+    if tensor.device.type != "cpu":
+        states.append(getattr(torch, tensor.device.type).get_rng_state())
+    return blake2b(b"".join(each.numpy().tobytes() for each in states), digest_size=8).hexdigest()
+
+
+def _digests(batch: Any) -> Iterator[int]:
+    """A digest of each sample of a batch; none of one that isn't on the host as rows."""
+    import torch
+
+    found = [each.detach() for each in tensors_in(batch) if each.ndim]
+    if not found or any(each.device.type != "cpu" or len(each) != len(found[0]) for each in found):
+        return
+    rows = [
+        each.flatten(1).contiguous().view(torch.uint8).numpy()
+        for each in (each if each.ndim > 1 else each.reshape(-1, 1) for each in found)
+    ]
+    for sample in zip(*rows, strict=True):
+        content = b"|".join(part[:BYTES].tobytes() for part in sample)
+        yield int.from_bytes(blake2b(content, digest_size=4).digest(), "little")
+
+
+first_steps_of = functools.cache(FirstSteps)
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Notes the losses that backward is called on."""
+    first: FirstSteps = first_steps_of(observations)
+    module.backward = first.backward(module.backward)  # type: ignore[attr-defined]

@@ -1,0 +1,245 @@
+"""Notes on rank 0 how a training goes on after a save, and how one begins that has loaded it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ...checks.finding import Check
+from ...checks.resumed import Noted, Start
+from ...core.limits import LINE
+from ...core.private_names import SAVE_CHECKPOINT
+from ...evidence.observations import Observations
+from .. import data_parallel
+from ..callers import is_called_by, user_place
+from ..divided_data import tensors_in
+from ..resuming import resumed
+from .copies import Copy, copied
+from .replicas import digest_of
+from .told import looking, makes
+
+TRAINER, DDP, ACCELERATE, TORCH = (
+    *("transformers.trainer", "torch.nn.parallel.distributed"),
+    *("accelerate.accelerator", "torch.serialization"),
+)
+HOOKED = (TRAINER, DDP, ACCELERATE, TORCH)
+FRAMEWORKS = ("transformers", "accelerate", "deepspeed", "lightning", "pytorch_lightning")
+"""Packages whose own files aren't the user's checkpoints."""
+TENSORS, ELEMENTS = 4, 256
+"""Of a batch so many tensors, and of each so many elements, make the digest."""
+
+
+Look = Callable[["Resumes", Any, Any, Any], None]
+"""Called with an object whose method is called, and its arguments."""
+
+
+@dataclass(slots=True)
+class Open:
+    """What follows a begin or a save, as far as it has come.
+
+    Attributes:
+        done: called once all is there.
+    """
+
+    done: Callable[[Start], None]
+    batch: Copy | None = None
+    rates: list[float] = field(default_factory=list)
+    has_state: bool = False
+
+
+class Resumes:
+    """The saves and the resume of a process.
+
+    Attributes:
+        open: what isn't complete yet.
+        has_trainer: whether a Trainer gives the batches.
+    """
+
+    def __init__(self, observations: Observations) -> None:
+        self.open: list[Open] = [Open(self._begun)]
+        self.has_trainer = False
+        self._observations = observations
+        self._first: Start | None = None
+        self._loaded: tuple[str, str] | None = None
+        self._optimizer: Callable[[], Any] = lambda: None
+
+    def batch(self, batch: Any) -> None:
+        """A model is about to get a batch."""
+        for each in self.open:
+            if each.batch is None:
+                parts = [one.detach().reshape(-1)[:ELEMENTS] for one in tensors_in(batch)]
+                each.batch = copied([*islice((one for one in parts if one.numel()), TENSORS)])
+
+    def step(self, optimizer: Any) -> None:
+        """An optimizer is about to step; the first that has done counts."""
+        if self._optimizer() not in (None, optimizer):
+            return
+        self._optimizer = weakref.ref(optimizer)
+        opened, self.open = self.open, []  # if what follows raises, it is skipped
+        rate = _rate(optimizer)
+        self.open = opened
+        for each in list(self.open):
+            if not each.rates:
+                each.has_state = bool(optimizer.state)
+            each.rates.append(rate)
+            is_whole = len(each.rates) > 1 and (each.batch is None or each.batch.is_there)
+            if is_whole:
+                self.open.remove(each)
+                rows = each.batch.parts() if each.batch else []
+                digest = digest_of(*rows) if any(len({*row}) > 1 for row in rows) else ""
+                each.done(Start(digest, tuple(each.rates[:2]), each.has_state))
+
+    def _begun(self, first: Start) -> None:
+        self._first = first
+        if self._loaded is not None:
+            self._observations.send(Noted(*self._loaded, first))
+
+    def loads(self, path: str) -> None:
+        """A state is loaded: before the first step, what follows resumes from it."""
+        if self._first is None and not any(each.rates for each in self.open) and is_noted(path):
+            self._loaded = str(Path(path).absolute()), user_place()
+
+    def saved(self, path: str) -> None:
+        """A state was saved; it may be over after that."""
+        optimizer = self._optimizer()
+        if self._first is None or optimizer is None or not is_noted(path):
+            return
+        about = str(Path(path).absolute()), user_place(), self._first
+        state = _rate(optimizer), bool(optimizer.state)
+        self._observations.send(Noted(*about, None, *state))
+        self.open = [Open(lambda then: self._observations.send(Noted(*about, then, *state)))]
+        for wrapper in () if self.has_trainer else data_parallel.wrapped:
+            self.watch(wrapper)
+
+    def watch(self, wrapper: Any) -> None:
+        """Looks at the next batch that a wrapper gets in training."""
+        import torch
+
+        def see(model: Any, args: Any, kwargs: Any) -> None:
+            if model.training and not torch.compiler.is_compiling():
+                handle.remove()
+                looking(self._observations, Check.RESUMED, self.batch, (args, kwargs))
+
+        handle = wrapper.register_forward_pre_hook(see, with_kwargs=True)
+
+
+def is_noted(path: str) -> bool:
+    """Whether this rank notes what happens to a path: rank 0 does, for all."""
+    return makes(Check.RESUMED) and os.environ.get("RANK") == "0" and len(path) < LINE // 2
+
+
+def _rate(optimizer: Any) -> float:
+    """The first group's rate.
+
+    Raises:
+        TypeError: it is on a device.
+    """
+    rate = optimizer.param_groups[0]["lr"]
+    if not isinstance(rate, int | float):
+        raise TypeError("the learning rate is a tensor")
+    return float(rate)
+
+
+resumes_of = functools.cache(Resumes)
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Wraps what saves, what loads, and what gives a model its batches."""
+    resumes: Resumes = resumes_of(observations)
+
+    def wrap(path: str, *, before: Look | None = None, after: Look | None = None) -> None:
+        def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+            if before is _steps and not resumes.open:  # in every step
+                return wrapped(*args, **kwargs)
+            look = looking if is_noted("") else _nothing
+            given = observations, Check.RESUMED
+            if before is not None:
+                look(*given, before, resumes, instance, args, kwargs)
+            result = wrapped(*args, **kwargs)
+            if after is not None:
+                look(*given, after, resumes, instance, args, kwargs)
+            return result
+
+        wrapt.wrap_function_wrapper(module, path, wrapper)
+
+    match module.__name__:
+        case name if name == TRAINER:
+            wrap("Trainer.train", before=_trains)
+            wrap("Trainer.training_step", before=_steps)
+            with observations.going_on():
+                SAVE_CHECKPOINT.of(module.Trainer)
+                wrap(SAVE_CHECKPOINT.path, after=_trainer_saved)
+        case name if name == DDP:
+            wrap("DistributedDataParallel.__init__", after=_wrapped)
+        case name if name == ACCELERATE:
+            wrap("Accelerator.save_state", after=_state_saved)
+            wrap("Accelerator.load_state", before=_state_loads)
+        case _:
+            wrap("save", after=_object_saved)
+            wrap("load", before=_object_loads)
+
+
+def _nothing(*_given: Any) -> None:
+    """Looks at nothing."""
+
+
+def _trains(resumes: Resumes, trainer: Any, args: Any, kwargs: Any) -> None:
+    from transformers.trainer_utils import get_last_checkpoint
+
+    resumes.has_trainer = True
+    origin = args[0] if args else kwargs.get("resume_from_checkpoint")
+    if origin is True:
+        origin = get_last_checkpoint(trainer.args.output_dir)
+    if origin := resumed()[1] or origin:
+        resumes.loads(str(origin))
+
+
+def _steps(resumes: Resumes, _trainer: Any, args: Any, kwargs: Any) -> None:
+    resumes.batch(args[1] if len(args) > 1 else kwargs.get("inputs"))
+
+
+def _trainer_saved(resumes: Resumes, trainer: Any, _args: Any, _kwargs: Any) -> None:
+    resumes.saved(f"{trainer.args.output_dir}/checkpoint-{trainer.state.global_step}")
+
+
+def _wrapped(resumes: Resumes, wrapper: Any, _args: Any, _kwargs: Any) -> None:
+    if resumes.open:
+        resumes.watch(wrapper)
+
+
+def _state_saved(resumes: Resumes, _accelerator: Any, args: Any, kwargs: Any) -> None:
+    if folder := args[0] if args else kwargs.get("output_dir"):
+        resumes.saved(str(folder))
+
+
+def _state_loads(resumes: Resumes, _accelerator: Any, args: Any, kwargs: Any) -> None:
+    if folder := args[0] if args else kwargs.get("input_dir"):
+        resumes.loads(str(folder))
+
+
+def _object_saved(resumes: Resumes, _instance: Any, args: Any, kwargs: Any) -> None:
+    """A dict in which an optimizer's state is, by a loop of the user's own."""
+    given = args[0] if args else kwargs.get("obj")
+    path = args[1] if len(args) > 1 else kwargs.get("f")
+    if not isinstance(given, Mapping) or not isinstance(path, str | Path):
+        return
+    has_optimizer = any(
+        isinstance(each, Mapping) and "param_groups" in each for each in given.values()
+    )
+    if has_optimizer and not is_called_by(*FRAMEWORKS):
+        resumes.saved(str(path))
+
+
+def _object_loads(resumes: Resumes, _instance: Any, args: Any, kwargs: Any) -> None:
+    path = args[0] if args else kwargs.get("f")
+    if isinstance(path, str | Path) and not is_called_by(*FRAMEWORKS):
+        resumes.loads(str(path))

@@ -1,0 +1,46 @@
+"""Whether a training that resumes goes on as the one that has saved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from safe_launch.checks.resumed import Noted, Start, judged
+
+FIRST, THEN = Start("a", (0.1, 0.2)), Start("d", (0.05, 0.04), has_state=True)
+SAVED = Noted("/last.pt", "train.py:9", FIRST, THEN, 0.06, has_state=True)
+RESUMED = Noted("/last.pt", "train.py:3", THEN)
+
+
+@pytest.mark.parametrize(
+    ("saved", "first", "words"),
+    [
+        (SAVED, replace(THEN, has_state=False), "the optimizer begins anew"),
+        (SAVED, replace(THEN, batch="a"), "the data begins anew"),
+        (SAVED, replace(THEN, rates=(0.1, 0.2)), "0.2 in the second step"),
+        (replace(SAVED, then=None), replace(THEN, rates=(0.1, 0.2)), "instead of 0.06"),
+    ],
+)
+def test_begins_anew(saved: Noted, first: Start, words: str) -> None:
+    """Each by itself, with the line that has loaded."""
+    (found,) = judged(saved, replace(RESUMED, first=first))
+    assert words in found.sentence
+    assert (found.where, found.ranks, found.certain) == ("train.py:3", (0,), False)
+
+
+@pytest.mark.parametrize(
+    ("saved", "first"),
+    [
+        (SAVED, THEN),
+        (replace(SAVED, has_state=False), replace(THEN, has_state=False)),
+        (replace(SAVED, then=None), replace(THEN, batch="a")),  # the epoch may have been over
+        (replace(SAVED, first=replace(FIRST, batch="d")), THEN),  # every epoch in one order
+        (SAVED, replace(THEN, batch="", rates=())),
+        (replace(SAVED, where="first.py:9"), FIRST),  # it begins with another script's
+        (SAVED, replace(THEN, batch="x", rates=(1.0, 2.0))),  # others are asked for
+        (replace(SAVED, first=replace(FIRST, rates=THEN.rates)), THEN),  # one rate all along
+    ],
+)
+def test_goes_on(saved: Noted, first: Start) -> None:
+    """What goes on, what isn't known, and what is another."""
+    assert not list(judged(saved, replace(RESUMED, first=first)))

@@ -1,0 +1,81 @@
+"""What is noted of the first steps, for another attempt's to be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from safe_launch.checks.between_ranks import Compared
+from safe_launch.checks.finding import VARIABLE, Check
+from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.worker_messages import Message
+from safe_launch.guards.checks import first_steps
+from safe_launch.guards.checks.first_steps import FirstSteps
+from support.lazy import Lazy
+
+torch = Lazy("torch")
+
+
+def noted(
+    monkeypatch: pytest.MonkeyPatch, steps: Sequence[Sequence[float]]
+) -> tuple[FirstSteps, list[Message]]:
+    """A process whose steps call backward on these losses, a batch of two samples for each."""
+    monkeypatch.setenv(VARIABLE, ",".join(Check))
+    messages: list[Message] = []
+    observations, done = Observations(), 0
+    observations.report_to(messages.append)
+    observations.count_steps(lambda: done)
+    first = FirstSteps(observations)
+
+    def within(loss: object) -> None:
+        first.backward(lambda _: None)(loss)  # a reentrant block's
+
+    backward = first.backward(within)
+    for step, losses in enumerate(steps):
+        done = step
+        for place, loss in enumerate(losses):
+            samples = torch.tensor([[step, place], [place, step + 7]])
+            first.draw({"input_ids": samples, "labels": samples[:, 0]})
+            backward(torch.tensor(loss, requires_grad=True))
+    return first, messages
+
+
+def told(messages: Sequence[Message]) -> list[tuple[int | None, float, list[str]]]:
+    """The steps that were sent, with their losses and the samples drawn."""
+    sent = [each for each in messages if isinstance(each, Compared)]
+    words = [each.value.split() for each in sent]
+    return [(one.step, float(w[0]), w[2:]) for one, w in zip(sent, words, strict=True)]
+
+
+def test_first_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The passes' losses are added; no more is noted after the third."""
+    first, messages = noted(monkeypatch, [(1.0, 2.0), (0.5, 0.25), (0.5, 0.5), (9.0, 9.0)])
+    steps = told(messages)
+    assert [(step, loss) for step, loss, _ in steps] == [(1, 3.0), (2, 0.75), (3, 1.0)]
+    drawn = [[word.partition(":")[0] for word in words] for *_, words in steps]
+    assert drawn[0] == ["2", "4", "6"]
+    assert not first.is_open
+
+
+def test_samples_are_the_same_however_they_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of digests, which another order of the same doesn't change."""
+    monkeypatch.setenv(VARIABLE, "ours")
+    rows = torch.arange(24).reshape(4, 6)
+    whole, halves = FirstSteps(Observations()), FirstSteps(Observations())
+    whole.draw([rows, rows[:, 0]])
+    for part in (rows[2:], rows[:2]):
+        halves.draw([part, part[:, 0]])
+    assert whole._drawn
+    assert halves._drawn
+    assert whole._drawn[-1] == halves._drawn[-1]
+    halves.draw([rows, rows[:2]])  # no samples in it
+    assert len(halves._drawn) == 2
+
+
+@pytest.mark.parametrize("limit", ["DRAWN", "PASSES"])
+def test_bounds(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """Too many passes: nothing is sent; too many batches: that goes without them."""
+    monkeypatch.setattr(first_steps, limit, 2)
+    first, messages = noted(monkeypatch, [(1.0, 1.0, 1.0), (1.0,), (1.0,)])
+    assert first.is_open == (limit == "DRAWN")
+    assert told(messages) == ([(1, 3.0, []), (2, 1.0, [])] if limit == "DRAWN" else [])

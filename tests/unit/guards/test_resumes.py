@@ -1,0 +1,104 @@
+"""What rank 0 notes at saves, and of a training that has loaded one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from safe_launch.checks.finding import VARIABLE
+from safe_launch.checks.resumed import Noted
+from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.worker_messages import Message
+from safe_launch.guards.checks import resumes
+from safe_launch.guards.checks.resumes import Resumes
+from support.lazy import Lazy
+
+torch = Lazy("torch")
+
+
+class Optimizer:
+    """An optimizer that halves its rate."""
+
+    def __init__(self) -> None:
+        self.param_groups: list[dict[str, Any]] = [{"lr": 0.8}]
+        self.state: dict[str, Any] = {}
+
+    def step(self) -> None:
+        """A step."""
+        self.state["kept"] = True
+        self.param_groups[0]["lr"] /= 2
+
+
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch) -> tuple[Resumes, list[Message]]:
+    """Rank 0's, and what it sends."""
+    monkeypatch.setenv(VARIABLE, "resumed")
+    monkeypatch.setenv("RANK", "0")
+    messages: list[Message] = []
+    observations = Observations()
+    observations.report_to(messages.append)
+    return Resumes(observations), messages
+
+
+def train(noted: Resumes, optimizer: Any, *batches: int) -> None:
+    """Steps, each on a batch of two samples."""
+    for batch in batches:
+        noted.batch({"x": torch.tensor([[batch], [batch + 1]])})
+        noted.step(optimizer)
+        optimizer.step()
+
+
+def test_a_save(notes: tuple[Resumes, list[Message]], tmp_path: Path) -> None:
+    """It is told at once, and again with how the training goes on."""
+    noted, messages = notes
+    optimizer, path = Optimizer(), str(tmp_path / "last.pt")
+    noted.saved(path)  # before anything is known
+    train(noted, optimizer, 1, 2)
+    assert not noted.open
+    noted.step(Optimizer())  # another one
+    noted.saved(path)
+    train(noted, optimizer, 3, 4, 5)
+    first, again = (each for each in messages if isinstance(each, Noted))
+    assert (first.path, first.rate, first.has_state, first.then) == (path, 0.2, True, None)
+    assert (first.first.rates, first.first.has_state) == ((0.8, 0.4), False)
+    assert again.then is not None
+    assert (again.then.rates, again.then.has_state) == ((0.2, 0.1), True)
+    assert "" != again.then.batch != again.first.batch != ""
+
+
+def test_a_resume(notes: tuple[Resumes, list[Message]], tmp_path: Path) -> None:
+    """What was loaded before the first step; not what is afterwards."""
+    noted, messages = notes
+    optimizer = Optimizer()
+    noted.loads(str(tmp_path / "last.pt"))
+    train(noted, optimizer, 1, 2)
+    noted.loads(str(tmp_path / "best.pt"))
+    train(noted, optimizer, 3)
+    (told,) = messages
+    assert isinstance(told, Noted)
+    assert (told.path, told.rate) == (str(tmp_path / "last.pt"), None)
+
+
+def test_a_rate_on_a_device(notes: tuple[Resumes, list[Message]]) -> None:
+    """Nobody waits for it: nothing is noted."""
+    noted, _ = notes
+    optimizer = Optimizer()
+    optimizer.param_groups[0]["lr"] = SimpleNamespace()
+    with pytest.raises(TypeError, match="tensor"):
+        noted.step(optimizer)
+    assert not noted.open
+
+
+def test_which_files(notes: tuple[Resumes, list[Message]], tmp_path: Path) -> None:
+    """A dict with an optimizer's state in it; weights alone resume nothing."""
+    noted, messages = notes
+    optimizer = Optimizer()
+    train(noted, optimizer, 1, 2)
+    resumes._object_saved(noted, None, ({"model": {}}, str(tmp_path / "a")), {})
+    state = {"model": {}, "optimizer": {"state": {}, "param_groups": []}}
+    resumes._object_saved(noted, None, (state, str(tmp_path / "b")), {})
+    (told,) = messages
+    assert isinstance(told, Noted)
+    assert told.path == str(tmp_path / "b")
