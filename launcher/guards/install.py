@@ -32,6 +32,7 @@ from . import (
     transformers,
 )
 from .checks import (
+    autocasts,
     batches,
     clipping,
     engines,
@@ -75,6 +76,7 @@ GUARDS: tuple[Guard, ...] = (
     progress,  # counts what the optimizer's guard has counted
     resuming,
     transformers,
+    autocasts,
     batches,
     clipping,
     engines,

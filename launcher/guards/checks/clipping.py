@@ -24,8 +24,10 @@ HOOKED = (CLIPS, SCALES)
 LOOKED = 4
 """Calls that are looked at."""
 
+scalers: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The scalers that have scaled a loss."""
 _scaled: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The scalers that have scaled a loss, and haven't unscaled its gradients yet."""
+"""Those that haven't unscaled its gradients yet."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -41,9 +43,15 @@ def install(module: ModuleType, observations: Observations) -> None:
         wrap(f"GradScaler.{name}", _unscaling)
 
 
+def is_scaled() -> bool:
+    """Whether a scaler has scaled a loss, and hasn't unscaled its gradients yet."""
+    return bool(_scaled)
+
+
 def _scaling(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     if instance.is_enabled():
         _scaled.add(instance)
+        scalers.add(instance)
     return wrapped(*args, **kwargs)
 
 

@@ -37,3 +37,14 @@ def names_of(optimizer: Any, observations: Observations) -> dict[int, str]:
         for number, group in enumerate(optimizer.param_groups)
         for place, each in enumerate(group["params"])
     }
+
+
+def acting_otherwise(model: Any) -> Iterator[str]:
+    """Names of layers in evaluation mode that act otherwise in training."""
+    import torch
+
+    for name, layer in model.named_modules():
+        is_dropout = isinstance(layer, torch.nn.modules.dropout._DropoutNd) and layer.p > 0
+        is_norm = isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
+        if not layer.training and (is_dropout or (is_norm and layer.track_running_stats)):
+            yield name
