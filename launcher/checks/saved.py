@@ -98,28 +98,6 @@ def loads_nothing(
     )
 
 
-def nothing(trained: Collection[str], step: int | None, where: str) -> Finding | None:
-    """A file without any weight, of a model that is trained.
-
-    Args:
-        trained: names of what is trained.
-        step: optimizer steps done.
-        where: the user's line that saves.
-    """
-    if not trained:
-        return None
-    return Finding(
-        Check.SAVED,
-        certain=True,
-        sentence="what was saved holds no weight at all, and none of the "
-        f"{count_of(len(trained), 'parameter')} that are trained: {first_of(trained)}",
-        advice="Leave state_dict as it is: save_pretrained chooses the adapters' weights itself",
-        step=step,
-        parameter=next(iter(trained)),
-        where=where,
-    )
-
-
 def differing(
     saved: Mapping[str, Sequence[float]],
     live: Mapping[str, Sequence[float]],

@@ -47,7 +47,7 @@ class Gradients:
 def without_gradients(seen: Gradients) -> Finding | None:
     """An optimizer that trains nothing, or not what it is there for."""
     if not seen.sizes:
-        return _all_frozen(seen) if seen.frozen and seen.steps >= WITHOUT else None
+        return _holds_nothing(seen) if seen.steps >= WITHOUT else None
     dead = (seen.foreign or frozenset()) & seen.without
     if seen.steps >= WITHOUT and len(seen.without) == len(seen.sizes):
         return _nothing(seen, dead)
@@ -58,15 +58,24 @@ def without_gradients(seen: Gradients) -> Finding | None:
     return None
 
 
-def _all_frozen(seen: Gradients) -> Finding:
+def _holds_nothing(seen: Gradients) -> Finding | None:
+    """An optimizer that holds nothing to train, though there is, or as there is nothing at all."""
+    if not seen.left and not seen.frozen:
+        return None
+    why = (
+        f"and {first_of(seen.left)}, which has gradients, is in no optimizer"
+        if seen.left
+        else f"as are all {count_of(seen.frozen, 'parameter')} of the model"
+    )
     return Finding(
         Check.TRAINED,
         certain=True,
-        sentence=f"{seen.optimizer} trains nothing: all {count_of(seen.frozen, 'parameter')} of "
-        "the model are frozen (requires_grad False), and it holds no others",
-        advice="Load adapters that are to be trained with is_trainable=True; freeze a model before "
-        "what is to be trained is added to it",
+        sentence=f"{seen.optimizer} trains nothing: what it holds is frozen (requires_grad False), "
+        f"{why}",
+        advice="Make the optimizer after adapters are added; load adapters that are to be trained "
+        "with is_trainable=True",
         step=seen.steps,
+        parameter=next(iter(seen.left or ()), ""),
         where=seen.where,
     )
 

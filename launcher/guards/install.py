@@ -44,6 +44,7 @@ from .checks import (
     replicas,
     sampled_gradients,
     saves,
+    scalers,
     schedules,
 )
 
@@ -88,6 +89,7 @@ GUARDS: tuple[Guard, ...] = (
     replicas,
     sampled_gradients,
     saves,
+    scalers,
     schedules,
 )
 

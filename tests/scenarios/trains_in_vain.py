@@ -40,13 +40,6 @@ def trained_by_trainer(model: torch.nn.Module, masked: int = 0, steps: int = 12,
     Trainer(model, arguments, train_dataset=data).train()
 
 
-def adapted() -> torch.nn.Module:
-    """The same with adapters."""
-    from peft import LoraConfig, get_peft_model
-
-    return get_peft_model(llama(), LoraConfig(target_modules=["q_proj", "v_proj"]))
-
-
 def cleared(right: bool) -> None:
     """As in https://github.com/Tony-Y/pytorch_warmup/issues/12."""
     model = DistributedDataParallel(Net())
@@ -59,6 +52,33 @@ def cleared(right: bool) -> None:
         if not right:
             optimizer.zero_grad(set_to_none=False)
         optimizer.step()
+
+
+def never_cleared(right: bool) -> None:
+    """As in https://github.com/wenet-e2e/wekws/issues/72."""
+    model = DistributedDataParallel(Net())
+    optimizer, source = adam(model), batches()
+    for _ in range(STEPS):
+        words = next(source)
+        model(words, labels=words).backward()
+        optimizer.step()
+        if right:
+            optimizer.zero_grad(set_to_none=False)
+
+
+def clipped_late(right: bool) -> None:
+    """As in https://github.com/VGraphRNN/VGRNN/issues/4."""
+    model = DistributedDataParallel(Net())
+    optimizer, source = adam(model), batches()
+    for _ in range(STEPS):
+        words = next(source)
+        optimizer.zero_grad()
+        model(words, labels=words).backward()
+        if right:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if not right:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 
 
 def still_evaluating(right: bool) -> None:
@@ -128,31 +148,6 @@ def replaced(right: bool) -> None:
     if not right:
         net.head.weight = torch.nn.Parameter(torch.ones_like(net.head.weight) / 16)
     steps(model, adam(model), batches())
-
-
-def used_in_part(right: bool) -> None:
-    """As in https://github.com/pytorch/pytorch/issues/69031."""
-
-    class Parts(Net):
-        def __init__(self) -> None:
-            super().__init__()
-            self.other = torch.nn.Linear(16, 16)
-
-        def forward(self, words, labels, number):
-            hidden = self.other if number % 2 else self.hidden
-            found = self.head(torch.relu(hidden(self.embedding(words))))
-            return cross_entropy(found.flatten(0, 1), labels.flatten())
-
-    model = DistributedDataParallel(Parts(), find_unused_parameters=True)
-    optimizer, source = adam(model), batches()
-    for _ in range(STEPS):
-        for number in range(ACCUMULATION):
-            words = next(source)
-            is_last = right or number == ACCUMULATION - 1
-            with contextlib.nullcontext() if is_last else model.no_sync():
-                (model(words, labels=words, number=number) / ACCUMULATION).backward()
-        optimizer.step()
-        optimizer.zero_grad()
 
 
 def on_plateau(right: bool) -> None:
@@ -304,28 +299,38 @@ def unprepared(right: bool) -> None:
             optimizer.zero_grad()
 
 
-def frozen_adapters(right: bool) -> None:
-    """As in https://github.com/tloen/alpaca-lora/issues/352, with PEFT and the Trainer."""
-    from peft import PeftModel
+def adapted_late(right: bool) -> None:
+    """As in https://github.com/adapter-hub/adapters/issues/260, with PEFT."""
+    from peft import LoraConfig, get_peft_model
 
-    folder = f"{tempfile.gettempdir()}/adapters-{os.getpid()}"
-    adapted().save_pretrained(folder)
     base = llama()
-    base.enable_input_require_grads()
-    trained_by_trainer(PeftModel.from_pretrained(base, folder, is_trainable=right))
+    before = adam(base)
+    net = get_peft_model(base, LoraConfig(target_modules=["q_proj", "v_proj"]))
+    optimizer = adam(net) if right else before
+    model, source = DistributedDataParallel(net), batches()
+    for _ in range(STEPS):
+        words = next(source)
+        model(input_ids=words, labels=words).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
 
 
-def saved_without(right: bool) -> None:
-    """As in https://github.com/tloen/alpaca-lora/issues/293, with PEFT and the Trainer."""
-    from peft import get_peft_model_state_dict
+def adapted_twice(right: bool) -> None:
+    """As in https://github.com/huggingface/peft/issues/2115."""
+    from peft import LoraConfig, PeftModel, get_peft_model
 
-    model = adapted()
-    plain = model.state_dict
-    if not right:
-        model.state_dict = lambda *_, **__: get_peft_model_state_dict(model, plain())
-    trained_by_trainer(model)
-    if RANK == 0:
-        model.save_pretrained("adapters")
+    chosen = LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    folder = f"{tempfile.gettempdir()}/adapters-{os.getpid()}"
+    get_peft_model(llama(), chosen).save_pretrained(folder)
+    base = llama() if right else get_peft_model(llama(), chosen)
+    model = DistributedDataParallel(PeftModel.from_pretrained(base, folder, is_trainable=True))
+    trained = adam(torch.nn.ParameterList(p for p in model.parameters() if p.requires_grad))
+    source = batches()
+    for _ in range(STEPS):
+        words = next(source)
+        model(input_ids=words, labels=words).loss.backward()
+        trained.step()
+        trained.zero_grad()
 
 
 def cut_off(right: bool) -> None:
@@ -403,9 +408,18 @@ def without_root(right: bool) -> None:
 FAULTS = {
     one.__name__: one
     for one in (
-        *(cleared, still_evaluating, warming_up, warming_up_trainer, never_averaged, replaced),
-        *(used_in_part, on_plateau, one_never_steps, without_graph, split_apart, unscaled),
-        *(summed, thawed, not_loaded, scaled_apart, unprepared, frozen_adapters, saved_without),
+        *(
+            cleared,
+            never_cleared,
+            clipped_late,
+            still_evaluating,
+            warming_up,
+            warming_up_trainer,
+            never_averaged,
+            replaced,
+        ),
+        *(on_plateau, one_never_steps, without_graph, split_apart, unscaled),
+        *(summed, thawed, not_loaded, scaled_apart, unprepared, adapted_late, adapted_twice),
         *(cut_off, other_schedule, overruled, own_shard, without_root),
     )
 }

@@ -20,10 +20,10 @@ from ..callers import user_place
 from . import (
     autocasts,
     begun,
-    clipping,
     gradients,
     replaced_parameters,
     sampled_gradients,
+    scalers,
     ties,
     updates,
 )
@@ -179,7 +179,7 @@ class Watch:
         import torch
 
         held = {id(each) for each in parameters_of(optimizer)}
-        if not clipping.scalers and any(
+        if not scalers.used and any(
             id(each) in held for _, _, each in parameters_in(autocasts.in_half)
         ):
             tell(self._observations, precision.unscaled(type(optimizer).__name__, self.where))

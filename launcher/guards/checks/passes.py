@@ -8,7 +8,7 @@ from typing import Any
 from ...checks import divided
 from ...evidence.observations import Observations
 from ..callers import is_called_by, user_place
-from . import clipping
+from . import scalers
 from .told import tell
 
 MAKERS = (
@@ -64,7 +64,7 @@ class Passes:
 def _is_mean(loss: Any) -> bool:
     """Whether a loss is one of torch's means, as it is."""
     made = getattr(loss, "grad_fn", None)
-    if made is not None and made.name() == "MulBackward0" and clipping.is_scaled():
+    if made is not None and made.name() == "MulBackward0" and scalers.scaling:
         made = made.next_functions[0][0]
     while made is not None and made.name() in PASSED_ON:
         made = made.next_functions[0][0]

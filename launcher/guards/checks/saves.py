@@ -110,9 +110,6 @@ def _look_at_folder(
         if tensors[name].dtype in TYPES and tensors[name].end - tensors[name].begin <= SMALL
     }
     found = saved.empty(shapes, known, *about)
-    if not tensors and list(folder.glob("*.safetensors")) and observations.step():
-        trained = [name for name, each in live.items() if each.requires_grad]
-        found = saved.nothing(trained, *about)
     tell(observations, found or _stale(values, live, *about, is_certain=True))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Sequence
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ from ...checks.finding import Check
 from ...evidence.observations import Observations
 from .. import data_parallel
 from ..callers import user_place
+from .models import parameters_of
 from .passes import Passes
 from .rank_schedules import given_steps, length_of
 from .told import looking, makes, tell
@@ -37,6 +39,7 @@ class Schedules:
 
     def __init__(self, observations: Observations) -> None:
         self.passes = 0
+        self._used: dict[int, int] = {}  # by parameter: passes before the last step with it
         self.places: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self.optimizers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self.stepped: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -63,6 +66,8 @@ class Schedules:
             steps: those that it has made.
         """
         self.stepped.add(optimizer)
+        if steps < MANY:
+            self._used |= dict.fromkeys(map(id, parameters_of(optimizer)), self.passes)
         rates = [group.get("lr", 1) for group in optimizer.param_groups]
         is_still = not any(hasattr(rate, "item") or rate != 0 for rate in rates)
         self._still[optimizer] = self._still.get(optimizer, 0) + 1 if is_still else 0
@@ -74,6 +79,10 @@ class Schedules:
             self._compare(scheduler, is_still=is_still, is_begin=steps < MANY)
         if steps == schedule.STEPS and not own:
             self._look_for_others(steps)
+
+    def has_used(self, parameters: Sequence[Any]) -> bool:
+        """Whether a step has used what these have got, and no backward pass has come since."""
+        return all(0 < self.passes == self._used.get(id(each)) for each in parameters)
 
     def _look_for_others(self, steps: int) -> None:
         """A schedule that was stepped meanwhile, of an optimizer that wasn't."""
