@@ -41,10 +41,12 @@ def names_of(optimizer: Any, observations: Observations) -> dict[int, str]:
 
 def acting_otherwise(model: Any) -> Iterator[str]:
     """Names of layers in evaluation mode that act otherwise in training."""
-    import torch
+    from torch import nn
 
+    dropouts = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout
+    norms = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
     for name, layer in model.named_modules():
-        is_dropout = isinstance(layer, torch.nn.modules.dropout._DropoutNd) and layer.p > 0
-        is_norm = isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
-        if not layer.training and (is_dropout or (is_norm and layer.track_running_stats)):
+        is_off = isinstance(layer, dropouts) and layer.p > 0
+        is_fixed = isinstance(layer, norms) and layer.track_running_stats
+        if not layer.training and (is_off or is_fixed):
             yield name

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from ...checks import divided
+from ...core.private_names import REDUCTION
 from ...evidence.observations import Observations
 from ..callers import is_called_by, user_place
 from . import scalers
@@ -18,10 +19,11 @@ MAKERS = (
 """Packages that go backward for the user's loop."""
 PASSED_ON = ("_DDPSinkBackward", "ToCopyBackward0", "ViewBackward0")
 """What stands between a loss and what made it."""
+PLAIN = "MeanBackward0"
 MEANS = tuple(
     f"{name}Backward0"
     for name in (
-        *("Mean", "NllLoss", "NllLoss2D", "MseLoss", "L1Loss", "SmoothL1Loss", "HuberLoss"),
+        *("NllLoss", "NllLoss2D", "MseLoss", "L1Loss", "SmoothL1Loss", "HuberLoss"),
         *("BinaryCrossEntropy", "BinaryCrossEntropyWithLogits"),
     )
 )
@@ -46,9 +48,11 @@ class Passes:
         """Looks at what is about to go backward."""
         steps = self._observations.steps_of_all() or 0
         self.is_open = steps <= divided.STEPS and not is_called_by(*MAKERS)
-        if self.is_open and (gradients is not None or not _is_mean(tensors)):
-            self.is_open = False
-        if not self.is_open:
+        is_mean = False
+        with self._observations.going_on():
+            is_mean = self.is_open and gradients is None and _is_mean(tensors)
+        self.is_open = is_mean
+        if not is_mean:
             return
         where = user_place()
         self._seen[steps, where] += 1
@@ -69,4 +73,4 @@ def _is_mean(loss: Any) -> bool:
     while made is not None and made.name() in PASSED_ON:
         made = made.next_functions[0][0]
     name = "" if made is None else made.name()
-    return name in MEANS and getattr(made, "_saved_reduction", MEAN) == MEAN
+    return name == PLAIN or (name in MEANS and REDUCTION.of(made) == MEAN)
