@@ -12,7 +12,7 @@ from ...checks.finding import Check
 from ...checks.trained import Update
 from ...evidence.observations import Observations
 from .copies import Copy, copied, sample, spread
-from .told import skip, tell
+from .told import is_certain, skip, tell
 
 ADAPTER = "lora_B"
 """What PEFT calls the matrix that begins at zero; `lora_embedding_B` doesn't."""
@@ -149,7 +149,8 @@ class Values:
         has_slopes = any(any(row) for row in before[count : 2 * count])
         self._zeros = 0 if has_slopes or not made else self._zeros + 1
         largest = [] if around.largest is None else around.largest.parts()[0]
-        if largest and not any(largest):
+        is_explained = is_certain(self._observations, Check.DATA)  # all labels are ignored
+        if largest and not any(largest) and not is_explained:
             tell(
                 self._observations,
                 trained.only_zeros(self._optimizer, len(largest), self._where, around.step),
