@@ -6,7 +6,6 @@ trains_in_vain.py NAME... [--right]
 import contextlib
 import copy
 import os
-import tempfile
 
 import torch
 from says_words import ACCUMULATION, STEPS, WORDS, Net, adam, batches, run, steps, texts
@@ -26,7 +25,7 @@ def llama() -> torch.nn.Module:
     return LlamaForCausalLM(LlamaConfig(**sizes, **heads))
 
 
-def trained_by_trainer(model: torch.nn.Module, masked: int = 0, steps: int = 12, **asked) -> None:
+def trained_by_trainer(model: torch.nn.Module, masked: int = 0, **asked) -> None:
     """Transformers' Trainer, on texts whose first words are a question."""
     from transformers import Trainer, TrainingArguments
 
@@ -35,7 +34,7 @@ def trained_by_trainer(model: torch.nn.Module, masked: int = 0, steps: int = 12,
         labels = words.clone()
         labels[:masked] = -100
         data.append({"input_ids": words, "labels": labels})
-    asked = {"max_steps": steps, "use_cpu": True, "report_to": [], "disable_tqdm": True, **asked}
+    asked = {"max_steps": STEPS, "use_cpu": True, "report_to": [], "disable_tqdm": True, **asked}
     arguments = TrainingArguments("out", save_strategy="no", learning_rate=1e-2, **asked)
     Trainer(model, arguments, train_dataset=data).train()
 
@@ -320,7 +319,7 @@ def adapted_twice(right: bool) -> None:
     from peft import LoraConfig, PeftModel, get_peft_model
 
     chosen = LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False)
-    folder = f"{tempfile.gettempdir()}/adapters-{os.getpid()}"
+    folder = f"adapters-{RANK}"
     get_peft_model(llama(), chosen).save_pretrained(folder)
     base = llama() if right else get_peft_model(llama(), chosen)
     model = DistributedDataParallel(PeftModel.from_pretrained(base, folder, is_trainable=True))
