@@ -24,6 +24,8 @@ class Shared(StrEnum):
 
     SEED = "seed"
     """By which samples are shuffled before each rank takes its part: the same on all."""
+    SUBSET = "subset"
+    """The samples of which each rank takes its part: the same on all."""
     BATCH = "batch"
     """The first batch of a loader that isn't divided: another on each."""
     STREAM = "stream"
@@ -82,6 +84,8 @@ def told(compared: Compared, values: Mapping[int, str], ranks: Collection[int]) 
     match compared.what:
         case Shared.SEED:
             return _seeds(compared.place, values)
+        case Shared.SUBSET:
+            return _subsets(compared.place, values)
         case Shared.BATCH | Shared.STREAM:
             return _batches(compared, values)
         case Shared.WEIGHTS:
@@ -105,6 +109,21 @@ def _seeds(place: str, values: Mapping[int, str]) -> Finding | None:
         f"{other}: {values[other]}): each takes its part of another order, so that samples are "
         "seen several times and others never",
         advice=f"Give every rank the same seed ({CHANGED})",
+        ranks=tuple(sorted(values)),
+        where=place,
+    )
+
+
+def _subsets(place: str, values: Mapping[int, str]) -> Finding | None:
+    if len(set(values.values())) < 2:
+        return None
+    return Finding(
+        Check.DATA,
+        certain=True,
+        sentence="the ranks divide different subsets of the data set among them: samples that one "
+        "rank sets apart are trained on by another, and others are never seen",
+        advice="Choose the subset alike on every rank, e.g. random_split with a generator of the "
+        "same seed",
         ranks=tuple(sorted(values)),
         where=place,
     )
@@ -166,5 +185,6 @@ BEFORE = (
 )
 AFTER = (
     "Gradients aren't averaged over the ranks, or a rank updates otherwise: call the wrapper and "
-    "not its .module, synchronize the last backward pass, and step on every rank alike"
+    "not its .module, synchronize the last backward pass, step on every rank alike, and call "
+    "fully_shard also on the whole model"
 )

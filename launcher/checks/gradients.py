@@ -69,7 +69,35 @@ def judged(
             continue
         if finding := _told(first, way, name, where, step):
             return finding
+        windows = next(iter(seen.values())).windows
+        if first and _is_kept(windows, place) and _are_right(first):
+            return _never_cleared(name, tuple(seen), where, step)
     return None
+
+
+def _are_right(fates: Mapping[int, Fates]) -> bool:
+    return all(fate is Fate.MEAN for each in fates.values() for fate in each)
+
+
+def _is_kept(windows: Sequence[Sequence[Passed]], place: int) -> bool:
+    """Whether a step begins with what the one before has used, which its own passes add to."""
+    before, after = (window[place] for window in windows)
+    first = after.parts[0] if len(after.parts) > 1 else ()
+    return any(first) and [*first] == [*before.reached]
+
+
+def _never_cleared(name: str, ranks: tuple[int, ...], where: str, step: int) -> Finding:
+    return Finding(
+        Check.GRADIENTS,
+        certain=True,
+        sentence=f"gradients are never cleared: what a step has used of {name} is still there in "
+        "the next, and is used again",
+        advice="Call optimizer.zero_grad() after each step",
+        step=step,
+        ranks=ranks,
+        parameter=name,
+        where=where,
+    )
 
 
 def _windows(seen: Mapping[int, Seen]) -> Iterator[dict[int, tuple[Passed, ...]]]:

@@ -32,3 +32,23 @@ def without_master(optimizer: str, halves: list[str], floats: int, where: str) -
         parameter=halves[0],
         where=where,
     )
+
+
+def unscaled(optimizer: str, where: str) -> Finding:
+    """Passes under autocast to float16 whose loss no scaler scales.
+
+    Gradients below 6e-8 are zero in it (IEEE 754, binary16).
+
+    Args:
+        optimizer: its class.
+        where: the user's line that made it.
+    """
+    return Finding(
+        Check.PRECISION,
+        certain=False,
+        sentence=f"{optimizer} steps with gradients of passes under autocast to float16, and no "
+        "GradScaler has scaled the loss: small gradients underflow to zero",
+        advice="Scale the loss by torch.amp.GradScaler, or compute in bfloat16",
+        step=1,
+        where=where,
+    )

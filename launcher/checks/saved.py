@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ..core.count_of import count_of
 from .finding import Check, Finding, first_of
@@ -36,6 +36,64 @@ def empty(shapes: Shapes, live: Shapes, step: int | None, where: str) -> Finding
         "saved (stage3_gather_16bit_weights_on_model_save, a full state dict)",
         step=step,
         parameter=found[0],
+        where=where,
+    )
+
+
+def cut(shapes: Shapes, live: Shapes, step: int | None, where: str) -> Finding | None:
+    """Weights of which only a part was saved, as each rank holds of sharded ones.
+
+    Args:
+        shapes: what was saved.
+        live: the whole weights of the model that have these names.
+        step: optimizer steps done.
+        where: the user's line that saves.
+    """
+    found = [
+        name
+        for name, shape in shapes.items()
+        if name in live and 0 not in shape
+        if len(shape) == len(live[name]) > 0 and shape[1:] == live[name][1:]
+        if shape[0] < live[name][0]
+    ]
+    if len(found) < max(2, len(shapes) / 2):
+        return None
+    first = found[0]
+    return Finding(
+        Check.SAVED,
+        certain=True,
+        sentence=f"a part of each weight was saved: {first} has {shapes[first][0]} of its "
+        f"{live[first][0]} rows, and so {count_of(len(found) - 1, 'other')}",
+        advice="The weights are sharded (FSDP): gather them on every rank before one saves them "
+        "(full_tensor(), or get_model_state_dict with full_state_dict=True)",
+        step=step,
+        parameter=first,
+        where=where,
+    )
+
+
+def loads_nothing(
+    given: Collection[str], unexpected: Collection[str], missing: Collection[str], where: str
+) -> Finding | None:
+    """Weights that were loaded under names none of which the model has.
+
+    Args:
+        given: the names.
+        unexpected: those that the model doesn't have.
+        missing: the model's names that weren't given.
+        where: the user's line that loads.
+    """
+    if not missing or not 0 < len(given) == len(unexpected):
+        return None
+    return Finding(
+        Check.SAVED,
+        certain=True,
+        sentence=f"load_state_dict has loaded nothing: {first_of(unexpected)} "
+        f"{'are' if len(given) > 1 else 'is'} no names of the model's, and strict=False passes "
+        "over that",
+        advice=f"Make the names the model's, e.g. {next(iter(missing))}: a wrapper puts a prefix "
+        "before them (module., model., _orig_mod.)",
+        parameter=next(iter(missing)),
         where=where,
     )
 

@@ -1,13 +1,20 @@
-"""Whether the learning rate's schedule steps with the optimizer."""
+"""Whether the learning rate's schedule steps with the optimizer, and fits the training."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from ..core.count_of import count_of
 from .finding import Check, Finding
 
 STEPS = 5
 """Steps of an optimizer over which its schedule must have stepped alike."""
+WARMUPS, DEFAULT = ("WarmupLR", "WarmupDecayLR"), 0.001
+"""DeepSpeed's schedules with a highest rate, and that which they take by default
+(deepspeed/runtime/lr_schedules.py)."""
+BEYOND = 1.5
+"""A training this many times as long as its schedule is reported: the last batches of epochs, and
+of accumulations, make schedules a little too short."""
 
 
 def too_often(
@@ -39,5 +46,113 @@ def too_often(
         f"{who}: the rate changes as much faster",
         advice="Leave it to engine.step()" if by_engine else "Step it where the optimizer steps",
         step=len(counts) + 1,
+        where=where,
+    )
+
+
+def never_warm(scheduler: str, warmup: int, total: int, where: str) -> Finding | None:
+    """A rate that rises for longer than the schedule lasts.
+
+    Args:
+        scheduler: its class.
+        warmup: steps in which the rate rises.
+        total: all its steps.
+        where: the user's line that made it.
+    """
+    if not 0 < total < warmup:
+        return None
+    return Finding(
+        Check.SCHEDULE,
+        certain=True,
+        sentence=f"{scheduler} warms up for {count_of(warmup, 'step')}, and is made for "
+        f"{total:,} in all: the rate gets no higher than {total / warmup:.2g} of what was asked",
+        advice="Make the warmup a small part of the training, e.g. by warmup_ratio",
+        step=1,
+        where=where,
+    )
+
+
+def over(scheduler: str, length: int, steps: int, where: str) -> Finding | None:
+    """A schedule whose rate has been 0 for long.
+
+    Args:
+        scheduler: its class.
+        length: the steps after which its rate has reached its end for good.
+        steps: those that it has made.
+        where: the user's line that made it.
+    """
+    if steps <= BEYOND * length + 1:
+        return None
+    return Finding(
+        Check.SCHEDULE,
+        certain=True,
+        sentence=f"{scheduler} was over after {count_of(length, 'step')}, and the training goes on "
+        "with a rate of 0",
+        advice="Make it as long as the training: batches of an epoch, times epochs, divided by the "
+        "accumulation",
+        step=steps,
+        where=where,
+    )
+
+
+def of_nobody(scheduler: str, steps: int, where: str) -> Finding:
+    """A schedule of an optimizer that makes no step, beside one that has none.
+
+    Args:
+        scheduler: its class.
+        steps: of the other optimizer.
+        where: the user's line that made it.
+    """
+    return Finding(
+        Check.SCHEDULE,
+        certain=True,
+        sentence=f"{scheduler} changes the rate of an optimizer that has made no step, and not of "
+        f"the one that has made {steps}: its rate stays as it is",
+        advice="Make the schedule with the optimizer that is stepped",
+        step=steps,
+        where=where,
+    )
+
+
+def zero(optimizer: str, steps: int, where: str) -> Finding:
+    """A rate that has been zero from the beginning.
+
+    Args:
+        optimizer: its class.
+        steps: of the optimizer.
+        where: the user's line that made it.
+    """
+    return Finding(
+        Check.SCHEDULE,
+        certain=True,
+        sentence=f"the rate of {optimizer} has been 0 in all {count_of(steps, 'step')}: nothing is "
+        "trained",
+        advice="Look at the schedule: it isn't stepped, or its factor is rounded to 0",
+        step=steps,
+        where=where,
+    )
+
+
+def overruled(
+    scheduler: str, given: Mapping[str, object], asked: object, where: str
+) -> Finding | None:
+    """A schedule of DeepSpeed's that goes up to its default rate, and not to the optimizer's.
+
+    Args:
+        scheduler: its type in the configuration.
+        given: its parameters there.
+        asked: the optimizer's rate there; None if it isn't given.
+        where: the user's line that steps the engine.
+    """
+    is_left = scheduler in WARMUPS and "warmup_max_lr" not in given
+    if not is_left or not isinstance(asked, int | float) or asked == DEFAULT:
+        return None
+    return Finding(
+        Check.SCHEDULE,
+        certain=True,
+        sentence=f"the rate that DeepSpeed's configuration gives the optimizer ({asked:g}) is "
+        f"overruled: {scheduler} has no warmup_max_lr, and goes up to its default of {DEFAULT:g}",
+        advice="Give the scheduler warmup_max_lr as well",
+        step=1,
         where=where,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.count_of import count_of
@@ -31,6 +31,7 @@ class Gradients:
         foreign: names of those that are of no model; None if no model is known.
         left: elements of the models' parameters, by name, that have a gradient and are in no
             optimizer.
+        frozen: the models' parameters, if all of them are frozen; else 0.
     """
 
     optimizer: str
@@ -40,12 +41,13 @@ class Gradients:
     without: frozenset[str]
     foreign: frozenset[str] | None = None
     left: dict[str, int] | None = None
+    frozen: int = 0
 
 
 def without_gradients(seen: Gradients) -> Finding | None:
     """An optimizer that trains nothing, or not what it is there for."""
     if not seen.sizes:
-        return None
+        return _holds_nothing(seen) if seen.steps >= WITHOUT else None
     dead = (seen.foreign or frozenset()) & seen.without
     if seen.steps >= WITHOUT and len(seen.without) == len(seen.sizes):
         return _nothing(seen, dead)
@@ -54,6 +56,93 @@ def without_gradients(seen: Gradients) -> Finding | None:
     if seen.steps >= LONG:
         return _most_without(seen)
     return None
+
+
+def _holds_nothing(seen: Gradients) -> Finding | None:
+    """An optimizer that holds nothing to train, though there is, or as there is nothing at all."""
+    if not seen.left and not seen.frozen:
+        return None
+    why = (
+        f"and {first_of(seen.left)}, which has gradients, is in no optimizer"
+        if seen.left
+        else f"as are all {count_of(seen.frozen, 'parameter')} of the model"
+    )
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"{seen.optimizer} trains nothing: what it holds is frozen (requires_grad False), "
+        f"{why}",
+        advice="Make the optimizer after adapters are added; load adapters that are to be trained "
+        "with is_trainable=True",
+        step=seen.steps,
+        parameter=next(iter(seen.left or ()), ""),
+        where=seen.where,
+    )
+
+
+def only_zeros(optimizer: str, parameters: int, where: str, step: int) -> Finding:
+    """Gradients that are all zero.
+
+    Args:
+        optimizer: its class.
+        parameters: how many have such.
+        where: the user's line that made it.
+        step: the last that was looked at.
+    """
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"{optimizer} trains nothing: the gradients of all its "
+        f"{count_of(parameters, 'parameter')} are zero, step after step",
+        advice="They are cleared between backward() and step(), or the loss is constant",
+        step=step,
+        where=where,
+    )
+
+
+def idle(optimizer: str, held: Collection[str], steps: int, where: str) -> Finding | None:
+    """An optimizer that makes no step, of parameters with gradients that no other has.
+
+    Args:
+        optimizer: its class.
+        held: names of these parameters.
+        steps: another optimizer's steps by then.
+        where: the user's line that made it.
+    """
+    if not held:
+        return None
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"{optimizer} has made no step by the {steps}th of another optimizer: "
+        f"{first_of(held)}, which only it holds, {'have' if len(held) > 1 else 'has'} gradients, "
+        "and nothing updates them",
+        advice="Call its step() as well",
+        step=steps,
+        parameter=next(iter(held)),
+        where=where,
+    )
+
+
+def evaluating(layers: Collection[str], step: int, where: str) -> Finding | None:
+    """A model that is trained in evaluation mode, though layers of it act otherwise there.
+
+    Args:
+        layers: their names.
+        step: the last that was looked at.
+        where: the user's line that steps.
+    """
+    if not layers:
+        return None
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"the model is trained in evaluation mode: {first_of(layers)} "
+        f"{'are' if len(layers) > 1 else 'is'} off or frozen (dropout, batch norm)",
+        advice="Call model.train() before the training, and again after each evaluation",
+        step=step,
+        where=where,
+    )
 
 
 def _nothing(seen: Gradients, dead: frozenset[str]) -> Finding:

@@ -120,6 +120,10 @@ DIVISOR = PrivateName(
     *("torch", "", "torch._C._functions", "DivBackward0._saved_other"),
     "a loss that loop and engine both divide isn't noticed",
 )
+REDUCTION = PrivateName(
+    *("torch", "", "torch._C._functions", "NllLossBackward0._saved_reduction"),
+    "means that a plain loop adds up aren't noticed",
+)
 LOADER_ITERATOR = PrivateName(
     *("torch", "", "torch.utils.data.dataloader", "_BaseDataLoaderIter"),
     "a batch that comes again and again isn't noticed",

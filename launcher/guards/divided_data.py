@@ -27,6 +27,8 @@ from .callers import user_place
 TENSORS = 8
 ELEMENTS = 1 << 16
 """Of a batch so many tensors, and of each so many elements, make the digest."""
+CHOSEN = 1 << 12
+"""Samples of a subset that make its digest."""
 
 Report = Callable[[Shared, str, str], None]
 """Called with what is compared, this rank's value, and the user's line."""
@@ -36,11 +38,11 @@ Look = Callable[[Any, Any], None]
 
 def install(module: ModuleType, observations: Observations) -> None:
     """Wraps what divides samples among ranks, or a loader's beginning."""
-    told: set[str] = set()
+    told: set[tuple[Shared, str]] = set()
 
     def report(what: Shared, value: str, place: str) -> None:
-        if place not in told and is_on(Check.DATA, os.environ):
-            told.add(place)
+        if (what, place) not in told and is_on(Check.DATA, os.environ):
+            told.add((what, place))
             observations.send(Compared(what, value, place))
 
     path, look = LOOKS[module.__name__]
@@ -60,14 +62,28 @@ def _prepared(report: Report, accelerator: Any, loader: Any) -> None:
     data = sys.modules["accelerate.data_loader"]
     sampler = data.get_sampler(loader)
     is_divided = isinstance(loader, data.DataLoaderShard) and accelerator.num_processes > 1
+    if is_divided:
+        _report_subset(report, getattr(loader, "dataset", None))
     if is_divided and isinstance(sampler, data.SeedableRandomSampler):
         report(Shared.SEED, str(sampler.initial_seed), user_place())
 
 
 def _sampled(report: Report, sampler: Any, _result: Any) -> None:
     """The same of torch's sampler, where every rank has a part of its own."""
-    if sampler.shuffle and sampler.num_replicas == _world() > 1:
-        report(Shared.SEED, str(sampler.seed), user_place())
+    if sampler.num_replicas == _world() > 1:
+        _report_subset(report, sampler.dataset)
+        if sampler.shuffle:
+            report(Shared.SEED, str(sampler.seed), user_place())
+
+
+def _report_subset(report: Report, data: Any) -> None:
+    """The samples that a subset has of its data set, as a digest of the first."""
+    import torch
+
+    if isinstance(data, torch.utils.data.Subset):
+        first = [int(index) for index in data.indices[:CHOSEN]]
+        digest = hashlib.blake2b(repr((len(data), first)).encode(), digest_size=16)
+        report(Shared.SUBSET, digest.hexdigest(), user_place())
 
 
 def _watching(report: Report) -> Look:

@@ -32,6 +32,7 @@ from . import (
     transformers,
 )
 from .checks import (
+    autocasts,
     batches,
     clipping,
     engines,
@@ -45,6 +46,7 @@ from .checks import (
     resumes,
     sampled_gradients,
     saves,
+    scalers,
     schedules,
 )
 
@@ -77,6 +79,7 @@ GUARDS: tuple[Guard, ...] = (
     progress,  # counts what the optimizer's guard has counted
     resuming,
     transformers,
+    autocasts,
     batches,
     clipping,
     engines,
@@ -90,6 +93,7 @@ GUARDS: tuple[Guard, ...] = (
     resumes,
     sampled_gradients,
     saves,
+    scalers,
     schedules,
 )
 

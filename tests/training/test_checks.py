@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.stacks import CURRENT, OLDER, SCENARIOS, Stack
 
-SCRIPT = SCENARIOS / "trains_wrongly.py"
+SCRIPTS = ("trains_wrongly.py", "trains_in_vain.py", "says_words.py")
 FAULTS = {
     "loaded_late": ("replicas", "before the first step"),
     "resized": ("trained", "that the model has no more"),
@@ -38,30 +38,54 @@ TWICE = {
     "misaligned": "in 1 of 2 passes",
 }
 """What is found after the first step, as replicas differ, and again with the reason."""
+FURTHER = {
+    "cleared": ("trained", "are zero, step after step"),
+    "never_cleared": ("gradients", "are never cleared"),
+    "still_evaluating": ("trained", "in evaluation mode"),
+    "one_never_steps": ("trained", "has made no step"),
+    "adapted_late": ("trained", "what it holds is frozen"),
+    "split_apart": ("data", "divide different subsets"),
+    "unscaled": ("precision", "no GradScaler"),
+    "summed": ("divided", "2 backward passes"),
+    "warming_up_trainer": ("schedule", "warms up for 500 steps"),
+    "other_schedule": ("schedule", "has made no step"),
+    "overruled": ("schedule", "is overruled"),
+    "not_loaded": ("saved", "has loaded nothing"),
+    "own_shard": ("saved", "a part of each weight"),
+    "without_root": ("replicas", "call fully_shard"),
+}
+"""The same of the second script."""
+ALIKE = (
+    *("clipped_late", "warming_up", "never_averaged", "replaced", "on_plateau", "without_graph"),
+    *("thawed", "scaled_apart", "unprepared", "adapted_twice", "cut_off"),
+)
+"""Further ones, which show no other check; they are only made right here."""
 
 
 def launched(
     folder: Path, *words: str, options: tuple[str, ...] = (), stack: Stack = CURRENT
 ) -> tuple[Any, str, int]:
     """The findings of a launch, what it has printed, and its exit code."""
-    launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *options, SCRIPT, *words)
+    script = SCENARIOS / SCRIPTS[words[0] in {*FURTHER, *ALIKE}]
+    launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *options, script, *words)
     done = stack.run(*launch, cwd=folder)
     kept = list(folder.glob("runs/*/attempt-1/checks.json"))
     findings = json.loads(kept[0].read_text())["findings"] if kept else []
     return findings, done.stderr, done.returncode
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", [*FAULTS, *FURTHER])
 def test_faults(fault: str, tmp_path: Path) -> None:
-    """One finding, by the right check, by step 10, with the script's line; the run goes on."""
+    """One finding, by the right check, by step 10 or the save, with the script's line."""
     findings, said, code = launched(tmp_path, fault)
     assert code == 0, said[-4000:]
-    check, words = FAULTS[fault]
+    check, words = (FAULTS | FURTHER)[fault]
     (found,) = findings
-    assert (found["check"], words in found["sentence"]) == (check, True), found
-    assert (found["step"] or 0) <= 10
+    said_of_it = f"{found['sentence']} {found['advice']}"
+    assert (found["check"], words in said_of_it) == (check, True), found
+    assert (found["step"] or 0) <= 10 or check == "saved"
     assert found["ranks"]
-    assert "trains_wrongly.py:" in found["where"]
+    assert found["where"].partition(":")[0].endswith(SCRIPTS)
     assert said.count(f"check {check}: ") == 1
 
 
@@ -74,7 +98,7 @@ def test_gradients_that_are_not_averaged(fault: str, tmp_path: Path) -> None:
     assert (replicas["check"], gradients["check"]) == ("replicas", "gradients")
     assert TWICE[fault] in gradients["sentence"], gradients
     assert (gradients["certain"], gradients["step"], gradients["ranks"]) == (True, 3, [0, 1])
-    assert "trains_wrongly.py:" in gradients["where"]
+    assert gradients["where"].partition(":")[0].endswith(SCRIPTS)
 
 
 def test_micro_batches_that_are_lost(tmp_path: Path) -> None:
@@ -87,9 +111,10 @@ def test_micro_batches_that_are_lost(tmp_path: Path) -> None:
     assert "number 2 never reached" in found["sentence"]
 
 
-def test_the_same_done_right(tmp_path: Path) -> None:
+@pytest.mark.parametrize("faults", [(*FAULTS, *TWICE, "offloaded"), (*FURTHER, *ALIKE)])
+def test_the_same_done_right(faults: tuple[str, ...], tmp_path: Path) -> None:
     """Nothing is found in any of them."""
-    findings, said, code = launched(tmp_path, *FAULTS, *TWICE, "offloaded", "--right")
+    findings, said, code = launched(tmp_path, *faults, "--right")
     assert code == 0, said[-4000:]
     assert findings == []
     assert "check " not in said

@@ -1,14 +1,11 @@
-"""Notices gradients that are clipped where there are none, or while they are still scaled."""
+"""Notices gradients that are clipped where there are none, while still scaled, or too late."""
 
 from __future__ import annotations
 
 import functools
-import weakref
-from functools import partial
+import math
 from types import ModuleType
 from typing import Any
-
-import wrapt
 
 from ...checks.finding import Check, Finding
 from ...core.count_of import count_of
@@ -16,40 +13,20 @@ from ...evidence.observations import Observations
 from ...workload.contradictions import EXPLAINED
 from .. import data_parallel
 from ..callers import user_place
+from . import scalers
+from .schedules import schedules_of
 from .told import looking, makes, tell
 
-CLIPS = "torch.nn.utils.clip_grad"
-SCALES = "torch.amp.grad_scaler"
-HOOKED = (CLIPS, SCALES)
+HOOKED = ("torch.nn.utils.clip_grad",)
 LOOKED = 4
 """Calls that are looked at."""
 
-_scaled: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The scalers that have scaled a loss, and haven't unscaled its gradients yet."""
-
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps the function that clips, or what a scaler does."""
-    if module.__name__ == CLIPS:
-        module.clip_grad_norm_ = _looking(  # type: ignore[attr-defined]
-            module.clip_grad_norm_, observations
-        )
-        return
-    wrap = partial(wrapt.wrap_function_wrapper, module)
-    wrap("GradScaler.scale", _scaling)
-    for name in ("unscale_", "step", "update"):
-        wrap(f"GradScaler.{name}", _unscaling)
-
-
-def _scaling(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    if instance.is_enabled():
-        _scaled.add(instance)
-    return wrapped(*args, **kwargs)
-
-
-def _unscaling(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    _scaled.discard(instance)
-    return wrapped(*args, **kwargs)
+    """Wraps the function that clips."""
+    module.clip_grad_norm_ = _looking(  # type: ignore[attr-defined]
+        module.clip_grad_norm_, observations
+    )
 
 
 def _looking(function: Any, observations: Observations) -> Any:
@@ -59,25 +36,28 @@ def _looking(function: Any, observations: Observations) -> Any:
     @functools.wraps(function)
     def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal looked
+        most = args[0] if args else kwargs.get("max_norm")
         if looked < LOOKED and makes(Check.TRAINED):
             looked += 1
             if not hasattr(parameters, "grad"):  # a tensor
                 parameters = list(parameters)  # it may be a generator
-                looking(observations, Check.TRAINED, _look, observations, parameters)
+                looking(observations, Check.TRAINED, _look, observations, parameters, most)
         return function(parameters, *args, **kwargs)
 
     return clip_grad_norm_
 
 
-def _look(observations: Observations, parameters: list[Any]) -> None:
+def _look(observations: Observations, parameters: list[Any], most: float) -> None:
     to_train = [each for each in parameters if each.requires_grad]
     if not to_train:
         return
     if all(each.grad is None for each in to_train):
         engine = any(hasattr(each, "gradient_clipping") for each in data_parallel.others)
         tell(observations, _nothing(len(to_train), is_engine=engine))
-    elif _scaled:
+    elif scalers.scaling:
         tell(observations, _still_scaled())
+    elif not math.isinf(most) and schedules_of(observations).has_used(to_train):
+        tell(observations, _used_before())
 
 
 def _nothing(parameters: int, *, is_engine: bool) -> Finding:
@@ -90,6 +70,17 @@ def _nothing(parameters: int, *, is_engine: bool) -> Finding:
         advice="Write gradient_clipping into DeepSpeed's configuration"
         if is_engine
         else "Call it between backward() and step(), with the parameters that are trained",
+        where=user_place(),
+    )
+
+
+def _used_before() -> Finding:
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence="clip_grad_norm_ clips gradients that the optimizer has used already: no backward "
+        "pass has added to them since its step",
+        advice="Call it between backward() and step()",
         where=user_place(),
     )
 

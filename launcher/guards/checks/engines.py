@@ -8,7 +8,7 @@ from typing import Any
 
 import wrapt
 
-from ...checks import trained
+from ...checks import schedule, trained
 from ...checks.finding import Check
 from ...evidence.observations import Observations
 from ..callers import user_place
@@ -46,6 +46,10 @@ class EngineWatch:
         if not engine.is_gradient_accumulation_boundary():
             return
         self._looked = step
+        if step == 0:
+            asked = (engine.optimizer_params() or {}).get("lr")
+            given = engine.scheduler_name() or "", engine.scheduler_params() or {}
+            tell(self._observations, schedule.overruled(*given, asked, self._where))
         if engine.zero_optimization_stage() > 2:
             for check in (Check.REPLICAS, Check.TRAINED, Check.GRADIENTS):
                 skip(self._observations, check, "the weights are partitioned (ZeRO stage 3)")
@@ -90,7 +94,7 @@ def install(module: ModuleType, observations: Observations) -> None:
     watches: weakref.WeakKeyDictionary[Any, EngineWatch] = weakref.WeakKeyDictionary()
 
     def step(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        if not makes(Check.REPLICAS, Check.TRAINED, Check.GRADIENTS):
+        if not makes(Check.REPLICAS, Check.TRAINED, Check.GRADIENTS, Check.SCHEDULE):
             return wrapped(*args, **kwargs)
         watch = watches.get(instance)
         if watch is None:

@@ -49,7 +49,7 @@ def _look(observations: Observations, loader: Any) -> None:
     steps = observations.steps_of_all() or 0
     before, done = _epochs.get(sampler, (sampler.epoch, steps))
     _epochs[sampler] = sampler.epoch, steps
-    if sampler.epoch == before and steps > done:
+    if sampler.epoch == before and steps > done + 1:  # one: the loader is begun for each batch
         tell(observations, _finding(sampler.epoch, steps))
 
 

@@ -17,9 +17,18 @@ from ...core.private_names import SKIP_CODE
 from ...core.settings import Fact
 from ...evidence.observations import Observations
 from ..callers import user_place
-from . import begun, gradients, replaced_parameters, sampled_gradients, ties, updates
-from .models import models_of, names_of, parameters_in, parameters_of
-from .replicas import Replicas, replicated_by_ddp
+from . import (
+    autocasts,
+    begun,
+    gradients,
+    replaced_parameters,
+    sampled_gradients,
+    scalers,
+    ties,
+    updates,
+)
+from .models import acting_otherwise, models_of, names_of, parameters_in, parameters_of
+from .replicas import Replicas, beside_shards, replicated_by_ddp
 from .resumes import resumes_of
 from .schedules import schedules_of
 from .told import looking, makes, skip, tell
@@ -57,6 +66,8 @@ class Watch:
         self._passing = gradients.Gradients(observations, self.where)
         self._ties: list[ties.Apart] = []
         self._resumes = resumes_of(observations)
+        self._was_evaluating = False
+        schedules_of(observations).optimizers[optimizer] = self.where
         self._before = optimizer.register_step_pre_hook(self.before)
         optimizer.register_step_post_hook(self.after)
 
@@ -88,9 +99,10 @@ class Watch:
 
     def _look(self, optimizer: Any) -> None:
         step = self.steps + 1
+        schedules_of(self._observations).stepping(optimizer, self.steps)
         if step <= FIRST:
-            schedules_of(self._observations).stepping(optimizer)
             self._note_gradients(optimizer)
+            self._look_at_mode(optimizer)
             looking(self._observations, Check.GRADIENTS, self._passing.take, optimizer)
         if step != 1 and step not in VALUES and step <= FIRST:
             return
@@ -110,7 +122,8 @@ class Watch:
         ]
         self._values.before(optimizer, names, zeros, step)
         if not by_engine:  # whose own steps are looked at: within one, weights differ
-            self._replicas.look(replicated_by_ddp(optimizer, names), self.steps)
+            alike, beside = replicated_by_ddp(optimizer, names), beside_shards(optimizer, names)
+            self._replicas.look(alike or beside, self.steps, if_begun_alike=not alike)
 
     def _look_after(self, optimizer: Any) -> None:
         self._values.after(optimizer, self.steps)
@@ -122,24 +135,69 @@ class Watch:
             seen = self._gradients(optimizer)
             found = trained.without_gradients(seen)
             tell(self._observations, found or trained.left_out(seen))
+        if self.steps == FIRST:
+            self._look_at_others()
 
     def _note_gradients(self, optimizer: Any) -> None:
         for parameter in parameters_of(optimizer):
             if parameter.grad is not None:
                 self._had.add(id(parameter))
 
+    def _look_at_mode(self, optimizer: Any) -> None:
+        """Whether a model that it trains is in evaluation mode, for the second time in a row."""
+        held = {id(each) for each in parameters_of(optimizer)}
+        layers = [
+            name
+            for model in models_of(self._observations)
+            if not model.training and any(id(each) in held for each in model.parameters())
+            for name in acting_otherwise(model)
+        ]
+        if layers and self._was_evaluating:
+            step = self.steps + 1
+            tell(self._observations, trained.evaluating(layers, step, user_place()))
+        self._was_evaluating = bool(layers)
+
+    def _look_at_others(self) -> None:
+        """Optimizers that have made no step by now, and what only they hold."""
+        of_models = self._of_models()
+        seen = schedules_of(self._observations)
+        held = {id(each) for other in seen.stepped for each in parameters_of(other)}
+        for other, where in list(seen.optimizers.items()):
+            if other in seen.stepped:
+                continue
+            names = [
+                of_models[id(each)][0]
+                for each in parameters_of(other)
+                if id(each) in of_models and id(each) not in held and each.grad is not None
+            ]
+            kind = type(other).__name__
+            tell(self._observations, trained.idle(kind, names, self.steps, where))
+
+    def _of_models(self) -> dict[int, tuple[str, Any]]:
+        """The models' parameters and their names, by id; none where an engine holds others."""
+        models = models_of(self._observations)
+        of_models = {id(each): (name, each) for _, name, each in parameters_in(models)}
+        is_sharded = any(hasattr(each, "to_local") for _, each in of_models.values())
+        by_engine = self._observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
+        return {} if by_engine or is_sharded else of_models
+
     def _look_at_types(self, optimizer: Any, names: dict[int, str]) -> None:
         import torch
 
+        held = {id(each) for each in parameters_of(optimizer)}
+        if not scalers.used and any(
+            id(each) in held for _, _, each in parameters_in(autocasts.in_half)
+        ):
+            tell(self._observations, precision.unscaled(type(optimizer).__name__, self.where))
         if not type(optimizer).__module__.startswith("torch.optim."):
             return
-        held = [each for each in parameters_of(optimizer) if each.grad is not None]
+        given = [each for each in parameters_of(optimizer) if each.grad is not None]
         halves = [
             names[id(each)]
-            for each in held
+            for each in given
             if each.dtype is torch.float16 is each.grad.dtype and each.numel() > 1
         ]
-        others = len(held) - len(halves)
+        others = len(given) - len(halves)
         kind = type(optimizer).__name__
         tell(self._observations, precision.without_master(kind, halves, others, self.where))
 
@@ -147,11 +205,8 @@ class Watch:
         """Which parameters have had gradients; where an engine holds them, only its own."""
         names = names_of(optimizer, self._observations)
         to_train = [each for each in parameters_of(optimizer) if each.requires_grad]
-        models = models_of(self._observations)
-        of_models = {id(each): (name, each) for _, name, each in parameters_in(models)}
-        is_sharded = any(hasattr(each, "to_local") for _, each in of_models.values())
-        if self._observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED or is_sharded:
-            of_models = {}
+        of_models = self._of_models()
+        is_frozen = not any(each.requires_grad for _, each in of_models.values())
         held = {id(each) for other in alive for each in parameters_of(other)}
         left = {
             name: each.numel()
@@ -168,6 +223,7 @@ class Watch:
             if of_models
             else None,
             left if of_models else None,
+            len(of_models) if is_frozen else 0,
         )
 
 

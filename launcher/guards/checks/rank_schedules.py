@@ -16,6 +16,7 @@ from typing import Any
 import wrapt
 
 from ...checks.finding import Check, Finding
+from ...checks.schedule import BEYOND
 from ...core.count_of import count_of
 from ...evidence.observations import Observations
 from ...workload.contradictions import EXPLAINED
@@ -23,9 +24,6 @@ from ..callers import user_place
 from .told import makes, tell
 
 HOOKED = ("accelerate.scheduler",)
-BEYOND = 1.5
-"""A training this many times as long as its schedule is reported: the last batches of epochs, and
-of accumulations, make schedules a little too short."""
 
 
 @dataclass(slots=True)
@@ -103,10 +101,15 @@ def length_of(scheduler: Any) -> int | None:
     """
     kind = type(scheduler).__name__
     if kind == "LambdaLR":
-        named = (getattr(each, "keywords", {}) for each in scheduler.lr_lambdas)
-        lengths = {each.get("num_training_steps") for each in named}
-        length = lengths.pop() if len(lengths) == 1 else None
-    else:
-        names = {"OneCycleLR": "total_steps", "PolynomialLR": "total_iters"}
-        length = getattr(scheduler, names.get(kind, ""), None)
+        return given_steps(scheduler, "num_training_steps")
+    names = {"OneCycleLR": "total_steps", "PolynomialLR": "total_iters"}
+    length = getattr(scheduler, names.get(kind, ""), None)
     return length if isinstance(length, int) and length > 0 else None
+
+
+def given_steps(scheduler: Any, name: str) -> int | None:
+    """A number of steps that one of transformers' schedules was made with."""
+    given = (getattr(each, "keywords", {}) for each in getattr(scheduler, "lr_lambdas", ()))
+    numbers = {each.get(name) for each in given}
+    number = numbers.pop() if len(numbers) == 1 else None
+    return number if isinstance(number, int) and number > 0 else None

@@ -60,15 +60,22 @@ class Replicas:
         self._observations = observations
         self._where = where
         self._place = ""
+        self._is_by_values = False
+        self._is_begun = False
         self._waiting: list[tuple[int, tuple[str, ...], Copy]] = []
 
-    def look(self, parameters: Sequence[tuple[str, Any]], done: int) -> None:
+    def look(
+        self, parameters: Sequence[tuple[str, Any]], done: int, *, if_begun_alike: bool = False
+    ) -> None:
         """Begins to copy samples of what is replicated; sends what has come.
 
         Args:
             parameters: that every rank holds whole, and is to hold alike, with their names.
             done: steps by then.
+            if_begun_alike: only ranks are compared that began with the same values, and not with
+                constants: others hold parts of a model.
         """
+        self._is_by_values = if_begun_alike
         self._send()
         devices = {each.device for _, each in parameters[:1]}
         usable = [
@@ -95,6 +102,11 @@ class Replicas:
         while self._waiting and self._waiting[0][2].is_there:
             done, names, copy = self._waiting.pop(0)
             value = " ".join(map(digest_of, copy.parts()))
+            if self._is_by_values and not self._is_begun:
+                is_constant = all(len({*part}) < 2 for part in copy.parts())
+                rank = os.environ.get("RANK")  # which no other has
+                self._place += f"#{rank if is_constant else digest_of(*copy.parts())}"
+            self._is_begun = True
             self._observations.send(Compared(Shared.WEIGHTS, value, self._place, done, names))
 
 
@@ -103,6 +115,15 @@ def replicated_by_ddp(optimizer: Any, names: Mapping[int, str]) -> list[tuple[st
     alike = in_wrappers()
     held = (each for group in optimizer.param_groups for each in group["params"])
     return [(names[id(each)], each) for each in held if id(each) in alike]
+
+
+def beside_shards(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, Any]]:
+    """An optimizer's parameters that FSDP2 leaves whole beside others that it shards."""
+    held = [each for group in optimizer.param_groups for each in group["params"]]
+    meshes = [each.device_mesh for each in held if hasattr(each, "to_local")]
+    if not meshes or any(mesh.size() != _world() for mesh in meshes):
+        return []
+    return [(names[id(each)], each) for each in held if not hasattr(each, "to_local")]
 
 
 def replicated_by_engine(engine: Any) -> list[tuple[str, Any]]:

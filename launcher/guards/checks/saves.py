@@ -1,9 +1,12 @@
-"""Looks at what is saved: whether any weight is empty, or as it was before the training."""
+"""Looks at what is saved: whether it is the weights that were trained; and what is loaded."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,7 +28,8 @@ FOLDERS = {
     "transformers.modeling_utils": "PreTrainedModel.save_pretrained",
     "peft.peft_model": "PeftModel.save_pretrained",
 }
-HOOKED = (TORCH, *FOLDERS)
+MODULES = "torch.nn.modules.module"
+HOOKED = (TORCH, MODULES, *FOLDERS)
 SMALL = 1 << 22
 """Bytes of a saved weight that is read again, at most."""
 TYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -35,7 +39,10 @@ KEYS = ("model", "module", "state_dict", "model_state_dict", "net")
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps `torch.save` and `save_pretrained`."""
+    """Wraps `torch.save`, `save_pretrained` and `load_state_dict`."""
+    if module.__name__ == MODULES:
+        wrapt.wrap_function_wrapper(module, "Module.load_state_dict", partial(_load, observations))
+        return
     path = FOLDERS.get(module.__name__, "save")
     look = _look_at_folder if module.__name__ in FOLDERS else _look_at_object
 
@@ -46,6 +53,16 @@ def install(module: ModuleType, observations: Observations) -> None:
         return result
 
     wrapt.wrap_function_wrapper(module, path, wrapper)
+
+
+def _load(observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+    """Looks at what a load finds in the model that it is for."""
+    result = wrapped(*args, **kwargs)
+    if makes(Check.SAVED) and getattr(result, "unexpected_keys", None):
+        given = args[0] if args else kwargs.get("state_dict")
+        names = given, result.unexpected_keys, result.missing_keys
+        tell(observations, saved.loads_nothing(*names, user_place()))
+    return result
 
 
 def _look_at_object(
@@ -63,7 +80,10 @@ def _look_at_object(
         return
     shapes = {name: tuple(each.shape) for name, each in known.items()}
     about = observations.step(), user_place()
-    found = saved.empty(shapes, {name: _shape(each) for name, each in live.items()}, *about)
+    whole = {name: _shape(each) for name, each in live.items()}
+    found = saved.empty(shapes, whole, *about)
+    if found is None and not _is_of_rank(args[1] if len(args) > 1 else kwargs.get("f")):
+        found = saved.cut(shapes, whole, *about)
     values = {name: _values(known[name]) for name in begun.values() if name in known}
     is_certain = False  # the best so far may be that of the beginning
     tell(observations, found or _stale(values, live, *about, is_certain=is_certain))
@@ -117,6 +137,12 @@ def _read(tensor: safetensors_headers.Tensor) -> list[float]:
 
     kind = getattr(torch, TYPES[tensor.dtype])
     return _values(torch.frombuffer(bytearray(tensor.content()), dtype=kind))
+
+
+def _is_of_rank(file: object) -> bool:
+    """Whether a file may be this rank's own, as others write theirs."""
+    rank = os.environ.get("RANK", "0")
+    return not isinstance(file, str | os.PathLike) or rank in re.findall(r"\d+", os.fspath(file))
 
 
 def _shape(parameter: Any) -> tuple[int, ...]:

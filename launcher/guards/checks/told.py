@@ -12,7 +12,8 @@ from ...core.private_names import MissingNameError
 from ...evidence.observations import Observations
 from ...evidence.worker_messages import Found, Message, Skipped
 
-_told: weakref.WeakKeyDictionary[Observations, set[object]] = weakref.WeakKeyDictionary()
+_told: weakref.WeakKeyDictionary[Observations, set[tuple[object, ...]]]
+_told = weakref.WeakKeyDictionary()
 
 
 def makes(*checks: Check) -> bool:
@@ -27,13 +28,18 @@ def tell(observations: Observations, *findings: Finding | None) -> None:
             _once(observations, finding.identity, Found(finding))
 
 
+def is_certain(observations: Observations, check: Check) -> bool:
+    """Whether a check has found something for certain, which may explain what another sees."""
+    return any((check, True) == key[:2] for key in _told.get(observations, ()))
+
+
 def skip(observations: Observations, check: Check, why: str) -> None:
     """Sends why a check isn't made, once."""
     if makes(check):
         _once(observations, (check, why), Skipped(check, why))
 
 
-def _once(observations: Observations, key: object, message: Message) -> None:
+def _once(observations: Observations, key: tuple[object, ...], message: Message) -> None:
     told = _told.setdefault(observations, set())
     if key not in told and len(told) < MOST:
         told.add(key)

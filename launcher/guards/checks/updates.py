@@ -12,11 +12,13 @@ from ...checks.finding import Check
 from ...checks.trained import Update
 from ...evidence.observations import Observations
 from .copies import Copy, copied, sample, spread
-from .told import skip, tell
+from .told import is_certain, skip, tell
 
 ADAPTER = "lora_B"
 """What PEFT calls the matrix that begins at zero; `lora_embedding_B` doesn't."""
 MOST_ADAPTERS = 4
+ZEROS = 5
+"""Looks in a row at which all sampled gradients are zero, and then all gradients are looked at."""
 
 done: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """The steps of each optimizer that were looked at, with a rate and a gradient."""
@@ -33,6 +35,7 @@ class Around:
         is_rising: the rate is higher than at the look before: it warms up.
         adapters: names of the sampled adapters' matrices.
         before: values, gradients, frozen values and adapters.
+        largest: the largest gradient of each parameter; None where that isn't looked at.
     """
 
     step: int
@@ -41,6 +44,7 @@ class Around:
     is_rising: bool
     adapters: tuple[str, ...]
     before: Copy
+    largest: Copy | None = None
 
 
 class Values:
@@ -56,6 +60,7 @@ class Values:
         self._waiting: list[tuple[Around, Copy]] = []  # with what the step has made
         self._rates: dict[int, float] = {}
         self._lost = 0  # looks in a row at which updates were lost
+        self._zeros = 0  # the same at which all sampled gradients were zero
 
     def before(
         self, optimizer: Any, names: dict[int, str], matrices: list[tuple[str, Any]], step: int
@@ -108,6 +113,7 @@ class Values:
             is_rising,
             tuple(name for name, _ in zeros),
             before,
+            _largest(each) if self._zeros >= ZEROS and not is_scaled else None,
         )
 
     def after(self, _optimizer: Any, step: int) -> None:
@@ -140,6 +146,15 @@ class Values:
         lost = None if around.is_rising else trained.unchanged(made, *about)
         self._lost = self._lost + 1 if lost else 0
         optimizer = self._stepping()
+        has_slopes = any(any(row) for row in before[count : 2 * count])
+        self._zeros = 0 if has_slopes or not made else self._zeros + 1
+        largest = [] if around.largest is None else around.largest.parts()[0]
+        is_explained = is_certain(self._observations, Check.DATA)  # all labels are ignored
+        if largest and not any(largest) and not is_explained:
+            tell(
+                self._observations,
+                trained.only_zeros(self._optimizer, len(largest), self._where, around.step),
+            )
         updates = 0 if optimizer is None else done.get(optimizer, 0)
         samples = dict(zip(around.adapters, before[2 * count + fixed :], strict=True))
         tell(
@@ -150,6 +165,14 @@ class Values:
         )
         if optimizer is not None and any(each.rate > 0 and any(each.gradient) for each in made):
             done[optimizer] = updates + 1
+
+
+def _largest(parameters: list[Any]) -> Copy | None:
+    """The largest gradient of each parameter that has one."""
+    import torch
+
+    found = [p.grad.detach() for p in parameters if p.grad is not None and p.grad.numel()]
+    return copied([torch.stack([each.abs().max().float() for each in found])]) if found else None
 
 
 def _is_frozen(parameter: Any) -> bool:

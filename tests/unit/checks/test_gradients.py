@@ -164,3 +164,21 @@ def test_what_a_stranger_sends() -> None:
     assert found({**values, 1: strange}) is None
     assert found({**values, 1: values[1].replace("ddp", "fsdp2")}) is None
     assert judged(("a",), {0: "ddp -24", 1: "ddp -24"}, "", 3) is None
+
+
+def test_gradients_that_are_never_cleared() -> None:
+    """A step begins with what the last has used, and uses it again; or it is cleared after all."""
+    drawn = random.Random(1)
+    for is_kept in (True, False):
+        used: Row = [drawn.gauss(0, 1) for _ in range(ELEMENTS)]
+        windows: list[list[Passed]] = []  # by step and rank
+        for _ in range(WINDOWS):
+            added = [[drawn.gauss(0, 1) for _ in range(ELEMENTS)] for _ in range(RANKS)]
+            left, used = used, total(used, mean(added)) if is_kept else mean(added)
+            windows.append([Passed((left, own), used) for own in added])
+        values = {
+            rank: encoded(Seen(Way.DDP, FP32, tuple((window[rank],) for window in windows)))
+            for rank in range(RANKS)
+        }
+        found = judged(("a",), values, "train.py:9", 3)
+        assert (found is not None and "never cleared" in found.sentence) == is_kept

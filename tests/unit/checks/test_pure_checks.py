@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from safe_launch.checks import between_ranks, data, precision, saved, schedule, trained
+from safe_launch.checks import between_ranks, data, divided, precision, saved, schedule, trained
 from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import Check, Finding, active, is_on
 from safe_launch.checks.kept import Kept, read, write
@@ -23,6 +23,8 @@ ALL = frozenset(SIZES)
         (Shared.SEED, {0: "1", 1: "2"}, True),
         (Shared.SEED, {0: "1", 1: "1"}, False),
         (Shared.SEED, {0: "1"}, False),
+        (Shared.SUBSET, {0: "1", 1: "2"}, True),
+        (Shared.SUBSET, {0: "1", 1: "1"}, False),
         (Shared.BATCH, {0: "a", 1: "a"}, True),
         (Shared.BATCH, {0: "a", 1: "b"}, False),
         (Shared.BATCH, {1: "a"}, False),
@@ -211,3 +213,76 @@ def test_what_is_kept(tmp_path: Path) -> None:
     assert Finding(Check.DATA, certain=True, sentence="x", ranks=(3, 0, 1)).line.endswith(
         "[ranks 0, 1, 3]."
     )
+
+
+@table(
+    ("shapes", "is_told"),
+    [
+        ({"a": (2, 4), "b": (3,)}, True),
+        ({"a": (4, 4), "b": (6,)}, False),  # whole
+        ({"a": (2, 4), "b": (6,)}, False),  # one alone
+        ({"a": (4, 2), "b": (3,)}, False),  # by columns
+        ({"a": (2, 4), "c": (3,)}, False),  # another's
+    ],
+)
+def test_parts_of_weights_that_were_saved(
+    shapes: dict[str, tuple[int, ...]], is_told: bool
+) -> None:
+    """Fewer rows of several weights than the model has."""
+    found = saved.cut(shapes, {"a": (4, 4), "b": (6,)}, 3, "train.py:9")
+    assert (found is not None) == is_told
+
+
+@table(
+    ("given", "unexpected", "missing", "is_told"),
+    [
+        (["m.a", "m.b"], ["m.a", "m.b"], ["a", "b"], True),
+        (["m.a", "b"], ["m.a"], ["a"], False),
+        ([], [], ["a"], False),
+        (["m.a"], ["m.a"], [], False),
+    ],
+)
+def test_loads_of_nothing(
+    given: list[str], unexpected: list[str], missing: list[str], is_told: bool
+) -> None:
+    """None of the names is the model's."""
+    found = saved.loads_nothing(given, unexpected, missing, "train.py:9")
+    assert (found is not None) == is_told
+
+
+def test_schedules_that_do_not_fit() -> None:
+    """A warmup that is longer than all, one that is over, and a rate that is overruled."""
+    where = "train.py:9"
+    assert schedule.never_warm("LambdaLR", 10, 100, where) is None
+    assert schedule.never_warm("LambdaLR", 500, 0, where) is None
+    told = schedule.never_warm("LambdaLR", 500, 100, where)
+    assert told is not None
+    assert "no higher than 0.2 of" in told.sentence
+    assert schedule.over("LambdaLR", 8, 13, where) is None
+    assert schedule.over("LambdaLR", 8, 14, where) is not None
+    rates: list[tuple[str, dict[str, object], object]] = [
+        ("WarmupLR", {"warmup_max_lr": 1e-5}, 1e-5),
+        ("WarmupLR", {}, 0.001),
+        ("WarmupLR", {}, None),
+        ("OneCycle", {}, 1e-5),
+    ]
+    for each in rates:
+        assert schedule.overruled(*each, where) is None
+    assert schedule.overruled("WarmupDecayLR", {}, 1e-5, where) is not None
+
+
+@table(
+    ("counts", "is_told"),
+    [([2, 2, 2], True), ([1, 1, 1], False), ([2, 2], False), ([2, 3, 2], False)],
+)
+def test_means_that_are_added_up(counts: list[int], is_told: bool) -> None:
+    """As many in each of the first steps."""
+    assert (divided.summed(counts, "train.py:9") is not None) == is_told
+
+
+def test_an_optimizer_that_holds_nothing() -> None:
+    """Others may hold what is trained; where a model has nothing to train, it is said as well."""
+    for left, frozen, says in (({}, 0, ""), ({"new": 5}, 0, "new, which has"), ({}, 7, "all 7")):
+        seen = Gradients("AdamW", "train.py:9", 3, {}, frozenset(), frozenset(), left, frozen)
+        found = trained.without_gradients(seen)
+        assert says in found.sentence if found and says else found is None

@@ -34,7 +34,7 @@ from safe_launch.guards import (
     reduced_early,
     resuming,
 )
-from safe_launch.guards.checks import batches, gradient_places
+from safe_launch.guards.checks import batches, gradient_places, passes
 from safe_launch.options import parser
 from safe_launch.workers import start
 from safe_launch.workers.forkserver import module_marks
@@ -143,6 +143,12 @@ def _fragments(world: World) -> None:
 
 def _loader_iterator(world: World) -> None:
     batches.install(world.module(names.LOADER_ITERATOR.module), world.observations)
+
+
+def _reduction(world: World) -> None:
+    """A loss of torch's, whose graph doesn't say whether it is a mean."""
+    made = SimpleNamespace(name=lambda: "NllLossBackward0")
+    passes.Passes(world.observations).look(SimpleNamespace(grad_fn=made))
 
 
 def _divisor(world: World) -> None:
@@ -327,6 +333,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.FSDP_BEGINS: _fsdp_begins,
     names.INITIAL_STATE: _initial_state,
     names.DIVISOR: _divisor,
+    names.REDUCTION: _reduction,
     names.LOADER_ITERATOR: _loader_iterator,
     names.FAKE_STORE: _fake_store,
     names.CHECKPOINT_FUNCTION: _checkpoint_function,

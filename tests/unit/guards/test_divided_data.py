@@ -175,3 +175,17 @@ def test_a_stream_that_nobody_divides(sent: Sent) -> None:
         engine(batch)
     (first,) = sent()
     assert first.what is Shared.STREAM
+
+
+def test_subsets_that_are_divided(sent: Sent) -> None:
+    """Their samples are told; those that a rank takes alone aren't."""
+    subset = torch.utils.data.Subset(range(8), [5, 1, 3, 2])
+    kind = torch.utils.data.DistributedSampler
+    list(kind(subset, num_replicas=1, rank=0, shuffle=False))
+    assert not sent()
+    values = set()
+    for indices in ([5, 1, 3, 2], [5, 1, 3, 4]):
+        subset.indices = indices
+        list(kind(subset, num_replicas=2, rank=0, shuffle=False))  # at one line
+        values |= {each.value for each in sent() if each.what is Shared.SUBSET}
+    assert len(values) == 1

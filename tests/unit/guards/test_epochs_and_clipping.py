@@ -11,7 +11,7 @@ from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards import data_parallel
-from safe_launch.guards.checks import clipping, epochs
+from safe_launch.guards.checks import clipping, epochs, scalers
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -101,9 +101,9 @@ def test_scaled_gradients(
     kind = torch.amp.GradScaler
     for name in ("scale", "unscale_", "step", "update"):
         monkeypatch.setattr(kind, name, getattr(kind, name))
-    module = ModuleType(clipping.SCALES)
+    module = ModuleType(*scalers.HOOKED)
     module.GradScaler = kind  # type: ignore[attr-defined]
-    clipping.install(module, observations)
+    scalers.install(module, observations)
     clip = clipping._looking(torch.nn.utils.clip_grad_norm_, observations)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for unscales, is_on in ((True, True), (False, False), (False, True)):

@@ -10,7 +10,7 @@ import pytest
 from safe_launch.checks.finding import VARIABLE, Check, Finding
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Found, Message, Skipped
-from safe_launch.guards.checks import begun, optimizers, schedules
+from safe_launch.guards.checks import begun, optimizers, passes, schedules
 from safe_launch.guards.checks.batches import Labels
 from safe_launch.guards.checks.copies import Copy
 from safe_launch.guards.checks.optimizers import Watch
@@ -299,3 +299,90 @@ def test_no_event_is_asked_while_a_graph_is_captured() -> None:
     assert not copy.is_there
     is_captured = False
     assert copy.is_there
+
+
+def test_gradients_that_are_all_zero(seen: tuple[Observations, Told]) -> None:
+    """Step after step; where one isn't, nothing is said."""
+    observations, told = seen
+    for clears in (lambda step: step != 4, lambda _step: True):
+        assert told() == []
+        model = net()
+        optimizer = watched(observations, torch.optim.SGD(model.parameters(), lr=0.1))
+        for step in range(12):
+            model(torch.arange(30)).pow(2).mean().backward()
+            if clears(step):
+                optimizer.zero_grad(set_to_none=False)
+            optimizer.step()
+            optimizer.zero_grad()
+    (found,) = told()
+    assert (found.step, found.certain) == (10, True)
+    assert "are zero, step after step" in found.sentence
+
+
+def test_evaluation_mode(seen: tuple[Observations, Told]) -> None:
+    """Left on with dropout; of a model without, of another, or for a step, it says nothing."""
+    observations, told = seen
+    plain, other, model = net(), net(), net()
+    for each in (other, model):
+        each.append(torch.nn.Dropout(0.1))
+    for each in (plain, other, model):
+        observations.see_model(each)
+    plain.eval()
+    other.eval()
+    train(plain, watched(observations, torch.optim.SGD(plain.parameters(), lr=0.1)))
+    optimizer = watched(observations, torch.optim.SGD(model.parameters(), lr=0.1))
+    train(model, optimizer, steps=4, before=lambda step: model.train(step != 1))
+    assert told() == []
+    train(model, optimizer, steps=4, before=lambda step: model.train(step < 1))
+    (found,) = told()
+    assert (found.certain, found.step) == (False, 7)
+
+
+def test_an_optimizer_that_never_steps(seen: tuple[Observations, Told]) -> None:
+    """Of what only it holds."""
+    observations, told = seen
+    model = net()
+    observations.see_model(model)
+    first = watched(observations, torch.optim.SGD(model[0].parameters(), lr=0.1))
+    same = watched(observations, torch.optim.SGD(model[0].parameters(), lr=0.1))
+    train(model[0], first)
+    assert told() == []
+    idle = watched(observations, torch.optim.SGD(model[1:].parameters(), lr=0.1))
+    train(model, same)
+    assert any("has made no step by the 10th" in found.sentence for found in told())
+    assert idle.param_groups
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of")
+def test_schedules_of_nobody_and_of_nothing(seen: tuple[Observations, Told]) -> None:
+    """Of an optimizer that isn't stepped; and one whose factor is always 0."""
+    observations, told = seen
+    counter = schedules.schedules_of(observations)
+    model = net()
+    parameters = list(model.parameters())
+    idle, used = (watched(observations, torch.optim.SGD(parameters, lr=0.1)) for _ in range(2))
+    schedule = torch.optim.lr_scheduler.StepLR(idle, 2)
+    counter.places[schedule] = "train.py:9"
+    train(model, used, before=lambda _step: schedule.step())
+    (found,) = told()
+    assert (found.check, found.where) == (Check.SCHEDULE, "train.py:9")
+    still = watched(observations, torch.optim.SGD(parameters, lr=0.1))
+    counter.places[torch.optim.lr_scheduler.LambdaLR(still, lambda _step: 0)] = "train.py:10"
+    train(model, still)
+    assert "has been 0 in all 10 steps" in told()[-1].sentence
+
+
+def test_passes_of_means(seen: tuple[Observations, Told]) -> None:
+    """Added up; a mean that is divided, one pass, and a sum are left alone."""
+    observations, told = seen
+    done = 0
+    observations.count_steps(lambda: done)
+    for kind, count, says in (("mean", 1, 0), ("half", 2, 0), ("sum", 2, 0), ("mean", 2, 1)):
+        done, first = 0, passes.Passes(observations)
+        for number in range(4 * count):
+            done = number // count
+            output = net()(torch.arange(30)).pow(2)
+            loss = output.sum() if kind == "sum" else output.mean()
+            if first.is_open:
+                first.look(loss / 2 if kind == "half" else loss)
+        assert len(told()) == says, (kind, count)
