@@ -130,6 +130,8 @@ class Settling:
         if attempt.before is None:
             first = "no attempt without what was changed has made a step"
             return Refused(first) if attempt.plan.overrides else None
+        if any(change.constraint.cause.is_silent for change in attempt.plan.changes):
+            return Refused("what was asked for is known to train wrongly")
         return attempt.before.folder if changed_since(attempt.before, attempt) else None
 
     def answer(

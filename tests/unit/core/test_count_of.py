@@ -16,6 +16,8 @@ OTHERS = {
     "{_count(model.parameters)} parameters",  # such as `8.0 B`
     "{device.memory} bytes",  # the name of a machine, which no person reads
     "{path} runs",  # no plural, but what a program does
+    "{optimizer} steps",  # nor these
+    "{scheduler} changes",
 }
 
 

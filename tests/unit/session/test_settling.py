@@ -155,6 +155,12 @@ def test_what_a_change_is_compared_with(tmp_path: Path) -> None:
     assert there.settling.replaced() == tmp_path
     there.settling.attempt = Attempt(2, halved, tmp_path, there.settling.attempt)
     assert there.settling.replaced() is None
+    silent = rule(micro_batch=8)
+    silent = replace(silent, cause=replace(silent.cause, is_silent=True))
+    right = planned(REQUEST, known, HARDWARE, [silent])
+    assert isinstance(right, Plan)
+    there.settling.attempt = Attempt(1, right, tmp_path / "2", first)
+    assert there.settling.replaced() == Refused("what was asked for is known to train wrongly")
 
 
 @pytest.mark.parametrize(
