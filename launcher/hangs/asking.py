@@ -161,7 +161,7 @@ def _asked(seen: Standing, thread: int, ran: proc.Ran | None, folder: Path, end:
         why = "its process has ended" if seen.pid else "its process hasn't begun"
         return _with_problem(seen, why)
     pids = (seen.pid, *(child.pid for child in seen.children))
-    result = replace(seen, is_at_file=any(map(is_at_file, pids)))
+    result = replace(seen, is_at_file=is_at_file(pids))
     if seen.state in STOPPED:
         result = _with_problem(result, f"{recorder.UNKNOWN}: {STOPPED[seen.state]}")
     else:

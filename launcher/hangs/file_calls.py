@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import platform
+import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,10 +24,24 @@ https://github.com/torvalds/linux/blob/v6.6/include/uapi/asm-generic/unistd.h.""
 _NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:")
 
 
-def is_at_file(pid: int) -> bool:
-    """Whether a thread of a process reads or writes a file; nothing asks the file system."""
+LOOKS, PAUSE = 5, 0.02
+"""How often it is looked at most, and seconds between: a thread may be between two calls."""
+
+
+def is_at_file(pids: Iterable[int]) -> bool:
+    """Whether a thread of these processes reads or writes a file; nothing asks the file system."""
+    folders = [Path(f"/proc/{pid}/task") for pid in pids]
+    for look in range(LOOKS):
+        if look:
+            time.sleep(PAUSE)
+        if any(map(_is_process_at_file, folders)):
+            return True
+    return False
+
+
+def _is_process_at_file(folder: Path) -> bool:
     with suppress(OSError):
-        return any(_is_thread_at_file(task) for task in Path(f"/proc/{pid}/task").iterdir())
+        return any(map(_is_thread_at_file, folder.iterdir()))
     return False
 
 

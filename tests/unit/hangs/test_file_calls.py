@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from safe_launch.hangs import file_calls
 from safe_launch.hangs.file_calls import is_at_file
 
 READS = "import sys; print('ready', flush=True); open(sys.argv[1], 'rb').read()"
@@ -21,7 +23,7 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     try:
         process.stdout.readline()
         with (tmp_path / "pipe").open("wb"):  # it has opened it as well, and reads
-            assert not is_at_file(process.pid)
+            assert not is_at_file([process.pid])
     finally:
         process.kill()
         process.communicate()
@@ -31,5 +33,17 @@ def test_nobody() -> None:
     """A process that has ended, and this one, which asks."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    assert not is_at_file(ended.pid)
-    assert not is_at_file(os.getpid())
+    assert not is_at_file([ended.pid])
+    assert not is_at_file([os.getpid()])
+
+
+def test_between_two_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large file is written by many calls: one look may fall between two of them."""
+    looks = iter((False, False, True))
+    monkeypatch.setattr(file_calls, "_is_thread_at_file", lambda _task: next(looks))
+    alone = subprocess.Popen(["sleep", "600"])
+    try:
+        assert is_at_file([alone.pid])
+    finally:
+        alone.kill()
+        alone.wait()
