@@ -1,4 +1,4 @@
-"""Whether a loop of the user's divides its loss by the passes that it adds up."""
+"""Whether a training loop divides its loss by the passes that it adds up."""
 
 from __future__ import annotations
 

@@ -132,7 +132,10 @@ class Settling:
             return Refused(first) if attempt.plan.overrides else None
         if any(change.constraint.cause.is_silent for change in attempt.plan.changes):
             return Refused("what was asked for is known to train wrongly")
-        return attempt.before.folder if changed_since(attempt.before, attempt) else None
+        changed = changed_since(attempt.before, attempt)
+        if Setting.PRECISION in changed:
+            return Refused("the precision is another")
+        return attempt.before.folder if changed else None
 
     def answer(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +11,7 @@ import wrapt
 
 from ...checks.finding import Check
 from ...evidence.observations import Observations
-from .told import makes
+from .told import looking, makes
 
 HOOKED = ("torch.nn.parallel.distributed",)
 
@@ -18,23 +19,30 @@ in_half: weakref.WeakSet[Any] = weakref.WeakSet()
 """The models whose first pass in training was so, without their wrappers."""
 
 
-def install(module: ModuleType, _observations: Observations) -> None:
+def install(module: ModuleType, observations: Observations) -> None:
     """Looks at the first pass of models under DistributedDataParallel."""
-    wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", _made)
+    made = partial(_made, observations)
+    wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", made)
 
 
-def _made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
-    wrapped(*args, **kwargs)
-    if makes(Check.PRECISION):
-        handle: Any = instance.register_forward_pre_hook(lambda *given: _see(handle, *given))
-
-
-def _see(handle: Any, model: Any, _given: Any) -> None:
+def _made(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
     import torch
 
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    wrapped(*args, **kwargs)
+    if not makes(Check.PRECISION):
         return
-    handle.remove()
+
+    def see(model: Any, _given: Any) -> None:
+        if not torch.compiler.is_compiling() and torch.is_grad_enabled():
+            handle.remove()
+            looking(observations, Check.PRECISION, _look, model)
+
+    handle = instance.register_forward_pre_hook(see)
+
+
+def _look(model: Any) -> None:
+    import torch
+
     kind = next(model.parameters()).device.type
     ask = getattr(torch, "get_autocast_dtype", None)  # from torch 2.4 on
     if ask is not None and torch.is_autocast_enabled(kind) and ask(kind) is torch.float16:

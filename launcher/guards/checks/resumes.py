@@ -227,7 +227,7 @@ def _state_loads(resumes: Resumes, _accelerator: Any, args: Any, kwargs: Any) ->
 
 
 def _object_saved(resumes: Resumes, _instance: Any, args: Any, kwargs: Any) -> None:
-    """A dict in which an optimizer's state is, by a loop of the user's own."""
+    """A dict in which an optimizer's state is, saved by a plain training loop."""
     given = args[0] if args else kwargs.get("obj")
     path = args[1] if len(args) > 1 else kwargs.get("f")
     if not isinstance(given, Mapping) or not isinstance(path, str | Path):

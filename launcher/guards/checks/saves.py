@@ -60,9 +60,14 @@ def _load(observations: Observations, wrapped: Any, _instance: Any, args: Any, k
     result = wrapped(*args, **kwargs)
     if makes(Check.SAVED) and getattr(result, "unexpected_keys", None):
         given = args[0] if args else kwargs.get("state_dict")
-        names = given, result.unexpected_keys, result.missing_keys
-        tell(observations, saved.loads_nothing(*names, user_place()))
+        looking(observations, Check.SAVED, _look_at_load, observations, given, result)
     return result
+
+
+def _look_at_load(observations: Observations, given: Any, result: Any) -> None:
+    """The names that a load was given, and those that didn't fit."""
+    names = given, result.unexpected_keys, result.missing_keys
+    tell(observations, saved.loads_nothing(*names, user_place()))
 
 
 def _look_at_object(

@@ -281,7 +281,7 @@ def test_means_that_are_added_up(counts: list[int], is_told: bool) -> None:
 
 
 def test_an_optimizer_that_holds_nothing() -> None:
-    """Others may hold what is trained; where a model has nothing to train, it is said as well."""
+    """Others may hold what is trained; a model that has nothing to train is named as well."""
     for left, frozen, says in (({}, 0, ""), ({"new": 5}, 0, "new, which has"), ({}, 7, "all 7")):
         seen = Gradients("AdamW", "train.py:9", 3, {}, frozenset(), frozenset(), left, frozen)
         found = trained.without_gradients(seen)
