@@ -12,7 +12,9 @@ class OtherModels:
     """Counts them, each once, however often and in whatever wrapper it is seen."""
 
     def __init__(self) -> None:
-        self._parameters: dict[int, weakref.ref[Any]] = {}
+        # By the parameter's id, which is its own while its module lives: `swap_tensors`, with which
+        # FSDP2's models are moved, refuses a parameter that anybody holds a weak reference to.
+        self._owners: dict[int, weakref.ref[Any]] = {}
         self._first = -1
         self._counted: dict[str, Value] = {}
 
@@ -40,16 +42,15 @@ class OtherModels:
 
     def _hold(self, model: Any) -> int:
         """Remembers a model's parameters; returns the number of their elements."""
-        size = 0
-        for parameter in model.parameters():
-            self._parameters[id(parameter)] = weakref.ref(parameter)
-            size += size_of(parameter)
-        return size
+        for module in model.modules():
+            for parameter in module.parameters(recurse=False):
+                self._owners[id(parameter)] = weakref.ref(module)
+        return sum(map(size_of, model.parameters()))
 
     def _is_held(self, parameter: Any) -> bool:
         """Whether an earlier model has it; the id of one that is gone may be used again."""
-        reference = self._parameters.get(id(parameter))
-        return reference is not None and reference() is parameter
+        owner = self._owners.get(id(parameter))
+        return owner is not None and owner() is not None
 
 
 def size_of(parameter: Any) -> int:

@@ -76,6 +76,14 @@ def test_weights_are_drawn_in_shards_on_a_device(tmp_path: Path) -> None:
     assert losses == whole
 
 
+def test_a_model_is_moved_away_between_steps(tmp_path: Path) -> None:
+    """As for a phase of generation: torch swaps its parameters, which no weak reference may see."""
+    run = ("safe-launch", "--nproc=2", "--log-dir=runs", SHARDED)
+    left, _ = launched(NPU, tmp_path, *run)
+    losses, _ = launched(NPU, tmp_path, *run, "--moved")
+    assert losses == left
+
+
 def test_an_optimizer_made_too_early(tmp_path: Path) -> None:
     """It trains nothing, which nothing tells but us: with the user's line, once for all ranks."""
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", SHARDED, "--early")
@@ -84,7 +92,9 @@ def test_an_optimizer_made_too_early(tmp_path: Path) -> None:
     line = next(
         at for at, text in enumerate(SHARDED.read_text().split("\n"), 1) if "fully_shard(l" in text
     )
-    assert told.count(f"parameters that fully_shard ({SHARDED}:{line}) has replaced") == 1
+    (found,) = (one for one in told.split("\n") if "trains nothing" in one)
+    assert "fully_shard has replaced all of its 15 parameters" in found
+    assert f"[step 1, ranks 0, 1, {SHARDED}:{line}]" in found
 
 
 def test_on_a_cpu_accelerate_takes_ddp(tmp_path: Path) -> None:

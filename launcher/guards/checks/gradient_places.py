@@ -73,14 +73,12 @@ class Fragment:
     """The part of a parameter that is in a rank's partition of DeepSpeed's optimizer.
 
     Attributes:
-        parameter: the model's.
         flat: the optimizer's tensor.
         start: its first element among the parameter's.
         place: the same among the flat tensor's.
         count: its elements.
     """
 
-    parameter: weakref.ref[Any]
     flat: weakref.ref[Any]
     start: int
     place: int
@@ -92,18 +90,18 @@ class Owned:
     """A parameter that FSDP2 has divided, and where it puts the whole one for the passes.
 
     Attributes:
-        parameter: what optimizers hold.
         owner: its module.
         attribute: its name there.
         name: the model's.
     """
 
-    parameter: weakref.ref[Any]
     owner: weakref.ref[Any]
     attribute: str
     name: str
 
 
+# By the parameter's id, which is its own while what is noted with it lives: `swap_tensors`, with
+# which FSDP2's models are moved, refuses a parameter that anybody holds a weak reference to.
 _fragments: dict[int, Fragment] = {}
 _owned: dict[int, Owned] = {}
 
@@ -119,9 +117,8 @@ def install(module: ModuleType, observations: Observations) -> None:
         mapping = wrapped(*args, **kwargs)
         if len(args) > 2:
             low, high = mapping.lp_fragment_address, mapping.hp_fragment_address
-            _fragments[id(args[0])] = Fragment(
-                weakref.ref(args[0]), weakref.ref(args[2]), low.start, high.start, high.numel
-            )
+            flat = weakref.ref(args[2])
+            _fragments[id(args[0])] = Fragment(flat, low.start, high.start, high.numel)
         return mapping
 
     with observations.going_on():
@@ -137,14 +134,14 @@ def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
         for prefix, owner in root.named_modules():
             for attribute, each in owner.named_parameters(recurse=False):
                 name = f"{prefix}.{attribute}".lstrip(".")
-                _owned[id(each)] = Owned(weakref.ref(each), weakref.ref(owner), attribute, name)
+                _owned[id(each)] = Owned(weakref.ref(owner), attribute, name)
     return result
 
 
 def owned(parameter: Any) -> Owned | None:
     """What is noted of a parameter that FSDP2 has divided."""
     found = _owned.get(id(parameter))
-    return found if found is not None and found.parameter() is parameter else None
+    return found if found is not None and found.owner() is not None else None
 
 
 def is_known(optimizer: Any, parameter: Any) -> bool:
@@ -175,7 +172,7 @@ def reached_by(optimizer: Any, parameter: Any, line: Line) -> Place:
 
 def _in_partition(held: dict[int, Any], parameter: Any, line: Line) -> Place:
     fragment = _fragments.get(id(parameter))
-    if fragment is None or fragment.parameter() is not parameter:
+    if fragment is None:
         return None
     flat = fragment.flat()
     if flat is None or id(flat) not in held or flat.grad is None:

@@ -36,6 +36,7 @@ def main() -> None:
     )
     parser.add_argument("--early", action="store_true", help="make the optimizer too early")
     parser.add_argument("--meta", action="store_true", help="draw weights when they are sharded")
+    parser.add_argument("--moved", action="store_true", help="move the model away between steps")
     args = parser.parse_args()
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
     dist.init_process_group(dist.get_default_backend_for_device(device))
@@ -63,6 +64,9 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        if args.moved:
+            model.cpu()
+            model.to(device)
         total = loss.detach().clone()
         dist.all_reduce(total)
         losses.append(float(total) / world)
