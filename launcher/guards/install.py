@@ -29,6 +29,7 @@ from . import (
     optimizer,
     progress,
     resuming,
+    spawned_ranks,
     transformers,
 )
 from .checks import (
@@ -78,6 +79,7 @@ GUARDS: tuple[Guard, ...] = (
     optimizer,
     progress,  # counts what the optimizer's guard has counted
     resuming,
+    spawned_ranks,
     transformers,
     autocasts,
     batches,

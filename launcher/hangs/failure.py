@@ -27,6 +27,8 @@ SENTENCES: Mapping[HangKind, str] = {
 """How a hang's message begins, by its kind: signatures of the catalogue match these."""
 COMPLETE = "no rank is missing"
 """The same where every rank's recorder shows that it has entered the collective."""
+ALONE = "no rank waits for another, and those that work have done no step"
+"""The same where a rank works and nobody waits for it: only `--hang-timeout` ends such a run."""
 MOST_STACKS = 4
 MOST_FRAMES = 20
 """Frames of a stack in the message, the innermost."""
@@ -77,6 +79,8 @@ def message_of(report: HangReport) -> str:
     if report.kind is HangKind.UNKNOWN and report.collective is not None:
         is_read = all(standing.collectives is not None for standing in report.standings)
         sentence = COMPLETE if is_read else sentence
+    elif report.kind is HangKind.BUSY and not report.waiting:
+        sentence = ALONE
     since = f" (for {report.quiet:.0f} s)" if report.quiet else ""  # dumps don't tell
     head = f"{sentence}: {'; '.join(parts) or 'nothing has moved'}{since}"
     return str(cleaned("\n".join([head, *_stacks(report)])))

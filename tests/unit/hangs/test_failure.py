@@ -10,7 +10,7 @@ from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.exit_reason import death_text
 from safe_launch.evidence.failure_record import HANG, Frame
 from safe_launch.hangs.attribution import attributed
-from safe_launch.hangs.failure import SENTENCES, records
+from safe_launch.hangs.failure import ALONE, SENTENCES, records
 from safe_launch.hangs.report import HangKind
 from safe_launch.hangs.standing import Child, Collective, Standing
 from safe_launch.progress.board import Phase
@@ -86,6 +86,14 @@ def test_without_a_culprit_the_run_has_failed() -> None:
     (record,) = records(attributed([standing(0), standing(1)], 64.0, 60.0), 5.0)
     assert record.rank is None
     assert death_text(record) == "the run stood still"
+
+
+def test_work_that_nobody_waits_for_is_no_absence() -> None:
+    """A single rank that works, say in processes of its own, keeps no other waiting."""
+    away = standing(0, cpu=1.9, collectives=())
+    (record,) = records(attributed([away], 64.0, 60.0), 5.0)
+    assert record.message.startswith(f"{ALONE}: ")
+    assert diagnose([record], CATALOGUE).root.entry is None
 
 
 def test_processes_of_a_loader_show_their_own_part_of_the_stack() -> None:

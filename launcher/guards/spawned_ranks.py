@@ -1,0 +1,59 @@
+"""Notices a script that starts its ranks itself, with `torch.multiprocessing.spawn`.
+
+In a single worker its ranks train as they do under python. torch takes the store of a launcher's
+agent for theirs, where no rank listens and all wait: here they get a port without an agent.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ..core.count_of import count_of
+from ..evidence.observations import Observations
+from .callers import user_place
+
+HOOKED = ("torch.multiprocessing.spawn",)
+AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Wraps the call with which every such script starts its ranks."""
+
+    def start(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+        count = kwargs.get("nprocs", args[2] if len(args) > 2 else 1)
+        with observations.going_on():
+            _prepare(observations, int(count))
+        return wrapped(*args, **kwargs)
+
+    wrapt.wrap_function_wrapper(module, "start_processes", start)
+
+
+def _prepare(observations: Observations, count: int) -> None:
+    import torch.distributed as dist
+
+    if count < 2 or AGENT_STORE not in os.environ or dist.is_initialized():
+        return
+    workers = int(os.environ["WORLD_SIZE"])
+    begun = f"{user_place()}: torch.multiprocessing.spawn starts {count_of(count, 'process')}"
+    advice = "call that function once in each worker, with RANK and WORLD_SIZE of its environment"
+    if workers > 1:
+        observations.remark(
+            f"{begun} in each of {workers} workers, though each worker is a rank already. Run the "
+            f"script with python or --nproc 1, or {advice}"
+        )
+        return
+    del os.environ[AGENT_STORE]
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(_free_port())}
+    observations.remark(
+        f"{begun}, which nothing watches or corrects. For that, {advice}, and set --nproc {count}"
+    )
+
+
+def _free_port() -> int:
+    with socket.create_server(("localhost", 0)) as listener:
+        return int(listener.getsockname()[1])
