@@ -59,6 +59,8 @@ def run(options: argparse.Namespace) -> int:
         return _show_hang(hang, catalogue, as_json=as_json)
     empty = [f"{path} is empty" for path in chosen.paths if files.is_empty(path)]
     notes = [*chosen.notes, *empty]
+    if len(chosen.paths) == 1 and not as_json:
+        _show_first(chosen.paths[0], catalogue)
     attempts = read(chosen.paths, catalogue)
     last = decisive(attempts)
     places = _spots(last)
@@ -78,6 +80,15 @@ def run(options: argparse.Namespace) -> int:
         lines += _hang_lines(hang)
     _show("\n".join(lines))
     return CODES[last.verdict]
+
+
+def _show_first(path: str, catalogue: Sequence[KnownFailure]) -> None:
+    """Shows what the end of a long log says, before it is read from the beginning."""
+    if end := sources.end_of(path):
+        reader = Reader(catalogue)
+        reader.read(path, BytesIO(end))
+        found = headline(decisive(judge(reader.attempts, catalogue)))
+        terminal.say(f"by the end of {path}, while all of it is being read: {found}")
 
 
 def _show(text: str) -> None:

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from ..core.control_sequences import is_garbage
@@ -196,16 +197,23 @@ def interesting(
             end = _end(block, start)
             line = block[start : min(end, start + LONGEST)]
             if line or (wanted and block[end - 1 : end + 1] != b"\r\n"):
-                hit = triggers().search(line) if line else None
-                more = yield Line(number, decoded(line), hit is not None)
-                if hit is not None and not more and not wanted:
-                    vain[hit.group(0)[:KEY]] += 1
+                key = _key(triggers(), line) if line else None
+                more = yield Line(number, decoded(line), key is not None)
+                if key is not None and not more and not wanted:
+                    vain[key] += 1
                     if len(vain) > MOST_KEYS:
                         vain.clear()
                 wanted = FOLLOWING if more else max(wanted - 1, 0)
             number += block.count(b"\n", end, end + 1)
             position = end + 1
     return _numbered(last, number)
+
+
+@lru_cache(maxsize=1024)  # tracebacks have most of their lines in common
+def _key(automaton: Any, line: bytes) -> bytes | None:
+    """The beginning of an automaton's match in a line."""
+    found = automaton.search(line)
+    return None if found is None else found.group(0)[:KEY]
 
 
 def _numbered(last: bytes, number: int) -> list[tuple[int, str]]:

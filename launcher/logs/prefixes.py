@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import takewhile
 
 from .lines import decoded
@@ -68,8 +69,12 @@ class Stripped:
     stream: str = ""
 
 
+@lru_cache(maxsize=1024)
 def stripped(raw: str) -> Stripped:
-    """Removes colours, known prefixes and what a page puts around it from a line."""
+    """Removes colours, known prefixes and what a page puts around it from a line.
+
+    Tracebacks have most of their lines in common.
+    """
     text = plain(raw)
     if text[:1] in " \t" and not LABEL.match(text):
         return Stripped(text)

@@ -11,14 +11,15 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, cast
 
 from ..core.errors import LaunchError
 from ..core.reasons import reason_of
-from ..core.units import GIB
-from ..system import terminal
+from ..core.units import GIB, MIB
+from ..system import regular_files, terminal
 from .lines import Recoded, Resumed, Source
 
 STDIN = "-"
@@ -30,6 +31,8 @@ ENDLESS = f"more than {PIPED // GIB} GiB come from it: write them to a file"
 UNPACKED, RATIO = GIB, 100
 """Bytes to which a packed log may unpack, if that is also so many times its size; logs get to some
 ten times, and what was made to exhaust a reader to a thousand."""
+LONG, END = 16 * MIB, MIB // 4
+"""Bytes of a log that takes long to read, and of its end, which takes a tenth of a second."""
 BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -50,6 +53,18 @@ def opened(path: str) -> Iterator[Source]:
     except (OSError, EOFError, zlib.error) as error:
         reason = reason_of(error)
         raise LaunchError(f"{path}: it can't be read: {reason}") from None
+
+
+def end_of(path: str) -> bytes:
+    """The last lines of a plain file that takes long to read; empty for any other source."""
+    if path == STDIN or path.endswith(".gz"):
+        return b""
+    with suppress(OSError), regular_files.opened(Path(path)) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > LONG and file.read(2) not in BOMS:
+            file.seek(size - END)
+            return file.read().partition(b"\n")[2]
+    return b""
 
 
 def _bounded(path: str, file: IO[bytes]) -> Source:

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 from safe_launch.cli import run
 from safe_launch.core.errors import LaunchError
-from safe_launch.logs import files
+from safe_launch.logs import files, sources
 from support.stacks import TESTS
 
 LOGS = TESTS / "logs"
@@ -46,6 +46,23 @@ def test_what_a_person_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "explain deepspeed-batch-sizes-disagree (reproduced)" in text
     number = json.loads(diagnosed(capsys, KNOWN, "--json")[1])["root"]["evidence"][-1]["line"]
     assert "Check batch related parameters" in KNOWN.read_text().splitlines()[number - 1]
+
+
+def test_a_long_log_is_answered_from_its_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once and on stderr; the answer from all of it follows, and programs get that one alone."""
+    whole = diagnosed(capsys, KNOWN)
+    monkeypatch.setattr(sources, "LONG", 1000)
+    monkeypatch.setattr(sources, "END", KNOWN.stat().st_size - 1)
+    assert run(["diagnose", str(KNOWN)]) == whole[0]
+    printed = capsys.readouterr()
+    assert printed.out == whole[1]
+    (line,) = printed.err.splitlines()
+    assert line.startswith(f"[safe-launch] by the end of {KNOWN}, while all of it is being read: ")
+    assert line.endswith(whole[1].splitlines()[0])
+    run(["diagnose", "--json", str(KNOWN)])
+    assert capsys.readouterr().err == ""
 
 
 def test_what_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,3 +94,20 @@ def test_a_packed_log_that_ends_badly(
     assert whole.startswith(found[:9000])
     assert len(found) > 9000
     assert capsys.readouterr().err.count(f"is {said}: it is read up to there") == 1
+
+
+def test_the_end_of_a_long_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole lines, and only of a plain text file that takes long to read."""
+    monkeypatch.setattr(sources, "LONG", 100)
+    monkeypatch.setattr(sources, "END", 20)
+    log = tmp_path / "a.log"
+    log.write_text("x" * 120 + "\nfirst\nlast\n")
+    assert sources.end_of(str(log)) == b"first\nlast\n"
+    packed = tmp_path / "a.log.gz"
+    packed.write_bytes(log.read_bytes())
+    recoded = tmp_path / "wide.log"
+    recoded.write_text(log.read_text(), encoding="utf-16")
+    short = tmp_path / "short.log"
+    short.write_text("last\n")
+    for path in (packed, recoded, short, tmp_path / "missing", tmp_path, sources.STDIN):
+        assert sources.end_of(str(path)) == b""
