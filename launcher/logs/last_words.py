@@ -49,7 +49,7 @@ def last_words(lines: Iterable[Written]) -> tuple[Written, ...]:
     for line in own[-NEAR:]:
         if STEP.search(line.text):
             found.clear()  # it has been survived
-        elif _complains(line.text):
+        elif complains(line.text):
             found.append(line)
     return tuple(found)
 
@@ -71,7 +71,7 @@ def most_telling(lines: Sequence[Written]) -> Written:
     return next((line for line in lines if SEVERE.search(line.text)), lines[-1])
 
 
-def _complains(text: str) -> bool:
+def complains(text: str) -> bool:
     """Whether a line says what is wrong: none of a traceback, nor of what another process did."""
     stated = said(text)
     if TRACED.match(text) or (stated and is_of_another(stated.kind, stated.message)):

@@ -35,6 +35,7 @@ from .failures import Failure
 from .headline import headline
 from .judgement import BreakOff, Judgement, Verdict, name_of
 from .last_words import most_telling
+from .output_before import output_before
 from .progress_signs import Written
 
 WIDEST = 300
@@ -73,6 +74,7 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
         result.append(("note", _missing_ranks(judgement)))
     result += [("where", text) for text in where_texts(record, spots)]
     result += [("seen", text) for text in _seen(root.evidence)]
+    result += [("before", _quoted(line)) for line in output_before(record)]
     if entry is not None and entry.kind is Kind.MEMORY:
         result += [("memory", text) for text in allocation_texts(record)]
     result += _complaint_rows(judgement)
@@ -260,6 +262,7 @@ def _finding(failure: Failure, judgement: Judgement) -> Mapping[str, Any]:
             "text": frame.source,
         },
         "evidence": _lines(failure.evidence),
+        "before": [_quoted(line) for line in output_before(record)],
     }
 
 
