@@ -80,13 +80,7 @@ def changed_defaults() -> tuple[ChangedDefault, ...]:
 def upgrade_sentences(
     earlier: Earlier | None, versions: Mapping[str, str], point: Point
 ) -> tuple[str, ...]:
-    """A sentence for each default that has changed since an earlier run and concerns this one.
-
-    Args:
-        earlier: the earlier run; None for none.
-        versions: what is installed now.
-        point: what is known of this run.
-    """
+    """A sentence for each default that has changed since an earlier run and concerns this one."""
     if earlier is None or earlier.versions == versions:
         return ()
     return tuple(
@@ -100,7 +94,7 @@ def upgrade_sentences(
 
 
 def _is_between(since: str, before: str | None, now: str | None) -> bool:
-    """Whether an upgrade has reached a version; False where one isn't known, or no number."""
+    """Whether an upgrade has reached a version; False if one isn't known, or no number."""
     from packaging.version import InvalidVersion, Version
 
     try:

@@ -128,11 +128,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The diagnosis of a failed attempt.
-
-    Attributes:
-        findings: the finding of every failed rank, the root cause first.
-    """
+    """The diagnosis of a failed attempt."""
 
     findings: tuple[Finding, ...]
 

@@ -29,7 +29,7 @@ class History:
 
 
 def history_of(package: str, name: str) -> History | None:
-    """When a package got or lost a name; None where that isn't known.
+    """When a package got or lost a name; None if that isn't known.
 
     Args:
         package: import name.

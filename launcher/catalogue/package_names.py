@@ -164,11 +164,7 @@ OWNED = tuple((package, re.compile(rf"(?:{names})\Z")) for package, names in OWN
 
 
 def package_of_file(path: str) -> str | None:
-    """The import name of the package that a file belongs to; None for anybody else's.
-
-    Args:
-        path: as in a traceback, of any operating system.
-    """
+    """The import name of the package that a file belongs to; None for anybody else's."""
     path = path.replace("\\", "/")
     if f"/{MODEL_CODE}/" in path:
         return MODEL_CODE
@@ -203,9 +199,5 @@ def package_of_name(name: str) -> str | None:
 
 
 def pip_name(package: str) -> str:
-    """A package's distribution name.
-
-    Args:
-        package: its import name.
-    """
+    """A package's distribution name."""
     return DISTRIBUTIONS.get(package, package)

@@ -38,13 +38,7 @@ EMPTY = {
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """An entry that a search has found.
-
-    Attributes:
-        entry: the known failure.
-        is_shown: whether one of its signatures matches the text; otherwise they share words.
-        shared: the number of shared words.
-    """
+    """An entry that a search has found."""
 
     entry: KnownFailure
     is_shown: bool = False

@@ -46,7 +46,7 @@ def _by_requirement(skew: Skew, record: FailureRecord) -> str:
 
 
 def _by_history(skew: Skew, version: str) -> str:
-    """By the releases that have the name; nothing where the known version contradicts them."""
+    """By the releases that have the name; nothing if the known version contradicts them."""
     history = history_of(skew.package, skew.name)
     if history is None or (version and _is_there(history, version)):
         return ""

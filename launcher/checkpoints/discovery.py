@@ -66,14 +66,10 @@ def present(output_dir: str) -> dict[str, int]:
 
 
 def own_folder(resume: Resume, saves: Sequence[Saves]) -> Path | None:
-    """This node's folder of a checkpoint; None where no worker has reported it.
+    """This node's folder of a checkpoint; None if no worker has reported it.
 
     Some scripts save to a new folder at every launch: the latest that has the checkpoint counts. If
     none has it, e.g. on nodes that share no disk, the training itself will say so.
-
-    Args:
-        resume: the checkpoint that node 0 names.
-        saves: where this node's workers saved, in the order of the attempts.
     """
     folders = [
         Path(place.output_dir) / resume.name for place in saves if place.number == resume.training

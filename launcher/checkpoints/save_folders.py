@@ -17,11 +17,7 @@ from .discovery import present
 
 
 def places(saves: Mapping[int, Saves]) -> tuple[Saves, ...]:
-    """Where the ranks of a node save: the first rank's place, and others where they differ.
-
-    Args:
-        saves: where each rank saves, as far as it has told.
-    """
+    """Where the ranks of a node save: the first rank's place, and others where they differ."""
     reported = [saves[rank] for rank in sorted(saves)]
     found: dict[str, Saves] = {}
     for each in reported:
@@ -31,12 +27,7 @@ def places(saves: Mapping[int, Saves]) -> tuple[Saves, ...]:
 
 
 def told(saves: Mapping[int, Saves], ranks: Collection[int]) -> str | None:
-    """The warning about ranks that save to different folders; None if they don't.
-
-    Args:
-        saves: where each rank saves, as far as it has told.
-        ranks: the node's ranks.
-    """
+    """The warning about ranks that save to different folders; None if they don't."""
     if len(saves) < len(ranks) or len({each.number for each in saves.values()}) > 1:
         return None
     own, *others = places(saves)

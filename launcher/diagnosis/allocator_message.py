@@ -34,7 +34,7 @@ PYTHONS_OWN = ("MemoryError", "_ArrayMemoryError")
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Bytes at the moment of the failure; None where unknown.
+    """Bytes at the moment of the failure; None if unknown.
 
     Attributes:
         asked: what couldn't be allocated.
@@ -56,7 +56,7 @@ class Allocation:
 def allocation_of(record: FailureRecord) -> Allocation:
     """The numbers in a failure's message, else those that the worker measured itself.
 
-    Where the message names no size, as when an NPU's operator fails after its call has returned,
+    If the message names no size, as when an NPU's operator fails after its call has returned,
     the last such message in the worker's log counts.
     """
     seen = record.memory

@@ -42,13 +42,7 @@ def first_record(error: BaseException, rank: int, at: float, exit_code: int) -> 
 def full_record(
     error: BaseException, first: FailureRecord, observations: Observations
 ) -> FailureRecord:
-    """The complete record, from the exception, its frames and the guards' observations.
-
-    Args:
-        error: the exception, with its traceback.
-        first: the first record.
-        observations: the observations of this worker's guards.
-    """
+    """The complete record, from the exception, its frames and the guards' observations."""
     found = (*frames(trimmed(error.__traceback__)), *_unparsed(error))
     led = (raised.frame.file for raised in chain(error) if raised.frame is not None)
     # A module whose import has failed isn't loaded.

@@ -25,20 +25,12 @@ _LINK = re.compile(rf"/memfd:{_STACK}(\d+) \(deleted\)")
 
 
 def dumps_prefix(attempt: Path) -> str:
-    """How the names of the dumps of NCCL's and HCCL's recorders begin.
-
-    Args:
-        attempt: the attempt's folder.
-    """
+    """How the names of the dumps of NCCL's and HCCL's recorders begin."""
     return str(attempt.absolute() / _DUMPS)
 
 
 def stack_of(thread: int) -> str:
-    """The name of the memory for stacks (memfd_create(2)): nothing can be left behind.
-
-    Args:
-        thread: the number of the thread that takes `OF_ALL`.
-    """
+    """The name of the memory for stacks (memfd_create(2)): nothing can be left behind."""
     return f"{_STACK}{thread}"
 
 

@@ -30,7 +30,7 @@ _CALLED = re.compile(
 
 
 def mistyped(error: BaseException) -> Mapping[str, str]:
-    """Each unknown argument with the nearest known; empty where there is none, or none is near."""
+    """Each unknown argument with the nearest known; empty if there is none, or none is near."""
     frames = list(_frames(error.__traceback__))
     if isinstance(error, TypeError):
         return _nearest(*_of_call(str(error), frames), KEYWORD)

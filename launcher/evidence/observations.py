@@ -64,7 +64,7 @@ class Observations:
 
         Args:
             send: sends a message to the launcher.
-            ask: waits for its answer to a question; None where none is to be asked.
+            ask: waits for its answer to a question; None if none is to be asked.
         """
         self._send, self._ask = send, ask
         for sentence in self._remarks:
@@ -90,7 +90,7 @@ class Observations:
             self._send(message)
 
     def ask(self, question: Ask) -> Answer | None:
-        """The launcher's answer at a boundary; None where nothing is changed there.
+        """The launcher's answer at a boundary; None if nothing is changed there.
 
         Questions whose keys are equal get numbers: the same way was gone again, as in a loop.
         """
@@ -109,7 +109,7 @@ class Observations:
 
     @contextlib.contextmanager
     def going_on(self) -> Iterator[None]:
-        """Leaves the block where a package lacks a name that it uses, tells so, and goes on."""
+        """Leaves the block where a package lacks a name that it uses, tells so, and continues."""
         try:
             yield
         except MissingNameError as error:
@@ -139,8 +139,8 @@ class Observations:
         until the first step.
 
         Args:
-            model: the model; None where a framework got none.
-            is_trained: False where nothing is going to train it, whatever its parameters say.
+            model: the model; None if a framework got none.
+            is_trained: False if nothing is going to train it, whatever its parameters say.
         """
         if model is None or any(reference() is model for reference in self._models):
             return
@@ -182,13 +182,13 @@ class Observations:
     def count_steps(self, counter: Callable[[], int | None]) -> None:
         """Adds a counter of optimizer steps; the one added last takes precedence.
 
-        Where steps have been done before, another training begins, which counts from 0.
+        If steps have been done before, another training begins, which counts from 0.
         """
         self.has_trained = self.has_trained or bool(self.step())
         self._steps.append((counter, self.steps_of_all() or 0))
 
     def step(self) -> int | None:
-        """Optimizer steps that the current training has done; None where nothing counts them."""
+        """Optimizer steps that the current training has done; None if nothing counts them."""
         for counter, _ in reversed(self._steps):
             if (count := counter()) is not None:
                 return count

@@ -56,7 +56,7 @@ class Sender:
             self._descriptor = None
 
     def ask(self, question: Ask, seconds: float) -> Answer | None:
-        """Waits for the launcher's answer; None where nobody answers.
+        """Waits for the launcher's answer; None if nobody answers.
 
         What a worker has forked doesn't ask: its answers would be its parent's. After one silence
         nothing is asked any more, and the launcher is told.

@@ -1,4 +1,4 @@
-"""Lets one process stand for rank 0 up to where its plan is known, for `plan --ask`.
+"""Runs one process as rank 0 until its plan is known, for `plan --ask`.
 
 Models are made on the meta device: no weights are read. Process groups are torch's fake ones, whose
 collectives return at once. Nothing here is installed in a worker that trains.
@@ -104,7 +104,7 @@ def _end(wrapped: Any, _instance: Any, _args: Any, _kwargs: Any) -> None:
 
 
 def _nothing(*_call: Any) -> None:
-    """Waits for nobody."""
+    """Does nothing."""
 
 
 def _step(observations: Observations, *_call: Any) -> None:
@@ -149,7 +149,7 @@ def _join(
 
 
 def _group(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-    """Another group of that world, whatever backend is meant for it."""
+    """Another group of that world, with the fake backend."""
     given = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
     return wrapped(**{**given, "backend": None, "pg_options": None})
 
@@ -183,12 +183,7 @@ def _validate(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
 
 
 def facts_of_trainer(given: Mapping[str, Any], arguments: Any) -> dict[str, Value | None]:
-    """What a process says beside that is asked alone: it reads data, which a training must not.
-
-    Args:
-        given: what the Trainer is given, by name.
-        arguments: its TrainingArguments.
-    """
+    """Additional facts of a process that is asked alone: unlike a training, it reads data."""
     if not os.environ.get(VARIABLE):
         return {}
     facts: dict[str, Value | None] = {}
@@ -202,11 +197,11 @@ def facts_of_trainer(given: Mapping[str, Any], arguments: Any) -> dict[str, Valu
 
 
 def _length(data: Any, collate: Any, micro: int) -> int | None:
-    """The tokens of a text in a batch of the longest of some samples; None where they don't tell.
+    """The tokens of a text in a batch of the longest of some samples; None if unknown.
 
     Args:
         data: a data set; the samples are spread over it.
-        collate: what makes a batch of them; None for whatever pads to the longest.
+        collate: makes a batch of them; None for padding to the longest.
         micro: the samples of a batch.
     """
     with suppress(Exception):  # a data set may be anything
@@ -240,7 +235,7 @@ def _switch(
 def _prepare(
     observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
 ) -> Any:
-    """Asks where a loop of the user's own gives its model and its loader to accelerate."""
+    """Asks when the user's own loop passes its model and its loader to accelerate."""
     import torch
 
     model = next((each for each in args if isinstance(each, torch.nn.Module)), None)

@@ -40,11 +40,7 @@ def load(wrapped: Any, kind: Any, args: Any, kwargs: Any, *, is_stored: bool) ->
 
 
 def build_unloaded(kind: Any) -> None:
-    """Has the models of all classes that are derived from now on made without weights.
-
-    Args:
-        kind: the class that they derive from.
-    """
+    """Has the models of all classes that are derived from now on made without weights."""
     own = vars(kind).get("__init_subclass__")
 
     def derive(derived: Any, /, **kwargs: Any) -> None:
@@ -57,7 +53,7 @@ def build_unloaded(kind: Any) -> None:
 
 
 def _on_meta(make: Any) -> Any:
-    """The `__init__` of a model, on the meta device; as it is, where its code needs values.
+    """The `__init__` of a model, on the meta device; unchanged if its code needs values.
 
     DeepSpeed's `zero.Init` divides what is made within it, which has to have values.
     """
@@ -89,7 +85,7 @@ def _default_dtype(dtype: Any) -> Iterator[None]:
 
 
 def _quantize(model: Any, quantization: Any) -> None:
-    """Marks the weights that bitsandbytes would hold in 4 bits; other kinds can't be told apart.
+    """Marks the weights that bitsandbytes would hold in 4 bits; other kinds can't be distinguished.
 
     Raises:
         EndOfAskingError: it is another kind.

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def size_of(batch: Mapping[str, Any], micro_batch: int) -> tuple[int, int]:
-    """Samples and tokens of a batch, padding included; 0 for what can't be told.
+    """Samples and tokens of a batch, padding included; 0 for what can't be determined.
 
     Args:
         batch: what the model gets, by name.

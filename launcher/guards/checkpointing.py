@@ -40,7 +40,7 @@ def _mode_asked() -> Checkpointing | None:
 
 
 def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., Any]:
-    """Wraps torch's `checkpoint`; its signature tells its options from the block's arguments.
+    """Wraps torch's `checkpoint`; its signature separates its options from the block's arguments.
 
     Called without a function it returns a decorator (torch 2.14 and later).
     """

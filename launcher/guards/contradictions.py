@@ -1,4 +1,4 @@
-"""Tells of settings that contradict each other, before the first step.
+"""Reports settings that contradict each other, before the first step.
 
 Nothing is changed. Each look is one function on a framework's call; it skips what it can't read.
 """
@@ -66,7 +66,7 @@ def _trainer(call: Call) -> Iterator[str]:
 
 
 def _passed(call: Call) -> tuple[Stated, list[Mapping[str, Any]]] | None:
-    """The optimizer that a Trainer is given, and its groups; None where it makes its own."""
+    """The optimizer that a Trainer is given, and its groups; None if it makes its own."""
     optimizer = (call.given.get("optimizers") or (None, None))[0]
     if optimizer is None:
         return None
@@ -134,7 +134,7 @@ def _plain(value: Any) -> Any:
 
 
 def _engine(call: Call) -> Iterator[str]:
-    """What DeepSpeed's configuration says of an optimizer and a schedule that the script passes."""
+    """DeepSpeed's configuration against the optimizer and the schedule that the script passes."""
     config, where = call.owner.config, "DeepSpeed's configuration"
     given = {
         "optimizer": call.owner.client_optimizer,
@@ -180,7 +180,7 @@ def _prepared(call: Call) -> Iterator[str]:
 
 
 def _clipped(call: Call) -> Iterator[str]:
-    """A norm that is passed where DeepSpeed clips by its own."""
+    """A norm that is passed although DeepSpeed clips by its own."""
     wrapper = getattr(call.owner, "deepspeed_engine_wrapped", None)
     if wrapper is None or is_called_by("transformers"):
         return

@@ -26,7 +26,7 @@ HOOKED = ("torch.nn.parallel.distributed",)
 wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
 """The instances of DistributedDataParallel that are alive."""
 others: weakref.WeakSet[Any] = weakref.WeakSet()
-"""What else has samples of its own on every rank: engines of DeepSpeed, modules under FSDP."""
+"""Other models with different samples on every rank: DeepSpeed's engines, FSDP's modules."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -84,7 +84,7 @@ def reduced() -> set[int]:
     """Ids of the parameters whose gradients this backward pass reduces over several ranks.
 
     Raises:
-        MissingNameError: this torch doesn't tell.
+        MissingNameError: this torch lacks the names.
     """
     return {
         id(parameter)

@@ -79,7 +79,7 @@ def _initialize(
 
 
 def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[Setting, Value]:
-    """Settings to apply where the user's loop makes its engine.
+    """Settings to apply when the user's loop makes its engine.
 
     The batch isn't asked for: the loop's own loader has it. Partitioned weights fix the stage, an
     optimizer of the script's own the offload.
@@ -87,7 +87,7 @@ def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[S
     model: Any = arguments["model"]
     try:
         config = load(_config_of(arguments))
-    except ConfigError:  # DeepSpeed says what is wrong with it
+    except ConfigError:  # DeepSpeed reports the fault
         return overrides()
     fixed = {*BATCH}
     if is_partitioned(model):
@@ -105,7 +105,7 @@ def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[S
 
 
 def _config_of(arguments: Mapping[str, Any]) -> Any:
-    """The configuration that an engine gets, in whichever form."""
+    """The configuration that an engine gets, in any form."""
     own = getattr(arguments.get("args"), "deepspeed_config", None)
     configs = (arguments.get("config"), arguments.get("config_params"), own)
     return next((config for config in configs if config is not None), None)
@@ -117,7 +117,7 @@ def _has_optimizer(arguments: Mapping[str, Any]) -> bool:
         return True
     try:
         return "optimizer" in load(_config_of(arguments))
-    except ConfigError:  # DeepSpeed says what is wrong with it
+    except ConfigError:  # DeepSpeed reports the fault
         return True
 
 
@@ -196,13 +196,13 @@ def _partition(
 ) -> Any:
     """`deepspeed.zero.Init` partitions parameters as they are made, for stage 3 only.
 
-    A loop of the user's own is asked for there: once weights are partitioned, the stage is fixed.
+    The user's own loop is asked for there: once weights are partitioned, the stage is fixed.
     """
     given = inspect.signature(wrapped).bind(*args, **kwargs)
     settings = overrides()
     config = given.arguments.get("config_dict_or_path") or given.arguments.get("config")
     if config is not None and not is_called_by(*FRAMEWORKS):
-        with suppress(ConfigError):  # DeepSpeed says what is wrong with it
+        with suppress(ConfigError):  # DeepSpeed reports the fault
             facts = deepspeed_facts(load(config))
             changeable = (Setting.ZERO_STAGE, Setting.GRADIENT_CHECKPOINTING)
             settings = settling.settings_at(Boundary.PARTITION, changeable, facts, observations)

@@ -1,4 +1,4 @@
-"""Reports what tells whether ranks have different samples: seeds, and the first batch in training.
+"""Reports seeds and the first batch in training, which show whether ranks have different samples.
 
 The launcher compares them between ranks. Nobody waits, and nothing is drawn from a loader early.
 """
@@ -50,7 +50,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
     def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         result = wrapped(*args, **kwargs)
-        with suppress(Exception):  # whatever is odd, the training says itself
+        with suppress(Exception):  # the training itself fails on odd arguments
             looked(instance, result)
         return result
 
@@ -69,7 +69,7 @@ def _prepared(report: Report, accelerator: Any, loader: Any) -> None:
 
 
 def _sampled(report: Report, sampler: Any, _result: Any) -> None:
-    """The same of torch's sampler, where every rank has a part of its own."""
+    """The same for torch's sampler, if every rank has its own part."""
     if sampler.num_replicas == _world() > 1:
         _report_subset(report, sampler.dataset)
         if sampler.shuffle:
@@ -87,14 +87,14 @@ def _report_subset(report: Report, data: Any) -> None:
 
 
 def _watching(report: Report) -> Look:
-    """A look at loaders that begin: of one that nobody divides, the first batch is reported.
+    """Watches loaders that begin: the first batch of an undivided one is reported.
 
     As the model gets it in training, once: of what the loader gives, a loop may take the rank's
     part itself.
     """
     import torch
 
-    place = ""  # of the loader that has begun last; empty where it is divided
+    place = ""  # of the loader that has begun last; empty if it is divided
     what = Shared.BATCH
     handles: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
@@ -136,7 +136,7 @@ def _is_undivided(loader: Any, *, is_stream: bool) -> bool:
 
 
 def digest_of(batch: object, elements: int = ELEMENTS) -> str:
-    """A digest of a batch's tensors; empty where they say nothing, as zeros do."""
+    """A digest of a batch's tensors; empty if they are all constant, as zeros are."""
     import torch
 
     found = [one.detach() for one in islice(tensors_in(batch), TENSORS)]

@@ -1,4 +1,4 @@
-"""Tells of what is done twice, or not at all, by a loop and by the framework that it calls.
+"""Reports work that a loop and the framework that it calls both do, or neither.
 
 Nothing is changed. Each look is one function on a framework's call; it skips what it can't read.
 """
@@ -39,7 +39,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 def _divided_twice(call: Call) -> Iterator[Finding]:
     """A loss that the loop divides by the accumulation, as what it is given to does too.
 
-    Both the loss's graph and the source say so.
+    Both the loss's graph and the source show it.
     """
     held = call.owner.gradient_accumulation_steps
     steps = int(held() if callable(held) else held)
@@ -67,7 +67,7 @@ def _divided_twice(call: Call) -> Iterator[Finding]:
 
 
 def _multiplied(call: Call) -> Iterator[Finding]:
-    """A `compute_loss` that returns a mean where the Trainer leaves the division to it."""
+    """A `compute_loss` that returns a mean although the Trainer leaves the division to it."""
     trainer = call.owner
     steps, count = trainer.args.gradient_accumulation_steps, call.given.get("num_items_in_batch")
     is_left = getattr(trainer, "loss_is_scaled_for_ga", None) is None

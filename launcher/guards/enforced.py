@@ -42,5 +42,5 @@ def overrides() -> dict[Setting, Value]:
 
 
 def replaced() -> dict[Setting, Value]:
-    """The script's own values of the enforced settings, where they are known."""
+    """The script's own values of the enforced settings, if known."""
     return {**_decoded(os.environ.get(preset.REPLACED_VARIABLE, "{}")), **_settled_replaced}

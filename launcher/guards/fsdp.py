@@ -34,10 +34,10 @@ VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A module that `fully_shard` has made a unit of, and what it was told.
+    """A module that `fully_shard` has made a unit, and the arguments of the call.
 
     Attributes:
-        module: the module; where it was given several, the first of them.
+        module: the module; if it was given several, the first of them.
         arguments: by name.
     """
 
@@ -109,7 +109,7 @@ def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
 
 
 def see_units(observations: Observations) -> None:
-    """Notes what `fully_shard` was told, once the first of the modules begins its first pass."""
+    """Notes the arguments of `fully_shard`, when the first module begins its first pass."""
     import torch.distributed as dist
 
     alive = {id(module): unit for unit in _units if (module := unit.module()) is not None}
@@ -132,7 +132,7 @@ def see_units(observations: Observations) -> None:
             engine=Engine.FSDP.value,
             fsdp_version=2,
             fsdp_units=(Units.LAYERS if _has_layers(others) else Units.WHOLE).value,
-            # Every copy of the model has shards of its own.
+            # Every copy of the model has its own shards.
             model_parallel=shards if shards < world else None,
             reshard_after_forward=any(freed) if freed else None,
             offload=held.value,
@@ -151,7 +151,7 @@ def _has_layers(units: Sequence[Unit]) -> bool:
 
 
 def _tell_undivided(model: Any, observations: Observations) -> None:
-    """Tells of a trained model with layers that is to be divided by them, and names no class."""
+    """Warns of a trained model that is to be divided by layers, but names no class."""
     lists = (each for each in model.modules() if type(each).__name__ == "ModuleList")
     modules = (each for own in lists for each in own if next(each.children(), None))
     layers = dict.fromkeys(type(each).__name__ for each in modules)

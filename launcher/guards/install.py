@@ -99,18 +99,14 @@ GUARDS: tuple[Guard, ...] = (
 
 
 def install(observations: Observations) -> None:
-    """Makes every guard wait for its modules; imports none of them.
-
-    Args:
-        observations: where the guards note what they see.
-    """
+    """Makes every guard wait for its modules; imports none of them."""
     for guard in GUARDS:
         for name in guard.HOOKED:
             wrapt.register_post_import_hook(partial(_install, guard, observations), name)
 
 
 def _install(guard: Guard, observations: Observations, module: ModuleType) -> None:
-    """Lets a guard wrap a module; where it isn't as it was, the training goes on without."""
+    """Lets a guard wrap a module; if a name is missing, the training continues without it."""
     try:
         guard.install(module, observations)
     except AttributeError as error:

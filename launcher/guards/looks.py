@@ -41,7 +41,7 @@ class Watched:
     """A call, and how it is looked at.
 
     Attributes:
-        look: says what is seen.
+        look: yields the findings.
         is_after: it is called once the call has returned.
         first: of each object only so many calls are looked at, as the others are the same; 0 for
             all.
@@ -75,7 +75,7 @@ def _looked_at(
         return wrapped(*args, **kwargs)
 
     def look() -> None:
-        # Whatever else is odd, the training says itself.
+        # The training itself fails on odd arguments.
         with suppress(Exception), observations.going_on():
             if watched.first:
                 seen[instance] = seen.get(instance, 0) + 1

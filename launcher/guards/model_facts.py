@@ -12,7 +12,7 @@ from ..evidence.observations import Observations, output_made_by
 from ..workload.config_files.vocabulary import attention_named, dtype_named
 
 SWITCHED = {"torch", "transformers", "peft", "bitsandbytes"}
-"""Packages whose modules checkpoint nothing unless they are told to."""
+"""Packages whose modules checkpoint nothing by default."""
 
 
 NAMES = ("activation_checkpointing", "gradient_checkpointing")
@@ -53,6 +53,6 @@ def checkpoints_nothing(model: Any) -> bool:
 
 
 def see_no_checkpointing(model: Any, observations: Observations) -> None:
-    """Notes that nothing is checkpointed, where a model tells."""
+    """Notes that nothing is checkpointed, if a model shows it."""
     if Setting.GRADIENT_CHECKPOINTING not in observations.observed and checkpoints_nothing(model):
         observations.see(gradient_checkpointing=Checkpointing.OFF.value)

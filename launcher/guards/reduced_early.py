@@ -50,10 +50,10 @@ class Recomputations:
     def note(self, outputs: Iterable[Any]) -> None:
         """Notes a recomputed block; a second run is reported at the end of the backward pass.
 
-        Where DDP fails because of it, the pass never ends, and the failure says more.
+        If DDP fails because of it, the pass never ends, and the failure says more.
 
         Raises:
-            MissingNameError: this torch doesn't tell enough.
+            MissingNameError: this torch lacks the names.
         """
         task = GRAPH_TASK.found()()
         found = _parameters(outputs)

@@ -1,4 +1,4 @@
-"""Makes a Trainer resume from where the launcher says, and tells the launcher where it saves."""
+"""Resumes a Trainer from the launcher's checkpoint, and reports where it saves."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, k
     training, (number, folder) = next(_trainings), resumed()
     if folder and training == number:
         given.arguments["resume_from_checkpoint"] = folder
-    with suppress(AttributeError, OSError, TypeError, ValueError):  # the Trainer says what is odd
+    with suppress(AttributeError, OSError, TypeError, ValueError):  # the Trainer itself fails
         origin = given.arguments.get("resume_from_checkpoint")
         observations.see(resumes_midway=_is_midway(instance.args, origin) or None)
     output_dir = str(Path(instance.args.output_dir).absolute())
@@ -60,7 +60,7 @@ def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, k
 
 
 def _is_midway(arguments: Any, origin: Any) -> bool:
-    """Whether a training goes on within an epoch, not the first, whose samples it skips.
+    """Whether a training continues within an epoch, not the first, whose samples it skips.
 
     Args:
         arguments: the Trainer's.
@@ -115,7 +115,7 @@ def _load(observations: Observations, wrapped: Any, instance: Any, args: Any, kw
 
 @contextmanager
 def _universal(config: Any, folder: str) -> Iterator[None]:
-    """Has DeepSpeed load a universal checkpoint meanwhile, where the folder is one."""
+    """Has DeepSpeed load a universal checkpoint meanwhile, if the folder is one."""
     name, before = LOAD_UNIVERSAL.attribute, LOAD_UNIVERSAL.of(config)
     setattr(config, name, before or (Path(folder) / UNIVERSAL).is_file())
     try:

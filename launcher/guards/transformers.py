@@ -60,7 +60,7 @@ def _complete(
 
 
 def _settled(arguments: Any, observations: Observations) -> dict[Setting, Value]:
-    """What to set in the arguments; the plan's alone where they are odd, which others say."""
+    """The settings for the arguments; the plan's alone if the arguments are invalid."""
     try:
         facts = trainer_facts(arguments)
     except (AttributeError, TypeError, ValueError):
@@ -113,7 +113,7 @@ def _construct(
 
 
 def _settle(trainer: Any, given: Mapping[str, Any], observations: Observations) -> None:
-    """Changes the arguments of a Trainer by what its model tells, which they didn't."""
+    """Changes the arguments of a Trainer by facts that only its model has."""
     model, arguments = given.get("model"), given.get("args")
     if arguments is None or not _is_module(model) or not observations.is_first(model):
         return
@@ -121,7 +121,7 @@ def _settle(trainer: Any, given: Mapping[str, Any], observations: Observations) 
         facts = {**facts_of(model, observations), **trainer_facts(arguments, validated=True)}
         facts |= asked_alone.facts_of_trainer(given, arguments)
         facts[Fact.LOSS] = loss_of(trainer, model, arguments, given.get("compute_loss_func"))
-    except (AttributeError, TypeError, ValueError):  # others say what is odd
+    except (AttributeError, TypeError, ValueError):  # the Trainer itself fails
         return
     if facts.get(Fact.ENGINE) != Engine.DEEPSPEED and facts[Setting.PRECISION] is None:
         facts[Setting.PRECISION] = facts[Fact.LOADED_PRECISION]

@@ -13,13 +13,7 @@ DTYPES = ("dtype", "torch_dtype")
 
 
 def configuration_of(kind: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """A copy of the configuration that `from_pretrained` or `from_config` is going to use.
-
-    Args:
-        kind: the model's class.
-        args: of the call.
-        kwargs: of the call.
-    """
+    """A copy of the configuration that `from_pretrained` or `from_config` is going to use."""
     given = {name: value for name, value in kwargs.items() if name not in DTYPES}
     named = given.pop("pretrained_model_name_or_path", args[0] if args else None)
     config = given.pop("config", None) or named
@@ -34,9 +28,9 @@ def configuration_of(kind: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def dtype_of(config: Any, kwargs: Mapping[str, Any], *, is_stored: bool) -> Any:
-    """The type of the weights; None where only their files tell.
+    """The type of the weights; None if only their files determine it.
 
-    Before version 5 transformers loaded them in torch's default type unless told otherwise.
+    Before version 5 transformers loaded them in torch's default type by default.
     """
     import torch
     import transformers

@@ -31,7 +31,7 @@ class Evidence:
         is_bare: it is an exception without a traceback.
         is_severe: it has none, but was logged as an error.
         is_spoken: it has none, and stands in a sentence.
-        is_handled: the next line says that the program goes on.
+        is_handled: the next line says that the program continues.
         is_warned: a logger's warning quotes it.
         progress: signs of progress after it in the same file.
         is_asked: it is a death that a launcher has brought about, after it found a hang.
@@ -120,7 +120,7 @@ class Reading:
             self.ends[file] = replace(end, progress=end.progress + 1)
 
     def is_last(self, file: str, number: float, most: int) -> bool:
-        """Whether a file ends within so many lines after a line, and nothing goes on in them.
+        """Whether a file ends within so many lines after a line, and nothing continues in them.
 
         Lines of a message, which are indented, and of a tracker's summary don't count.
         """
@@ -139,14 +139,7 @@ class Reading:
 
 
 def of_exception(trace: Trace, rank: int | None, file: str, before: tuple[str, ...]) -> Evidence:
-    """The evidence of an exception in a log.
-
-    Args:
-        trace: the exception.
-        rank: the rank that raised it, if known.
-        file: the log file.
-        before: the lines before it.
-    """
+    """The evidence of an exception in a log."""
     kind, message = trace.raised.exception, trace.raised.message
     lines = [(trace.said, " ".join(f"{kind}: {message}".rstrip(": ").split()))]
     if trace.frames:

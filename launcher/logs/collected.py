@@ -74,7 +74,7 @@ class PendingEvents:
 
 
 def _is_handled(event: Evidence, after: Sequence[str]) -> bool:
-    """Whether an exception's last line, or the line after it, says that the program goes on.
+    """Whether an exception's last line, or the line after it, says that the program continues.
 
     The first line is the exception's message itself, except in a line of a logger.
     """
@@ -112,12 +112,6 @@ class Progress:
 
 def keep_interleaved(reading: Reading, file: str, line: Line, before: Iterable[str]) -> bool:
     """Keeps a line that looks like a mix of two ranks' output, and the few lines after it.
-
-    Args:
-        reading: the evidence to add it to.
-        file: the line's file.
-        line: the line, with its prefixes.
-        before: the lines before it.
 
     Returns:
         Whether a mixed place begins with this line.

@@ -39,7 +39,7 @@ class Work:
         group: the GUID of its process group; empty for that of all ranks.
         number: which of the group's operations it was, from 1.
         operation: its kind, in torch's words.
-        size: elements that the rank gave; None where that differs by rights or isn't known.
+        size: elements that the rank gave; None if that differs by rights or isn't known.
     """
 
     group: str
@@ -54,11 +54,7 @@ class Work:
 
 
 def divergence(events: Iterable[Evidence]) -> Evidence | None:
-    """The evidence that ranks were in different operations of the same number, if they were.
-
-    Args:
-        events: the watchdogs' lines among others, in order.
-    """
+    """The evidence that ranks were in different operations of the same number, if they were."""
     works: dict[int, tuple[Work, Evidence]] = {}
     for event in events:
         found = WORK.search(event.record.message)

@@ -106,14 +106,14 @@ PROSE = re.compile(
     r" (?=(?:when|while|whenever|after|and (?:it|then|the)|but|every time)\b|\|(?: |$))"
     r"|(?=[\u3002\uff0c\uff1b\uff01\uff1f])"
 )
-"""Where a message ends and the sentence around it goes on."""
+"""Where a message ends and the sentence around it continues."""
 CLOSING = {"`": "`", '"': '"', "'": "'", "(": ")", "[": "]"}
 HANDLED = re.compile(
     r"\b(?:will be (?:\w+ )?(?:skipped|selected)|skipp(?:ed|ing)|falling back|retrying"
     r"|trying (?:again|anew)|thrown while requesting|using \S+(?: \S+){0,4} instead)\b",
     re.IGNORECASE,
 )
-"""Words by which a program goes on after an exception."""
+"""Words by which a program continues after an exception."""
 PARTING = re.compile(r"(?<=[:\]|)\d-]) +")
 MARKS = "`*_\"'>([ \t"
 MOST_PARTS, MOST_NAMED = 10, 80

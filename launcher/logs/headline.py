@@ -25,12 +25,7 @@ LAST_ERROR = re.compile(r"Last error:\s*(\S.*)")
 
 
 def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
-    """The rank and the user's line, the failure, and its own words.
-
-    Args:
-        judgement: the judgement.
-        spots: the user's lines that the failure is about.
-    """
+    """The rank and the user's line, the failure, and its own words."""
     said = most_telling(judgement.complaints).text.strip() if judgement.complaints else ""
     if judgement.root is not None:
         return _happened(judgement.root.finding, spots, said)

@@ -34,12 +34,7 @@ BEGINS = re.compile(r": |\(['\"]")
 def completed(
     records: Sequence[FailureRecord], catalogue: Sequence[KnownFailure]
 ) -> tuple[FailureRecord, ...]:
-    """The records, with what the workers' output says of ends of which they say nothing themselves.
-
-    Args:
-        records: the records of an attempt, the earliest first.
-        catalogue: the known failures.
-    """
+    """The records, completed from the output of workers that didn't report their end."""
     silent = [place for place, record in enumerate(records) if _says_little(record)][:MOST]
     return tuple(
         _completed(record, catalogue) if place in silent else record

@@ -24,7 +24,7 @@ STARTED = (
     r"(?:\S*/)?(?:srun|mpirun|torchrun|deepspeed|accelerate|python[\d.]*|llamafactory-cli|swift"
     r"|tune)"
 )
-"""Programs that start a training; without another, as nvidia-smi, a script goes on."""
+"""Programs that start a training; without another, as nvidia-smi, a script continues."""
 REFUSED = re.compile(
     rf"^\S+: (?:line )?\d+: (?:-{{1,2}}\w\S*|[+\w.]+=\S*|{STARTED}): (?:command )?not found$"
     rf"|^(?:\w+: )?{STARTED}: (?:command )?not found$"
@@ -39,11 +39,7 @@ REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w
 
 
 def last_words(lines: Iterable[Written]) -> tuple[Written, ...]:
-    """The last lines that complain, before the launcher's first report that the attempt has failed.
-
-    Args:
-        lines: the last lines of a file.
-    """
+    """The last complaints before the launcher's first report that the attempt has failed."""
     own = list(takewhile(lambda line: not _is_report(line), _of_attempt(lines)))
     found: list[Written] = []
     for line in own[-NEAR:]:
@@ -55,12 +51,7 @@ def last_words(lines: Iterable[Written]) -> tuple[Written, ...]:
 
 
 def telling(lines: Sequence[Written], rank: int | None) -> tuple[Written, ...]:
-    """The complaints that may say why, a few: of the rank that failed first, logged as errors.
-
-    Args:
-        lines: all complaints.
-        rank: the rank, if it is known and writes its lines behind its name.
-    """
+    """The complaints that may say why, a few: of the rank that failed first, logged as errors."""
     ours = [line for line in lines if rank is not None and line.rank == rank]
     severe = [line for line in ours or lines if SEVERE.search(line.text)]
     return tuple(severe[:MOST] or ours[:MOST] or lines[-MOST:])

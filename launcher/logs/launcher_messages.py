@@ -146,7 +146,7 @@ class Death:
 
     Attributes:
         number: number of the line.
-        rank: the worker's rank; None where unknown.
+        rank: the worker's rank; None if unknown.
         exit_code: as in a shell, 128 + N for signal N.
         signal: the signal that ended it.
     """
@@ -158,13 +158,7 @@ class Death:
 
 
 def death_of(number: int, text: str, summary_rank: int | None) -> Death | None:
-    """The death that a line reports, if any.
-
-    Args:
-        number: number of the line.
-        text: the line without its prefixes.
-        summary_rank: the rank that torchrun's summary has named last.
-    """
+    """The death that a line reports, if any."""
     if found := FAILED.search(text):
         return _death_by_code(number, int(found["rank"]), int(found["code"]))
     if found := RETURNED.search(text):

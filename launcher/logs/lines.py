@@ -1,7 +1,7 @@
 """Lines of a log, of which only those that may matter are looked at.
 
 A log may have gigabytes and be healthy. So blocks of it are searched by one automaton for all that
-a failure could begin with, at hundreds of megabytes a second; Python sees a line only where that
+a failure could begin with, at hundreds of megabytes a second; Python sees a line only if that
 has found something, and the lines after it as long as they belong to what was found.
 """
 

@@ -88,14 +88,7 @@ HARMLESS = re.compile(r"[Ww]arn|WARN|[Ii]gnored")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A line of a file.
-
-    Attributes:
-        file: the name of the file.
-        number: the number of the line.
-        text: the line without its prefixes.
-        rank: the rank that a prefix names.
-    """
+    """A line of a file."""
 
     file: str
     number: int
@@ -105,9 +98,6 @@ class Written:
 
 def said_end(lines: Sequence[Written]) -> Written | None:
     """The line that says that the training has ended, in any words.
-
-    Args:
-        lines: the last lines of a file.
 
     Returns:
         None if no line does, or if a step or an error follows it.

@@ -62,11 +62,7 @@ class _Stream:
 
 
 class Reader:
-    """Reads log files one after the other; `attempts` has the evidence.
-
-    Args:
-        catalogue: the known failures, whose patterns for lines are searched.
-    """
+    """Reads log files one after the other; `attempts` has the evidence."""
 
     def __init__(self, catalogue: Sequence[KnownFailure]) -> None:
         self.searches = searches_for(catalogue)

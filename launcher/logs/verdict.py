@@ -127,7 +127,7 @@ def _with_divergence(
 def _by_certainty(
     reading: Reading, catalogue: Sequence[KnownFailure]
 ) -> tuple[list[Failure], list[Failure]]:
-    """Certain failures, and those that count only where there are no certain ones.
+    """Certain failures, and those that count only if there are no certain ones.
 
     Lines that have no exception and match no entry are neither.
     """
@@ -189,7 +189,7 @@ def _with_interleaved(
 ) -> list[Failure]:
     """Replaces the scraps of messages that two ranks wrote at once by the known failures.
 
-    Only where nothing else is known (test_two_ranks_letters_in_turns).
+    Only if nothing else is known (test_two_ranks_letters_in_turns).
     """
     found = list(_interleaved(reading, catalogue))
     whole = [
@@ -260,7 +260,7 @@ def _deaths(
 
     A killed worker says nothing itself (tests/logs/real-worker-killed-torchrun.log). A worker that
     raised ends with an exit code, one that aborts has said why, and one that was asked to stop is
-    no cause; those matter only where there is nothing else.
+    no cause; those matter only if there is nothing else.
     """
     ranks = {failure.finding.record.rank for failure in failures}
     are_consequences = bool(failures) and all(

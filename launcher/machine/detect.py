@@ -68,7 +68,7 @@ def unknown_devices(found: Hardware, source: str, count: int = 0) -> Hardware:
     Args:
         found: the host, where no device was found.
         source: what names them.
-        count: how many there are; 0 where it doesn't say.
+        count: how many there are; 0 if it doesn't say.
     """
     note = f"{source}: nothing is known of such devices, so memory isn't estimated"
     device = accelerator_of(profile_named("unknown"))

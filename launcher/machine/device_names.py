@@ -42,13 +42,7 @@ class DeviceName:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A profile, or a node, as it may be called.
-
-    Attributes:
-        name: its own name.
-        called: its name and its other names.
-        gib: the memory that the driver reports for a device.
-    """
+    """A profile, or a node, as it may be called."""
 
     name: str
     called: tuple[str, ...]

@@ -14,15 +14,7 @@ PREFIX = re.compile(r"^(standard_|ml\.)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A virtual machine.
-
-    Attributes:
-        name: as its cloud has it.
-        accelerator: the name of its devices' profile.
-        accelerators: how many of them it has.
-        cores: its hardware threads.
-        host_memory_gib: its memory.
-    """
+    """A virtual machine."""
 
     name: str
     accelerator: str

@@ -179,14 +179,7 @@ MOST_DEVICES = 8
 def _hardware_of_profile(
     profile: Profile, source: str, found: Hardware, count: int | None = None
 ) -> Hardware:
-    """This host's devices if they may be of this kind; otherwise a usual node of them.
-
-    Args:
-        profile: of the device.
-        source: where it was named.
-        found: this host.
-        count: how many devices are asked for.
-    """
+    """This host's devices if they may be of this kind; otherwise a usual node of them."""
     device, theirs = accelerator_of(profile), found.accelerator
     if not device.memory:
         return Hardware(device, 0, found.cores, found.host_memory, source=source)

@@ -182,12 +182,7 @@ def nodes() -> tuple[Node, ...]:
 
 
 def accelerator_of(profile: Profile, memory: int | None = None) -> Accelerator:
-    """The device that a profile describes.
-
-    Args:
-        profile: its facts.
-        memory: measured bytes, for a device without a profile of its own.
-    """
+    """The device that a profile describes."""
     return Accelerator(
         name=profile.name,
         kind=profile.kind,

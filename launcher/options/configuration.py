@@ -36,13 +36,7 @@ NO_DEFAULT = {"help", "version", "module", "no_python", "json"}
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """An option's default.
-
-    Attributes:
-        words: the option as words of the command line.
-        key: its key in the file.
-        file: the file.
-    """
+    """An option's default."""
 
     words: tuple[str, ...]
     key: str

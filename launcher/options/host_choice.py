@@ -38,7 +38,7 @@ class Asked:
     """The user's options on hosts, in deepspeed's terms.
 
     Attributes:
-        hostfile: the file that names them; None where it isn't given.
+        hostfile: the file that names them; None if it isn't given.
         include: the hosts and devices to use; empty for all.
         exclude: the hosts and devices to leave out; empty for none.
         nodes: use the first so many hosts; None for all.
@@ -93,11 +93,6 @@ class HostChoice:
 
 def chosen(asked: Asked, file: Path | None, accelerators: int) -> HostChoice:
     """Chooses the hosts and devices to launch on.
-
-    Args:
-        asked: the user's options.
-        file: the hostfile; None for this machine alone.
-        accelerators: the number of accelerators here, for a launch without a hostfile.
 
     Raises:
         LaunchError: the options contradict each other or the hostfile.

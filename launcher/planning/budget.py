@@ -39,14 +39,14 @@ def over_budget(
     *,
     at_least: bool = False,
 ) -> Constraint | None:
-    """The constraint of a candidate that doesn't fit into memory; None where it fits.
+    """The constraint of a candidate that doesn't fit into memory; None if it fits.
 
     Args:
         candidate: its settings.
         estimate: what it needs.
         hardware: what there is.
         ranks: who shares it.
-        limit: bytes that a rank was seen to get at most; None where nothing was seen.
+        limit: bytes that a rank was seen to get at most; None if nothing was seen.
         at_least: compare what it needs at the very least, what is expected less the error of the
             estimate, instead of the bound.
     """

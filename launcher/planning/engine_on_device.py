@@ -1,4 +1,4 @@
-"""The engine that trains on a kind of device, whatever is asked for."""
+"""The engine that a kind of device forces on a training."""
 
 from __future__ import annotations
 

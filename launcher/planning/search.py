@@ -28,15 +28,15 @@ from .plan import Change, Considered, NoPlan, Plan
 from .preferences import rank
 
 KEPT = Constraint((), Cause(CauseKind.REQUEST, "batch", "the global batch is kept"))
-"""The cause of another accumulation, where the micro batch changes."""
+"""The cause of another accumulation, if the micro batch changes."""
 IN_FORCE = Constraint(
     (), Cause(CauseKind.REQUEST, "in force", "it is in force, and can't be changed any more")
 )
-"""The cause of what an earlier change has set, where nothing forbids what was asked for by now."""
+"""The cause of an earlier change, if nothing forbids the original value by now."""
 FREE: Candidate = MappingProxyType({})
 """Nothing is fixed."""
 ALONE = Fraction(1)
-"""The growth of a rank's share of the batch where no worker was lost."""
+"""The growth of a rank's share of the batch if no worker was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Rules:
         ranks: the data-parallel ranks.
         by_memory: whether the memory estimate forbids too.
         has_failed: whether an attempt has failed. Before, a known failure forbids nothing that
-            hangs on what is only assumed: the workers will tell.
+            depends on assumptions: the workers will report the facts.
     """
 
     constraints: tuple[Constraint, ...]
@@ -83,8 +83,8 @@ def resolve(
 ) -> Plan | NoPlan:
     """The plan for the workload, or why there is none.
 
-    What was asked for is kept where it may fit, and so is what needs no more than that; else the
-    bound must fit. Where it fits nowhere, but something may fit, that is what needs the least.
+    What was asked for is kept if it may fit, and so is what needs no more than that; else the
+    bound must fit. If it fits nowhere, but something may fit, that is what needs the least.
     What `--never-change` names is as asked for in every candidate.
     Deterministic: the same values give the same plan on every node.
 
@@ -133,7 +133,7 @@ def resolve(
 
 
 def as_asked(request: LaunchRequest, workload: Workload, hardware: Hardware) -> Plan:
-    """The plan that changes nothing, whatever forbids it."""
+    """The plan that changes nothing, even if it is forbidden."""
     rules = rules_of(request, hardware, ())
     only = evaluate(
         workload.asked, workload, rules, calibrated_sizes(workload, hardware, rules.ranks)
@@ -162,7 +162,7 @@ def evaluate(
 
 
 def forbidden_by(candidate: Candidate, workload: Workload, rules: Rules) -> Constraint | None:
-    """The first constraint that forbids the candidate; None where it may be launched."""
+    """The first constraint that forbids the candidate; None if it may be launched."""
     return evaluate_candidate(candidate, workload, rules).constraint
 
 

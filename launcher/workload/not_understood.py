@@ -25,11 +25,7 @@ MINOR = re.compile(
 
 
 def not_understood(flags: Flags) -> tuple[str, ...]:
-    """Flags and keys of files, as they are written, that say something and that nobody asked for.
-
-    Args:
-        flags: after all readers have looked up what they know.
-    """
+    """Flags and keys of files, as written, that no reader looked up and that aren't off."""
     understood = {flags.all[name].source for name in flags.asked if name in flags.all}
     return tuple(
         dict.fromkeys(

@@ -134,7 +134,7 @@ SCRIPT = re.compile(r"\.(?:py|pyw)\Z|^<")
 
 
 def configuration(case: Case) -> Step | None:
-    """Which key, argument or variable is at fault, and what to write."""
+    """Names the key, argument or variable at fault, and the correction."""
     if (step := _variable(case) or _no_script(case)) is not None:
         return step
     for refusal in REFUSALS if case.kind else (*REFUSALS, *OF_SHELL):

@@ -16,7 +16,7 @@ class Service:
         name: what it is called.
         words: pattern of its host, or of its client's files.
         login: what gives it a name and a key.
-        offline: how to do without it; empty where that can't be.
+        offline: how to do without it; empty if that can't be.
     """
 
     name: str

@@ -26,7 +26,7 @@ OF_TORCH = re.compile(r"c10|torch|at4?[A-Z_]|N2at")
 
 
 def compiled_part(case: Case) -> Step | None:
-    """What a compiled part of a package was built for, and what mends it."""
+    """The target of a package's compiled part, and the remedy."""
     if case.kind not in ("ImportError", "OSError"):
         return None
     if found := SYMBOL.search(case.message):

@@ -20,9 +20,9 @@ print("\\n", devices.device_count() if devices.is_available() else 0)
 
 
 def counted(word: str) -> int:
-    """The devices that torchrun's --nproc-per-node would count by a word; 0 where there are none.
+    """The devices that torchrun's --nproc-per-node would count by a word; 0 if there are none.
 
-    torch is asked only where it has more devices than those of the probes: where it is built for
+    torch is asked only if it has more devices than those of the probes: where it is built for
     XPU, or a package brings a backend (the entry points that `import torch` loads). `auto` needs
     torch 2.6 or newer.
     """

@@ -61,7 +61,7 @@ _TRANSPOSED = ("gpt2", "openai-gpt")
 
 
 def default_targets(model_type: str) -> str | None:
-    """The modules that peft gives adapters where none are named; None where peft requires them."""
+    """The modules that peft gives adapters by default; None if peft requires names."""
     for targets, types in _DEFAULT_TARGETS.items():
         if model_type in types.split():
             return targets
@@ -69,7 +69,7 @@ def default_targets(model_type: str) -> str | None:
 
 
 def assumed(workload: Workload) -> tuple[str, ...]:
-    """The assumptions of `trained_model` where nothing is stated, as phrases."""
+    """The assumptions of `trained_model` if nothing is stated, as phrases."""
     model = workload.model
     if model is None or not _gets_adapters(workload, model):
         return ()
@@ -84,7 +84,7 @@ def assumed(workload: Workload) -> tuple[str, ...]:
 
 
 def trained_model(workload: Workload) -> Model | None:
-    """The model as it is trained in this run; None where the model is unknown.
+    """The model as it is trained in this run; None if the model is unknown.
 
     A model that already has adapters, as reported by a worker, isn't changed.
     """

@@ -61,7 +61,7 @@ class Estimate:
         phases: the moments that can be the peak, e.g. the backward pass and the optimizer step.
         bound: the budgeted bytes: expected plus a margin; docs/design/memory.md: how often it held.
         host: bytes of host memory that all ranks of a node need together.
-        error: relative error that 19 of 20 estimates of such trainings stay below; where an attempt
+        error: relative error that 19 of 20 estimates of such trainings stay below; if an attempt
             ran out of memory, which is measured, there is none, but a reserve: it is below 0.
         assumed: assumptions about unknown values, as phrases.
     """

@@ -31,7 +31,7 @@ class Logits:
 
     Attributes:
         forward: in the loss's forward pass.
-        peak: in its backward pass, or the forward pass where that holds more.
+        peak: in its backward pass, or the forward pass if that holds more.
         gradient: when the gradient is passed on to the projection.
     """
 
@@ -95,7 +95,7 @@ def _loss_bytes(loss: Loss, size: int, workload: Workload) -> int:
 def unfit_share(workload: Workload) -> float:
     """Blocks that no later tensor of a step fits into, as a share of the logits' bytes.
 
-    Where the logits are shifted, their gradient has a token more than any block that is free by
+    If the logits are shifted, their gradient has a token more than any block that is free by
     then, so that a caching allocator reserves 18 bytes in all: 16-bit logits, an fp32 copy, the
     shifted one, the log-softmax, the gradient. Without that it is 14 bytes: the gradient doesn't
     fit into the block of the 16-bit logits.

@@ -47,7 +47,7 @@ else, and doesn't grow with the batch. It may be any part of that: sequences can
 def estimate(
     workload: Workload, candidate: Candidate, hardware: Hardware, ranks: Ranks
 ) -> Estimate | None:
-    """The memory that a candidate needs on every rank; None where the model isn't known.
+    """The memory that a candidate needs on every rank; None if the model isn't known.
 
     Args:
         workload: what is known of the training.

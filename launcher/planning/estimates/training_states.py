@@ -206,7 +206,7 @@ def data_parallel(sizes: ModelSizes, candidate: Candidate, world: int) -> States
     - autocast keeps 16-bit copies of fp32 weights through the forward pass
     - buckets are a second copy of the gradients (torch/nn/parallel/distributed.py,
       `gradient_as_bucket_view`)
-    - the optimizer steps in place, with temporaries of the size of the parameters where it isn't
+    - the optimizer steps in place, with temporaries of the size of the parameters if it isn't
       fused
     """
     loaded, computed = loaded_bytes(sizes.workload), element_bytes(candidate)
@@ -256,7 +256,7 @@ def is_deepspeed(workload: Workload, candidate: Candidate) -> bool:
 
 
 def checkpointing_of(workload: Workload, candidate: Candidate) -> Checkpointing:
-    """How activations are checkpointed; the lighter implementation where it isn't known."""
+    """How activations are checkpointed; the lighter implementation if unknown."""
     mode = candidate.get(Setting.GRADIENT_CHECKPOINTING)
     if mode is not None:
         return Checkpointing(str(mode))
@@ -275,7 +275,7 @@ def gradient_bytes(sizes: ModelSizes, candidate: Candidate) -> int:
 
 
 def loaded_bytes(workload: Workload) -> int:
-    """Bytes of a weight's element where no engine casts it.
+    """Bytes of a weight's element if no engine casts it.
 
     If no argument names it, it is transformers' default: since 5.0 that of the checkpoint
     (modeling_utils.py, `from_pretrained`), before it fp32.
@@ -290,7 +290,7 @@ def loaded_bytes(workload: Workload) -> int:
 
 
 def optimizer_of(workload: Workload) -> Optimizer:
-    """The optimizer; AdamW, the usual default, where unknown."""
+    """The optimizer; AdamW, the usual default, if unknown."""
     value = workload.value(Fact.OPTIMIZER)
     return Optimizer.ADAMW if value is None else Optimizer(str(value))
 

@@ -67,7 +67,7 @@ class Configuration:
         workers: on each machine; None if the file doesn't say it.
         source: the file and its key for the number of workers.
         notes: what is launched without being modelled, or isn't read.
-        devices: what it calls its devices, where nothing is known of their kind here.
+        devices: its name for its devices, if their kind is unknown here.
     """
 
     variables: Mapping[str, str]

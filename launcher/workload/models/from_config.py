@@ -35,7 +35,7 @@ _TOWER_NAMES = {"visual", "vision_tower", "vision_model", "vision_encoder", "vpm
 
 
 class UnknownShapeError(Exception):
-    """A configuration doesn't determine a shape; the message says why."""
+    """A configuration doesn't determine a shape; the message has the reason."""
 
 
 def model_from_config(
@@ -185,7 +185,7 @@ def _vocabulary(weights: tuple[Weight, ...], language: ConfigSizes, *, tied: boo
 
 
 def _stack(prefix: str, sizes: ConfigSizes, weights: tuple[Weight, ...]) -> Stack:
-    """The layers of one tower: what the weights tell holds before what the configuration says.
+    """The layers of one tower; the weights take precedence over the configuration.
 
     Raises:
         MissingSizeError: neither has a size.

@@ -1,6 +1,6 @@
 """Describes the model that transformers builds from a configuration, without its weights.
 
-A process of its own (`by_transformers.py` starts it): config.json on stdin, the description
+A separate process (`by_transformers.py` starts it): config.json on stdin, the description
 (`core/described_model.py`) on stdout. The model's own code is never executed.
 """
 

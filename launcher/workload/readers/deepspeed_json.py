@@ -42,7 +42,7 @@ def read(script: Script) -> Iterator[Statement]:
             yield from statements(_config(given), _label(given), script)
             return
         if name != "ds_config":
-            # Some frameworks have named configurations of their own: `--deepspeed zero2`.
+            # Some frameworks have named configurations: `--deepspeed zero2`.
             yield Fact.ENGINE, given.known(Engine.DEEPSPEED.value)
         break
     if is_bare(script):

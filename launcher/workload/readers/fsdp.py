@@ -107,7 +107,7 @@ def of_variables(
 
 
 def _config(script: Script) -> dict[str, Any]:
-    """The content of `--fsdp_config`, a file or a mapping; empty where it can't be read."""
+    """The content of `--fsdp_config`, a file or a mapping; empty if it can't be read."""
     given = script.text("fsdp_config")
     value = None if given is None else given.value
     if isinstance(value, str):

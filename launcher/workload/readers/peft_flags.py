@@ -73,7 +73,7 @@ def read(script: Script) -> Iterator[Statement]:
 def adapter_of(script: Script) -> Given | None:
     """The adapter that the flags state: a member of `Adapter`, or empty for another kind.
 
-    None where they state nothing.
+    None if they state nothing.
     """
     for name in KINDS:
         kind = script.text(name)
@@ -131,7 +131,7 @@ def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
 
 
 def _hint(script: Script) -> str:
-    """A mention of adapters that doesn't say whether any are trained; empty for none."""
+    """A mention of adapters that may not be trained; empty for none."""
     for name, given in script.flags.all.items():
         if re.search(r"lora|peft|adapter|(^|_)oft(_|$)", name) and not given.says_no:
             return given.source

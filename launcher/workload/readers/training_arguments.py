@@ -137,12 +137,12 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
 
 
 def _has_own(script: Script) -> bool:
-    """Whether defaults of checkpointing and precision are those of a framework of its own."""
+    """Whether a framework sets its own defaults of checkpointing and precision."""
     return "trl" in script.names or script.owner in ("swift", "llamafactory")
 
 
 def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[Statement]:
-    """Which implementation recomputes, where a switch asks for it."""
+    """Which implementation recomputes, if a switch asks for it."""
     mode = mode_asked(script) if by_trainer else None
     if mode is None and by_trainer and _takes_default(script):
         default = default_mode(script.versions)
@@ -156,7 +156,7 @@ def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[
 
 
 def _at_most(mode: Known, switch: Given) -> Known:
-    """The mode, no more certain than the switch that it needs, and no less told."""
+    """The mode, with the certainty and the source of the switch that it needs."""
     if mode.origin < switch.origin:
         return Known(mode.value, mode.origin, f"{switch.source}, {mode.source}")
     return Known(mode.value, switch.origin, mode.source)
@@ -183,7 +183,7 @@ def _is_engine_set(script: Script) -> bool:
 
 
 def mode_asked(script: Script) -> Known | None:
-    """The implementation in the switch's kwargs; None where they leave it open."""
+    """The implementation in the switch's kwargs; None if they leave it open."""
     kwargs = next((given for each in SWITCHES if (given := script.text(f"{each}_kwargs"))), None)
     mode = None if kwargs is None else _mode(_mapping(kwargs, script).get("use_reentrant"))
     return None if kwargs is None or mode is None else kwargs.known(mode.value)
@@ -236,7 +236,7 @@ def _precision(script: Script) -> Iterator[Statement]:
     for precision in (Precision.BF16, Precision.FP16):
         flag = script.boolean(precision.value)
         if flag is not None and flag.value:
-            # What a parser of the script's own means by it, the workers tell.
+            # The meaning in the script's own parser is reported by the workers.
             is_own = script.declares(precision.value) and not is_trainers(script)
             origin = Origin.SCRIPT if is_own else flag.origin
             yield Setting.PRECISION, Known(precision.value, origin, flag.source)

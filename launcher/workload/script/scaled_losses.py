@@ -1,4 +1,4 @@
-"""Losses that a source scales itself, where a framework scales them too or counts on it."""
+"""Losses that a source scales itself although a framework scales them too or relies on it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHERWISE = re.compile(r"reduction|sum|mean|weight|scale|accum|num_", re.IGNOREC
 def divided_before(tree: ast.AST, line: int) -> int | None:
     """The line that divides a loss by the accumulation before another passes it to `backward`.
 
-    Both are in one function, and the same name is meant. None where there is none.
+    Both are in one function, and the same name is meant. None if there is none.
 
     Args:
         tree: the source of a file.
@@ -62,10 +62,10 @@ def _divisions(scope: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def ignores_count(function: ast.FunctionDef) -> bool:
-    """Whether a `compute_loss` returns a mean, whatever the number of items that it is given.
+    """Whether a `compute_loss` returns a mean and ignores the number of items.
 
-    Certain are those that take the number, pass it on to nobody, and return either the loss that
-    the model makes or one of torch's, where no word says anything of a sum or a scale.
+        Certain are those that take the number, don't pass it on, and return the model's loss or one
+    of torch's, without a name or text about a sum or a scale.
     """
     arguments = {each.arg for each in function.args.args + function.args.kwonlyargs}
     body = [node for statement in function.body for node in ast.walk(statement)]

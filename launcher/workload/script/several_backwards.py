@@ -40,7 +40,7 @@ def _in_block(block: Sequence[ast.stmt]) -> Iterator[int]:
 
 
 def _passes(statement: ast.stmt) -> dict[str, list[int]]:
-    """The lines of each engine's backward passes, twice where a loop has them.
+    """The lines of each engine's backward passes, twice if in a loop.
 
     Of a condition only one branch is taken: the longer one.
     """

@@ -1,4 +1,4 @@
-"""What a worker's process has in it so that it can be asked, and where it has nothing."""
+"""The part of a worker's process that answers inquiries, and when it is left out."""
 
 from __future__ import annotations
 

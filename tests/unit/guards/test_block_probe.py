@@ -189,7 +189,7 @@ def test_what_is_not_known() -> None:
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_a_trained_block_without_a_gradient() -> None:
-    """Asked once, and run as answered; not where nothing is trained, or an input has a gradient."""
+    """Asked once, and run as answered; not if nothing is trained, or an input has a gradient."""
 
     class Settles(Launcher):
         def __call__(self, question: Ask) -> Answer:

@@ -170,7 +170,7 @@ def test_accumulation_in_the_environment(told: Told, monkeypatch: pytest.MonkeyP
 
 
 def test_accumulation_in_deepspeeds_configuration(told: Told) -> None:
-    """It wins over the script's; not where it is left to the script, or the loop has changed it."""
+    """It wins over the script's; not if it is left to the script, or the loop has changed it."""
     Accelerator(gradient_accumulation_steps=4, config={VARIABLE: 1}).prepare()
     Accelerator(
         gradient_accumulation_steps=4, config={"gradient_accumulation_steps": "auto"}
@@ -204,7 +204,7 @@ def graph() -> Any:
 
 
 def test_a_loss_divided_by_loop_and_engine(told: Told) -> None:
-    """Both lines, once; nothing where only one of the two divides, or by something else."""
+    """Both lines, once; nothing if only one of the two divides, or by something else."""
     engine, accumulation_steps = DeepSpeedEngine(), 4
     loss = graph()
     engine.backward(loss)
@@ -247,7 +247,7 @@ def test_a_loss_divided_by_loop_and_accelerator(told: Told) -> None:
 
 
 def test_a_loader_divided_twice(told: Told) -> None:
-    """By its sampler and by accelerate; not where one process alone has it."""
+    """By its sampler and by accelerate; not if one process alone has it."""
     data = torch.utils.data.TensorDataset(torch.ones(8))
     of_two = torch.utils.data.distributed.DistributedSampler(data, num_replicas=2, rank=0)
     plain = torch.utils.data.DataLoader(data)
@@ -292,7 +292,7 @@ class Own(Trainer):
 
 
 def test_a_loss_that_nobody_divides(told: Told) -> None:
-    """Under accumulation alone, and where the Trainer leaves it to the loss."""
+    """Under accumulation alone, and if the Trainer leaves it to the loss."""
 
     def step(trainer: Trainer, count: Any) -> None:
         trainer.training_step(lambda _: SimpleNamespace(loss=1.0), {}, count)

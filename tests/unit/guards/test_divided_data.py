@@ -158,7 +158,7 @@ def test_seeds_of_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_stream_that_nobody_divides(sent: Sent) -> None:
-    """Also under an engine; not where the ranks take parts, or accelerate gives them."""
+    """Also under an engine; not if the ranks take parts, or accelerate gives them."""
 
     class Stream(torch.utils.data.IterableDataset):  # type: ignore[name-defined,misc]
         def __iter__(self) -> Any:

@@ -124,7 +124,7 @@ def test_other_ways(
 
 
 def test_embedding_and_head_are_no_layers(torchs: Torchs) -> None:
-    """Accelerate divides them even where no layer is one of its units."""
+    """Accelerate divides them even if no layer is one of its units."""
     public, states, seen = torchs
     net = torch.nn.Sequential(torch.nn.Embedding(2, 2), model(), torch.nn.Linear(2, 2))
     for place in (0, 2):

@@ -51,7 +51,7 @@ def train(noted: Resumes, optimizer: Any, *batches: int) -> None:
 
 
 def test_a_save(notes: tuple[Resumes, list[Message]], tmp_path: Path) -> None:
-    """It is told at once, and again with how the training goes on."""
+    """It is told at once, and again with how the training continues."""
     noted, messages = notes
     optimizer, path = Optimizer(), str(tmp_path / "last.pt")
     noted.saved(path)  # before anything is known

@@ -96,7 +96,7 @@ def test_only_checkpointing_holds_for_the_process(launcher: Launcher, seen: Obse
 
 
 def test_a_later_training_says_so(launcher: Launcher, seen: Observations) -> None:
-    """With the steps done; where nobody is to be asked, nothing is."""
+    """With the steps done; if nobody is to be asked, nothing is."""
     seen.count_steps(lambda: 3)
     ask(seen)
     assert [question.step for question in launcher.asked] == [3]

@@ -302,7 +302,7 @@ def test_no_event_is_asked_while_a_graph_is_captured() -> None:
 
 
 def test_gradients_that_are_all_zero(seen: tuple[Observations, Told]) -> None:
-    """Step after step; where one isn't, nothing is said."""
+    """Step after step; if one isn't, nothing is said."""
     observations, told = seen
     for clears in (lambda step: step != 4, lambda _step: True):
         assert told() == []

@@ -102,7 +102,7 @@ def test_a_trainer_on_ddp_is_given_deepspeed() -> None:
     ],
 )
 def test_where_deepspeed_cannot_be_given(workload: Workload, problem: str) -> None:
-    """A loop of the user's own, or where it isn't installed."""
+    """The user's own loop, or if it isn't installed."""
     with pytest.raises(LaunchError, match=problem):
         with_wanted(workload, wanted("zero2", ()))
 
@@ -136,7 +136,7 @@ def test_a_trainer_on_ddp_is_given_fsdp() -> None:
     ],
 )
 def test_where_fsdp_cannot_be_given(workload: Workload, problem: str) -> None:
-    """To another engine, a loop of the user's own, or where it doesn't exist yet."""
+    """To another engine, the user's own loop, or if it doesn't exist yet."""
     with pytest.raises(LaunchError, match=problem):
         with_wanted(workload, wanted("fsdp2", ()))
 

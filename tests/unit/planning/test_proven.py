@@ -61,7 +61,7 @@ def proof(version: str, sweeps: dict[str, Sweep]) -> Proof:
 
 @pytest.mark.parametrize(("letters", "verdict"), [(". =", Verdict.EQUAL), (". x", None)])
 def test_a_block_that_runs_once(letters: str, verdict: Verdict | None) -> None:
-    """Where only the harder model was measured, that it trains right counts, its faults don't."""
+    """If only the harder model was measured, that it trains right counts, its faults don't."""
     workload = asked("0.17.0", **{Fact.BLOCK_RUNS_TWICE: False})
     found = proof_of(workload.asked, workload, sweep(letters, "0.17.0"))
     assert found is not None

@@ -250,13 +250,13 @@ def test_a_loop_of_the_users_own_keeps_its_batch() -> None:
 
 
 def test_a_batch_that_is_part_of_the_loss_stays() -> None:
-    """Where samples are compared with each other, half a batch twice isn't the same training."""
+    """If samples are compared with each other, half a batch twice isn't the same training."""
     only = list(candidates(world({MICRO: 4, STEPS: 2, Fact.LOSS_SPANS_BATCH: True})))
     assert only == [{MICRO: 4, STEPS: 2}]
 
 
 def test_checkpointing_isnt_turned_on_where_nobody_can() -> None:
-    """Off stays off in a loop of the user's own; the Trainer could turn it on."""
+    """Off stays off in the user's own loop; the Trainer could turn it on."""
     own = {one[MODE] for one in candidates(world({MODE: "off"}, Framework.NONE))}
     trainers = {one[MODE] for one in candidates(world({MODE: "off"}))}
     switched_on = {one[MODE] for one in candidates(world({MODE: "reentrant"}, Framework.NONE))}

@@ -69,7 +69,7 @@ def test_the_trainers_flags(
 
 
 def test_a_file_of_them(tmp_path: Path) -> None:
-    """Read like the flag; where it can't be, a note says so."""
+    """Read like the flag; if it can't be, a note says so."""
     (tmp_path / "fsdp.json").write_text('{"version": 2, "reshard_after_forward": false}')
     assert read(SHARD, "--fsdp_config", "fsdp.json").value(RESHARD) is False
     (tmp_path / "fsdp.json").write_text("{")

@@ -43,7 +43,7 @@ def write(path: Path, header: object, content: bytes = b"") -> Path:
 
 
 def test_a_header(tmp_path: Path) -> None:
-    """Names, types and shapes; the bytes only where they are asked for."""
+    """Names, types and shapes; the bytes only if they are asked for."""
     entry = {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}
     path = write(tmp_path / "model.safetensors", {"w": entry, "__metadata__": {}}, b"abcd")
     (tensor,) = read_tensors([path]).values()

@@ -144,7 +144,7 @@ def test_what_the_output_is() -> None:
 
 
 def test_an_output_that_peft_copies() -> None:
-    """It is an output of its own, also where the configuration ties it; the frozen one stays."""
+    """It is an output of its own, also if the configuration ties it; the frozen one stays."""
     copy = Weight("lm_head.modules_to_save.weight", (8, 4))
     table = Weight("model.embed_tokens.original_module.weight", (8, 4), trained=False)
     layer = Weight("model.layers.*.self_attn.q_proj.weight", (4, 4), 2)
@@ -203,7 +203,7 @@ KINDS: list[tuple[str, Config, Config]] = [
 
 @table(("model_type", "changes", "other"), KINDS)
 def test_sizes_of_a_stack(model_type: str, changes: Config, other: Config) -> None:
-    """The weights tell them, also where the configuration's keys are others or mean another."""
+    """The weights tell them, also if the configuration's keys are others or mean another."""
     found = built({**TINY, **changes, "model_type": model_type}).language
     expected = {"layers": 3, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "ffn": 160}
     expected |= {"gated": model_type != "falcon", **other}

@@ -990,7 +990,7 @@ def test_deepspeeds_own_optimizer(
 def test_what_silent_failures_hang_on(
     config: dict[str, object], fact: Fact, expected: bool | None, tmp_path: Path
 ) -> None:
-    """Keys of DeepSpeed's that decide nothing else here; a default only where it matters."""
+    """Keys of DeepSpeed's that decide nothing else here; a default only if it matters."""
     Path("ds.json").write_text(json.dumps(config))
     workload = read(tmp_path, "--deepspeed_config", "ds.json", source="import deepspeed\n")
     assert workload.value(fact) is expected
