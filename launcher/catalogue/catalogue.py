@@ -24,7 +24,7 @@ class Catalogue:
 
     @cached_property
     def on_plans(self) -> Sequence[KnownFailure]:
-        """Those that can tell on a plan, before anything has failed, and the cluster's own."""
+        """Those that can apply to a plan, before anything has failed, and the cluster's own."""
         shipped = reader.read_catalogue(for_plan=True)
         return self._concerning([*shipped, *self.site_entries])
 

@@ -30,7 +30,7 @@ class ChangedDefault:
         before: what the default did, as a clause.
         now: what it does, as a clause.
         keep: how a script trains as before, as a clause.
-        source: where both were read.
+        source: the source of both.
     """
 
     package: str

@@ -124,7 +124,7 @@ PARTS = (
     r"Config|Tokenizer|TokenizerFast|Processor|ImageProcessor(Fast)?|Model|Attention|DecoderLayer"
     r"|RotaryEmbedding|For(CausalLM|ConditionalGeneration|SequenceClassification|TokenClassification)"
 )
-"""What the name of a class of such a model ends in."""
+"""Endings of the class names of such models."""
 
 # Classes and functions that only one package has. A wrapped model's class
 # (DeepSpeedEngine, PeftModel) is none: it passes on the model's attributes.

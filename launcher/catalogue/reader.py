@@ -59,7 +59,7 @@ def read_catalogue(
 
     Args:
         folder: of a cluster's own entries; every one is checked.
-        for_plan: of the shipped entries read only those that can tell on a plan, which is faster.
+        for_plan: of the shipped entries read only those that can apply to a plan, which is faster.
 
     Raises:
         DocumentError: an entry doesn't follow the schema.

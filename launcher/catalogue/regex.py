@@ -11,7 +11,7 @@ MOST_MEMORY = 256 << 20
 
 
 class PatternError(ValueError):
-    """An invalid pattern; the message says why."""
+    """An invalid pattern; the message has the reason."""
 
 
 class LinearPattern:

@@ -1,4 +1,4 @@
-"""Names that packages have removed or added, and since which version, where wheels aren't read."""
+"""Names that packages whose wheels aren't read have removed or added, by version."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def search(text: str, entries: Sequence[KnownFailure]) -> tuple[Hit, ...]:
     """The entries whose signatures match the text; if none does, those that share words with it.
 
     The entry that shares the most words comes first; of two that share as many, the one with the
-    rarer words, where those of its name and title count twice. Entries that share no more than half
+    rarer words; those of its name and title count twice. Entries that share no more than half
     as many as the first are left out.
     """
     asked = words(text)

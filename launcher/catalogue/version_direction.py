@@ -23,7 +23,7 @@ def direction(skew: Skew, record: FailureRecord) -> str:
 
 
 def _by_requirement(skew: Skew, record: FailureRecord) -> str:
-    """By what the wanting package's metadata asks for, where it is installed here."""
+    """By the requirements in the wanting package's metadata, if it is installed here."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     here = installed(record)

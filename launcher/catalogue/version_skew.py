@@ -35,7 +35,7 @@ CALLED = re.compile(
 SPACES = frozenset({"google", "nvidia", "megatron"})
 """Packages in several distributions: a part of them may be missing altogether."""
 SERVERS = ("vllm", "sglang")
-"""Packages with models of their own, whose classes are called as those of transformers."""
+"""Packages with their own models, whose classes are named as those of transformers."""
 LAZY = frozenset({"__getattr__", "__getattribute__", "_get_module"})
 """Functions that fail in the name of their caller."""
 SUBCLASSED = re.compile(r"\w*Trainer\Z")

@@ -1,7 +1,7 @@
 """The failed workers of this node, for the process that has started the launcher.
 
 It names a file in the launcher's environment. Callers of torch elastic expect to learn which
-workers have failed, and how; an exit code doesn't tell.
+workers have failed, and how; an exit code doesn't show it.
 """
 
 from __future__ import annotations

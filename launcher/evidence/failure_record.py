@@ -32,7 +32,7 @@ ROUTINE = (
 )
 """Exceptions that scripts routinely catch, to try an alternative."""
 HANG = "safe_launch.HangError"
-"""The exception that a run that stands still is recorded as: nobody raises it."""
+"""The exception that stands for a stalled run in a record: it is never raised."""
 CHECK = "safe_launch.CheckError"
 """The same of a run that `--check strict` ends."""
 OWN_CHANGE = "safe_launch.OwnChangeError"
@@ -87,7 +87,7 @@ class FailureRecord:
     """Evidence of one worker's end, without interpretation.
 
     Attributes:
-        rank: the worker's rank; None if a log doesn't say.
+        rank: the worker's rank; None if a log doesn't name it.
         local_rank: its number among the workers of its launcher; None if unknown.
         pid: its process; None if unknown.
         host: the node that it ran on; empty for node 0.

@@ -1,4 +1,4 @@
-"""Finds the arguments that a script's parser doesn't know, each with the nearest that it knows.
+"""Finds the arguments that a script's parser lacks, each with the nearest that it has.
 
 The parser itself is asked: argparse's, click's or typer's is in the frames of the live exception,
 and so is the class that was called with a keyword. Nothing is read in the script's source.
@@ -76,7 +76,7 @@ def _owner(frame: FrameType) -> Any:
 
 
 def _is_short(name: str, option: str) -> bool:
-    """Whether it is `-n4`, where `-n` is an option."""
+    """Whether it is `-n4`, if `-n` is an option."""
     return len(option) == 2 and not name.startswith("--") and name.startswith(option)
 
 

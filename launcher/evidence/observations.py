@@ -84,7 +84,7 @@ class Observations:
         self._report_imports = report
 
     def send(self, message: Message) -> None:
-        """Sends a message to the launcher, if there is one: whatever is worth it is a movement."""
+        """Sends a message to the launcher, if there is one; a message counts as movement."""
         self.progress.moved()
         if self._send is not None:
             self._send(message)
@@ -102,14 +102,14 @@ class Observations:
         return self._ask(replace(question, key=key, step=self.step()))
 
     def remark(self, sentence: str) -> None:
-        """Tells the launcher, once, what the user should know."""
+        """Sends the launcher, once, a sentence for the user."""
         if sentence not in self._remarks:
             self._remarks.append(sentence)
             self.send(Remark(sentence))
 
     @contextlib.contextmanager
     def going_on(self) -> Iterator[None]:
-        """Leaves the block where a package lacks a name that it uses, tells so, and continues."""
+        """Leaves the block if a package lacks a name that it uses, reports that, and continues."""
         try:
             yield
         except MissingNameError as error:
@@ -140,7 +140,7 @@ class Observations:
 
         Args:
             model: the model; None if a framework got none.
-            is_trained: False if nothing is going to train it, whatever its parameters say.
+            is_trained: False if nothing trains it, even if its parameters require gradients.
         """
         if model is None or any(reference() is model for reference in self._models):
             return
@@ -213,7 +213,7 @@ class Observations:
     def end(self) -> None:
         """Notes on the board that the script has run to its end, and what its training has held."""
         with contextlib.suppress(Exception):  # a counter or a device may not answer any more
-            step = self.steps_of_all()  # fewer after a resume, where who knew it is gone
+            step = self.steps_of_all()  # fewer after a resume, if their counter is gone
             self.progress.moved(None if step is None else max(step, self.progress.step))
             held = self.before_model and from_memory.peak(self.before_model, self._addresses)
             self.progress.held(*(held or (0, 0)))
@@ -250,6 +250,6 @@ def bytes_of(parameter: Any) -> int:
 
 
 def output_made_by(model: Any) -> str | None:
-    """What a model makes of its last hidden states, by the classes in it; None for others'."""
+    """The kind of a model's output, by the classes in it; None for unknown ones."""
     names = (kind.__name__ for part in model.modules() for kind in type(part).mro())
     return next(filter(None, map(output_of, names)), None)

@@ -134,14 +134,14 @@ Owner = Annotated[str, Limit("a framework", lambda name: name in {"", *Framework
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The worker stands at a boundary, says what is, and waits for what to set there.
+    """A worker's question at a boundary: its facts, and a wait for the settings there.
 
     Attributes:
         key: names this passing of the boundary; the same on every rank that comes the same way.
         boundary: the kind of boundary.
         changeable: names of the settings that can still be changed there.
         facts: settings in force and facts, by name; also what is off.
-        framework: the owner of the training loop, where the boundary tells; else empty.
+        framework: the owner of the training loop; empty if the boundary doesn't determine it.
         shape: the model's shape, as in `ModelShape`; None if there is none yet. Before the model
             is made, all of it counts as trained.
         frame: the user's call that led there, as `file:line`; empty if there is none.
@@ -173,7 +173,7 @@ class Answer:
     Attributes:
         key: the question's.
         overrides: what to set there.
-        replaced: what is asked for instead, where it is known.
+        replaced: the values that they replace, if known.
         probes: whether the launcher needs to know more: where a block is checkpointed, if it runs
             twice; if a model is about to be made, its shape.
     """

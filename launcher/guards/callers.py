@@ -10,6 +10,8 @@ from pathlib import Path
 
 from ..evidence.from_exception import is_ours
 
+MAKERS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
+"""Packages that make engines and go backward for the user's loop."""
 _PYTHON = f"{sysconfig.get_path('stdlib')}/"
 
 

@@ -27,12 +27,10 @@ from ..workload.contradictions import (
     of_trainer,
 )
 from . import looks
-from .callers import is_called_by, place, user_place
+from .callers import MAKERS, is_called_by, place, user_place
 from .deepspeed_plugin import config_of
 from .looks import Call, Watched
 
-MAKERS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
-"""Packages that make an engine for the user's loop, and compare what it is given themselves."""
 ARGUMENTS = (
     *("learning_rate", "weight_decay", "optim", "lr_scheduler_type", "max_grad_norm"),
     *("bf16", "fp16", "label_smoothing_factor"),

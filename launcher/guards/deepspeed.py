@@ -22,7 +22,7 @@ from ..workload.config_files.deepspeed import ConfigError, load, offload_of
 from ..workload.config_files.edited_deepspeed import edited
 from . import data_parallel, first_batch, settling
 from .asked_facts import deepspeed_facts
-from .callers import is_called_by
+from .callers import MAKERS, is_called_by
 from .deepspeed_plugin import is_partitioned
 from .enforced import overrides
 from .model_facts import facts_of, see_facts
@@ -33,8 +33,6 @@ HOOKED = (
     "deepspeed.runtime.engine",
     "deepspeed.runtime.zero.partition_parameters",
 )
-FRAMEWORKS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
-"""Packages that make DeepSpeed's engine themselves."""
 CONFIGURED = (*OF_DEEPSPEED, *BATCH)
 
 
@@ -57,7 +55,7 @@ def _initialize(
     model, is_trained = given.arguments.get("model"), _has_optimizer(given.arguments)
     settings: dict[Setting, Value] = overrides() if is_trained else {}
     if is_trained and observations.is_first(model):
-        if model is not None and not is_called_by(*FRAMEWORKS):
+        if model is not None and not is_called_by(*MAKERS):
             settings = _settled(given.arguments, observations)
         see_facts(model, observations)
     observations.see_model(model, is_trained=is_trained)
@@ -201,7 +199,7 @@ def _partition(
     given = inspect.signature(wrapped).bind(*args, **kwargs)
     settings = overrides()
     config = given.arguments.get("config_dict_or_path") or given.arguments.get("config")
-    if config is not None and not is_called_by(*FRAMEWORKS):
+    if config is not None and not is_called_by(*MAKERS):
         with suppress(ConfigError):  # DeepSpeed reports the fault
             facts = deepspeed_facts(load(config))
             changeable = (Setting.ZERO_STAGE, Setting.GRADIENT_CHECKPOINTING)

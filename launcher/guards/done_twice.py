@@ -21,11 +21,8 @@ from ..workload.contradictions import EXPLAINED
 from ..workload.script.scaled_losses import divided_before, ignores_count
 from ..workload.script.user_files import tree_of
 from . import looks
-from .callers import is_called_by, place, user_frames, user_place
+from .callers import MAKERS, is_called_by, place, user_frames, user_place
 from .looks import Call, Watched
-
-MAKERS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
-"""Packages that go backward for the user's loop, and know what an engine divides."""
 
 _begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """Optimizer steps by the first backward pass of each Accelerator."""

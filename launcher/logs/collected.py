@@ -74,7 +74,7 @@ class PendingEvents:
 
 
 def _is_handled(event: Evidence, after: Sequence[str]) -> bool:
-    """Whether an exception's last line, or the line after it, says that the program continues.
+    """Whether an exception's last line, or the line after it, reports that the program continues.
 
     The first line is the exception's message itself, except in a line of a logger.
     """

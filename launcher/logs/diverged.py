@@ -20,7 +20,7 @@ GROUP = re.compile(
     r"\[PG (?:ID )?(?P<id>\d+)\s*(?:PG GUID (?P<guid>[^\s(\]]+))?\s*(?:\([^)]*\))?\s*"
     r"Rank (?P<rank>\d+)\].{0,99}?\bwork: (?P<number>\d+)"
 )
-"""The line that says in which process group it was. Its ID counts each process's own groups."""
+"""The line that names its process group. Its ID counts each process's own groups."""
 DEFAULT = ("", "0")
 """The group of all ranks, which a log may not name."""
 EQUAL = ("ALLREDUCE", "BROADCAST", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")

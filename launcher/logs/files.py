@@ -53,7 +53,7 @@ class LogFiles:
 def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
     """The log files for the given paths.
 
-    A file is read whatever its name; in a folder, only what looks like a log. Where folders contain
+    A file of any name is read; in a folder, only files that look like logs. If folders contain
     several runs (torchrun's or safe-launch's, each with a folder for every attempt), the newest is
     taken.
 

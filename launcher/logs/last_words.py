@@ -1,4 +1,4 @@
-"""The lines in which a program without a traceback says why it ends."""
+"""The lines in which a program without a traceback names the cause of its end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def last_words(lines: Iterable[Written]) -> tuple[Written, ...]:
 
 
 def telling(lines: Sequence[Written], rank: int | None) -> tuple[Written, ...]:
-    """The complaints that may say why, a few: of the rank that failed first, logged as errors."""
+    """A few complaints that may name the cause: of the first failed rank, logged as errors."""
     ours = [line for line in lines if rank is not None and line.rank == rank]
     severe = [line for line in ours or lines if SEVERE.search(line.text)]
     return tuple(severe[:MOST] or ours[:MOST] or lines[-MOST:])
@@ -63,7 +63,7 @@ def most_telling(lines: Sequence[Written]) -> Written:
 
 
 def _complains(text: str) -> bool:
-    """Whether a line says what is wrong: none of a traceback, nor of what another process did."""
+    """Whether a line complains, outside tracebacks and reports on other processes."""
     stated = said(text)
     if TRACED.match(text) or (stated and is_of_another(stated.kind, stated.message)):
         return False

@@ -23,7 +23,7 @@ FILLER = "\x1f"
 LONGEST = 1 << 16
 """Bytes of a line that are read; the rest of a longer line is skipped."""
 FOLLOWING = 12
-"""Lines that are read, whatever their text, after a line that was used."""
+"""Number of lines that are read, with any text, after a line that was used."""
 BEFORE = 6
 """Lines before a match that are read too."""
 OFTEN, KEY, MOST_KEYS = 64, 200, 10_000
@@ -165,7 +165,7 @@ def interesting(
     """Yields the lines that may matter, in order; returns the file's last lines.
 
     The consumer answers each line with `send(True)` if it used the line: then the next lines follow
-    too, whatever their text. A match that occurs often and is never used is skipped, e.g. a warning
+    too, with any text. A match that occurs often and is never used is skipped, e.g. a warning
     that is repeated in every step.
 
     Args:

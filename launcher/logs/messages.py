@@ -68,7 +68,7 @@ def by_message(
 
 
 def is_of_failure(line: str) -> bool:
-    """Whether a line may tell of a failure: no warning, no step, nothing that was handled."""
+    """Whether a line may report a failure: no warning, no step, nothing that was handled."""
     return not (MILD.search(line) or HANDLED.search(line) or STEP.search(line))
 
 

@@ -260,7 +260,7 @@ class _File:
         if self.reader.searches.endings.search(text):
             self._progress(number, ENOUGH - 2)
         if self.reader.searches.progress.search(text) and not text.startswith(SUMMARY):
-            # A part of an epoch stays the same over many steps, where it is small.
+            # A small part of an epoch stays the same over many steps.
             counts = [found[0] for found in COUNT.finditer(text) if "." not in found[0]]
             if self.progress.is_new(" ".join(counts) or text):
                 self._progress(number, 1)

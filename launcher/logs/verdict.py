@@ -158,7 +158,7 @@ def _finding(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Findin
 
 
 def _counts(failure: Failure, reading: Reading) -> bool:
-    """Whether an exception that may have been caught is the failure where nothing else is.
+    """Whether an exception that may have been caught is the failure if nothing else is.
 
     Nothing shows that the run has gone on after it.
     """
@@ -256,9 +256,9 @@ def _interleaved(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterabl
 def _deaths(
     reading: Reading, failures: Sequence[Failure], catalogue: Sequence[KnownFailure]
 ) -> Iterable[Failure]:
-    """The launcher's reports on its workers that say more than the workers did themselves.
+    """The launcher's reports on its workers that add to the workers' own output.
 
-    A killed worker says nothing itself (tests/logs/real-worker-killed-torchrun.log). A worker that
+    A killed worker writes nothing (tests/logs/real-worker-killed-torchrun.log). A worker that
     raised ends with an exit code, one that aborts has said why, and one that was asked to stop is
     no cause; those matter only if there is nothing else.
     """

@@ -18,7 +18,7 @@ IGNORED = frozenset(
     | {"graphics", "hbm", "hbm2", "hbm2e", "hbm3", "hbm3e", "hopper", "mega", "npu", "npus", "oam"}
     | {"server", "tensor", "vf", "workstation"}
 )
-"""Words that don't tell which device it is."""
+"""Words that don't identify a device."""
 SIZE = re.compile(r"(\d+)(?:g|gb|gib)")
 SIZE_APART = re.compile(r"\b(\d+) +(g|gb|gib)\b")
 TOLERANCE = 0.12

@@ -90,7 +90,7 @@ def _counted(name: str) -> tuple[int | None, str]:
 
 
 def _meant(name: str, found: Hardware) -> tuple[str, str]:
-    """The profile or node that a name means, and a note where others have the name as well.
+    """The profile or node that a name means, and a note if others have the name as well.
 
     Raises:
         LaunchError: it means none, or models that differ in more than their size.

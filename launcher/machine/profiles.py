@@ -237,7 +237,7 @@ def raw(path: Path) -> dict[str, Any]:
 
 
 def environment_beside(own: Accelerator, names: Iterable[str]) -> dict[str, str]:
-    """The variables of a node's workers where other nodes of the job have these devices.
+    """The variables of a node's workers if other nodes of the job have these devices.
 
     Those of the node's own device, and those of the shipped profiles of the others; other names are
     ignored.

@@ -76,7 +76,7 @@ def by_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, list[str
 def _documents(
     folder: Path, environment: Mapping[str, str]
 ) -> Iterator[tuple[Path, Mapping[Any, Any]]]:
-    """The files that are there, with what each says."""
+    """The existing files, with their contents."""
     try:
         has_hosts = HOSTS.is_file()
     except OSError as error:  # its folder can't be entered

@@ -70,7 +70,7 @@ class HostChoice:
 
     Attributes:
         hosts: in the order of their ranks.
-        source: where they were read.
+        source: the file or option that names them.
         asked: the user's options.
         is_here: this machine is the only host, and ssh isn't needed.
     """

@@ -15,7 +15,7 @@ from ..core.errors import LaunchError
 
 _INDEX = re.compile(r"\s*\d{1,9}\s*")
 DEFAULT = Path("/job/hostfile")
-"""Where deepspeed looks by default."""
+"""deepspeed's default."""
 _ENTRY = re.compile(r"(?P<name>[^\s-]\S*)\s+slots=(?P<slots>\d{1,9})(\s.*)?")
 SLOTS = 4096
 """Of a host at most."""

@@ -1,7 +1,7 @@
 """A setting that is stated in two places, of which one silently wins; each as a line.
 
-Only those that the framework accepts silently: transformers and accelerate raise on values that must
-agree and don't. A default isn't a statement.
+Only those that the framework accepts silently: transformers and accelerate raise on values that
+must agree. A default isn't a statement.
 """
 
 from __future__ import annotations

@@ -93,9 +93,6 @@ def zero_0(sizes: ModelSizes, candidate: Candidate, _world: int) -> States:
         grads_between_micro_batches=size * trained if accumulates(candidate) else 0.0,
         grads_end_of_backward=size * trained,
         largest_grad=size * sizes.largest,
-        buckets=0.0,
-        gathered_at_turn=0.0,
-        gathered_in_layer=0.0,
         at_step=(size + (4 if size == 2 else 0) + step_bytes(sizes)) * trained,
     )
 
@@ -125,8 +122,6 @@ def zero_1_or_2(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
         grads_end_of_backward=grown,
         largest_grad=grad * sizes.largest,
         buckets=bucket if contiguous else 0.0,
-        gathered_at_turn=0.0,
-        gathered_in_layer=0.0,
         at_step=max(
             own + (grad + (4 if grad == 2 else 0)) * part,
             (4 + step_bytes(sizes)) * part,  # its gradients are gone by then

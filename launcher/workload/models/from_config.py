@@ -46,7 +46,7 @@ def model_from_config(
     Args:
         config: config.json, or a configuration's `to_dict()`.
         weights: all weights.
-        source: where both were read.
+        source: the source of both.
         notes: gets a sentence on why there is no model.
 
     Raises:
