@@ -84,12 +84,14 @@ def upgrade_sentences(
     if earlier is None or earlier.versions == versions:
         return ()
     return tuple(
-        f"{one.package} {versions[one.package]} "
-        f"({earlier.versions[one.package]} in {earlier.source}): "
-        f"before {one.since} {one.before}, now {one.now}; {one.keep}"
-        for one in changed_defaults()
-        if _is_between(one.since, earlier.versions.get(one.package), versions.get(one.package))
-        and all(term.holds(point) for term in one.when)
+        f"{default.package} {versions[default.package]} "
+        f"({earlier.versions[default.package]} in {earlier.source}): "
+        f"before {default.since} {default.before}, now {default.now}; {default.keep}"
+        for default in changed_defaults()
+        if _is_between(
+            default.since, earlier.versions.get(default.package), versions.get(default.package)
+        )
+        and all(term.holds(point) for term in default.when)
     )
 
 

@@ -101,7 +101,7 @@ class KnownFailure:
     @property
     def confidence(self) -> str:
         """The strongest kind of proof that it is true; empty for none."""
-        kinds = (kind for kind in PROOFS if any(each.startswith(kind) for each in self.proof))
+        kinds = (kind for kind in PROOFS if any(proof.startswith(kind) for proof in self.proof))
         return next(kinds, "")
 
     def matches(self, record: FailureRecord) -> bool:

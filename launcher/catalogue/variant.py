@@ -114,7 +114,7 @@ class Variant:
         if not any((self.exception, self.message, *of_frame)):
             return {}
         raised = list(record.raised()) or [Raised("", record.message)]
-        found = (self._of(each, record) for each in raised)
+        found = (self._of(error, record) for error in raised)
         return next((groups for groups in found if groups is not None), None)
 
     def _of(self, raised: Raised, record: FailureRecord) -> dict[str, str] | None:

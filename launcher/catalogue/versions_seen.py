@@ -35,8 +35,8 @@ def versions_of(record: FailureRecord) -> Mapping[str, str]:
             for found in pattern.finditer(text):
                 said[import_name(found["name"])] = found["version"]
     here = {import_name(name): dist.version for name, dist in installed(record).items()}
-    told = {import_name(name): version for name, version in record.versions.items()}
-    return said | here | told
+    versions = {import_name(name): version for name, version in record.versions.items()}
+    return said | here | versions
 
 
 def installed(record: FailureRecord) -> Mapping[str, Distribution]:

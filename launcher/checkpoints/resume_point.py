@@ -172,12 +172,14 @@ def _resumed(
         what = "ZeRO stage" if checkpoint.zero_stage == 3 else "number of ranks or offload"
         sentence += f", as a universal checkpoint, because its optimizer state is of another {what}"
     skipped = [later for later in aside if isinstance(later, Unusable)]
-    return sentence + "".join(f"; {each.folder.name} is skipped: {each.reason}" for each in skipped)
+    return sentence + "".join(
+        f"; {unusable.folder.name} is skipped: {unusable.reason}" for unusable in skipped
+    )
 
 
 def without(checkpoints: Checkpoints, spoilt: Checkpoint, reason: str) -> Checkpoints:
     """The checkpoints, of which one has turned out to be unusable."""
-    complete = tuple(each for each in checkpoints.complete if each != spoilt)
+    complete = tuple(checkpoint for checkpoint in checkpoints.complete if checkpoint != spoilt)
     unusable = Unusable(spoilt.folder, spoilt.step, reason, is_cut_off=False)
     return Checkpoints(complete, (unusable, *checkpoints.unusable))
 

@@ -28,7 +28,7 @@ def places(saves: Mapping[int, Saves]) -> tuple[Saves, ...]:
 
 def told(saves: Mapping[int, Saves], ranks: Collection[int]) -> str | None:
     """The warning about ranks that save to different folders; None if they don't."""
-    if len(saves) < len(ranks) or len({each.number for each in saves.values()}) > 1:
+    if len(saves) < len(ranks) or len({place.number for place in saves.values()}) > 1:
         return None
     own, *others = places(saves)
     if not others:

@@ -44,7 +44,7 @@ def finding_of(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Find
     """
     roles = list(Role)
     raised: list[Raised | None] = list(record.raised()) or [None]
-    kinds = {None, *(each.exception.rpartition(".")[2] for each in raised if each)}
+    kinds = {None, *(error.exception.rpartition(".")[2] for error in raised if error)}
     shown = [
         (
             (entry.is_general, roles.index(entry.role), -depth, -sign.weight(raised[depth])),

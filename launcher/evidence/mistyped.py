@@ -38,10 +38,10 @@ def mistyped(error: BaseException) -> Mapping[str, str]:
     if not is_usage_error and "not used by the HfArgumentParser" not in str(error):
         return {}
     known = next(filter(None, (tuple(_options(_owner(frame))) for frame in frames)), ())
-    given = (argument.partition("=")[0] for argument in sys.argv[1:])
+    names = (argument.partition("=")[0] for argument in sys.argv[1:])
     unknown = [
         name
-        for name in given
+        for name in names
         if re.fullmatch(r"--?[A-Za-z][\w-]*", name)
         and not any(option.startswith(name) or _is_short(name, option) for option in known)
     ]
@@ -89,8 +89,8 @@ def _options(parser: Any) -> Iterator[str]:
                 for below in action.choices.values():
                     yield from _options(below)
     elif hasattr(parser, "params") and hasattr(parser, "make_context"):
-        for each in parser.params:
-            yield from (*each.opts, *each.secondary_opts)
+        for parameter in parser.params:
+            yield from (*parameter.opts, *parameter.secondary_opts)
         for below in getattr(parser, "commands", {}).values():
             yield from _options(below)
 

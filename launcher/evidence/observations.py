@@ -166,8 +166,8 @@ class Observations:
         *_, first = (None, *self.models())
         if first is None or model is None or first is model:
             return True
-        own = {id(parameter) for parameter in first.parameters()}
-        return any(id(parameter) in own for parameter in model.parameters())
+        parameters = {id(parameter) for parameter in first.parameters()}
+        return any(id(parameter) in parameters for parameter in model.parameters())
 
     def _describe_first(self, model: Any) -> None:
         """Notes the process's memory before the model, and sends the model's shape."""
@@ -245,8 +245,8 @@ class Observations:
 
 def bytes_of(parameter: Any) -> int:
     """Bytes that a parameter holds in this process; of FSDP2's, this rank's shard."""
-    own = parameter.to_local() if hasattr(parameter, "to_local") else parameter
-    return int(own.numel()) * int(own.element_size())
+    local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
+    return int(local.numel()) * int(local.element_size())
 
 
 def output_made_by(model: Any) -> str | None:

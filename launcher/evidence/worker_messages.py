@@ -217,4 +217,4 @@ def encoded_answer(answer: Answer) -> bytes:
 
 
 def _content(message: Message | Answer) -> dict[str, Any]:
-    return {each.name: getattr(message, each.name) for each in fields(message)}
+    return {field.name: getattr(message, field.name) for field in fields(message)}

@@ -42,10 +42,10 @@ def begin(rank: int, observations: Observations) -> None:
     folder = os.environ.get(inquiry.VARIABLE)
     if not folder:
         return
-    own = os.getpid()
+    process = os.getpid()
 
     def serve(torch: ModuleType) -> None:
-        if os.getpid() == own:  # a forked child isn't a rank
+        if os.getpid() == process:  # a forked child isn't a rank
             version = tuple(map(int, torch.__version__.split(".")[:2]))
             for begin_it in (_keep_dumps, partial(_serve, torch, folder, rank)):
                 with suppress(Exception), observations.going_on():  # the training matters more

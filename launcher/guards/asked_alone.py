@@ -85,7 +85,7 @@ def install(module: Any, observations: Observations) -> None:
             with observations.going_on():
                 FROM_CONFIG.of(module.PreTrainedModel)
                 wrap(FROM_CONFIG.path, partial(asked_models.load, is_stored=False))
-            for name in (f"{each}_enable" for each in NAMES):
+            for name in (f"{switch}_enable" for switch in NAMES):
                 if hasattr(module.PreTrainedModel, name):
                     wrap(f"PreTrainedModel.{name}", partial(_switch, observations))
         case "transformers.trainer":
@@ -150,8 +150,8 @@ def _join(
 
 def _group(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     """Another group of that world, with the fake backend."""
-    given = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
-    return wrapped(**{**given, "backend": None, "pg_options": None})
+    arguments = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
+    return wrapped(**{**arguments, "backend": None, "pg_options": None})
 
 
 def _is_meta(model: Any) -> bool:
@@ -164,7 +164,7 @@ def _move(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 
     if _has_device() and not _is_meta(instance):
         return wrapped(*args, **kwargs)
-    dtypes = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.dtype)]
+    dtypes = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype)]
     return wrapped(*dtypes) if dtypes else instance
 
 
@@ -238,7 +238,7 @@ def _prepare(
     """Asks when the user's own loop passes its model and its loader to accelerate."""
     import torch
 
-    model = next((each for each in args if isinstance(each, torch.nn.Module)), None)
+    model = next((value for value in args if isinstance(value, torch.nn.Module)), None)
     if model is None or is_called_by("transformers"):
         return wrapped(*args, **kwargs)
     facts = _facts_of(instance, model, args, observations)

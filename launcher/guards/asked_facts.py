@@ -57,7 +57,7 @@ def trainer_facts(arguments: Any, *, validated: bool = False) -> dict[str, Value
         facts[Setting.STATIC_GRAPH] = bool(getattr(arguments, "ddp_static_graph", False))
         facts[Setting.FIND_UNUSED_PARAMETERS] = arguments.ddp_find_unused_parameters
     named = str(getattr(arguments.optim, "value", arguments.optim))
-    precisions = [each for each in (Precision.BF16, Precision.FP16) if getattr(arguments, each)]
+    precisions = [half for half in (Precision.BF16, Precision.FP16) if getattr(arguments, half)]
     around = dtype_named(os.environ.get("ACCELERATE_MIXED_PRECISION", ""))
     return {
         **facts,

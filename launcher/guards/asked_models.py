@@ -41,11 +41,11 @@ def load(wrapped: Any, kind: Any, args: Any, kwargs: Any, *, is_stored: bool) ->
 
 def build_unloaded(kind: Any) -> None:
     """Has the models of all classes that are derived from now on made without weights."""
-    own = vars(kind).get("__init_subclass__")
+    defined = vars(kind).get("__init_subclass__")
 
     def derive(derived: Any, /, **kwargs: Any) -> None:
         inherited = super(kind, derived).__init_subclass__
-        (inherited if own is None else own.__get__(None, derived))(**kwargs)
+        (inherited if defined is None else defined.__get__(None, derived))(**kwargs)
         if "__init__" in vars(derived):
             derived.__init__ = _on_meta(derived.__init__)
 
@@ -92,9 +92,9 @@ def _quantize(model: Any, quantization: Any) -> None:
     """
     import torch
 
-    told = quantization if isinstance(quantization, Mapping) else vars(quantization)
-    is_4bit = told.get("load_in_4bit") or told.get("_load_in_4bit")
-    is_8bit = told.get("load_in_8bit") or told.get("_load_in_8bit")
+    options = quantization if isinstance(quantization, Mapping) else vars(quantization)
+    is_4bit = options.get("load_in_4bit") or options.get("_load_in_4bit")
+    is_8bit = options.get("load_in_8bit") or options.get("_load_in_8bit")
     if not (is_4bit or is_8bit):
         raise EndOfAskingError("its quantized weights can't be made without reading them")
     head = model.get_output_embeddings()

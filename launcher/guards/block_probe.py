@@ -63,7 +63,7 @@ class BlockProbe:
             or options.get("use_reentrant") is False
             or not torch.is_grad_enabled()
             or torch.compiler.is_compiling()
-            or any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
+            or any(isinstance(value, torch.Tensor) and value.requires_grad for value in args)
         ):
             return
         self._unlooked -= 1
@@ -83,7 +83,7 @@ class BlockProbe:
             and options.get("use_reentrant") is not False
             and torch.is_grad_enabled()
             and not torch.compiler.is_compiling()
-            and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
+            and any(isinstance(value, torch.Tensor) and value.requires_grad for value in args)
         )
 
     def watched(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

@@ -46,7 +46,9 @@ def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., 
     """
     original = module.checkpoint
     parameters = inspect.signature(original).parameters.values()
-    keywords = {given.name for given in parameters if given.kind is given.KEYWORD_ONLY}
+    keywords = {
+        parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
+    }
     own = keywords | {"preserve_rng_state"}
     reentrant = own
     with observations.going_on():

@@ -74,17 +74,17 @@ def _passed(call: Call) -> tuple[Stated, list[Mapping[str, Any]]] | None:
 
 def _losses(call: Call, stated: Mapping[str, Stated]) -> Iterator[str]:
     """Arguments that a loss of the script's own leaves out."""
-    own, function = type(call.owner).compute_loss, call.given.get("compute_loss_func")
+    compute_loss, function = type(call.owner).compute_loss, call.given.get("compute_loss_func")
     smoothing = stated.get("label_smoothing_factor")
-    if "super()" in (text := inspect.getsource(own)):
-        own = sys.modules["transformers.trainer"].Trainer.compute_loss
-        text = inspect.getsource(own)
+    if "super()" in (text := inspect.getsource(compute_loss)):
+        compute_loss = sys.modules["transformers.trainer"].Trainer.compute_loss
+        text = inspect.getsource(compute_loss)
     for name, ignored in (
         ("compute_loss_func", function and Stated(function.__name__, "compute_loss_func")),
         ("label_smoother", smoothing),
     ):
         if ignored is not None and name not in text:
-            yield line(ignored, Stated(own.__qualname__, "the loss of", _at(own)))
+            yield line(ignored, Stated(compute_loss.__qualname__, "the loss of", _at(compute_loss)))
         elif name == "label_smoother" and ignored is not None and function is not None:
             held = Stated(function.__name__, "compute_loss_func", _at(function))
             yield line(ignored, held)
@@ -139,9 +139,9 @@ def _engine(call: Call) -> Iterator[str]:
         "scheduler": call.owner.client_lr_scheduler,
     }
     for name, passed in given.items():
-        own = section(config, name)
-        if own.get("type") and passed is not None and not is_called_by(*MAKERS):
-            kind = Stated(own["type"], f"{where}: {name}.type")
+        configured = section(config, name)
+        if configured.get("type") and passed is not None and not is_called_by(*MAKERS):
+            kind = Stated(configured["type"], f"{where}: {name}.type")
             yield line(kind, Stated(_named(passed), f"the passed {name}"))
 
 

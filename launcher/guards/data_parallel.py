@@ -34,14 +34,14 @@ def install(module: ModuleType, observations: Observations) -> None:
     signature = inspect.signature(module.DistributedDataParallel.__init__)
 
     def construct(original: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        given = signature.bind(instance, *args, **kwargs)
-        given.apply_defaults()
-        model = given.arguments["module"]
+        call = signature.bind(instance, *args, **kwargs)
+        call.apply_defaults()
+        model = call.arguments["module"]
         if observations.is_first(model):
             settings = settling.settings_at(
                 Boundary.DATA_PARALLEL,
                 (*OF_DDP, Setting.GRADIENT_CHECKPOINTING),
-                {**_in_force(given), **facts_of(model, observations)},
+                {**_in_force(call), **facts_of(model, observations)},
                 observations,
                 model=model,
             )
@@ -49,11 +49,11 @@ def install(module: ModuleType, observations: Observations) -> None:
             settings = overrides()
         for setting, value in settings.items():
             if setting in OF_DDP:
-                given.arguments[setting.value] = value
-        observations.see(**_in_force(given))
+                call.arguments[setting.value] = value
+        observations.see(**_in_force(call))
         see_facts(model, observations)
         observations.see_model(model)
-        original(*given.args[1:], **given.kwargs)
+        original(*call.args[1:], **call.kwargs)
         wrapped.add(instance)
 
     wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", construct)

@@ -51,22 +51,22 @@ def _initialize(
     observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any
 ) -> Any:
     """Makes an engine; one without an optimizer evaluates, and keeps its own configuration."""
-    given = inspect.signature(wrapped).bind_partial(*args, **kwargs)
-    model, is_trained = given.arguments.get("model"), _has_optimizer(given.arguments)
+    call = inspect.signature(wrapped).bind_partial(*args, **kwargs)
+    model, is_trained = call.arguments.get("model"), _has_optimizer(call.arguments)
     settings: dict[Setting, Value] = overrides() if is_trained else {}
     if is_trained and observations.is_first(model):
         if model is not None and not is_called_by(*MAKERS):
-            settings = _settled(given.arguments, observations)
+            settings = _settled(call.arguments, observations)
         see_facts(model, observations)
     observations.see_model(model, is_trained=is_trained)
     if not is_trained:
-        return wrapped(*given.args, **given.kwargs)
+        return wrapped(*call.args, **call.kwargs)
     settings = {setting: value for setting, value in settings.items() if setting in CONFIGURED}
     if settings:
-        _replace_config(given.arguments, settings)
+        _replace_config(call.arguments, settings)
     with suppress(AttributeError, TypeError, ValueError):  # groups may be anything
-        observations.see(rates_differ=_rates_differ(given.arguments) or None)
-    result = wrapped(*given.args, **given.kwargs)
+        observations.see(rates_differ=_rates_differ(call.arguments) or None)
+    result = wrapped(*call.args, **call.kwargs)
     if observations.is_first(model):  # beside which others may have engines: a critic
         # A name that differs in another version must not end the training.
         with suppress(AttributeError, TypeError, ValueError):
@@ -104,8 +104,8 @@ def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[S
 
 def _config_of(arguments: Mapping[str, Any]) -> Any:
     """The configuration that an engine gets, in any form."""
-    own = getattr(arguments.get("args"), "deepspeed_config", None)
-    configs = (arguments.get("config"), arguments.get("config_params"), own)
+    path = getattr(arguments.get("args"), "deepspeed_config", None)
+    configs = (arguments.get("config"), arguments.get("config_params"), path)
     return next((config for config in configs if config is not None), None)
 
 
@@ -131,12 +131,12 @@ def _rates_differ(arguments: Mapping[str, Any]) -> bool:
 def _replace_config(arguments: dict[str, Any], settings: dict[Setting, Any]) -> None:
     """Passes DeepSpeed an edited copy of the script's configuration instead of the script's own."""
     names = [name for name in ("config", "config_params") if arguments.get(name) is not None]
-    own = arguments.get("args")
+    namespace = arguments.get("args")
     if names:
         arguments[names[0]] = edited(arguments[names[0]], settings)
-    elif own is not None and getattr(own, "deepspeed_config", None) is not None:
-        arguments["args"] = copy.copy(own)  # the script's own namespace isn't changed
-        arguments["args"].deepspeed_config = edited(own.deepspeed_config, settings)
+    elif namespace is not None and getattr(namespace, "deepspeed_config", None) is not None:
+        arguments["args"] = copy.copy(namespace)  # the script's own namespace isn't changed
+        arguments["args"].deepspeed_config = edited(namespace.deepspeed_config, settings)
 
 
 def _see_engine(engine: Any, observations: Observations) -> None:
@@ -196,14 +196,14 @@ def _partition(
 
     The user's own loop is asked for there: once weights are partitioned, the stage is fixed.
     """
-    given = inspect.signature(wrapped).bind(*args, **kwargs)
+    call = inspect.signature(wrapped).bind(*args, **kwargs)
     settings = overrides()
-    config = given.arguments.get("config_dict_or_path") or given.arguments.get("config")
+    config = call.arguments.get("config_dict_or_path") or call.arguments.get("config")
     if config is not None and not is_called_by(*MAKERS):
         with suppress(ConfigError):  # DeepSpeed reports the fault
             facts = deepspeed_facts(load(config))
             changeable = (Setting.ZERO_STAGE, Setting.GRADIENT_CHECKPOINTING)
             settings = settling.settings_at(Boundary.PARTITION, changeable, facts, observations)
     if settings.get(Setting.ZERO_STAGE, 3) != 3:
-        given.arguments["enabled"] = False
-    return wrapped(*given.args, **given.kwargs)
+        call.arguments["enabled"] = False
+    return wrapped(*call.args, **call.kwargs)

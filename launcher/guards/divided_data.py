@@ -139,11 +139,11 @@ def digest_of(batch: object, elements: int = ELEMENTS) -> str:
     """A digest of a batch's tensors; empty if they are all constant, as zeros are."""
     import torch
 
-    found = [one.detach() for one in islice(tensors_in(batch), TENSORS)]
-    if not any(one.numel() > 1 and bool((one != one.flatten()[0]).any()) for one in found):
+    samples = [tensor.detach() for tensor in islice(tensors_in(batch), TENSORS)]
+    if not any(one.numel() > 1 and bool((one != one.flatten()[0]).any()) for one in samples):
         return ""
     digest = hashlib.blake2b(digest_size=16)
-    for one in found:
+    for one in samples:
         part = one.contiguous().flatten()[:elements].cpu()
         digest.update(part.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

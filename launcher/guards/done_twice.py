@@ -44,7 +44,7 @@ def _divided_twice(call: Call) -> Iterator[Finding]:
     loss: Any = (*call.given.get("args", ()), call.given.get("loss"))[0]
     is_left = call.given.get("scale_wrt_gas") is False
     is_divided = loss.grad_fn.name().startswith("DivBackward")
-    others = [each for each in MAKERS if each != "accelerate" or callable(held)]
+    others = [maker for maker in MAKERS if maker != "accelerate" or callable(held)]
     if steps < 2 or is_left or not is_divided or is_called_by(*others):
         return
     file, line = next(user_frames())
@@ -70,9 +70,9 @@ def _multiplied(call: Call) -> Iterator[Finding]:
     is_left = getattr(trainer, "loss_is_scaled_for_ga", None) is None
     if steps < 2 or count is None or not (trainer.model_accepts_loss_kwargs and is_left):
         return
-    own = type(trainer).compute_loss
-    file, line = inspect.getsourcefile(own) or "", inspect.getsourcelines(own)[1]
-    (function,) = ast.parse(textwrap.dedent(inspect.getsource(own))).body
+    method = type(trainer).compute_loss
+    file, line = inspect.getsourcefile(method) or "", inspect.getsourcelines(method)[1]
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(method))).body
     is_users = "-packages/" not in file
     if is_users and isinstance(function, ast.FunctionDef) and ignores_count(function):
         yield Finding(
@@ -93,7 +93,9 @@ def _loader_divided_twice(call: Call) -> Iterator[Finding]:
 
     loader = call.given["data_loader"]
     samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
-    found = next((each for each in samplers if isinstance(each, data.DistributedSampler)), None)
+    found = next(
+        (sampler for sampler in samplers if isinstance(sampler, data.DistributedSampler)), None
+    )
     ranks = call.owner.num_processes
     is_meshed = getattr(call.owner, "parallelism_config", None) is not None
     is_prepared = type(loader).__module__.startswith("accelerate.")

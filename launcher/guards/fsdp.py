@@ -99,8 +99,8 @@ def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     import torch.distributed as dist
 
     result = wrapped(*args, **kwargs)
-    given = args[0] if args else kwargs["module"]
-    first = next(iter(given), None) if isinstance(given, list | tuple) else given
+    modules = args[0] if args else kwargs["module"]
+    first = next(iter(modules), None) if isinstance(modules, list | tuple) else modules
     if first is not None:
         _units.append(Unit(weakref.ref(first), kwargs))
         mesh = kwargs.get("mesh")
@@ -115,16 +115,18 @@ def see_units(observations: Observations) -> None:
     alive = {id(module): unit for unit in _units if (module := unit.module()) is not None}
     _units.clear()
     for root, own in _outermost(alive):
-        trained = next((each for each in root.parameters() if each.requires_grad), None)
+        trained = next(
+            (parameter for parameter in root.parameters() if parameter.requires_grad), None
+        )
         if trained is None:
             continue  # a reference model, say
-        told, others = own[0].arguments, own[1:]
+        arguments, others = own[0].arguments, own[1:]
         freed = [unit.arguments.get("reshard_after_forward") is not False for unit in others]
-        policy, mesh = told.get("mp_policy"), told.get("mesh")
+        policy, mesh = arguments.get("mp_policy"), arguments.get("mesh")
         master = dtype_named(str(trained.dtype))
         computed = dtype_named(str(getattr(policy, "param_dtype", None))) or master
         reduced = dtype_named(str(getattr(policy, "reduce_dtype", None))) or computed
-        is_offloaded = type(told.get("offload_policy")).__name__ == "CPUOffloadPolicy"
+        is_offloaded = type(arguments.get("offload_policy")).__name__ == "CPUOffloadPolicy"
         held = Offload.OPTIMIZER_AND_PARAMETERS if is_offloaded else Offload.NONE
         world = dist.get_world_size()
         shards = world if mesh is None else mesh.size(-1)
@@ -152,10 +154,10 @@ def _has_layers(units: Sequence[Unit]) -> bool:
 
 def _tell_undivided(model: Any, observations: Observations) -> None:
     """Warns of a trained model that is to be divided by layers, but names no class."""
-    lists = (each for each in model.modules() if type(each).__name__ == "ModuleList")
-    modules = (each for own in lists for each in own if next(each.children(), None))
+    lists = (module for module in model.modules() if type(module).__name__ == "ModuleList")
+    modules = (layer for own in lists for layer in own if next(layer.children(), None))
     layers = dict.fromkeys(type(each).__name__ for each in modules)
-    if layers and any(each.requires_grad for each in model.parameters()):
+    if layers and any(parameter.requires_grad for parameter in model.parameters()):
         observations.remark(
             "FSDP holds all layers in one unit, so that every rank gathers all weights at once: "
             f"{type(model).__name__} names no class of layers (`_no_split_modules`). Name them: "
@@ -168,7 +170,7 @@ def _outermost(units: Mapping[int, Unit]) -> Iterator[tuple[Any, list[Unit]]]:
     """The modules that lie in no other, each with the units within it, its own first."""
     modules = [module for unit in units.values() if (module := unit.module()) is not None]
     within = {
-        id(module): [units[id(each)] for each in module.modules() if id(each) in units]
+        id(module): [units[id(part)] for part in module.modules() if id(part) in units]
         for module in modules
     }
     inner = {id(unit) for own in within.values() for unit in own[1:]}

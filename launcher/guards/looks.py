@@ -79,8 +79,8 @@ def _looked_at(
         with suppress(Exception), observations.going_on():
             if watched.first:
                 seen[instance] = seen.get(instance, 0) + 1
-            given = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
-            named = {**given, **given.get("kwargs", {})}
+            arguments = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
+            named = {**arguments, **arguments.get("kwargs", {})}
             for sentence in watched.look(Call(named, instance, observations.steps_of_all() or 0)):
                 if isinstance(sentence, Finding):
                     tell(observations, sentence)

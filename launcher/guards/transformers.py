@@ -84,8 +84,8 @@ def _can_checkpoint(model: Any) -> bool:
 def _construct(
     observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
 ) -> Any:
-    given = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
-    _settle(instance, given, observations)
+    arguments = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
+    _settle(instance, arguments, observations)
     wrapped(*args, **kwargs)
     reference = weakref.ref(instance)
 

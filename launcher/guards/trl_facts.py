@@ -17,7 +17,7 @@ GLOBAL = ("dapo", "cispo", "vespo")
 def trl_facts(trainer: Any) -> dict[str, Value | None]:
     """The trainer and what it is asked for; nothing if it isn't trl's."""
     kind = type(trainer)
-    name = next((one.__name__ for one in kind.__mro__ if _package(one) == "trl"), None)
+    name = next((base.__name__ for base in kind.__mro__ if _package(base) == "trl"), None)
     if name is None or _package(kind) not in OWN:
         return {}
     arguments = trainer.args

@@ -52,7 +52,7 @@ class Evidence:
     @property
     def place(self) -> tuple[str, str, int]:
         """The exception and its place."""
-        file, line = next(((one.file, one.line) for one in self.record.frames[-1:]), ("", 0))
+        file, line = next(((frame.file, frame.line) for frame in self.record.frames[-1:]), ("", 0))
         return self.record.exception, file, line
 
 

@@ -54,7 +54,7 @@ def by_message(
         (entry, sign, replace(record, exception=f"builtins.{sign.exception}", message=text))
         for entry, sign in _of_messages(catalogue)
     ]
-    begun = [told for told in every if is_first and _is_begun(text, told[1])]
+    begun = [candidate for candidate in every if is_first and _is_begun(text, candidate[1])]
     sure = [told for told in begun if told[1].matches(told[2])]
     known = {
         entry.id: (entry, told)

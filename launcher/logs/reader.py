@@ -261,7 +261,7 @@ class _File:
             self._progress(number, ENOUGH - 2)
         if self.reader.searches.progress.search(text) and not text.startswith(SUMMARY):
             # A small part of an epoch stays the same over many steps.
-            counts = [found[0] for found in COUNT.finditer(text) if "." not in found[0]]
+            counts = [count[0] for count in COUNT.finditer(text) if "." not in count[0]]
             if self.progress.is_new(" ".join(counts) or text):
                 self._progress(number, 1)
                 if STEP.search(text):

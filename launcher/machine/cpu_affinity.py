@@ -27,5 +27,5 @@ def shared(cores: Sequence[int], workers: int) -> tuple[tuple[int, ...], ...]:
 
     Empty for every worker if there are fewer cores than workers.
     """
-    each = len(cores) // workers
-    return tuple(tuple(cores[place * each : (place + 1) * each]) for place in range(workers))
+    share = len(cores) // workers
+    return tuple(tuple(cores[place * share : (place + 1) * share]) for place in range(workers))

@@ -75,7 +75,9 @@ def fitting(text: str, candidates: Iterable[Candidate]) -> Sequence[Candidate]:
     called = [(read(name), each) for each in candidates for name in each.called]
     found = [(known, each) for known, each in called if _fits(asked, known, each.gib)]
     exact = [each for known, each in found if asked.form and known.form == asked.form]
-    unique = {each.name: each for each in exact or [each for _, each in found]}
+    unique = {
+        candidate.name: candidate for candidate in exact or [candidate for _, candidate in found]
+    }
     return sorted(unique.values(), key=lambda each: (round(each.gib), len(each.name), each.name))
 
 
@@ -84,7 +86,7 @@ def of_the_model(text: str, candidates: Iterable[Candidate]) -> Sequence[Candida
     asked, by_model = read(text).model, _by_model(candidates)
     same = [each for model, each in by_model if asked and model == asked]
     longer = [each for model, each in by_model if len(asked) > 2 and model.startswith(asked)]
-    return list({each.name: each for each in (same or longer)}.values())
+    return list({candidate.name: candidate for candidate in (same or longer)}.values())
 
 
 def of_the_beginning(text: str, candidates: Iterable[Candidate]) -> Sequence[Candidate]:
@@ -95,7 +97,7 @@ def of_the_beginning(text: str, candidates: Iterable[Candidate]) -> Sequence[Can
 
 
 def _by_model(candidates: Iterable[Candidate]) -> list[tuple[str, Candidate]]:
-    return [(read(name).model, each) for each in candidates for name in each.called]
+    return [(read(name).model, candidate) for candidate in candidates for name in candidate.called]
 
 
 def _fits(asked: DeviceName, known: DeviceName, gib: float) -> bool:

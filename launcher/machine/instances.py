@@ -33,4 +33,4 @@ def every() -> Iterator[Instance]:
 def named(name: str) -> Instance | None:
     """The one of this name, in any spelling; None if there is none."""
     asked = PREFIX.sub("", name.strip()).lower()
-    return next((each for each in every() if each.name.lower() == asked), None)
+    return next((instance for instance in every() if instance.name.lower() == asked), None)

@@ -111,8 +111,8 @@ def _projects_file(folder: Path) -> Path | None:
 
     A folder above may be anybody's, as /tmp is.
     """
-    for each in (folder, *folder.parents):
-        file = each / "pyproject.toml"
+    for parent in (folder, *folder.parents):
+        file = parent / "pyproject.toml"
         try:
             if not file.is_file():
                 continue
@@ -185,7 +185,7 @@ def _words(
         problem = "" if isinstance(value, bool) else "true or false is expected"
     elif isinstance(value, list) and not isinstance(option, REPEATED):
         problem = "a single value is expected, as on the command line"
-    elif not all(isinstance(each, str | int | float) for each in values) or isinstance(value, bool):
+    elif not all(isinstance(item, str | int | float) for item in values) or isinstance(value, bool):
         problem = "a number or a text is expected"
     if problem:
         raise LaunchError(f"{file}: {key}: {problem}")

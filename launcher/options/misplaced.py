@@ -38,8 +38,8 @@ def unknown(request: LaunchRequest, spellings: Collection[str]) -> tuple[str, ..
 
     Empty if that isn't certain, because other code may read the arguments.
     """
-    own = itertools.takewhile(lambda argument: argument != "--", request.arguments)
-    names = dict.fromkeys(argument.partition("=")[0] for argument in own)
+    arguments = itertools.takewhile(lambda argument: argument != "--", request.arguments)
+    names = dict.fromkeys(argument.partition("=")[0] for argument in arguments)
     alike = [name for name in names if name in spellings]
     words = _words(request) if alike else None
     if words is None:

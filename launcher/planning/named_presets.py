@@ -61,7 +61,7 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
             if any(FUNCTION.search(str(values[key])) for key in values):
                 raise ValueError("`${function:...}` isn't evaluated, only `${key}`")
         plain: Any = OmegaConf.to_container(OmegaConf.merge(whole, asked), resolve=True)
-        own = set(asked)
+        names = set(asked)
     except (OmegaConfBaseException, ValueError) as error:
         where = path if path is not None else "--set"
         raise LaunchError(f"{where}: {reason_of(error)}") from error
@@ -69,7 +69,7 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
         raise LaunchError(f"{path or '--set'}: not YAML: {reason_of(error)}") from error
     result = {}
     for key, value in plain.items():
-        source = f"--set {key}" if key in own else f"--preset {name}"
+        source = f"--set {key}" if key in names else f"--preset {name}"
         try:
             setting = Setting(str(key))
             result[setting] = Known(parse_value(setting, value), Origin.FLAG, source)
@@ -77,7 +77,7 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
             known = str(key) in list(Setting)
             problem = str(error) if known else f"no setting `{key}`"
             hint = "" if known else near(key, list(Setting))
-            if path is None or key in own:
+            if path is None or key in names:
                 raise LaunchError(f"--set: {problem}", hint) from None
             raise DocumentError(path, line_of(str(key), text, 1), problem, hint) from None
         if type(value) is int and value not in range_of(setting):

@@ -181,7 +181,7 @@ def _offload(candidate: Candidate) -> str:
 def _known(candidate: Candidate, setting: Setting, every: Iterable[StrEnum]) -> Sequence[object]:
     """The value of a setting, or all that it may have."""
     value = candidate.get(setting)
-    return [each.value for each in every] if value is None else [value]
+    return [member.value for member in every] if value is None else [value]
 
 
 def _models(workload: Workload) -> tuple[str, ...]:

@@ -130,7 +130,7 @@ def of_optimizer(
 
 def _other_kind(asked: Stated | None, held: Stated) -> Iterator[str]:
     """The line, if another kind of optimizer was asked for."""
-    kinds = {optimizer_named(str(each.value)) for each in (asked, held) if each is not None}
+    kinds = {optimizer_named(str(stated.value)) for stated in (asked, held) if stated is not None}
     if asked is not None and None not in kinds and len(kinds) > 1:
         yield line(asked, held)
 

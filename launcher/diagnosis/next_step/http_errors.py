@@ -147,7 +147,7 @@ def connection_lost(case: Case) -> Step | None:
 
 def _service(*places: str) -> Service | None:
     """The server that the first of some texts names."""
-    found = (one for place in places for one in SERVICES if re.search(one.words, place))
+    found = (service for place in places for service in SERVICES if re.search(service.words, place))
     return next(found, None)
 
 

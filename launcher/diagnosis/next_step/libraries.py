@@ -59,7 +59,9 @@ def _without_library(case: Case, library: str) -> Step | None:
     """A compiled part wants a library that isn't here, as it was built for something else."""
     names = (package_of_file(frame.file) for frame in reversed(case.frames))
     brings = next((who for names, who in LIBRARIES if re.match(names, library)), None)
-    package = next((one for one in names if one not in (None, PYTHON, MODEL_CODE, "torch")), None)
+    package = next(
+        (name for name in names if name not in (None, PYTHON, MODEL_CODE, "torch")), None
+    )
     if brings is None or package is None:
         return None
     return Step(

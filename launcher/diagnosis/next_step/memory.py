@@ -137,7 +137,7 @@ def out_of_memory(case: Case) -> Step | None:
     text = f"{case.raised.exception}: {case.message}"
     if WORDS.search(text) is None:
         return None
-    found = next((one for one in ALLOCATORS if re.search(one.words, text)), None)
+    found = next((allocator for allocator in ALLOCATORS if re.search(allocator.words, text)), None)
     if found is None and case.kind == "MemoryError":
         found = Allocator("", "Python", "host")
     if found is None:

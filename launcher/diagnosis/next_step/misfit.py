@@ -111,7 +111,7 @@ def _of_object(case: Case) -> Step | None:
         return _of_project(case, found["type"], name)
     owner = next((package for words, package in OWN_WORDS if words.search(name)), None)
     if owner is not None and owner not in found["type"].lower():
-        others = [one for one in callers if one not in (owner, "torch")]
+        others = [caller for caller in callers if caller not in (owner, "torch")]
         return _of_owner(case, owner, name, others[0] if others else "")
     if not _is_library(case) or callers[0] == MODEL_CODE:
         return None
@@ -253,7 +253,7 @@ def _of_name(case: Case) -> Step | None:
 def _both(case: Case, wanting: str, second: str) -> str:
     """How to make two packages fit, with the versions that are known."""
     versions = versions_of(case.record)
-    known = ", ".join(f"{one} {versions[one]}" for one in (wanting, second) if one in versions)
+    known = ", ".join(f"{name} {versions[name]}" for name in (wanting, second) if name in versions)
     seen = f"The log has {known}. " if known else ""
     if not second:
         return (

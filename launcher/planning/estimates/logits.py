@@ -82,14 +82,14 @@ def _loss_bytes(loss: Loss, size: int, workload: Workload) -> int:
     and their logarithms of both models.
     """
     shifted = _is_shifted(workload) and is_at_least(workload, "transformers", 4, 46)
-    each = 4 * size if loss is Loss.NATIVE else LOGIT_BYTES_SHIFTED if shifted else LOGIT_BYTES
+    element = 4 * size if loss is Loss.NATIVE else LOGIT_BYTES_SHIFTED if shifted else LOGIT_BYTES
     match workload.value(Fact.OBJECTIVE):
         case Objective.PREFERENCE:
             by_row = "trl" not in workload.versions or is_at_least(workload, "trl", 0, 15)
-            return 3 * (4 if workload.engine is Engine.DDP else size) if by_row else each
+            return 3 * (4 if workload.engine is Engine.DDP else size) if by_row else element
         case Objective.DISTILLATION:
-            return 2 * each
-    return each
+            return 2 * element
+    return element
 
 
 def unfit_share(workload: Workload) -> float:

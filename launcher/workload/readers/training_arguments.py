@@ -168,7 +168,7 @@ def _takes_default(script: Script) -> bool:
     trl had another default before transformers 5, and takes the reentrant one with adapters at
     stage 3 (trl/trainer/sft_trainer.py, `SFTTrainer.__init__`).
     """
-    is_own = script.decides(*(f"{each}_kwargs" for each in SWITCHES))
+    is_own = script.decides(*(f"{switch}_kwargs" for switch in SWITCHES))
     if is_own or script.owner in ("swift", "llamafactory"):
         return False
     if "trl" in script.names:

@@ -67,7 +67,7 @@ def ignores_count(function: ast.FunctionDef) -> bool:
         Certain are those that take the number, don't pass it on, and return the model's loss or one
     of torch's, without a name or text about a sum or a scale.
     """
-    arguments = {each.arg for each in function.args.args + function.args.kwonlyargs}
+    arguments = {argument.arg for argument in function.args.args + function.args.kwonlyargs}
     body = [node for statement in function.body for node in ast.walk(statement)]
     names = {node.id for node in body if isinstance(node, ast.Name)}
     words = {node.attr for node in body if isinstance(node, ast.Attribute)}

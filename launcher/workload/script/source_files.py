@@ -109,7 +109,7 @@ def _roots(start: Path, *, is_module: bool) -> list[Path]:
         folder for folder in above[:6] if any((folder / name).is_file() for name in PROJECT_FILES)
     ]
     package = next((each for each in above if not (each / "__init__.py").is_file()), above[-1])
-    folders = [*own, *paths, Path(), package, *projects, *(each / "src" for each in projects)]
+    folders = [*own, *paths, Path(), package, *projects, *(project / "src" for project in projects)]
     return list({os.path.realpath(folder): folder for folder in reversed(folders)}.values())[::-1]
 
 
