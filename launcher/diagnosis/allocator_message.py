@@ -37,12 +37,12 @@ class Allocation:
     """Bytes at the moment of the failure; None if unknown.
 
     Attributes:
-        asked: what couldn't be allocated.
-        allocated: what the framework's tensors held of the device.
-        reserved: what the framework's allocator held of the device, its cache included.
+        asked: bytes that couldn't be allocated.
+        allocated: the framework's tensors on the device.
+        reserved: the framework's allocator on the device, its cache included.
         capacity: the total memory of the device, or the limit of the process.
-        free: what was free on the device.
-        process: what the process held, on a CPU.
+        free: free bytes of the device.
+        process: the process's memory, on a CPU.
     """
 
     asked: int | None

@@ -90,7 +90,7 @@ class Failed:
     Attributes:
         attempt: the failed attempt.
         records: one for each worker that failed by itself, and for each lost node; earliest first.
-        seen: what the workers had reported.
+        seen: the workers' reports.
         lost: ranks of the nodes that can't be reached any more.
     """
 

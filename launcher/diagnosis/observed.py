@@ -1,4 +1,4 @@
-"""Makes statements on the workload of what the workers of an attempt reported."""
+"""Turns reports of an attempt's workers into statements on the workload."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def tried_settings(attempt: Attempt, workload: Workload) -> dict[Setting, Value]
 
 
 def with_seen(workload: Workload, attempt: Attempt, seen: Seen) -> Workload:
-    """The workload with what the workers reported; their model replaces the files'."""
+    """The workload with the workers' reports; their model replaces the files'."""
     informed = workload.informed((*seen.asked, *observed_statements(attempt, seen.observed)))
     informed = replace(informed, framework=seen.framework or informed.framework)
     if seen.model is None:

@@ -1,4 +1,4 @@
-"""The evidence of a failure: what is known of one worker's end."""
+"""The evidence of a failure: the known facts of one worker's end."""
 
 from __future__ import annotations
 

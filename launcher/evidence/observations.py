@@ -202,7 +202,7 @@ class Observations:
         return None
 
     def measure(self) -> None:
-        """Notes on the board what the training has held so far, unless it has just been noted."""
+        """Notes the training's peak memory on the board, unless it has just been noted."""
         now = time.monotonic()
         if self.before_model and now - self._measured >= PAUSE:
             self._measured = now

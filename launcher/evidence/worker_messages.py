@@ -25,7 +25,7 @@ from .failure_record import FailureRecord
 
 @dataclass(frozen=True, slots=True)
 class FailureBegun:
-    """The worker is failing; the record has what is known at once."""
+    """The worker is failing; the record has the facts that are known at once."""
 
     record: FailureRecord
 

@@ -30,7 +30,7 @@ from .model_facts import NAMES, checkpoints_nothing, facts_of
 
 HUB_WRITES = ("create_repo", "create_commit", "upload_file", "upload_folder", "delete_repo")
 SAMPLES = 32
-"""Of a data set, how many are looked at for their length."""
+"""Samples of a data set that are inspected for their length."""
 ACCELERATORS = ("cuda", "npu", "xpu", "mps")
 HOOKED = (
     "accelerate.accelerator",
@@ -49,7 +49,7 @@ HOOKED = (
 
 
 def install(module: Any, observations: Observations) -> None:
-    """Wraps what would read weights, wait for other ranks, need a device, or train."""
+    """Wraps functions that would read weights, wait for other ranks, need a device, or train."""
     if not os.environ.get(VARIABLE):
         return
     wrap = partial(wrapt.wrap_function_wrapper, module)
@@ -108,13 +108,13 @@ def _nothing(*_call: Any) -> None:
 
 
 def _step(observations: Observations, *_call: Any) -> None:
-    """The training begins: what hasn't been asked for by then isn't asked for at all."""
+    """The training begins: nothing more will be asked for."""
     settling.answer_at(Boundary.STEP, (), {}, observations)
     raise EndOfAskingError("the training begins")
 
 
 def _begin_sharded(observations: Observations, *_call: Any) -> None:
-    """The first pass of what `fully_shard` has divided, which needs its weights."""
+    """The first pass of modules under `fully_shard`, which needs their weights."""
     fsdp.see_units(observations)
     _step(observations)
 
@@ -159,7 +159,7 @@ def _is_meta(model: Any) -> bool:
 
 
 def _move(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """Changes only the type of what is on the meta device, or has no device to go to."""
+    """Changes only the type of a module on the meta device, or without a device to go to."""
     import torch
 
     if _has_device() and not _is_meta(instance):

@@ -55,7 +55,7 @@ def build_unloaded(kind: Any) -> None:
 def _on_meta(make: Any) -> Any:
     """The `__init__` of a model, on the meta device; unchanged if its code needs values.
 
-    DeepSpeed's `zero.Init` divides what is made within it, which has to have values.
+    DeepSpeed's `zero.Init` divides weights that are made within it, which need values.
     """
 
     @functools.wraps(make)

@@ -149,7 +149,7 @@ def _is_trained(part: Any) -> bool:
 
 
 def _parts(function: Any, depth: int) -> Iterator[Any]:
-    """A callable, what it is bound to and what it closes over."""
+    """A callable, the object that it is bound to, and its closure."""
     yield function
     if depth == 0:
         return

@@ -1,6 +1,6 @@
 """Reports settings that contradict each other, before the first step.
 
-Nothing is changed. Each look is one function on a framework's call; it skips what it can't read.
+Nothing is changed. Each look is one function on a framework's call; it skips unreadable calls.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ARGUMENTS = (
 """TrainingArguments that something else may decide without a word."""
 
 _accumulations: weakref.WeakKeyDictionary[Any, Stated] = weakref.WeakKeyDictionary()
-"""The accumulation that each Accelerator was made with, and what has stated it."""
+"""The accumulation that each Accelerator was made with, and its source."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -47,7 +47,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _trainer(call: Call) -> Iterator[str]:
-    """A Trainer's arguments against what is passed to it, and what its class does."""
+    """A Trainer's arguments against the objects passed to it, and its class."""
     stated, passed = _stated(call.owner.args), _passed(call)
     config = config_of(call.owner.accelerator.state.deepspeed_plugin)
     if config is None:

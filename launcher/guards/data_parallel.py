@@ -1,4 +1,4 @@
-"""Applies the preset's flags of DistributedDataParallel, and notes what it wraps."""
+"""Applies the preset's flags of DistributedDataParallel, and observes its models."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ COPIES = {
     "offload_param_device": ("zero_optimization", "offload_param", "device"),
     "gradient_accumulation_steps": ("gradient_accumulation_steps",),
 }
-"""Fields of the plugin (accelerate/utils/dataclasses.py), and what they repeat."""
+"""Fields of the plugin (accelerate/utils/dataclasses.py), and the values that they repeat."""
 
 
 def config_of(plugin: Any) -> Config | None:

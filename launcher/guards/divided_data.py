@@ -26,18 +26,18 @@ from .callers import user_place
 
 TENSORS = 8
 ELEMENTS = 1 << 16
-"""Of a batch so many tensors, and of each so many elements, make the digest."""
+"""Tensors of a batch, and elements of each, that make the digest."""
 CHOSEN = 1 << 12
 """Samples of a subset that make its digest."""
 
 Report = Callable[[Shared, str, str], None]
-"""Called with what is compared, this rank's value, and the user's line."""
+"""Called with the kind of comparison, this rank's value, and the user's line."""
 Look = Callable[[Any, Any], None]
-"""Called with the owner of a method that has returned, and what it has returned."""
+"""Called with the owner of a method that has returned, and its result."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps what divides samples among ranks, or a loader's beginning."""
+    """Wraps functions that divide samples among ranks, or a loader's beginning."""
     told: set[tuple[Shared, str]] = set()
 
     def report(what: Shared, value: str, place: str) -> None:

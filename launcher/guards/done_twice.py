@@ -1,6 +1,6 @@
 """Reports work that a loop and the framework that it calls both do, or neither.
 
-Nothing is changed. Each look is one function on a framework's call; it skips what it can't read.
+Nothing is changed. Each look is one function on a framework's call; it skips unreadable calls.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _divided_twice(call: Call) -> Iterator[Finding]:
-    """A loss that the loop divides by the accumulation, as what it is given to does too.
+    """A loss that the loop divides by the accumulation, as its `backward` does too.
 
     Both the loss's graph and the source show it.
     """

@@ -1,4 +1,4 @@
-"""Observes the first batch in training: how long its texts are, and what makes the loss."""
+"""Observes the first batch in training: the length of its texts, and the kind of loss."""
 
 from __future__ import annotations
 

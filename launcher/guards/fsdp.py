@@ -1,4 +1,4 @@
-"""Applies the preset to FSDP, and notes what of it is really in force."""
+"""Applies the preset to FSDP, and observes the settings in force."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VARIABLES = {
     # What the Trainer asks for as well: its last checkpoint has the whole model in one place.
     "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
 }
-"""By which accelerate trains with FSDP2 (accelerate/utils/dataclasses.py)."""
+"""Variables by which accelerate trains with FSDP2 (accelerate/utils/dataclasses.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _configure(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
-    """Sets what the plan changes; the first version has strategies in its place."""
+    """Applies the plan's changes; the first version has strategies instead."""
     wrapped(*args, **kwargs)
     reshard = overrides().get(Setting.RESHARD_AFTER_FORWARD)
     if reshard is not None and getattr(instance, "fsdp_version", 1) == 2:
@@ -95,7 +95,7 @@ def _configure(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
 
 
 def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-    """Remembers what a module was sharded with, until all that is sharded has begun."""
+    """Remembers the arguments of `fully_shard` until the first pass."""
     import torch.distributed as dist
 
     result = wrapped(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""The guards: what applies a preset inside a worker, at the boundary of each framework.
+"""The guards, which apply a preset inside a worker, at the boundary of each framework.
 
 A guard is a module with two names: `HOOKED`, the modules whose import it waits for, and
 `install(module, observations)`, which is called with each of them right after its first import and

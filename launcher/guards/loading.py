@@ -47,8 +47,8 @@ class InForce:
     Attributes:
         owner: TrainingArguments, or accelerate's plugin.
         framework: the owner of the training loop.
-        facts: what it asks for.
-        settable: what of it can still be changed.
+        facts: its settings.
+        settable: the settings that can still be changed.
         give: changes it.
     """
 
@@ -61,7 +61,7 @@ class InForce:
 
 @dataclass(slots=True)
 class _State:
-    """Of this process: what the next model is made under, and whether one has been made."""
+    """The process's settings for the next model, and whether a model has been made."""
 
     in_force: InForce | None = None
     is_made: bool = False

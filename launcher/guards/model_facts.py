@@ -1,4 +1,4 @@
-"""Observes what a model is like, beyond its weights: types, attention, no checkpointing."""
+"""Observes facts on a model beyond its weights: types, attention, no checkpointing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = ("activation_checkpointing", "gradient_checkpointing")
 
 
 def facts_of(model: Any, observations: Observations) -> dict[str, Value | None]:
-    """The attention, the output, and the type of the weights; None for what isn't known."""
+    """The attention, the output, and the type of the weights; None if unknown."""
     found: dict[str, Value | None] = {}
     with suppress(AttributeError, TypeError, ValueError):  # an unusual model
         floating = (weight for weight in model.parameters() if weight.is_floating_point())

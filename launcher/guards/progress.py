@@ -61,7 +61,7 @@ HOOKED = (
 
 
 def install(module: Any, observations: Observations) -> None:
-    """Wraps what moves; what runs in every step by plain functions, which cost least."""
+    """Wraps the movements; those of every step by plain functions, which cost least."""
     times = times_of(observations)
     for name, phase in PHASES.get(module.__name__, {}).items():
         with observations.going_on():

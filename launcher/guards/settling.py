@@ -37,7 +37,7 @@ def settings_at(
 
     Args:
         boundary: where the worker stands.
-        changeable: what can still be changed there.
+        changeable: settings that can still be changed there.
         facts: settings in force and facts, by name. What isn't known, or no value that a plan could
             have (a script may give anything, and its framework says so), isn't reported.
         observations: of this worker.
@@ -76,7 +76,7 @@ def answer_at(
     framework: str = "",
     model: object = None,
 ) -> Answer | None:
-    """The launcher's answer at a boundary; what of it holds for the process is enforced already.
+    """The launcher's answer at a boundary; its part for the whole process is enforced already.
 
     None if there is none, or no launcher. The arguments are those of `settings_at`.
     """

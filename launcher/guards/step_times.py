@@ -40,7 +40,7 @@ class StepTimes:
         self._begun = 0  # of the step; 0 before the first is done
         self._own = 0
         self._since = 0  # when the rank has last gone on by itself; 0 before it has
-        self._waits = 0  # how deep it is in what doesn't count
+        self._waits = 0  # depth of nested calls that don't count
         self._gathers = False  # its forward pass waits for weights
         self._evaluates_since = 0  # in the user's own loop; 0 if it doesn't
         self._rests_until = 0  # 0 if the marks don't rest
@@ -48,7 +48,7 @@ class StepTimes:
         self._samples = self._tokens = 0  # since `_begun`
 
     def wait(self) -> int:
-        """Begins what doesn't count as the rank's own time, a movement; returns the time."""
+        """Begins a wait, which isn't the rank's own time; returns the time."""
         now = self._observations.progress.moved()
         if not self._waits and self._since:
             self._own += now - self._since
@@ -132,7 +132,7 @@ class StepTimes:
                 self._begun += spent
 
     def batch(self, samples: int, tokens: int) -> None:
-        """Counts what the current step is trained on."""
+        """Counts the samples and tokens of the current step."""
         self._samples += samples
         self._tokens += tokens
 

@@ -1,6 +1,6 @@
-"""Sets what is changed in TrainingArguments, before they are validated or before a Trainer is made.
+"""Changes TrainingArguments before they are validated or before a Trainer is made.
 
-What they ask for is read in `asked_facts`.
+`asked_facts` reads them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SETTABLE = (*OF_DEEPSPEED, Setting.GRADIENT_CHECKPOINTING, *BATCH)
 def settable_late(arguments: Any, model: Any = None) -> list[Setting]:
     """Settings that can still be given after validation, before a Trainer is made.
 
-    Partitioned weights fix the stage and what is offloaded. The batch is fixed if a subclass has
+    Partitioned weights fix the stage and the offload. The batch is fixed if a subclass has
     sizes that it has derived from it, as GRPOConfig has.
 
     Args:

@@ -168,7 +168,7 @@ def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, k
 def _training_step(
     observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
 ) -> Any:
-    """Notes what every step is trained on, and the length of the first batch."""
+    """Counts the samples and tokens of every step, and notes the length of the first batch."""
     with suppress(Exception):  # a batch may be anything
         batch = args[1] if len(args) > 1 else kwargs["inputs"]
         times_of(observations).batch(*batches.size_of(batch, instance.args.train_batch_size))
@@ -178,7 +178,7 @@ def _training_step(
 
 
 def _see_arguments(trainer: Any, observations: Observations) -> None:
-    """Notes what the memory estimate asks for, as the Trainer really has it."""
+    """Notes the facts for the memory estimate, as the Trainer really has them."""
     arguments = trainer.args
     see_facts(trainer.model, observations)
     observations.see(**trl_facts(trainer))

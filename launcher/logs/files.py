@@ -43,7 +43,7 @@ class LogFiles:
 
     Attributes:
         paths: in reading order; `-` is the standard input.
-        notes: what was skipped, and why.
+        notes: skipped files, with the reasons.
     """
 
     paths: tuple[str, ...]

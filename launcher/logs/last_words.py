@@ -58,7 +58,7 @@ def telling(lines: Sequence[Written], rank: int | None) -> tuple[Written, ...]:
 
 
 def most_telling(lines: Sequence[Written]) -> Written:
-    """Of a few complaints the first that was logged as an error, else the last."""
+    """The first complaint that was logged as an error, else the last."""
     return next((line for line in lines if SEVERE.search(line.text)), lines[-1])
 
 

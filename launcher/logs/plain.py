@@ -1,4 +1,4 @@
-"""The words of a log without what people and pages put around them.
+"""The words of a log without the decoration of people and pages.
 
 Every search of a log reads lines as this module leaves them.
 """

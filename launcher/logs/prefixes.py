@@ -1,4 +1,4 @@
-"""Removes what launchers, schedulers and containers put in front of a line."""
+"""Removes the prefixes of launchers, schedulers and containers from a line."""
 
 from __future__ import annotations
 

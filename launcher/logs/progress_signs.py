@@ -61,7 +61,7 @@ PART = re.compile(
     r"|n't\b",
     re.IGNORECASE,
 )
-"""Words for what ends many times, or before the training."""
+"""Words for phases that end many times, or before the training."""
 OF_PART = re.compile(r" (?:(?:for|of|in|on) )?(?:epoch|step|stage|phase|fold|round)\b")
 DONE = re.compile(rf"{SAID}|\b(?:done|finished|completed?|ended|succeeded)\b", re.IGNORECASE)
 CLAUSE = re.compile(r"[,;|]|>> |\. | - |:(?! )")

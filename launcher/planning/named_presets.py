@@ -86,7 +86,7 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
 
 
 def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
-    """The workload with what the launcher's own options ask for.
+    """The workload with the launcher's own options.
 
     A script on Hugging Face's Trainer that trains with DDP can be given a DeepSpeed configuration,
     or FSDP2.
@@ -147,7 +147,7 @@ def _with_fsdp(workload: Workload, asked: Mapping[Setting, Known], by: Known) ->
 
 
 def _switched(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
-    """The workload without what DDP alone has."""
+    """The workload without settings that DDP alone has."""
     own = {name: known for name, known in workload.known.items() if name not in OF_DDP}
     return replace(workload, known=MappingProxyType(own), wanted=asked)
 

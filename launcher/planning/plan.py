@@ -94,14 +94,14 @@ class Plan:
     """How to launch, with the reasons.
 
     Attributes:
-        request: what the user asked the launcher for.
-        workload: what is known of the training.
+        request: the user's command line.
+        workload: the known facts of the training.
         hardware: the hardware of every node.
         preset: the decision.
         changes: every setting that differs from what the script asks for.
         considered: all evaluated candidates, the preferred first.
         chosen: the one that the preset is.
-        proposals: what the user could change at little cost, each with what it saves, in words.
+        proposals: changes at little cost for the user, each with its saving, in words.
         doubt: the change that the memory estimate would have made, if it depends on assumptions.
     """
 
@@ -136,12 +136,12 @@ class NoPlan:
     """No candidate can be launched.
 
     Attributes:
-        request: what the user asked the launcher for.
-        workload: what is known of the training.
+        request: the user's command line.
+        workload: the known facts of the training.
         hardware: the hardware of every node.
         rejected: every candidate with the constraint that forbids it, best first.
-        remedies: what would make it feasible, each with its computed number, as phrases.
-        barred: what would be launched, but for a setting that is never changed.
+        remedies: changes that would make it feasible, each with its computed number, as phrases.
+        barred: the plan that a setting which is never changed prevents.
     """
 
     request: LaunchRequest

@@ -39,10 +39,10 @@ def planned(
     launched, unless something else forbids it.
 
     Args:
-        request: what the user asked the launcher for.
-        workload: what is known of the training.
-        hardware: what it runs on.
-        constraints: what is forbidden.
+        request: the user's command line.
+        workload: the known facts of the training.
+        hardware: that of every node.
+        constraints: all that may forbid a candidate.
         has_failed: whether an attempt has failed: then assumptions count as well.
         fixed: settings that can't be changed any more, with their values in force.
     """

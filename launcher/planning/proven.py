@@ -69,7 +69,7 @@ class Proof:
     Attributes:
         library: whose engine it is.
         installed: its version.
-        verdict: what was measured; None if nothing speaks for the version.
+        verdict: the measurement; None if nothing supports the version.
         measured: the versions that it was measured in; the installed one alone, if it was.
     """
 
@@ -90,7 +90,7 @@ def proof_of(candidate: Candidate, workload: Workload, sweeps: Mapping[str, Swee
     Args:
         candidate: the settings.
         workload: the facts and the versions. A fact that isn't known may be either.
-        sweeps: what was measured, by library.
+        sweeps: the measurements, by library.
     """
     engines = list(_engines(candidate, workload))
     library = "deepspeed" if workload.engine is Engine.DEEPSPEED else "torch"

@@ -89,10 +89,10 @@ def resolve(
     Deterministic: the same values give the same plan on every node.
 
     Args:
-        request: what the user asked the launcher for.
-        workload: what is known of the training.
-        hardware: what it runs on.
-        constraints: what is forbidden.
+        request: the user's command line.
+        workload: the known facts of the training.
+        hardware: that of every node.
+        constraints: all that may forbid a candidate.
         by_memory: whether the memory estimate forbids too.
         has_failed: whether an attempt has failed, see `Rules`.
         fixed: settings that can't be changed any more, with their values in force.
@@ -144,7 +144,7 @@ def as_asked(request: LaunchRequest, workload: Workload, hardware: Hardware) -> 
 def evaluate(
     candidate: Candidate, workload: Workload, rules: Rules, sizes: ModelSizes | None
 ) -> Considered:
-    """Evaluates a candidate: its memory, its time and what forbids it."""
+    """Evaluates a candidate: its memory, its time and the constraint that forbids it."""
     constraint = first_that_forbids(
         candidate, workload, rules.constraints, has_failed=rules.has_failed
     )
@@ -297,7 +297,7 @@ def _changes(
 
 
 def _requested(name: str, summary: str) -> Constraint:
-    """The cause of what the user, or another change, asks for."""
+    """The cause of a change that the user, or another change, asks for."""
     return Constraint((), Cause(CauseKind.REQUEST, name, summary))
 
 

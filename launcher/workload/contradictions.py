@@ -48,7 +48,7 @@ class Stated:
 
 
 Place = Callable[[str, object], Stated]
-"""A value in a configuration, or the default of what isn't in there."""
+"""A value in a configuration, or the default of an absent key."""
 
 
 def line(ignored: Stated, holds: Stated) -> str:
@@ -67,7 +67,7 @@ def of_trainer(
 ) -> Iterator[str]:
     """Arguments of a Trainer that DeepSpeed's configuration overrides.
 
-    What the configuration leaves to them ("auto") has been filled in, and what must agree is
+    Values that it leaves to them ("auto") have been filled in, and values that must agree are
     compared by transformers (transformers/integrations/deepspeed.py, `trainer_config_process`):
     that leaves the values that its optimizer and schedule don't state, and their kinds.
 
@@ -104,7 +104,7 @@ def of_trainer(
 
 
 def _optimizer(stated: Mapping[str, Stated], config: Config, of_config: Place) -> Iterator[str]:
-    """Of the optimizer that the configuration has DeepSpeed make."""
+    """The same for the optimizer that the configuration has DeepSpeed make."""
     own = section(config, "optimizer")
     kind, given = str(own.get("type")), section(own, "params")
     yield from _other_kind(stated.get("optim"), of_config("optimizer.type", kind))
@@ -166,7 +166,7 @@ def of_variables(
     """Variables that accelerate's configuration file would set, and that are set otherwise."""
     for name, value in own.items():
         held = environment.get(name, value)
-        # A `no` may be accelerate's default, and what is true has several words.
+        # A `no` may be accelerate's default, and truth has several words.
         if value not in (*TRUE, *FALSE) and not _is_same(held, value):
             yield line(Stated(value, f"{file}: {name}"), Stated(held, f"${name}"))
 

@@ -1,4 +1,4 @@
-"""Answers of servers: what a code means, by whose client asked."""
+"""Answers of servers: the meaning of a code, by the client."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Service:
     """A server that trainings ask.
 
     Attributes:
-        name: what it is called.
+        name: its name.
         words: pattern of its host, or of its client's files.
-        login: what gives it a name and a key.
+        login: the way to log in.
         offline: how to do without it; empty if that can't be.
     """
 

@@ -1,4 +1,4 @@
-"""Compiled parts of packages that don't fit to what is installed."""
+"""Compiled parts of packages that don't fit the installed libraries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def compiled_part(case: Case) -> Step | None:
 
 
 def _binary(case: Case, found: re.Match[str]) -> Step:
-    """A compiled library that was built for another version of what it calls."""
+    """A compiled library that was built for another version of its dependency."""
     library = found["library"] or found["dll"]
     symbol = found["symbol"] or ""
     path = re.search(r"(\S+/)" + re.escape(library), case.message)

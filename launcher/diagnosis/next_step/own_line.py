@@ -1,4 +1,4 @@
-"""A failure in the user's own script: which line, what its values are, what the exception means."""
+"""A failure in the user's own script: the line, its values, the meaning of the exception."""
 
 from __future__ import annotations
 

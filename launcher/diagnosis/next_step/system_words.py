@@ -50,7 +50,7 @@ WORDS = (
         ),
     ),
 )
-"""The C library's words (strerror), and what to do."""
+"""The C library's words (strerror), and the step."""
 
 
 def system_error(case: Case) -> Step | None:

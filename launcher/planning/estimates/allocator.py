@@ -55,9 +55,9 @@ class Allocator:
         DeepSpeed's flat tensors, and torch's temporaries are as many as the parameters.
 
         Args:
-            moments: what changes, by component.
+            moments: changing bytes, by component.
             gathered: bytes that ZeRO-3 gathers.
-            workload: what is known of the training.
+            workload: the known facts of the training.
         """
         if workload.value(Fact.CACHE_EMPTIED):
             return dict.fromkeys(moments, 0)
@@ -75,7 +75,7 @@ class Allocator:
 
         Args:
             needed: bytes without which the training fails.
-            held: bytes with what is kept.
+            held: bytes including those that are kept.
             fixed: bytes that don't change in a step.
             room: bytes that a rank may use.
         """

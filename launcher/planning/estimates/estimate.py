@@ -16,7 +16,7 @@ class Component(StrEnum):
     OPTIMIZER = "optimizer"
     """The optimizer's states and fp32 master weights."""
     BUCKETS = "buckets"
-    """Buffers for what is gathered or reduced together: DDP's and ZeRO's buckets."""
+    """Buffers for collectives: DDP's and ZeRO's buckets."""
     GATHERED = "gathered"
     """ZeRO-3's parameters that are gathered at the moment, and those that are never partitioned."""
     ACTIVATIONS = "activations"
@@ -84,5 +84,5 @@ class Estimate:
 
     @property
     def least(self) -> int:
-        """Bytes below which the need isn't taken to be: what is needed, less the error."""
+        """The lower bound of the need in bytes: the expected need, less the error."""
         return int(self.peak.needed * (1 - self.error))

@@ -28,7 +28,7 @@ class Unit:
     Attributes:
         gathered: U, all of them.
         reduced: Ut, those that are trained.
-        gradients: the same without what is filled up.
+        gradients: the same without padding.
     """
 
     gathered: int = 0

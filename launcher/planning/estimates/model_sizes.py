@@ -28,7 +28,7 @@ class ModelSizes:
     """Sizes of the model that memory and time depend on, in elements unless stated otherwise.
 
     Attributes:
-        workload: what is known of the training.
+        workload: the known facts of the training.
         model: with adapters, frozen parts and quantized weights.
         quantized: bytes of quantized weights, which don't depend on the training's precision.
         plain: elements of the other parameters, with those of a model that is trained in addition.

@@ -25,7 +25,7 @@ def edited(source: object, settings: Mapping[Setting, Value]) -> object:
 
     Args:
         source: a file's path, JSON, base64 of that, or a dict.
-        settings: what to set.
+        settings: the new values.
 
     Raises:
         ConfigError: the file doesn't exist or isn't a JSON object.

@@ -69,7 +69,7 @@ def weights_of(described: Mapping[str, Any]) -> tuple[Weight, ...]:
 
 
 def check_sizes(config: Config, path: str) -> None:
-    """Refuses a configuration in a file `path` that states what can't be a size.
+    """Refuses a configuration in a file `path` that states an impossible size.
 
     Raises:
         LaunchError: it does.

@@ -31,7 +31,7 @@ def read_model(
     Args:
         name_or_path: a folder, or a hub's name whose files are cached on this machine.
         where: the folder of relative paths.
-        notes: gets sentences on why there is none, or what was left out.
+        notes: gets sentences on the reasons, or on omissions.
         environment: variables that locate the caches; None for this process's own.
 
     Raises:

@@ -75,7 +75,7 @@ def read(script: Script) -> Iterator[Statement]:
         where = "$ACCELERATE_USE_CPU or Accelerator(cpu=True)"
         script.notes.append(f"{names} without effect: on a CPU ({where}) accelerate takes DDP")
     if own.get("cpu", False) is not False:
-        return  # what isn't a literal the script decides as it runs
+        return  # only the run shows the value of an expression
     for engine, name in engines.items():
         yield Fact.ENGINE, known(engine.value, name)
     if Engine.FSDP in engines and "fsdp_plugin" not in own and fsdp.flag(script) is None:

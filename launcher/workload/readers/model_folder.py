@@ -71,7 +71,7 @@ def statements(script: Script, model: Model | None) -> Iterator[Statement]:
 def _named(script: Script) -> tuple[str, Given | None]:
     """The flag that names the model, and its value."""
     for flag in FLAGS:
-        # ms-swift's `--model_name` is what a model is taught to call itself.
+        # ms-swift's `--model_name` is the name that a model is taught.
         given = None if flag == "model_name" and script.owner == "swift" else script.text(flag)
         if given is None or not isinstance(given.value, str):
             continue

@@ -106,7 +106,7 @@ def _part_of_full(script: Script) -> Given | None:
 
 
 def _other(script: Script) -> Given | None:
-    """A flag that asks for another method than LoRA: what that trains isn't known."""
+    """A flag for another method than LoRA, whose trained parameters are unknown."""
     asked = (each for name, each in script.flags.all.items() if OTHERS.search(name))
     return next((given for given in asked if not given.says_no), None)
 

@@ -97,7 +97,7 @@ def _batch(script: Script) -> Iterator[Statement]:
 
 
 def _own_batch(script: Script) -> Iterator[Statement]:
-    """Of a loop of the script's own; a DeepSpeed configuration that it is given decides."""
+    """The same for the script's own loop; its DeepSpeed configuration decides."""
     if any(script.text(name) for name in FLAGS):
         return
     for setting, names in zip(BATCH, (BATCHES, (ARGUMENTS[BATCH[1]],)), strict=True):

@@ -1,4 +1,4 @@
-"""Reads what else decides the memory: lengths, optimizer, attention, loss."""
+"""Reads other settings that decide the memory: lengths, optimizer, attention, loss."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Finds what a script imports before it does anything else, from its syntax tree.
+"""Finds a script's imports before its own work, from its syntax tree.
 
-The search ends at the first statement that might change what a later import does (`Unknowable`).
+The search ends at the first statement that might affect a later import (`Unknowable`).
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _statement(node: ast.stmt, place: _Place) -> Iterator[Step]:
             _require(dotted(where) == "os.environ" and isinstance(node.value, ast.Constant))
             yield Variable(name, str(ast.literal_eval(node.value)), is_default=False)
         case ast.Assign(targets=targets):
-            # A later import may read what is stored in another module.
+            # A later import may read values stored in another module.
             _require(all(isinstance(target, ast.Name | ast.Tuple) for target in targets))
             _require(is_harmless(node.value))
         case ast.AnnAssign(target=ast.Name(), value=value):

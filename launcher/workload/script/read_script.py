@@ -1,4 +1,4 @@
-"""Reads what is given to the user's script, and which words its source has; nothing is run."""
+"""Reads the arguments of the user's script, and the words of its source; nothing is run."""
 
 from __future__ import annotations
 

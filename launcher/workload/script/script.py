@@ -26,16 +26,16 @@ class Script:
     """The input of the readers.
 
     Attributes:
-        flags: what is given to the script and not replaced there, by name with underscores.
+        flags: arguments that the script doesn't replace, by name with underscores.
         names: modules that the script imports and names that it imports from them.
         versions: installed versions of the frameworks.
         environment: the launcher's environment, which the workers inherit.
         world: the number of workers on all nodes.
-        notes: what a reader saw and could not use, as sentences.
-        unmodelled: what the estimate of memory and time leaves out or assumes, as sentences.
+        notes: values that a reader could not use, as sentences.
+        unmodelled: omissions and assumptions of the estimate of memory and time, as sentences.
         owner: `swift`, `llamafactory` or `FlagEmbedding` if the script is one of theirs.
         program: path of the script, or name of the module.
-        replaced: what is given to the script, and replaced there.
+        replaced: arguments that the script replaces.
         words: those of its source; none if it is one of a framework's own.
     """
 

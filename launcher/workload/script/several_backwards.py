@@ -26,7 +26,7 @@ def several_backwards(tree: ast.AST) -> Iterator[int]:
 
 
 def _in_block(block: Sequence[ast.stmt]) -> Iterator[int]:
-    """Of the statements of one block, those before a step of the same engine."""
+    """The statements of one block before a step of the same engine."""
     passes: dict[str, list[int]] = {}
     for statement in block:
         steps = {engine for engine, _ in _calls(statement, "step")}

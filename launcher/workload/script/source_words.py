@@ -1,4 +1,4 @@
-"""The words of a script's source files: which arguments it may decide itself, and what it names."""
+"""The words of a script's source files: arguments that it may decide itself, and names."""
 
 from __future__ import annotations
 
