@@ -37,7 +37,9 @@ def mistyped(error: BaseException) -> Mapping[str, str]:
     is_usage_error = isinstance(error, SystemExit) and error.code == 2
     if not is_usage_error and "not used by the HfArgumentParser" not in str(error):
         return {}
-    known = next(filter(None, (tuple(_options(_owner(frame))) for frame in frames)), ())
+    known = next(
+        filter(None, (tuple(_options(frame.f_locals.get("self"))) for frame in frames)), ()
+    )
     names = (argument.partition("=")[0] for argument in sys.argv[1:])
     unknown = [
         name
@@ -68,11 +70,6 @@ def _frames(trace: TracebackType | None) -> Iterator[FrameType]:
     while trace is not None:
         yield trace.tb_frame
         trace = trace.tb_next
-
-
-def _owner(frame: FrameType) -> Any:
-    """Whose method it is."""
-    return frame.f_locals.get("self")
 
 
 def _is_short(name: str, option: str) -> bool:

@@ -70,7 +70,7 @@ def _prepared(report: Report, accelerator: Any, loader: Any) -> None:
 
 def _sampled(report: Report, sampler: Any, _result: Any) -> None:
     """The same for torch's sampler, if every rank has its own part."""
-    if sampler.num_replicas == _world() > 1:
+    if sampler.num_replicas == int(os.environ.get("WORLD_SIZE", "1")) > 1:
         _report_subset(report, sampler.dataset)
         if sampler.shuffle:
             report(Shared.SEED, str(sampler.seed), user_place())
@@ -158,10 +158,6 @@ def tensors_in(batch: object) -> Iterator[Any]:
     elif isinstance(batch, Mapping | list | tuple):
         for part in batch.values() if isinstance(batch, Mapping) else batch:
             yield from tensors_in(part)
-
-
-def _world() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 LOOKS: dict[str, tuple[str, Callable[[Report], Look]]] = {

@@ -89,7 +89,9 @@ def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
             raise LaunchError("the path of the log is empty", "is a variable unset?")
         else:
             raise LaunchError(f"{path}: no such file or folder", "- reads the standard input")
-    runs = {run: _latest_change(files) for run, files in _by_run(found).items() if run is not None}
+    runs = {
+        run: max(map(_changed, files)) for run, files in _by_run(found).items() if run is not None
+    }
     newest = max(runs, key=lambda run: runs[run], default=None)
     kept = [path for path in found if _run_of(path) in (None, newest)]
     if len(runs) > 1:
@@ -142,10 +144,6 @@ def _by_run(files: Sequence[Path]) -> dict[Path | None, list[Path]]:
     for path in files:
         runs.setdefault(_run_of(path), []).append(path)
     return runs
-
-
-def _latest_change(files: Sequence[Path]) -> float:
-    return max(map(_changed, files))
 
 
 def _changed(path: Path) -> float:

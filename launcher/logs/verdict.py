@@ -143,7 +143,11 @@ def _by_certainty(
         if is_survived and not (reading.has_failed or reading.deaths):
             continue
         is_noise = reading.ends and not reading.has_failed and _is_consequence(failure)
-        says_little = _says_little(failure) and not reading.died_of(event)
+        says_little = (
+            failure.evidence.is_bare
+            and failure.finding.entry is None
+            and not reading.died_of(event)
+        )
         is_doubtful = event.is_ignored or event.is_handled or is_noise
         is_doubtful = is_doubtful or event.is_spoken or says_little
         (doubtful if is_doubtful else sure).append(failure)
@@ -200,11 +204,6 @@ def _with_interleaved(
 
 def _is_consequence(failure: Failure) -> bool:
     return failure.finding.role is not Role.INITIATING
-
-
-def _says_little(failure: Failure) -> bool:
-    """Whether a line only looks like an exception: it has no traceback and no entry."""
-    return failure.evidence.is_bare and failure.finding.entry is None
 
 
 def _with_stops_first(failures: Sequence[Failure]) -> list[Failure]:

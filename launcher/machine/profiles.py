@@ -96,10 +96,6 @@ MORE_THAN_ZERO = (
 )
 
 
-def _root(folder: str) -> Path:
-    return Path(str(files("safe_launch.hardware"))) / folder
-
-
 def read_profile(path: Path) -> Profile:
     """Reads a device's file.
 
@@ -166,7 +162,10 @@ def read_node(path: Path) -> Node:
 
 def shipped(folder: str) -> dict[str, Path]:
     """The shipped files in a folder, by name."""
-    return {path.stem: path for path in sorted(_root(folder).rglob("*.yaml"))}
+    return {
+        path.stem: path
+        for path in sorted(Path(str(files("safe_launch.hardware")), folder).rglob("*.yaml"))
+    }
 
 
 @functools.cache

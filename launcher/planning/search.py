@@ -284,7 +284,9 @@ def _changes(
         wanted = workload.wanted.get(setting)
         single = forbidden_by({**candidate, setting: asked[setting]}, workload, rules)
         if wanted is not None and wanted.value == new:
-            cause: Constraint | None = _requested(wanted.source, f"asked for by {wanted.source}")
+            cause: Constraint | None = Constraint(
+                (), Cause(CauseKind.REQUEST, wanted.source, f"asked for by {wanted.source}")
+            )
         elif setting is Setting.ACCUMULATION:
             cause = lost or KEPT
         else:
@@ -294,11 +296,6 @@ def _changes(
         source = "nobody" if own is None else own.source
         changes.append(Change(setting, None if own is None else own.value, source, new, cause))
     return tuple(changes)
-
-
-def _requested(name: str, summary: str) -> Constraint:
-    """The cause of a change that the user, or another change, asks for."""
-    return Constraint((), Cause(CauseKind.REQUEST, name, summary))
 
 
 def contradiction(refused: NoPlan) -> tuple[Constraint, ...]:

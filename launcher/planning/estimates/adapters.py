@@ -92,7 +92,11 @@ def trained_model(workload: Workload) -> Model | None:
     if model is None or _has_adapters(model):
         return model
     if workload.value(Fact.OUTPUT) == Output.SCORES:
-        model = replace(model, vocabulary=0, weights=tuple(_without_output(model)))
+        model = replace(
+            model,
+            vocabulary=0,
+            weights=tuple(weight for weight in model.weights if not weight.is_output),
+        )
     model = _quantized(model, workload)
     if _gets_adapters(workload, model):
         return _adapted(model, workload)
@@ -127,11 +131,6 @@ def _frozen_parts(workload: Workload) -> set[str]:
     """The parts that the script doesn't train."""
     facts = (("language", Fact.LANGUAGE_TRAINED), ("vision", Fact.VISION_TRAINED))
     return {part for part, fact in facts if workload.value(fact) is False}
-
-
-def _without_output(model: Model) -> Iterator[Weight]:
-    """The weights without the projection to the vocabulary, which few scores replace."""
-    return (weight for weight in model.weights if not weight.is_output)
 
 
 def _quantized(model: Model, workload: Workload) -> Model:

@@ -88,9 +88,17 @@ def of_config(
     yield from _optimizer(config, label, reader, origin)
     yield from _schedule(config, label, origin)
     for fact, key, asked in (
-        (Fact.SUPER_OFFLOAD, "zero_optimization.offload_optimizer.super_offload", _is_super(zero)),
+        (
+            Fact.SUPER_OFFLOAD,
+            "zero_optimization.offload_optimizer.super_offload",
+            section(zero, "offload_optimizer").get("super_offload") is True,
+        ),
         (Fact.SHARDS_QUANTIZED, "zero_optimization.zero_hpz_partition_size", _is_quantized(zero)),
-        (Fact.LOADS_UNIVERSAL, "checkpoint.load_universal", _is_universal(config)),
+        (
+            Fact.LOADS_UNIVERSAL,
+            "checkpoint.load_universal",
+            section(config, "checkpoint").get("load_universal") is True,
+        ),
     ):
         if asked:
             yield fact, known(asked, key)
@@ -149,20 +157,10 @@ def _optimizer(config: Config, label: str, reader: Reader, origin: Origin) -> It
     yield Fact.FUSED_STEP, Known(not in_torch, origin, source)
 
 
-def _is_super(zero: Config) -> bool:
-    """Whether the optimizer is offloaded by SuperOffload, which stage 3 alone has."""
-    return section(zero, "offload_optimizer").get("super_offload") is True
-
-
 def _is_quantized(zero: Config) -> bool:
     """Whether ZeRO++ quantizes weights that it gathers from a node's own copy."""
     ranks = zero.get("zero_hpz_partition_size")
     return isinstance(ranks, int) and ranks > 1 and zero.get("zero_quantized_weights") is True
-
-
-def _is_universal(config: Config) -> bool:
-    """Whether checkpoints are loaded in the universal format."""
-    return section(config, "checkpoint").get("load_universal") is True
 
 
 def _checks_by_default(config: Config) -> bool:

@@ -27,7 +27,11 @@ def divided_before(tree: ast.AST, line: int) -> int | None:
         tree: the source of a file.
         line: the line of `owner.backward(loss)`.
     """
-    inner = [node for node in _functions(tree) if node.lineno <= line <= (node.end_lineno or 0)]
+    inner = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
     scope = max(inner, key=lambda node: node.lineno, default=tree)
     names = {
         argument.id
@@ -39,10 +43,6 @@ def divided_before(tree: ast.AST, line: int) -> int | None:
     }
     found = [at for name, at in _divisions(scope) if name in names and at <= line]
     return max(found, default=None)
-
-
-def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
 def _divisions(scope: ast.AST) -> Iterator[tuple[str, int]]:
