@@ -58,12 +58,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A line that reports the end of the training.
-
-    Attributes:
-        line: the line.
-        progress: signs of progress after it in the same file.
-    """
+    """A line that reports the end of the training."""
 
     line: Written
     progress: int = 0

@@ -32,19 +32,11 @@ def planned(
     has_failed: bool = False,
     fixed: Candidate = FREE,
 ) -> Plan | NoPlan:
-    """The plan, or why there is none.
+    """The plan, or why there is none; the arguments are those of `resolve`.
 
-    If the memory estimate depends on an assumption, or if nothing shows that the
-    installed version trains the same with what the estimate would change, what was asked for is
-    launched, unless something else forbids it.
-
-    Args:
-        request: the user's command line.
-        workload: the known facts of the training.
-        hardware: that of every node.
-        constraints: all that may forbid a candidate.
-        has_failed: whether an attempt has failed: then assumptions count as well.
-        fixed: settings that can't be changed any more, with their values in force.
+    If the memory estimate depends on an assumption, or if nothing shows that the installed version
+    trains the same with the estimate's changes, the original settings are launched, unless
+    something else forbids them.
     """
     constraints = (*constraints, *wrong_cells(workload, shipped_sweeps()))
     search = partial(resolve, constraints=constraints, has_failed=has_failed, fixed=fixed)

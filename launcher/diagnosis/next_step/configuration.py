@@ -10,12 +10,7 @@ from .step import Basis, Case, Step, filled
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """How a reader of configurations refuses one.
-
-    Attributes:
-        words: pattern of its message; its groups fill the advice.
-        do: what to do.
-    """
+    """How a reader of configurations refuses one."""
 
     words: str
     do: str

@@ -49,11 +49,7 @@ def estimate(
 ) -> Estimate | None:
     """The memory that a candidate needs on every rank; None if the model isn't known.
 
-    Args:
-        workload: the known facts of the training.
-        candidate: the settings; absent settings have DeepSpeed's or torch's default.
-        hardware: the hardware of every node.
-        ranks: the data-parallel ranks.
+    Absent settings have DeepSpeed's or torch's default.
     """
     sizes = calibrated_sizes(workload, hardware, ranks)
     return None if sizes is None else estimate_of(sizes, candidate, hardware, ranks)
