@@ -1,4 +1,4 @@
-"""What a process does that is only asked: no weights, no other ranks, no device."""
+"""A process that is asked alone: no weights, no other ranks, no device."""
 
 from __future__ import annotations
 

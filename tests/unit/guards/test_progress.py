@@ -1,4 +1,4 @@
-"""What of a training counts as its own time, as a step, as a phase."""
+"""Own time, steps and phases of a training."""
 
 from __future__ import annotations
 

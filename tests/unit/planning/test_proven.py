@@ -1,4 +1,4 @@
-"""What a plan makes of the sweep: wrong forbids, equal is free, what wasn't measured stays."""
+"""A plan and the sweep: wrong forbids, equal is free, unmeasured settings stay."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_correction_that_a_failure_demands_is_made_and_told(version: str, told
 
 
 def test_nothing_is_said_where_nothing_is_changed() -> None:
-    """Whatever the version."""
+    """In any version."""
     plan = planner.planned(REQUEST, asked("0.99.0"), HARDWARE, [])
     assert isinstance(plan, Plan)
     assert (plan.changes, plan.doubt, proof_text(plan)) == ((), None, "")

@@ -1,4 +1,4 @@
-"""What is read of FSDP: the Trainer's flags, accelerate's variables, a script's own calls."""
+"""Readers of FSDP: the Trainer's flags, accelerate's variables, a script's own calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(*arguments: str, script: str = "train.py") -> Workload:
-    """What the readers find for a command line."""
+    """The readers' statements for a command line."""
     return read_workload(LaunchRequest(script, False, arguments, 2, ""))
 
 

@@ -61,7 +61,7 @@ def test_a_header(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_file(tmp_path: Path, header: object, content: bytes, problem: str) -> None:
-    """It is refused with what is wrong."""
+    """It is refused with the fault."""
     with pytest.raises(LaunchError, match=problem):
         read_tensors([write(tmp_path / "model.safetensors", header, content)])
 

@@ -56,7 +56,7 @@ def test_absent_flags_have_defaults(folder: Path) -> None:
     ],
 )
 def test_what_the_source_decides_is_asked_at_launch(folder: Path, line: str, unknown: int) -> None:
-    """No default is told where any file of the script's may give the argument a value."""
+    """No default counts if any file of the script may give the argument a value."""
     helper = "def lower(args):\n    args.gradient_accumulation_steps //= 2\n"
     found = read_values(read(folder, f"{PARSED}{line}\n", helpers=helper), *SETTINGS)
     assert [place for place, value in enumerate(found) if value is None] == [unknown]
