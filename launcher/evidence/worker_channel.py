@@ -84,7 +84,7 @@ class Sender:
         return answer
 
     def _read(self, seconds: float) -> None:
-        """Takes what arrives within so many seconds; meanwhile other threads may look for theirs.
+        """Takes messages that arrive in time; meanwhile other threads may look for theirs.
 
         The lock is held before and after, but not while nothing arrives.
         """

@@ -170,7 +170,7 @@ def _wait_for(path: str) -> None:
 
 
 def _has_room() -> bool:
-    """Whether this user, host or job may have so many more threads.
+    """Whether this user, host or job may have that many more threads.
 
     The server has one for each processor, and 8 at least (CPPHTTPLIB_THREAD_POOL_COUNT in
     cpp-httplib's httplib.h).

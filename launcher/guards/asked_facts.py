@@ -22,7 +22,7 @@ OTHER_ENGINES = ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP", "ACCELERATE_
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """A reader whose notes nobody prints: DeepSpeed reports faults of a configuration itself."""
+    """A reader whose notes aren't printed: DeepSpeed reports faults of a configuration itself."""
 
     world: int = field(default_factory=lambda: int(os.environ.get("WORLD_SIZE", "1")))
     notes: list[str] = field(default_factory=list)

@@ -1,9 +1,9 @@
 """Finds out, in a training's first pass, whether a checkpointed block runs twice before a backward.
 
-No boundary before it tells, and with reentrant checkpointing some engines die of it. So while the
-launcher needs to know, blocks run non-reentrant: their values and gradients are the same. A block
-that runs again while its first graph is alive runs twice; the first recomputation says that none
-has. Either is asked for at once, and from then on blocks run as asked, or as answered.
+No earlier boundary shows it, and some engines fail on it with reentrant checkpointing. So while the
+launcher needs the answer, blocks run non-reentrant, with the same values and gradients. A block
+that runs again while its first graph is alive runs twice; the first recomputation shows that none
+has. Either is reported at once, and from then on blocks run as requested, or as answered.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class BlockProbe:
         )
 
     def watched(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """The block to run non-reentrant; None if it is to run as it is asked for by now."""
+        """The block to run non-reentrant; None if it is to run unchanged by now."""
         if self.state is State.UNASKED:
             self.state = State.PROBING if self._ask() else State.OVER
         if self.state is State.OVER:
@@ -113,7 +113,7 @@ class BlockProbe:
 
     def _end(self, *, runs_twice: bool) -> None:
         """Reports the result, once."""
-        with self._lock:  # autograd recomputes in threads of its own
+        with self._lock:  # autograd recomputes in its own threads
             if self.state is State.OVER:
                 return
             self.state = State.OVER

@@ -66,7 +66,7 @@ def _in_force(given: inspect.BoundArguments) -> dict[str, Value | None]:
 
 
 def divides(model: Any, ranks: Callable[[], int]) -> None:
-    """Notes an engine or a sharded module whose samples so many ranks share, if all of them do."""
+    """Notes an engine or a sharded module, if all ranks of the run share its samples."""
     with suppress(Exception):  # as another version has it
         if ranks() == int(os.environ.get("WORLD_SIZE", "1")):
             others.add(model)

@@ -1,6 +1,6 @@
 """Reports seeds and the first batch in training, which show whether ranks have different samples.
 
-The launcher compares them between ranks. Nobody waits, and nothing is drawn from a loader early.
+The launcher compares them between ranks. No rank waits, and nothing is drawn from a loader early.
 """
 
 from __future__ import annotations

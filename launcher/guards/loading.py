@@ -1,8 +1,8 @@
 """Settles a model's settings before its weights are loaded, if a configuration is in force.
 
-Its class is made without weights, on torch's meta device, only if node 0 asks for its
-shape. Later models are references, rewards, parts: only a process's first one is asked for, and
-that only if it is made under TrainingArguments, or an Accelerator with DeepSpeed.
+The model is made without weights, on torch's meta device, only if node 0 asks for its shape. Later
+models are references, rewards or parts: only a process's first one asks, and only if it is made
+under TrainingArguments, or an Accelerator with DeepSpeed.
 """
 
 from __future__ import annotations

@@ -43,8 +43,7 @@ class Watched:
     Attributes:
         look: yields the findings.
         is_after: it is called once the call has returned.
-        first: of each object only so many calls are looked at, as the others are the same; 0 for
-            all.
+        first: number of calls to look at for each object, as the others are the same; 0 for all.
     """
 
     look: Look

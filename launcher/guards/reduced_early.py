@@ -1,6 +1,6 @@
 """Detects gradients that DDP has reduced too early, which raises no error.
 
-Reentrant checkpointing has a backward pass of its own for every block. DDP reduces as soon as each
+Reentrant checkpointing has a separate backward pass for every block. DDP reduces as soon as each
 of its parameters has a gradient, and ignores later additions. If all trained parameters lie in one
 block that runs twice, the gradients of its second run are never reduced: they stay this rank's own.
 """

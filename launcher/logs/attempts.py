@@ -115,7 +115,7 @@ class Reading:
             self.ends[file] = replace(end, progress=end.progress + 1)
 
     def is_last(self, file: str, number: float, most: int) -> bool:
-        """Whether a file ends within so many lines after a line, and nothing continues in them.
+        """Whether a file ends within `most` lines after a line, and nothing continues in them.
 
         Lines of a message, which are indented, and of a tracker's summary don't count.
         """

@@ -58,7 +58,7 @@ class PendingEvents:
             pending.after.append(text)
 
     def settle(self, most: int, reading: Reading) -> None:
-        """Moves the events with so many lines after them to the reading."""
+        """Moves the events with that many lines after them to the reading."""
         waiting = []
         for pending in self._pending:
             if len(pending.after) < most:
@@ -102,7 +102,7 @@ class Progress:
         self._steps.clear()
 
     def add(self, number: int, signs: int) -> None:
-        """Adds so many signs at a line."""
+        """Adds signs at a line."""
         self._signs.append((number, signs))
 
     def since(self, number: int) -> int:

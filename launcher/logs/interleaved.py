@@ -132,7 +132,7 @@ def _place(letters: str, text: str, low: int) -> _Span | None:
 
 
 def said_twice(text: str) -> Said | None:
-    """The exception that two ranks have written at once, if their letters can be told apart.
+    """The exception that two ranks have written at once, if their letters can be separated.
 
     Of a line that is two copies of one text, mixed in any way; what follows them, if the ranks
     differ, is left as it is.

@@ -260,5 +260,5 @@ def profile_named(name: str) -> Profile:
 
 
 def in_use_note(size: int) -> str:
-    """The note that other processes hold so many bytes of a device."""
+    """The note on bytes of a device that other processes hold."""
     return f"other processes hold {size / GIB:.1f} GiB of a device already"

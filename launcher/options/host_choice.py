@@ -41,8 +41,8 @@ class Asked:
         hostfile: the file that names them; None if it isn't given.
         include: the hosts and devices to use; empty for all.
         exclude: the hosts and devices to leave out; empty for none.
-        nodes: use the first so many hosts; None for all.
-        devices: use the first so many devices of each host; None for all.
+        nodes: number of hosts to use, the first ones; None for all.
+        devices: number of devices to use of each host, the first ones; None for all.
         address: the first host's address, as the others reach it; empty to ask ssh.
         port: the port of the first host's launcher.
         shell: the options of ssh.

@@ -26,7 +26,7 @@ class Host:
     """One host of the job.
 
     Attributes:
-        name: as ssh knows it.
+        name: as in ssh's configuration.
         slots: indices of the devices to use, ascending; a worker for each.
         line: number of its line in the hostfile; 0 without one.
     """

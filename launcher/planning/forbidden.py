@@ -19,10 +19,9 @@ def first_that_forbids(
 ) -> Constraint | None:
     """The first constraint that forbids a candidate; None if none does.
 
-    Before anything has failed, a known failure forbids nothing that hangs on what is only assumed:
-    the workers will tell. But no change of ours leads into what raises no error, and what is
-    assumed counts there as well. What the sweep alone has shown wrong forbids such changes, and
-    nothing else.
+    Before anything has failed, a known failure doesn't count if it depends on an assumption: the
+    workers will report the fact. But no change of ours may lead to a silent failure, even an
+    assumed one. Cells that the sweep has shown wrong forbid such changes, and nothing else.
     """
     whole, certain = point_of(candidate, workload), certain_point_of(candidate, workload)
     asked = point_of(workload.asked, workload)

@@ -40,9 +40,9 @@ class Doubt:
     Attributes:
         withheld: the changes that the estimate alone would have made; none if it would have
             refused the training.
-        missing: the facts that it hangs on, in words.
-        unproven: the library with its version of which nobody has shown that it trains the same
-            with these changes; empty if it is the facts that are missing.
+        missing: the facts that it depends on, in words.
+        unproven: the library with its version that isn't shown to train the same
+            with these changes; empty if facts are missing instead.
     """
 
     withheld: tuple[Change, ...]

@@ -1,8 +1,8 @@
 """Assumptions that a memory estimate depends on: then it changes and refuses nothing.
 
-An estimate may change or refuse a training only if it would do so whatever the uncertain facts
-are: unstated facts are assumed to be as light as possible. The plan then has a line on the change
-that the estimate would make, and on the missing facts.
+An estimate may change or refuse a training only if it would do so for any values of the uncertain
+facts: unstated facts are assumed to be as light as possible. Otherwise the plan has a line on the
+change that the estimate would make, and on the missing facts.
 """
 
 from __future__ import annotations

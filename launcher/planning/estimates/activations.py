@@ -224,7 +224,7 @@ def activations_of(
     mode: Checkpointing,
     workload: Workload,
 ) -> Activations:
-    """The activations of a micro batch of so many sequences."""
+    """The activations of a micro batch with that many sequences."""
     attention = Attention(str(workload.value(Fact.ATTENTION) or Attention.SDPA))
     stack = model.language
     weights = tuple(model.within(stack))

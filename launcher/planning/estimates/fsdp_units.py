@@ -44,7 +44,7 @@ class Unit:
         )
 
     def times(self, count: int) -> Unit:
-        """So many of them."""
+        """The sum of `count` such units."""
         return Unit(self.gathered * count, self.reduced * count, self.gradients * count)
 
 

@@ -35,7 +35,7 @@ ON_CPUS = ("NO", "MULTI_CPU")
 ALONE = "starts one process on CPUs, unless mpirun starts it"
 """accelerate/commands/launch.py, `launch_command`: `simple_launcher` wherever `cpu` is set."""
 FURTHER = ("dynamo_config", "dynamo_backend", "fp8_config", "parallelism_config")
-"""Sections for which only accelerate itself knows the variables."""
+"""Sections whose variables only accelerate itself can derive."""
 DEEPSPEED = {
     "zero_stage": "ZERO_STAGE",
     "offload_optimizer_device": "OFFLOAD_OPTIMIZER_DEVICE",

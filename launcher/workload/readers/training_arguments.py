@@ -33,10 +33,10 @@ CHECKPOINTED = {
     *("enable_gradient_checkpointing", "_set_gradient_checkpointing", "set_grad_checkpointing"),
     *("torch.utils.checkpoint", "checkpoint_sequential"),
 }
-"""Names in a source that may have activations recomputed whatever the switch says: transformers'
+"""Names in a source that may have activations recomputed without the switch: transformers'
 and peft's, diffusers', timm's and torch's."""
 BATCHES = ("loader_batch_size", "per_device_train_batch_size", "micro_batch_size")
-"""Of a script without a Trainer: what its loader gets, and two names that tell what they mean."""
+"""Batch sizes of a script without a Trainer: its loader's, and two unambiguous names."""
 MIXED = {"fp16": Precision.FP16, "bf16": Precision.BF16}
 """Words of accelerate for a precision; `no` leaves it to the model."""
 

@@ -120,7 +120,7 @@ def _group(script: Script) -> Iterator[Statement]:
     again = passages if "reranker" in script.program else 1
     total = passages * int(passage.value) + again * queries
     source = f"{passage.source}, {count_of(passages, 'passage')} and {again} times the query"
-    # Each is a sequence of its own, padded to the longest that there is: all together are a limit.
+    # Each is a separate sequence, padded to the longest: all together are a limit.
     yield Fact.SEQUENCE_LENGTH, Known(total, min(passage.origin, Origin.SCRIPT), source)
     if again == 1:
         negatives = f"{passage.source}: the passages of a batch are compared with every query"
