@@ -35,7 +35,7 @@ class Observations:
         before_model: bytes of the process's data when the first model was seen, less the model's
             own.
         has_trained: another training of this process had made steps before this one began.
-        progress: this rank's slot of the board; an unread one outside of a worker, and in its forks.
+        progress: this rank's slot of the board; unread outside of a worker and in its forks.
     """
 
     def __init__(self) -> None:
