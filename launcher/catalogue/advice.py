@@ -36,8 +36,8 @@ class Advice:
     """The advice.
 
     Attributes:
-        do: the step that mends most cases, as a line; empty where nothing is meant for the run.
-        run: the command that takes it, ready for a shell; empty where there is none.
+        do: the step that mends most cases, as a line; empty if nothing is meant for the run.
+        run: the command that takes it, ready for a shell; empty if there is none.
         others: what else helps, each a paragraph.
     """
 
@@ -82,7 +82,7 @@ def _step_of(text: str) -> tuple[str, str]:
 def advice(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> Advice:
     """The advice for a run: of the first variant that its evidence shows, else the entry's.
 
-    Where a variant's case is settled, advice for the entry's other cases would mislead. Of the
+    If a variant's case is settled, advice for the entry's other cases would mislead. Of the
     entry's paragraphs those for runs of its kind come first, then that for all.
     """
     shown = ((variant.advice(record), variant.is_settled) for variant in entry.variants)

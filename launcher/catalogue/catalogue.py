@@ -24,7 +24,7 @@ class Catalogue:
 
     @cached_property
     def on_plans(self) -> Sequence[KnownFailure]:
-        """Those that can tell on a plan, before anything has failed, and the cluster's own."""
+        """Those that can apply to a plan, before anything has failed, and the cluster's own."""
         shipped = reader.read_catalogue(for_plan=True)
         return self._concerning([*shipped, *self.site_entries])
 
@@ -34,7 +34,7 @@ class Catalogue:
         return self._concerning([*reader.read_catalogue(), *self.site_entries])
 
     def named(self, name: str) -> KnownFailure | None:
-        """One of them; None where there is no such entry, or it doesn't concern the versions."""
+        """One of them; None if there is no such entry, or it doesn't concern the versions."""
         found = [entry for entry in self.site_entries if entry.id == name]
         shipped = reader.shipped(name)
         read = [] if shipped is None else [shipped]

@@ -30,7 +30,7 @@ class ChangedDefault:
         before: what the default did, as a clause.
         now: what it does, as a clause.
         keep: how a script trains as before, as a clause.
-        source: where both were read.
+        source: the source of both.
     """
 
     package: str
@@ -80,27 +80,23 @@ def changed_defaults() -> tuple[ChangedDefault, ...]:
 def upgrade_sentences(
     earlier: Earlier | None, versions: Mapping[str, str], point: Point
 ) -> tuple[str, ...]:
-    """A sentence for each default that has changed since an earlier run and concerns this one.
-
-    Args:
-        earlier: the earlier run; None for none.
-        versions: what is installed now.
-        point: what is known of this run.
-    """
+    """A sentence for each default that has changed since an earlier run and concerns this one."""
     if earlier is None or earlier.versions == versions:
         return ()
     return tuple(
-        f"{one.package} {versions[one.package]} "
-        f"({earlier.versions[one.package]} in {earlier.source}): "
-        f"before {one.since} {one.before}, now {one.now}; {one.keep}"
-        for one in changed_defaults()
-        if _is_between(one.since, earlier.versions.get(one.package), versions.get(one.package))
-        and all(term.holds(point) for term in one.when)
+        f"{default.package} {versions[default.package]} "
+        f"({earlier.versions[default.package]} in {earlier.source}): "
+        f"before {default.since} {default.before}, now {default.now}; {default.keep}"
+        for default in changed_defaults()
+        if _is_between(
+            default.since, earlier.versions.get(default.package), versions.get(default.package)
+        )
+        and all(term.holds(point) for term in default.when)
     )
 
 
 def _is_between(since: str, before: str | None, now: str | None) -> bool:
-    """Whether an upgrade has reached a version; False where one isn't known, or no number."""
+    """Whether an upgrade has reached a version; False if one isn't known, or no number."""
     from packaging.version import InvalidVersion, Version
 
     try:

@@ -12,7 +12,7 @@ class Device(StrEnum):
     """A kind of accelerator; in the order in which its words count."""
 
     NPU = "npu"
-    """Ascend; torch_npu speaks of CUDA where it stands in for it."""
+    """Ascend; torch_npu mentions CUDA if it replaces it."""
     ROCM = "rocm"
     """AMD; torch for ROCm calls its devices cuda."""
     XPU = "xpu"
@@ -45,7 +45,7 @@ NAMES = {
         "CUDA_VISIBLE_DEVICES": "HIP_VISIBLE_DEVICES",
     },
 }
-"""What has another name on other makers' devices (Ascend Extension for PyTorch; HIP's environment
+"""Names that differ on other makers' devices (Ascend Extension for PyTorch; HIP's environment
 variables; torch's docs/source/notes/hip.rst)."""
 TWICE = re.compile(r"(`[^`]+`) \(\1\)")
 

@@ -46,7 +46,7 @@ class Kind(StrEnum):
     MEMORY = "memory"
     """A smaller plan cures it; which one, the memory model computes."""
     SILENT = "silent"
-    """It raises no error but trains otherwise than asked: avoided, or told, before the launch."""
+    """It raises no error but trains otherwise than asked: avoided or reported beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class KnownFailure:
         when: affected version ranges, by distribution; all must apply.
         proves: facts that are known once it has occurred.
         forbids: conjunctions of terms that lead to it.
-        tells: conjunctions of terms that lead to it and that no setting avoids: told, not refused.
-        is_general: it holds for much that others name better: it counts where no other entry does.
+        tells: conjunctions of terms that lead to it whatever the settings: reported, not refused.
+        is_general: it is a wide entry, which counts if no other does.
         points_at: name of the search that finds the user's own line, see
             `workload/script/line_searches.py`.
         proof: how it is known to be true.
@@ -101,7 +101,7 @@ class KnownFailure:
     @property
     def confidence(self) -> str:
         """The strongest kind of proof that it is true; empty for none."""
-        kinds = (kind for kind in PROOFS if any(each.startswith(kind) for each in self.proof))
+        kinds = (kind for kind in PROOFS if any(proof.startswith(kind) for proof in self.proof))
         return next(kinds, "")
 
     def matches(self, record: FailureRecord) -> bool:
@@ -128,11 +128,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The diagnosis of a failed attempt.
-
-    Attributes:
-        findings: the finding of every failed rank, the root cause first.
-    """
+    """The diagnosis of a failed attempt."""
 
     findings: tuple[Finding, ...]
 

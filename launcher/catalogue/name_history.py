@@ -29,7 +29,7 @@ class History:
 
 
 def history_of(package: str, name: str) -> History | None:
-    """When a package got or lost a name; None where that isn't known.
+    """When a package got or lost a name; None if that isn't known.
 
     Args:
         package: import name.
@@ -46,7 +46,7 @@ def history_of(package: str, name: str) -> History | None:
 def owners_of(name: str) -> tuple[str, ...]:
     """The packages that got or lost a name; of a name that has a source, the one that it is of."""
     added = tuple(row.package for row in ADDED if name in row.names)
-    return added or tuple(one for one in _packages() if name in _histories(one))
+    return added or tuple(package for package in _packages() if name in _histories(package))
 
 
 @cache

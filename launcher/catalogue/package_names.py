@@ -124,7 +124,7 @@ PARTS = (
     r"Config|Tokenizer|TokenizerFast|Processor|ImageProcessor(Fast)?|Model|Attention|DecoderLayer"
     r"|RotaryEmbedding|For(CausalLM|ConditionalGeneration|SequenceClassification|TokenClassification)"
 )
-"""What the name of a class of such a model ends in."""
+"""Endings of the class names of such models."""
 
 # Classes and functions that only one package has. A wrapped model's class
 # (DeepSpeedEngine, PeftModel) is none: it passes on the model's attributes.
@@ -164,11 +164,7 @@ OWNED = tuple((package, re.compile(rf"(?:{names})\Z")) for package, names in OWN
 
 
 def package_of_file(path: str) -> str | None:
-    """The import name of the package that a file belongs to; None for anybody else's.
-
-    Args:
-        path: as in a traceback, of any operating system.
-    """
+    """The import name of the package that a file belongs to; None for anybody else's."""
     path = path.replace("\\", "/")
     if f"/{MODEL_CODE}/" in path:
         return MODEL_CODE
@@ -203,9 +199,5 @@ def package_of_name(name: str) -> str | None:
 
 
 def pip_name(package: str) -> str:
-    """A package's distribution name.
-
-    Args:
-        package: its import name.
-    """
+    """A package's distribution name."""
     return DISTRIBUTIONS.get(package, package)

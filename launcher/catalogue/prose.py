@@ -15,7 +15,7 @@ from .situation import Trait, required
 SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be confused with")
 """The headings that an entry may have; the first two are required."""
 FRONT_MATTER = re.compile(r"---\n(.*?)\n---\n", re.DOTALL)
-"""What stands before the prose."""
+"""The front matter before the prose."""
 
 
 @cache
@@ -32,7 +32,7 @@ def sections_of(path: Path) -> Mapping[str, str]:
 
 
 def check_prose(path: Path) -> None:
-    """Refuses prose with another heading, without what to do, or meant in part for nobody.
+    """Refuses prose with an unknown heading, without advice, or with a section for no run.
 
     Raises:
         DocumentError: it is so.

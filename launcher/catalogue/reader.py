@@ -59,7 +59,7 @@ def read_catalogue(
 
     Args:
         folder: of a cluster's own entries; every one is checked.
-        for_plan: of the shipped entries read only those that can tell on a plan, which is faster.
+        for_plan: of the shipped entries read only those that can apply to a plan, which is faster.
 
     Raises:
         DocumentError: an entry doesn't follow the schema.
@@ -121,10 +121,6 @@ def _entries(folder: Path) -> list[Path]:
 def read_entry(path: Path, *, is_site_specific: bool = False) -> KnownFailure:
     """One entry.
 
-    Args:
-        path: its file.
-        is_site_specific: it belongs to a cluster, and may match errors that users' code raises.
-
     Raises:
         DocumentError: it doesn't follow the schema; the message names file, line and key.
     """
@@ -154,12 +150,6 @@ def _entry(
     path: Path, document: EntryDocument, text: str | None, *, is_site_specific: bool = False
 ) -> KnownFailure:
     """The entry that a document describes.
-
-    Args:
-        path: its file.
-        document: its front matter.
-        text: the front matter as it is written; None for a packed one, which has been checked.
-        is_site_specific: it belongs to a cluster.
 
     Raises:
         DocumentError: the document doesn't follow the schema.

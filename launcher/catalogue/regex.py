@@ -11,7 +11,7 @@ MOST_MEMORY = 256 << 20
 
 
 class PatternError(ValueError):
-    """An invalid pattern; the message says why."""
+    """An invalid pattern; the message has the reason."""
 
 
 class LinearPattern:
@@ -19,9 +19,6 @@ class LinearPattern:
 
     This keeps catastrophic backtracking out of a catalogue that anyone may extend
     (https://github.com/google/re2/wiki/Syntax).
-
-    Attributes:
-        pattern: its text.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -68,11 +65,7 @@ class LinearPattern:
 
 
 class LinearPatterns:
-    """Many patterns that are searched in one pass over a text.
-
-    Attributes:
-        patterns: their texts.
-    """
+    """Many patterns that are searched in one pass over a text."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         import re2

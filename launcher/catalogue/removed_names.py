@@ -1,4 +1,4 @@
-"""Names that packages have removed or added, and since which version, where wheels aren't read."""
+"""Names that packages whose wheels aren't read have removed or added, by version."""
 
 from __future__ import annotations
 
@@ -8,14 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Names that are gone.
-
-    Attributes:
-        package: import name of the package that had them.
-        since: the first version without them.
-        names: pattern of the names: of modules below the package, classes, functions.
-        source: how that is known.
-    """
+    """Names that are gone."""
 
     package: str
     since: str
@@ -59,15 +52,7 @@ REMOVED = (
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Names that are new.
-
-    Attributes:
-        package: import name of the package that has them.
-        before: the last version without them.
-        since: the first version with them.
-        names: of modules below the package, classes, functions.
-        source: how that is known.
-    """
+    """Names that are new."""
 
     package: str
     before: str
@@ -88,12 +73,7 @@ ADDED = (
 
 
 def gone_since(package: str, name: str) -> str | None:
-    """The first version of a package without what it once had; None where that isn't known.
-
-    Args:
-        package: import name.
-        name: of a module below the package, a class, a function.
-    """
+    """The first version of a package without what it once had; None if that isn't known."""
     return next(
         (
             row.since

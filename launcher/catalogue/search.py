@@ -38,13 +38,7 @@ EMPTY = {
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """An entry that a search has found.
-
-    Attributes:
-        entry: the known failure.
-        is_shown: whether one of its signatures matches the text; otherwise they share words.
-        shared: the number of shared words.
-    """
+    """An entry that a search has found."""
 
     entry: KnownFailure
     is_shown: bool = False
@@ -55,7 +49,7 @@ def search(text: str, entries: Sequence[KnownFailure]) -> tuple[Hit, ...]:
     """The entries whose signatures match the text; if none does, those that share words with it.
 
     The entry that shares the most words comes first; of two that share as many, the one with the
-    rarer words, where those of its name and title count twice. Entries that share no more than half
+    rarer words; those of its name and title count twice. Entries that share no more than half
     as many as the first are left out.
     """
     asked = words(text)
@@ -66,7 +60,7 @@ def search(text: str, entries: Sequence[KnownFailure]) -> tuple[Hit, ...]:
         most = max((hit.shared for hit in hits), default=0)
         hits = [hit for hit in hits if hit.shared > most / 2]
     found = shown or hits
-    rarity = {word: 1 / max(1, sum(word in own for own in known.values())) for word in asked}
+    rarity = {word: 1 / max(1, sum(word in terms for terms in known.values())) for word in asked}
 
     def closeness(entry: KnownFailure) -> float:
         both = [*(asked & known[entry.id]), *(asked & words(f"{entry.id} {entry.title}"))]
@@ -98,9 +92,9 @@ def _records(text: str, signature: Signature) -> Iterator[FailureRecord]:
         yield FailureRecord(None, 0.0, signal=signature.signal, oom_kills=kills, log_tail=lines)
         return
     named = list(EXCEPTION.finditer(text))
-    for found in named:
-        message = text[found.end() :]
-        yield FailureRecord(None, 0.0, found[1], message, oom_kills=kills, log_tail=lines)
+    for match in named:
+        message = text[match.end() :]
+        yield FailureRecord(None, 0.0, match[1], message, oom_kills=kills, log_tail=lines)
     if not named:
         name = signature.exception or "builtins.Exception"
         yield FailureRecord(None, 0.0, name, text, oom_kills=kills, log_tail=lines)

@@ -47,7 +47,7 @@ class Signature:
         signal: number of the signal that ended the worker.
         oom_kill: the host's out-of-memory killer struck meanwhile; without a part about an
             exception, the worker itself was killed.
-        finished: the script had already run to its end, or hadn't; None where either will do.
+        finished: the script had already run to its end, or hadn't; None if either will do.
         also_user_code: it also matches what the user's own code raises, as a cluster's own
             entries do; those of the frameworks don't.
     """
@@ -95,7 +95,7 @@ class Signature:
         return self.depth(record) is not None
 
     def depth(self, record: FailureRecord) -> int | None:
-        """The index of the matching exception in the record's chain; None where none matches.
+        """The index of the matching exception in the record's chain; None if none matches.
 
         0 is the last exception, a line of native code, or an end without an exception.
         """

@@ -107,7 +107,7 @@ def required(paragraph: str) -> frozenset[Trait]:
 
 
 def told(prose: str, traits: frozenset[Trait]) -> str:
-    """What a section says to a run, as a line."""
+    """A section's advice to a run, as a line."""
     return " ".join(meant_for(prose, traits))
 
 

@@ -1,4 +1,4 @@
-"""Pages on what no message tells, by what a person sees; each leads to known failures."""
+"""Pages on symptoms without a message; each leads to known failures."""
 
 from __future__ import annotations
 

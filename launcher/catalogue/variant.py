@@ -109,16 +109,16 @@ class Variant:
         )
 
     def _raised(self, record: FailureRecord) -> dict[str, str] | None:
-        """What is found in the first exception that has all parts about one, nearest first."""
+        """The groups found in the first exception that has all parts about one, nearest first."""
         of_frame = (self.file, self.function, self.source, self.wanted_by)
         if not any((self.exception, self.message, *of_frame)):
             return {}
         raised = list(record.raised()) or [Raised("", record.message)]
-        found = (self._of(each, record) for each in raised)
+        found = (self._of(error, record) for error in raised)
         return next((groups for groups in found if groups is not None), None)
 
     def _of(self, raised: Raised, record: FailureRecord) -> dict[str, str] | None:
-        """What is found in an exception of a record; None if it lacks a part."""
+        """The groups found in an exception of a record; None if it lacks a part."""
         if self.exception not in (None, raised.exception.rpartition(".")[2]):
             return None
         frame = raised.frame
@@ -146,7 +146,7 @@ class Variant:
 
 
 def _library(record: FailureRecord) -> tuple[str, ...]:
-    """The package of the innermost line that says itself what it calls with; none for a script."""
+    """The package of the innermost line that spells out its call; none for a script."""
     chosen = (frame for frame in reversed(record.frames) if not PASSED_ON.search(frame.source))
     package = next((package_of_file(frame.file) for frame in chosen), None)
     return () if package is None else (package,)

@@ -23,7 +23,7 @@ def direction(skew: Skew, record: FailureRecord) -> str:
 
 
 def _by_requirement(skew: Skew, record: FailureRecord) -> str:
-    """By what the wanting package's metadata asks for, where it is installed here."""
+    """By the requirements in the wanting package's metadata, if it is installed here."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     here = installed(record)
@@ -46,7 +46,7 @@ def _by_requirement(skew: Skew, record: FailureRecord) -> str:
 
 
 def _by_history(skew: Skew, version: str) -> str:
-    """By the releases that have the name; nothing where the known version contradicts them."""
+    """By the releases that have the name; nothing if the known version contradicts them."""
     history = history_of(skew.package, skew.name)
     if history is None or (version and _is_there(history, version)):
         return ""

@@ -35,7 +35,7 @@ CALLED = re.compile(
 SPACES = frozenset({"google", "nvidia", "megatron"})
 """Packages in several distributions: a part of them may be missing altogether."""
 SERVERS = ("vllm", "sglang")
-"""Packages with models of their own, whose classes are called as those of transformers."""
+"""Packages with their own models, whose classes are named as those of transformers."""
 LAZY = frozenset({"__getattr__", "__getattribute__", "_get_module"})
 """Functions that fail in the name of their caller."""
 SUBCLASSED = re.compile(r"\w*Trainer\Z")
@@ -75,11 +75,7 @@ class Skew:
 def skew_of(record: FailureRecord, raised: Raised) -> Skew | None:
     """The skew that an exception of a record shows, if any.
 
-    An exception whose frame isn't known shows none: it can't be told whose code it was.
-
-    Args:
-        record: the failure.
-        raised: one of its exceptions.
+    An exception whose frame isn't known shows none: it can't be determined whose code it was.
     """
     is_last = raised.message == record.message and raised.exception == record.exception
     frames = record.frames if is_last else (raised.frame,) if raised.frame else ()

@@ -26,7 +26,7 @@ def versions_of(record: FailureRecord) -> Mapping[str, str]:
     """The version of each package that is known, by import name.
 
     What a worker has reported counts most, then what is installed in the folder that the traceback
-    names (if it is on this machine), then what the log says.
+    names (if it is on this machine), then the log.
     """
     texts = [*record.log_tail, record.message, *(frame.file for frame in record.frames)]
     said: dict[str, str] = {}
@@ -35,8 +35,8 @@ def versions_of(record: FailureRecord) -> Mapping[str, str]:
             for found in pattern.finditer(text):
                 said[import_name(found["name"])] = found["version"]
     here = {import_name(name): dist.version for name, dist in installed(record).items()}
-    told = {import_name(name): version for name, version in record.versions.items()}
-    return said | here | told
+    versions = {import_name(name): version for name, version in record.versions.items()}
+    return said | here | versions
 
 
 def installed(record: FailureRecord) -> Mapping[str, Distribution]:

@@ -32,7 +32,7 @@ class Saves:
         output_dir: its folder, absolute.
         number: how many trainings of the process came before.
         before: checkpoints that already existed then, by folder name: when their `STATE` was
-            written, in nanoseconds of the file system's clock; 0 where they have none.
+            written, in nanoseconds of the file system's clock; 0 if they have none.
     """
 
     output_dir: str

@@ -37,7 +37,7 @@ class Target:
     """The part of a plan that decides which checkpoints it can load.
 
     Attributes:
-        engine: which engine keeps the optimizer's state; None where unknown.
+        engine: which engine keeps the optimizer's state; None if unknown.
         zero_stage: DeepSpeed's; None for the script's own.
         world: the number of ranks on all nodes.
         is_offloaded: the optimizer is kept in host memory; None for the script's own.
@@ -57,7 +57,7 @@ class Start:
         checkpoint: the checkpoint to resume from; None for the script's own start.
         loading: how it is loaded.
         aside: later checkpoints of this job, to be moved out of the training's way.
-        sentence: the reason; empty where no steps have been done yet.
+        sentence: the reason; empty if no steps have been done yet.
         training: which training of the process resumes, 0 for the first.
     """
 
@@ -115,7 +115,7 @@ def next_start(
 
     Args:
         checkpoints: the checkpoints of this job.
-        steps: optimizer steps that the job has done; None where unknown.
+        steps: optimizer steps that the job has done; None if unknown.
         target: what the next attempt runs with.
         may_restart: whether the user accepts the loss of saved progress.
     """
@@ -172,12 +172,14 @@ def _resumed(
         what = "ZeRO stage" if checkpoint.zero_stage == 3 else "number of ranks or offload"
         sentence += f", as a universal checkpoint, because its optimizer state is of another {what}"
     skipped = [later for later in aside if isinstance(later, Unusable)]
-    return sentence + "".join(f"; {each.folder.name} is skipped: {each.reason}" for each in skipped)
+    return sentence + "".join(
+        f"; {unusable.folder.name} is skipped: {unusable.reason}" for unusable in skipped
+    )
 
 
 def without(checkpoints: Checkpoints, spoilt: Checkpoint, reason: str) -> Checkpoints:
     """The checkpoints, of which one has turned out to be unusable."""
-    complete = tuple(each for each in checkpoints.complete if each != spoilt)
+    complete = tuple(checkpoint for checkpoint in checkpoints.complete if checkpoint != spoilt)
     unusable = Unusable(spoilt.folder, spoilt.step, reason, is_cut_off=False)
     return Checkpoints(complete, (unusable, *checkpoints.unusable))
 
@@ -189,7 +191,7 @@ def is_stuck(steps: Sequence[int | None]) -> bool:
     which has its own limit. An unknown number of steps isn't zero.
 
     Args:
-        steps: the highest step that each attempt is known to have reached; None where unknown.
+        steps: the highest step that each attempt is known to have reached; None if unknown.
     """
     latest = [step for step in steps[-PATIENCE:] if step is not None]
     if len(steps) <= PATIENCE or len(latest) < PATIENCE:

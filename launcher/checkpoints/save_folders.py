@@ -1,7 +1,7 @@
 """The folders of ranks that don't save to the same one.
 
 A script that names its folder by the time, or by a random number, makes another one on each rank.
-Of a checkpoint rank 0 then has the weights, and each rank's own part lies in a folder of its own.
+Of a checkpoint rank 0 then has the weights, and each rank's part lies in a separate folder.
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ from .discovery import present
 
 
 def places(saves: Mapping[int, Saves]) -> tuple[Saves, ...]:
-    """Where the ranks of a node save: the first rank's place, and others where they differ.
-
-    Args:
-        saves: where each rank saves, as far as it has told.
-    """
+    """The folders in which the ranks of a node save: the first rank's, and others that differ."""
     reported = [saves[rank] for rank in sorted(saves)]
     found: dict[str, Saves] = {}
     for each in reported:
@@ -31,13 +27,8 @@ def places(saves: Mapping[int, Saves]) -> tuple[Saves, ...]:
 
 
 def told(saves: Mapping[int, Saves], ranks: Collection[int]) -> str | None:
-    """The warning about ranks that save to different folders; None if they don't.
-
-    Args:
-        saves: where each rank saves, as far as it has told.
-        ranks: the node's ranks.
-    """
-    if len(saves) < len(ranks) or len({each.number for each in saves.values()}) > 1:
+    """The warning about ranks that save to different folders; None if they don't."""
+    if len(saves) < len(ranks) or len({place.number for place in saves.values()}) > 1:
         return None
     own, *others = places(saves)
     if not others:

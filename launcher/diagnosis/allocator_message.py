@@ -34,15 +34,15 @@ PYTHONS_OWN = ("MemoryError", "_ArrayMemoryError")
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Bytes at the moment of the failure; None where unknown.
+    """Bytes at the moment of the failure; None if unknown.
 
     Attributes:
-        asked: what couldn't be allocated.
-        allocated: what the framework's tensors held of the device.
-        reserved: what the framework's allocator held of the device, its cache included.
+        asked: bytes that couldn't be allocated.
+        allocated: the framework's tensors on the device.
+        reserved: the framework's allocator on the device, its cache included.
         capacity: the total memory of the device, or the limit of the process.
-        free: what was free on the device.
-        process: what the process held, on a CPU.
+        free: free bytes of the device.
+        process: the process's memory, on a CPU.
     """
 
     asked: int | None
@@ -56,7 +56,7 @@ class Allocation:
 def allocation_of(record: FailureRecord) -> Allocation:
     """The numbers in a failure's message, else those that the worker measured itself.
 
-    Where the message names no size, as when an NPU's operator fails after its call has returned,
+    If the message names no size, as when an NPU's operator fails after its call has returned,
     the last such message in the worker's log counts.
     """
     seen = record.memory

@@ -43,12 +43,12 @@ class Seen:
         observed: settings in force and facts, by name.
         model: the model's configuration and kinds of weights, as a worker describes them
             (`launcher/core/described_model.py`, `shape_of`); None while no worker has seen one.
-        saves: where node 0's Trainers save, rank 0's first; empty where none has begun to train.
+        saves: where node 0's Trainers save, rank 0's first; empty if none has begun to train.
         rows: how far the ranks of node 0 had come at the end.
         span: the attempt's begin and end, in seconds of node 0's monotonic clock.
-        asked: what the script asked for and what else is, as the workers said where they asked what
-            to set: before anything was set there.
-        framework: the owner of the training loop, by what they said there; None where unknown.
+        asked: the script's settings and other facts, as reported by workers that asked what to set:
+            before anything was set there.
+        framework: the owner of the training loop, by what they said there; None if unknown.
     """
 
     observed: Mapping[str, Value]
@@ -76,7 +76,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """All workers ran the script to its end; `remarks` says what happened after the end."""
+    """All workers ran the script to its end; `remarks` has the events after the end."""
 
     attempt: Attempt
     remarks: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class Failed:
     Attributes:
         attempt: the failed attempt.
         records: one for each worker that failed by itself, and for each lost node; earliest first.
-        seen: what the workers had reported.
+        seen: the workers' reports.
         lost: ranks of the nodes that can't be reached any more.
     """
 

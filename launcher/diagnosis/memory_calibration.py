@@ -17,12 +17,6 @@ def measured_of(
 ) -> Measured:
     """The allocator's or the host's numbers, in the terms of the memory model.
 
-    Args:
-        attempt: the failed attempt.
-        record: the record of the rank that ran out of memory.
-        workload: what is known now, including what the attempt's workers reported.
-        hardware: the hardware that it ran on.
-
     On an accelerator the context is what the device holds besides the framework's allocator; on a
     CPU it is the process as it was before the model.
     """
@@ -39,13 +33,7 @@ def measured_of(
 
 
 def trained_of(outcome: Succeeded, workload: Workload, hardware: Hardware) -> Measured | None:
-    """The memory of the rank that held the most; None if no rank knows it.
-
-    Args:
-        outcome: the attempt that has trained, with the ranks of node 0.
-        workload: what is known now, including what the attempt's workers reported.
-        hardware: the hardware that it ran on.
-    """
+    """The memory of the rank that held the most; None if no rank measured it."""
     attempt = outcome.attempt
     most = max(outcome.seen.rows, key=lambda row: row.peak, default=None)
     if most is None or not most.peak:

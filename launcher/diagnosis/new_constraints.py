@@ -29,7 +29,7 @@ class Lesson:
 
     Attributes:
         statements: facts that are now known, and settings that were observed in force.
-        constraint: what the attempt forbids beyond the catalogue; None where the catalogue, with
+        constraint: what the attempt forbids beyond the catalogue; None if the catalogue, with
             the new facts, already forbids the attempt's own plan.
     """
 
@@ -39,12 +39,7 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Workload and constraints after a failure.
-
-    Attributes:
-        workload: what is known of the training.
-        constraints: all constraints, old and new.
-    """
+    """Workload and constraints after a failure."""
 
     workload: Workload
     constraints: tuple[Constraint, ...]
@@ -55,7 +50,7 @@ def learned_from(
 ) -> Learned | Refused:
     """Workload and constraints after an explained failure.
 
-    Refused where nothing follows: there is no memory estimate, or none for this engine.
+    Refused if nothing follows: there is no memory estimate, or none for this engine.
     """
     now = with_seen(workload, attempt, seen)
     assert root.entry is not None, "only an explained failure teaches"
@@ -81,7 +76,7 @@ def learned_from(
 def _forbid_offload(workload: Workload, attempt: Attempt, rules: Rules) -> Learned | Refused:
     """Forbids the tried offload after a host with accelerators ran out of memory.
 
-    Nothing says how much of the host memory was the offload's and how much the data loaders', so
+    It is unknown how much of the host memory was the offload's and how much the data loaders', so
     nothing is calibrated.
     """
     tried = tried_settings(attempt, workload).get(Setting.OFFLOAD, Offload.NONE.value)
@@ -120,7 +115,7 @@ def lesson_of(attempt: Attempt, finding: Finding, rules: Rules, workload: Worklo
     """The lesson of a failure that an entry explains; it always forbids the attempt's own plan.
 
     The facts that the entry proves come first: with them the catalogue may already forbid what was
-    tried. Where it doesn't, e.g. because the failure came back under the setting that should have
+    tried. If it doesn't, e.g. because the failure came back under the setting that should have
     cured it, the attempt's values of the settings that the entry is about are forbidden.
     """
     entry = finding.entry

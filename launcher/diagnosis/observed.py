@@ -1,4 +1,4 @@
-"""Makes statements on the workload of what the workers of an attempt reported."""
+"""Turns reports of an attempt's workers into statements on the workload."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tupl
     """A worker's observations, as statements on the workload.
 
     Settings that the plan overrides are left out: their value in force is the plan's, not what was
-    asked for. So is the length of the first batch where a longer one is stated: it is a maximum.
+    asked for. So is the length of the first batch if a longer one is stated: it is a maximum.
     """
     longest = attempt.plan.workload.value(Fact.SEQUENCE_LENGTH)
     is_stated = attempt.plan.workload.is_length_stated
@@ -37,13 +37,7 @@ def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tupl
 def statements(
     workload: Workload, seen: Mapping[Name, Value], source: str
 ) -> tuple[Statement, ...]:
-    """Workers' reports, as statements.
-
-    Args:
-        workload: what was known before; where a value is confirmed, its place is still told.
-        seen: the values.
-        source: where the others come from, in words.
-    """
+    """Workers' reports, as statements."""
     return tuple(
         (
             name,
@@ -62,12 +56,12 @@ def _source(workload: Workload, name: Name, value: Value) -> str:
 
 
 def tried_settings(attempt: Attempt, workload: Workload) -> dict[Setting, Value]:
-    """The settings that the attempt really ran with, as far as they are known now."""
+    """The settings that the attempt really ran with, if known now."""
     return {**workload.asked, **attempt.plan.overrides}
 
 
 def with_seen(workload: Workload, attempt: Attempt, seen: Seen) -> Workload:
-    """The workload with what the workers reported; their model replaces the files'."""
+    """The workload with the workers' reports; their model replaces the files'."""
     informed = workload.informed((*seen.asked, *observed_statements(attempt, seen.observed)))
     informed = replace(informed, framework=seen.framework or informed.framework)
     if seen.model is None:
@@ -79,14 +73,7 @@ def with_seen(workload: Workload, attempt: Attempt, seen: Seen) -> Workload:
 def with_model(
     workload: Workload, seen: Mapping[str, Any], source: str, origin: Origin
 ) -> Workload:
-    """The workload with a model that a worker described, if its configuration is understood.
-
-    Args:
-        workload: what is known.
-        seen: the description, see `Seen.model`.
-        source: where it comes from, in words.
-        origin: the rank of that.
-    """
+    """The workload with a model that a worker described, if its configuration is understood."""
     if not seen.get("config"):
         return workload
     weights = weights_of(seen)
@@ -100,7 +87,7 @@ def with_model(
     adapter = Adapter.LORA if has_adapters else Adapter.NONE
     found: list[Statement] = [(Fact.ADAPTER, Known(adapter.value, origin, source))]
     saved = (weight.name.partition(".modules_to_save.") for weight in weights)
-    # Of a copied end the model itself can't tell whether it was tied.
+    # A copied end of the model doesn't show whether it was tied.
     is_tied = seen["config"].get("tie_word_embeddings") is True
     if is_tied and any(copy and is_end(module) for module, copy, _ in saved):
         found.append((Fact.TIED_SAVED, Known(True, origin, source)))

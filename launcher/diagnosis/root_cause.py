@@ -18,11 +18,6 @@ def diagnose(
     Initiating failures come before their consequences, exceptions before signals and exit codes,
     earlier failures before later ones. An exception that no entry explains counts as initiating,
     so that a user's bug is never taken for a consequence.
-
-    Args:
-        records: the record of each failure.
-        catalogue: the known failures.
-        prefilter: quickly selects the few entries that a record may match, if given.
     """
     findings = [
         finding_of(record, catalogue if prefilter is None else prefilter(record))
@@ -43,13 +38,13 @@ def urgency(finding: Finding) -> tuple[int, bool, float]:
 def finding_of(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Finding:
     """A record with the entry that explains it best, if any does.
 
-    General entries count where no other does; initiating entries come before others, the exception
+    General entries count if no other does; initiating entries come before others, the exception
     raised first before those that it led to, signatures with more parts before wider ones. Where
     the log lacks the frame by which several entries with the same message differ, none counts.
     """
     roles = list(Role)
     raised: list[Raised | None] = list(record.raised()) or [None]
-    kinds = {None, *(each.exception.rpartition(".")[2] for each in raised if each)}
+    kinds = {None, *(error.exception.rpartition(".")[2] for error in raised if error)}
     shown = [
         (
             (entry.is_general, roles.index(entry.role), -depth, -sign.weight(raised[depth])),

@@ -31,7 +31,7 @@ class SuspectCorrection:
 def suspect_correction(
     outcomes: Sequence[Outcome], findings: Mapping[int, Finding], standing: int | None
 ) -> SuspectCorrection | None:
-    """The correction that may have caused the last failure; None where the script caused it.
+    """The correction that may have caused the last failure; None if the script caused it.
 
     A correction is suspected if nothing known cures the failure, and it came no later in the
     training than the corrected failure. Beyond that step the script runs code that it hadn't

@@ -1,4 +1,4 @@
-"""What a worker reports: the channel to its launcher, its observations, its failure.
+"""A worker's reports: the channel to its launcher, its observations, its failure.
 
 In: live exceptions, frameworks' objects. Out: a `FailureRecord` and observed facts.
 """

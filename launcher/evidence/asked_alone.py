@@ -5,4 +5,4 @@ VARIABLE = "SAFE_LAUNCH_ASKED_ALONE"
 
 
 class EndOfAskingError(BaseException):
-    """The process can't go on without weights; no handler of the script's is meant to catch it."""
+    """The process can't continue without weights; not meant for the script's handlers."""

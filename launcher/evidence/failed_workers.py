@@ -1,7 +1,7 @@
 """The failed workers of this node, for the process that has started the launcher.
 
 It names a file in the launcher's environment. Callers of torch elastic expect to learn which
-workers have failed, and how; an exit code doesn't tell.
+workers have failed, and how; an exit code doesn't show it.
 """
 
 from __future__ import annotations
@@ -48,12 +48,7 @@ class FailedWorker:
 
 
 def write(records: Iterable[FailureRecord], folder: Path) -> None:
-    """Writes the failed workers of this node to the file, the earliest first, if one is named.
-
-    Args:
-        records: the failures of an attempt; those on other nodes are left out.
-        folder: the attempt's folder.
-    """
+    """Writes the failed workers of this node to the file, the earliest first, if one is named."""
     path = os.environ.get(VARIABLE)
     if path:
         now = time.time() - time.monotonic()

@@ -1,4 +1,4 @@
-"""The evidence of a failure: what is known of one worker's end."""
+"""The evidence of a failure: the known facts of one worker's end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROUTINE = (
 )
 """Exceptions that scripts routinely catch, to try an alternative."""
 HANG = "safe_launch.HangError"
-"""The exception that a run that stands still is recorded as: nobody raises it."""
+"""The exception that stands for a stalled run in a record: it is never raised."""
 CHECK = "safe_launch.CheckError"
 """The same of a run that `--check strict` ends."""
 OWN_CHANGE = "safe_launch.OwnChangeError"
@@ -87,7 +87,7 @@ class FailureRecord:
     """Evidence of one worker's end, without interpretation.
 
     Attributes:
-        rank: the worker's rank; None where a log doesn't say.
+        rank: the worker's rank; None if a log doesn't name it.
         local_rank: its number among the workers of its launcher; None if unknown.
         pid: its process; None if unknown.
         host: the node that it ran on; empty for node 0.
@@ -98,7 +98,7 @@ class FailureRecord:
         chain: the exceptions that led to it, nearest first.
         frames: frames of the traceback, outermost first, without the launcher's own.
         traceback: the traceback as Python prints it, without the launcher's own frames.
-        step: optimizer steps done; None where unknown.
+        step: optimizer steps done; None if unknown.
         parameters: names of the parameters that the failure is about.
         observed: settings in force and facts observed in the worker, by name.
         model: a description of the model: its class, counts of trainable and frozen parameters,
@@ -106,7 +106,7 @@ class FailureRecord:
         versions: versions of the frameworks that were imported.
         user_files: the loaded source files that belong to the user.
         exit_code: as in a shell, 128 + signal for a death by signal; None while it runs.
-        signal: the signal that killed it; None where it ended by itself.
+        signal: the signal that killed it; None if it ended by itself.
         oom_kills: how often the host's out-of-memory killer struck during the attempt.
         memory: bytes in use and limits when it failed, by name:
             `data`, `resident`, `resident_peak`, `addresses`, `before_model`, `data_limit`,

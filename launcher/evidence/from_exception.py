@@ -42,13 +42,7 @@ def first_record(error: BaseException, rank: int, at: float, exit_code: int) -> 
 def full_record(
     error: BaseException, first: FailureRecord, observations: Observations
 ) -> FailureRecord:
-    """The complete record, from the exception, its frames and the guards' observations.
-
-    Args:
-        error: the exception, with its traceback.
-        first: the first record.
-        observations: the observations of this worker's guards.
-    """
+    """The complete record, from the exception, its frames and the guards' observations."""
     found = (*frames(trimmed(error.__traceback__)), *_unparsed(error))
     led = (raised.frame.file for raised in chain(error) if raised.frame is not None)
     # A module whose import has failed isn't loaded.
@@ -152,7 +146,7 @@ def frames(trace: TracebackType | None) -> Iterator[Frame]:
 
 
 def parameters(error: BaseException, observations: Observations) -> Iterator[str]:
-    """Names of the parameters that the failure is about, where the framework printed a number.
+    """Names of the parameters that the failure is about, if the framework printed a number.
 
     The most certain first: a parameter that occurs twice in a list of one of the innermost frames
     or of their `self` (a bucket); a parameter in a local variable there; DDP's index into the
@@ -225,7 +219,7 @@ def user_files() -> Iterator[str]:
 
 
 def _is_users() -> Callable[[str], bool]:
-    """Tells whether a file is a source file that isn't Python's, installed or the launcher's."""
+    """Whether a file is a source file that isn't Python's, installed or the launcher's."""
     installed = tuple(
         str(Path(path).resolve()) for path in {*sysconfig.get_paths().values(), *_site_folders()}
     )

@@ -26,7 +26,7 @@ SIGNS = re.compile(
     re.IGNORECASE,
 )
 """Besides torch's own: NCCL's (src/include/alloc.h), CANN's codes for a lack of memory, and what
-torch_npu raises where an operator fails after its call has returned; what failed is in the log."""
+torch_npu raises if an operator fails after its call has returned; what failed is in the log."""
 
 
 def is_about_memory(error: BaseException, message: str) -> bool:

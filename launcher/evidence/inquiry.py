@@ -1,7 +1,7 @@
-"""How a worker is asked where it stands without its help: names that it and its launcher know.
+"""Names shared by a worker and its launcher, which asks for its position without its help.
 
 Its stack: a signal makes faulthandler write it into memory that the worker has opened. That happens
-in C, even while an extension holds the GIL. Its collectives: torch's own debug server tells them,
+in C, even while an extension holds the GIL. Its collectives: torch's own debug server reports them,
 at a socket in a folder of the launcher's.
 """
 
@@ -12,7 +12,7 @@ import signal
 from pathlib import Path
 
 VARIABLE = "SAFE_LAUNCH_SOCKETS"
-"""Environment variable with the folder of the sockets; workers can be asked where it is set."""
+"""Environment variable with the folder of the sockets; workers can be asked if it is set."""
 DUMPS_VARIABLE = "SAFE_LAUNCH_DUMPS"
 """Environment variable with how the names of recorders' dumps begin; their ranks follow."""
 _DUMPS = "collectives-"
@@ -25,20 +25,12 @@ _LINK = re.compile(rf"/memfd:{_STACK}(\d+) \(deleted\)")
 
 
 def dumps_prefix(attempt: Path) -> str:
-    """How the names of the dumps of NCCL's and HCCL's recorders begin.
-
-    Args:
-        attempt: the attempt's folder.
-    """
+    """How the names of the dumps of NCCL's and HCCL's recorders begin."""
     return str(attempt.absolute() / _DUMPS)
 
 
 def stack_of(thread: int) -> str:
-    """The name of the memory for stacks (memfd_create(2)): nothing can be left behind.
-
-    Args:
-        thread: the number of the thread that takes `OF_ALL`.
-    """
+    """The name of the memory for stacks (memfd_create(2)): nothing can be left behind."""
     return f"{_STACK}{thread}"
 
 

@@ -1,4 +1,4 @@
-"""Finds the arguments that a script's parser doesn't know, each with the nearest that it knows.
+"""Finds the arguments that a script's parser lacks, each with the nearest that it has.
 
 The parser itself is asked: argparse's, click's or typer's is in the frames of the live exception,
 and so is the class that was called with a keyword. Nothing is read in the script's source.
@@ -30,18 +30,20 @@ _CALLED = re.compile(
 
 
 def mistyped(error: BaseException) -> Mapping[str, str]:
-    """Each unknown argument with the nearest known; empty where there is none, or none is near."""
+    """Each unknown argument with the nearest known; empty if there is none, or none is near."""
     frames = list(_frames(error.__traceback__))
     if isinstance(error, TypeError):
         return _nearest(*_of_call(str(error), frames), KEYWORD)
     is_usage_error = isinstance(error, SystemExit) and error.code == 2
     if not is_usage_error and "not used by the HfArgumentParser" not in str(error):
         return {}
-    known = next(filter(None, (tuple(_options(_owner(frame))) for frame in frames)), ())
-    given = (argument.partition("=")[0] for argument in sys.argv[1:])
+    known = next(
+        filter(None, (tuple(_options(frame.f_locals.get("self"))) for frame in frames)), ()
+    )
+    names = (argument.partition("=")[0] for argument in sys.argv[1:])
     unknown = [
         name
-        for name in given
+        for name in names
         if re.fullmatch(r"--?[A-Za-z][\w-]*", name)
         and not any(option.startswith(name) or _is_short(name, option) for option in known)
     ]
@@ -70,13 +72,8 @@ def _frames(trace: TracebackType | None) -> Iterator[FrameType]:
         trace = trace.tb_next
 
 
-def _owner(frame: FrameType) -> Any:
-    """Whose method it is."""
-    return frame.f_locals.get("self")
-
-
 def _is_short(name: str, option: str) -> bool:
-    """Whether it is `-n4`, where `-n` is an option."""
+    """Whether it is `-n4`, if `-n` is an option."""
     return len(option) == 2 and not name.startswith("--") and name.startswith(option)
 
 
@@ -89,8 +86,8 @@ def _options(parser: Any) -> Iterator[str]:
                 for below in action.choices.values():
                     yield from _options(below)
     elif hasattr(parser, "params") and hasattr(parser, "make_context"):
-        for each in parser.params:
-            yield from (*each.opts, *each.secondary_opts)
+        for parameter in parser.params:
+            yield from (*parameter.opts, *parameter.secondary_opts)
         for below in getattr(parser, "commands", {}).values():
             yield from _options(below)
 

@@ -35,8 +35,7 @@ class Observations:
         before_model: bytes of the process's data when the first model was seen, less the model's
             own.
         has_trained: another training of this process had made steps before this one began.
-        progress: this rank's slot of the board; one that nobody reads outside of a worker, and in
-            what a worker forks.
+        progress: this rank's slot of the board; unread outside of a worker and in its forks.
     """
 
     def __init__(self) -> None:
@@ -64,7 +63,7 @@ class Observations:
 
         Args:
             send: sends a message to the launcher.
-            ask: waits for its answer to a question; None where none is to be asked.
+            ask: waits for its answer to a question; None if none is to be asked.
         """
         self._send, self._ask = send, ask
         for sentence in self._remarks:
@@ -84,13 +83,13 @@ class Observations:
         self._report_imports = report
 
     def send(self, message: Message) -> None:
-        """Sends a message to the launcher, if there is one: whatever is worth it is a movement."""
+        """Sends a message to the launcher, if there is one; a message counts as movement."""
         self.progress.moved()
         if self._send is not None:
             self._send(message)
 
     def ask(self, question: Ask) -> Answer | None:
-        """The launcher's answer at a boundary; None where nothing is changed there.
+        """The launcher's answer at a boundary; None if nothing is changed there.
 
         Questions whose keys are equal get numbers: the same way was gone again, as in a loop.
         """
@@ -102,14 +101,14 @@ class Observations:
         return self._ask(replace(question, key=key, step=self.step()))
 
     def remark(self, sentence: str) -> None:
-        """Tells the launcher, once, what the user should know."""
+        """Sends the launcher, once, a sentence for the user."""
         if sentence not in self._remarks:
             self._remarks.append(sentence)
             self.send(Remark(sentence))
 
     @contextlib.contextmanager
     def going_on(self) -> Iterator[None]:
-        """Leaves the block where a package lacks a name that it uses, tells so, and goes on."""
+        """Leaves the block if a package lacks a name that it uses, reports that, and continues."""
         try:
             yield
         except MissingNameError as error:
@@ -139,8 +138,8 @@ class Observations:
         until the first step.
 
         Args:
-            model: the model; None where a framework got none.
-            is_trained: False where nothing is going to train it, whatever its parameters say.
+            model: the model; None if a framework got none.
+            is_trained: False if nothing trains it, even if its parameters require gradients.
         """
         if model is None or any(reference() is model for reference in self._models):
             return
@@ -166,8 +165,8 @@ class Observations:
         *_, first = (None, *self.models())
         if first is None or model is None or first is model:
             return True
-        own = {id(parameter) for parameter in first.parameters()}
-        return any(id(parameter) in own for parameter in model.parameters())
+        parameters = {id(parameter) for parameter in first.parameters()}
+        return any(id(parameter) in parameters for parameter in model.parameters())
 
     def _describe_first(self, model: Any) -> None:
         """Notes the process's memory before the model, and sends the model's shape."""
@@ -182,13 +181,13 @@ class Observations:
     def count_steps(self, counter: Callable[[], int | None]) -> None:
         """Adds a counter of optimizer steps; the one added last takes precedence.
 
-        Where steps have been done before, another training begins, which counts from 0.
+        If steps have been done before, another training begins, which counts from 0.
         """
         self.has_trained = self.has_trained or bool(self.step())
         self._steps.append((counter, self.steps_of_all() or 0))
 
     def step(self) -> int | None:
-        """Optimizer steps that the current training has done; None where nothing counts them."""
+        """Optimizer steps that the current training has done; None if nothing counts them."""
         for counter, _ in reversed(self._steps):
             if (count := counter()) is not None:
                 return count
@@ -202,7 +201,7 @@ class Observations:
         return None
 
     def measure(self) -> None:
-        """Notes on the board what the training has held so far, unless it has just been noted."""
+        """Notes the training's peak memory on the board, unless it has just been noted."""
         now = time.monotonic()
         if self.before_model and now - self._measured >= PAUSE:
             self._measured = now
@@ -213,7 +212,7 @@ class Observations:
     def end(self) -> None:
         """Notes on the board that the script has run to its end, and what its training has held."""
         with contextlib.suppress(Exception):  # a counter or a device may not answer any more
-            step = self.steps_of_all()  # fewer after a resume, where who knew it is gone
+            step = self.steps_of_all()  # fewer after a resume, if their counter is gone
             self.progress.moved(None if step is None else max(step, self.progress.step))
             held = self.before_model and from_memory.peak(self.before_model, self._addresses)
             self.progress.held(*(held or (0, 0)))
@@ -245,11 +244,11 @@ class Observations:
 
 def bytes_of(parameter: Any) -> int:
     """Bytes that a parameter holds in this process; of FSDP2's, this rank's shard."""
-    own = parameter.to_local() if hasattr(parameter, "to_local") else parameter
-    return int(own.numel()) * int(own.element_size())
+    local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
+    return int(local.numel()) * int(local.element_size())
 
 
 def output_made_by(model: Any) -> str | None:
-    """What a model makes of its last hidden states, by the classes in it; None for others'."""
+    """The kind of a model's output, by the classes in it; None for unknown ones."""
     names = (kind.__name__ for part in model.modules() for kind in type(part).mro())
     return next(filter(None, map(output_of, names)), None)

@@ -9,7 +9,7 @@ from ..core.settings import Fact, Value
 
 
 class OtherModels:
-    """Counts them, each once, however often and in whatever wrapper it is seen."""
+    """Counts each once, even if seen several times or in wrappers."""
 
     def __init__(self) -> None:
         # By the parameter's id, which is its own while its module lives: `swap_tensors`, with which
@@ -54,5 +54,5 @@ class OtherModels:
 
 
 def size_of(parameter: Any) -> int:
-    """Elements of a whole parameter, even where ZeRO-3 has partitioned it."""
+    """Elements of a whole parameter, even if ZeRO-3 has partitioned it."""
     return int(getattr(parameter, "ds_numel", None) or parameter.numel())

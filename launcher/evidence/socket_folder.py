@@ -1,6 +1,6 @@
 """The folder of the sockets at which a node's launcher and workers reach each other.
 
-Only their user can enter it: nobody else can connect, or keep the launcher busy with attempts to.
+Only their user can enter it, so that no other user can connect or flood the launcher.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def socket_folder(attempt: Path, node: int) -> Iterator[Path]:
 
 @contextmanager
 def temporary_socket_folder() -> Iterator[Path]:
-    """A folder for sockets that only this user can enter, where there is no attempt yet.
+    """A folder for sockets that only this user can enter, if there is no attempt yet.
 
     Raises:
         LaunchError: none can be made.
@@ -71,7 +71,7 @@ def temporary_socket_folder() -> Iterator[Path]:
 
 
 def _temporary() -> tuple[Callable[[], str], ...]:
-    """What makes a temporary folder, of shared memory at last."""
+    """Ways to make a temporary folder, shared memory last."""
     return (
         partial(tempfile.mkdtemp, prefix="safe-launch-"),
         partial(tempfile.mkdtemp, prefix="safe-launch-", dir=SHARED),

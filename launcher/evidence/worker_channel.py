@@ -1,6 +1,6 @@
 """A worker's end of the channel to its launcher: a socket in a folder that only its user can enter.
 
-Nobody else can connect, nor keep the launcher busy with attempts to.
+No other user can connect or flood the launcher.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Sender:
             self._descriptor = None
 
     def ask(self, question: Ask, seconds: float) -> Answer | None:
-        """Waits for the launcher's answer; None where nobody answers.
+        """Waits for the launcher's answer; None if none comes.
 
         What a worker has forked doesn't ask: its answers would be its parent's. After one silence
-        nothing is asked any more, and the launcher is told.
+        nothing is asked any more, and the launcher is informed.
 
         Args:
             question: what is asked; its key hasn't been asked before.
@@ -84,7 +84,7 @@ class Sender:
         return answer
 
     def _read(self, seconds: float) -> None:
-        """Takes what arrives within so many seconds; meanwhile other threads may look for theirs.
+        """Takes messages that arrive in time; meanwhile other threads may look for theirs.
 
         The lock is held before and after, but not while nothing arrives.
         """

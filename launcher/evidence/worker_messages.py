@@ -25,7 +25,7 @@ from .failure_record import FailureRecord
 
 @dataclass(frozen=True, slots=True)
 class FailureBegun:
-    """The worker is failing; the record has what is known at once."""
+    """The worker is failing; the record has the facts that are known at once."""
 
     record: FailureRecord
 
@@ -104,19 +104,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A check isn't made in this worker, or of a part of its training.
-
-    Attributes:
-        check: the check.
-        why: a sentence without its end.
-    """
+    """A check isn't made in this worker, or of a part of its training."""
 
     check: Check
     why: str
 
 
 class Boundary(StrEnum):
-    """Where a worker asks, in the order in which a training passes them.
+    """The places where a worker asks, in the order in which a training passes them.
 
     At `PREPARE` and `STEP` only a process asks that nothing is trained in (`asked_alone`).
     """
@@ -139,17 +134,17 @@ Owner = Annotated[str, Limit("a framework", lambda name: name in {"", *Framework
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The worker stands at a boundary, says what is, and waits for what to set there.
+    """A worker's question at a boundary: its facts, and a wait for the settings there.
 
     Attributes:
         key: names this passing of the boundary; the same on every rank that comes the same way.
         boundary: the kind of boundary.
         changeable: names of the settings that can still be changed there.
         facts: settings in force and facts, by name; also what is off.
-        framework: the owner of the training loop, where the boundary tells; else empty.
-        shape: the model's shape, as in `ModelShape`; None where there is none yet. Before the model
+        framework: the owner of the training loop; empty if the boundary doesn't determine it.
+        shape: the model's shape, as in `ModelShape`; None if there is none yet. Before the model
             is made, all of it counts as trained.
-        frame: the user's call that led there, as `file:line`; empty where there is none.
+        frame: the user's call that led there, as `file:line`; empty if there is none.
         step: the optimizer steps done by then, by an earlier training of the script; None or 0
             before the first.
     """
@@ -166,21 +161,21 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class WentOn:
-    """The worker has got no answer in time: it goes on as asked, and asks no more."""
+    """The worker has got no answer in time: it continues as asked, and asks no more."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The launcher's answer to `Ask`; without overrides the worker goes on as asked.
+    """The launcher's answer to `Ask`; without overrides the worker continues as asked.
 
     Attributes:
         key: the question's.
         overrides: what to set there.
-        replaced: what is asked for instead, where it is known.
+        replaced: the values that they replace, if known.
         probes: whether the launcher needs to know more: where a block is checkpointed, if it runs
-            twice; where a model is about to be made, its shape.
+            twice; if a model is about to be made, its shape.
     """
 
     key: Word
@@ -222,4 +217,4 @@ def encoded_answer(answer: Answer) -> bytes:
 
 
 def _content(message: Message | Answer) -> dict[str, Any]:
-    return {each.name: getattr(message, each.name) for each in fields(message)}
+    return {field.name: getattr(message, field.name) for field in fields(message)}

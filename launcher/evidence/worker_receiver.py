@@ -63,7 +63,7 @@ def decoded(line: bytes) -> Envelope | None:
         message = content["message"]
         if kind in TOLD:
             message = json.loads(redacted(line.decode()))["message"]
-        if kind is Ask:  # by its key the worker knows the answer, whatever a secret may be
+        if kind is Ask:  # by its key the worker finds the answer, even if it looks like a secret
             texts = {name: message.get(name) for name in FREE}
             message |= json.loads(redacted(json.dumps(texts)))
         return Envelope(msgspec.convert(content["rank"], int), msgspec.convert(message, kind))
@@ -76,7 +76,7 @@ class Receiver:
     """The launcher's end: a listening socket and the connections of the workers.
 
     Attributes:
-        folder: where the socket is; whoever can enter it can connect.
+        folder: that of the socket; every user who can enter it can connect.
         listener: becomes readable when a worker connects.
         partial: the incomplete message of each connection.
     """

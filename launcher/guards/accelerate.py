@@ -1,4 +1,4 @@
-"""Applies the preset where a loop of the user's own makes an Accelerator, and observes the loop."""
+"""Applies the preset where the user's own loop makes an Accelerator, and observes the loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTABLE = (*OF_DEEPSPEED, Setting.GRADIENT_CHECKPOINTING)
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps the constructor, and `accumulate`, which loops of the user's own call."""
+    """Wraps the constructor, and `accumulate`, which users' own loops call."""
     wrap = wrapt.wrap_function_wrapper
     wrap(module, "Accelerator.__init__", partial(_construct, observations))
     wrap(module, "Accelerator.accumulate", partial(_accumulate, observations))

@@ -1,4 +1,4 @@
-"""Makes a worker's process tell where it stands, on demand and without its help.
+"""Has a worker's process report its position on demand, without its help.
 
 Nothing here runs while the script does: a thread of C's waits for a signal, and those of torch's
 debug server at a socket.
@@ -42,10 +42,10 @@ def begin(rank: int, observations: Observations) -> None:
     folder = os.environ.get(inquiry.VARIABLE)
     if not folder:
         return
-    own = os.getpid()
+    process = os.getpid()
 
     def serve(torch: ModuleType) -> None:
-        if os.getpid() == own:  # a forked child isn't a rank
+        if os.getpid() == process:  # a forked child isn't a rank
             version = tuple(map(int, torch.__version__.split(".")[:2]))
             for begin_it in (_keep_dumps, partial(_serve, torch, folder, rank)):
                 with suppress(Exception), observations.going_on():  # the training matters more
@@ -60,8 +60,8 @@ def _write_stacks_on_signals() -> None:
     """Has faulthandler write stacks when signals come.
 
     Those of all threads are written by a thread that only waits: in one of the script's, the signal
-    would interrupt a system call, and a library that isn't prepared for that would fail, or go on
-    before its time. But what threads do meanwhile may crash it (tried: one in 200 times where they
+    would interrupt a system call, and a library that isn't prepared for that would fail or return
+    early. But what threads do meanwhile may crash it (tried: one in 200 times where they
     work all the time). Of a process that works, the launcher asks the main thread for its own.
     """
     numbers = (inquiry.OF_ALL, inquiry.OF_MAIN)
@@ -130,9 +130,9 @@ def _keep_dumps(version: tuple[int, ...]) -> None:
 
 
 def _serve(torch: ModuleType, folder: str, rank: int, version: tuple[int, ...]) -> None:
-    """Starts torch's debug server, where it has anything to tell.
+    """Starts torch's debug server, if it has anything to report.
 
-    It is there from torch 2.4 on, and tells of NCCL where that is built in, of gloo from 2.10 on.
+    It exists since torch 2.4, and covers NCCL if that is built in, and gloo since 2.10.
     The recorder holds nothing before 2.11 unless it is asked to (`max_entries_` in
     FlightRecorder.hpp of each version). From 2.8 on, TORCH_FR_BUFFER_SIZE asks for what 2.11 does
     by itself; the variable of older versions also makes NCCL's process group write files, and is
@@ -151,7 +151,7 @@ def _serve(torch: ModuleType, folder: str, rank: int, version: tuple[int, ...]) 
     ):
         Path(path).unlink(missing_ok=True)  # of this worker, before it was re-executed
         server = server_of(path)
-        # It prints where it is taken down, and waits for its threads: it ends with the process.
+        # Its destructor prints and waits for its threads: it ends with the process.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
         _wait_for(path)
 
@@ -170,7 +170,7 @@ def _wait_for(path: str) -> None:
 
 
 def _has_room() -> bool:
-    """Whether this user, host or job may have so many more threads.
+    """Whether this user, host or job may have that many more threads.
 
     The server has one for each processor, and 8 at least (CPPHTTPLIB_THREAD_POOL_COUNT in
     cpp-httplib's httplib.h).

@@ -1,4 +1,4 @@
-"""Lets one process stand for rank 0 up to where its plan is known, for `plan --ask`.
+"""Runs one process as rank 0 until its plan is known, for `plan --ask`.
 
 Models are made on the meta device: no weights are read. Process groups are torch's fake ones, whose
 collectives return at once. Nothing here is installed in a worker that trains.
@@ -30,7 +30,7 @@ from .model_facts import NAMES, checkpoints_nothing, facts_of
 
 HUB_WRITES = ("create_repo", "create_commit", "upload_file", "upload_folder", "delete_repo")
 SAMPLES = 32
-"""Of a data set, how many are looked at for their length."""
+"""Samples of a data set that are inspected for their length."""
 ACCELERATORS = ("cuda", "npu", "xpu", "mps")
 HOOKED = (
     "accelerate.accelerator",
@@ -49,7 +49,7 @@ HOOKED = (
 
 
 def install(module: Any, observations: Observations) -> None:
-    """Wraps what would read weights, wait for other ranks, need a device, or train."""
+    """Wraps functions that would read weights, wait for other ranks, need a device, or train."""
     if not os.environ.get(VARIABLE):
         return
     wrap = partial(wrapt.wrap_function_wrapper, module)
@@ -85,7 +85,7 @@ def install(module: Any, observations: Observations) -> None:
             with observations.going_on():
                 FROM_CONFIG.of(module.PreTrainedModel)
                 wrap(FROM_CONFIG.path, partial(asked_models.load, is_stored=False))
-            for name in (f"{each}_enable" for each in NAMES):
+            for name in (f"{switch}_enable" for switch in NAMES):
                 if hasattr(module.PreTrainedModel, name):
                     wrap(f"PreTrainedModel.{name}", partial(_switch, observations))
         case "transformers.trainer":
@@ -104,17 +104,17 @@ def _end(wrapped: Any, _instance: Any, _args: Any, _kwargs: Any) -> None:
 
 
 def _nothing(*_call: Any) -> None:
-    """Waits for nobody."""
+    """Does nothing."""
 
 
 def _step(observations: Observations, *_call: Any) -> None:
-    """The training begins: what hasn't been asked for by then isn't asked for at all."""
+    """The training begins: nothing more will be asked for."""
     settling.answer_at(Boundary.STEP, (), {}, observations)
     raise EndOfAskingError("the training begins")
 
 
 def _begin_sharded(observations: Observations, *_call: Any) -> None:
-    """The first pass of what `fully_shard` has divided, which needs its weights."""
+    """The first pass of modules under `fully_shard`, which needs their weights."""
     fsdp.see_units(observations)
     _step(observations)
 
@@ -149,9 +149,9 @@ def _join(
 
 
 def _group(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-    """Another group of that world, whatever backend is meant for it."""
-    given = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
-    return wrapped(**{**given, "backend": None, "pg_options": None})
+    """Another group of that world, with the fake backend."""
+    arguments = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
+    return wrapped(**{**arguments, "backend": None, "pg_options": None})
 
 
 def _is_meta(model: Any) -> bool:
@@ -159,12 +159,12 @@ def _is_meta(model: Any) -> bool:
 
 
 def _move(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """Changes only the type of what is on the meta device, or has no device to go to."""
+    """Changes only the type of a module on the meta device, or without a device to go to."""
     import torch
 
     if _has_device() and not _is_meta(instance):
         return wrapped(*args, **kwargs)
-    dtypes = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.dtype)]
+    dtypes = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype)]
     return wrapped(*dtypes) if dtypes else instance
 
 
@@ -183,12 +183,7 @@ def _validate(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
 
 
 def facts_of_trainer(given: Mapping[str, Any], arguments: Any) -> dict[str, Value | None]:
-    """What a process says beside that is asked alone: it reads data, which a training must not.
-
-    Args:
-        given: what the Trainer is given, by name.
-        arguments: its TrainingArguments.
-    """
+    """Additional facts of a process that is asked alone: unlike a training, it reads data."""
     if not os.environ.get(VARIABLE):
         return {}
     facts: dict[str, Value | None] = {}
@@ -202,11 +197,11 @@ def facts_of_trainer(given: Mapping[str, Any], arguments: Any) -> dict[str, Valu
 
 
 def _length(data: Any, collate: Any, micro: int) -> int | None:
-    """The tokens of a text in a batch of the longest of some samples; None where they don't tell.
+    """The tokens of a text in a batch of the longest of some samples; None if unknown.
 
     Args:
         data: a data set; the samples are spread over it.
-        collate: what makes a batch of them; None for whatever pads to the longest.
+        collate: makes a batch of them; None for padding to the longest.
         micro: the samples of a batch.
     """
     with suppress(Exception):  # a data set may be anything
@@ -240,10 +235,10 @@ def _switch(
 def _prepare(
     observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
 ) -> Any:
-    """Asks where a loop of the user's own gives its model and its loader to accelerate."""
+    """Asks when the user's own loop passes its model and its loader to accelerate."""
     import torch
 
-    model = next((each for each in args if isinstance(each, torch.nn.Module)), None)
+    model = next((value for value in args if isinstance(value, torch.nn.Module)), None)
     if model is None or is_called_by("transformers"):
         return wrapped(*args, **kwargs)
     facts = _facts_of(instance, model, args, observations)

@@ -22,7 +22,7 @@ OTHER_ENGINES = ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP", "ACCELERATE_
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """A worker reads; what is odd in a configuration is DeepSpeed's to say."""
+    """A reader whose notes aren't printed: DeepSpeed reports faults of a configuration itself."""
 
     world: int = field(default_factory=lambda: int(os.environ.get("WORLD_SIZE", "1")))
     notes: list[str] = field(default_factory=list)
@@ -57,7 +57,7 @@ def trainer_facts(arguments: Any, *, validated: bool = False) -> dict[str, Value
         facts[Setting.STATIC_GRAPH] = bool(getattr(arguments, "ddp_static_graph", False))
         facts[Setting.FIND_UNUSED_PARAMETERS] = arguments.ddp_find_unused_parameters
     named = str(getattr(arguments.optim, "value", arguments.optim))
-    precisions = [each for each in (Precision.BF16, Precision.FP16) if getattr(arguments, each)]
+    precisions = [half for half in (Precision.BF16, Precision.FP16) if getattr(arguments, half)]
     around = dtype_named(os.environ.get("ACCELERATE_MIXED_PRECISION", ""))
     return {
         **facts,
@@ -71,7 +71,7 @@ def trainer_facts(arguments: Any, *, validated: bool = False) -> dict[str, Value
 
 
 def _checkpointing(arguments: Any, *, validated: bool) -> Value | None:
-    """The implementation that the switch's kwargs name; None where they don't, or it is off."""
+    """The implementation that the switch's kwargs name; None if they don't, or it is off."""
     names = [name for name in NAMES if hasattr(arguments, name)]
     for name in names[:1] if validated else names:
         if not getattr(arguments, name):
@@ -82,7 +82,7 @@ def _checkpointing(arguments: Any, *, validated: bool) -> Value | None:
 
 
 def mode_of(kwargs: Any) -> str | None:
-    """The implementation that a switch's kwargs name; None where they don't."""
+    """The implementation that a switch's kwargs name; None if they don't."""
     kwargs = json.loads(kwargs) if isinstance(kwargs, str) else kwargs
     asked = (kwargs or {}).get("use_reentrant")
     if asked is None:

@@ -40,16 +40,12 @@ def load(wrapped: Any, kind: Any, args: Any, kwargs: Any, *, is_stored: bool) ->
 
 
 def build_unloaded(kind: Any) -> None:
-    """Has the models of all classes that are derived from now on made without weights.
-
-    Args:
-        kind: the class that they derive from.
-    """
-    own = vars(kind).get("__init_subclass__")
+    """Has the models of all classes that are derived from now on made without weights."""
+    defined = vars(kind).get("__init_subclass__")
 
     def derive(derived: Any, /, **kwargs: Any) -> None:
         inherited = super(kind, derived).__init_subclass__
-        (inherited if own is None else own.__get__(None, derived))(**kwargs)
+        (inherited if defined is None else defined.__get__(None, derived))(**kwargs)
         if "__init__" in vars(derived):
             derived.__init__ = _on_meta(derived.__init__)
 
@@ -57,9 +53,9 @@ def build_unloaded(kind: Any) -> None:
 
 
 def _on_meta(make: Any) -> Any:
-    """The `__init__` of a model, on the meta device; as it is, where its code needs values.
+    """The `__init__` of a model, on the meta device; unchanged if its code needs values.
 
-    DeepSpeed's `zero.Init` divides what is made within it, which has to have values.
+    DeepSpeed's `zero.Init` divides weights that are made within it, which need values.
     """
 
     @functools.wraps(make)
@@ -89,16 +85,16 @@ def _default_dtype(dtype: Any) -> Iterator[None]:
 
 
 def _quantize(model: Any, quantization: Any) -> None:
-    """Marks the weights that bitsandbytes would hold in 4 bits; other kinds can't be told apart.
+    """Marks the weights that bitsandbytes would hold in 4 bits; other kinds can't be distinguished.
 
     Raises:
         EndOfAskingError: it is another kind.
     """
     import torch
 
-    told = quantization if isinstance(quantization, Mapping) else vars(quantization)
-    is_4bit = told.get("load_in_4bit") or told.get("_load_in_4bit")
-    is_8bit = told.get("load_in_8bit") or told.get("_load_in_8bit")
+    options = quantization if isinstance(quantization, Mapping) else vars(quantization)
+    is_4bit = options.get("load_in_4bit") or options.get("_load_in_4bit")
+    is_8bit = options.get("load_in_8bit") or options.get("_load_in_8bit")
     if not (is_4bit or is_8bit):
         raise EndOfAskingError("its quantized weights can't be made without reading them")
     head = model.get_output_embeddings()

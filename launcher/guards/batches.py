@@ -7,10 +7,10 @@ from typing import Any
 
 
 def size_of(batch: Mapping[str, Any], micro_batch: int) -> tuple[int, int]:
-    """Samples and tokens of a batch, padding included; 0 for what can't be told.
+    """Samples and tokens of a batch, padding included; 0 if unknown.
 
     Args:
-        batch: what the model gets, by name.
+        batch: the model's arguments, by name.
         micro_batch: samples that are asked for.
 
     Texts that are laid end to end in one row are as many as were asked for. Both texts of a pair

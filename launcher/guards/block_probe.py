@@ -1,9 +1,9 @@
 """Finds out, in a training's first pass, whether a checkpointed block runs twice before a backward.
 
-No boundary before it tells, and with reentrant checkpointing some engines die of it. So while the
-launcher needs to know, blocks run non-reentrant: their values and gradients are the same. A block
-that runs again while its first graph is alive runs twice; the first recomputation says that none
-has. Either is asked for at once, and from then on blocks run as asked, or as answered.
+No earlier boundary shows it, and some engines fail on it with reentrant checkpointing. So while the
+launcher needs the answer, blocks run non-reentrant, with the same values and gradients. A block
+that runs again while its first graph is alive runs twice; the first recomputation shows that none
+has. Either is reported at once, and from then on blocks run as requested, or as answered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..evidence.worker_messages import Boundary
 from . import settling
 
 PLAIN = (int, str, bytes, type(None))
-"""Types that tell two calls of one function apart: `run_layer(3, x)`."""
+"""Types that distinguish two calls of one function: `run_layer(3, x)`."""
 
 
 LOOKED = 256
@@ -40,11 +40,7 @@ class State(Enum):
 
 
 class BlockProbe:
-    """The blocks that have run since the process began, until it is known whether one runs twice.
-
-    Attributes:
-        state: how far it is known.
-    """
+    """The blocks that have run so far, until it is known whether one runs twice."""
 
     def __init__(self, observations: Observations) -> None:
         self.state = State.UNASKED
@@ -56,14 +52,9 @@ class BlockProbe:
     def look_at_inputs(
         self, function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]
     ) -> None:
-        """Asks, once, where a trained block would get no gradient: none of its inputs requires one.
+        """Asks, once, if a trained block would get no gradient: none of its inputs requires one.
 
         Reentrant checkpointing then records nothing of it.
-
-        Args:
-            function: the block.
-            args: its arguments.
-            options: those of `checkpoint`.
         """
         import torch
 
@@ -72,7 +63,7 @@ class BlockProbe:
             or options.get("use_reentrant") is False
             or not torch.is_grad_enabled()
             or torch.compiler.is_compiling()
-            or any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
+            or any(isinstance(value, torch.Tensor) and value.requires_grad for value in args)
         ):
             return
         self._unlooked -= 1
@@ -84,10 +75,6 @@ class BlockProbe:
         """Whether a block may be run otherwise: as reentrant checkpointing would train it.
 
         A block none of whose inputs requires a gradient gets none for its own parameters either.
-
-        Args:
-            args: the block's arguments.
-            options: those of `checkpoint`.
         """
         import torch
 
@@ -96,16 +83,11 @@ class BlockProbe:
             and options.get("use_reentrant") is not False
             and torch.is_grad_enabled()
             and not torch.compiler.is_compiling()
-            and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
+            and any(isinstance(value, torch.Tensor) and value.requires_grad for value in args)
         )
 
     def watched(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """The block to run non-reentrant; None where it is to run as it is asked for by now.
-
-        Args:
-            function: the block.
-            args: its arguments.
-        """
+        """The block to run non-reentrant; None if it is to run unchanged by now."""
         if self.state is State.UNASKED:
             self.state = State.PROBING if self._ask() else State.OVER
         if self.state is State.OVER:
@@ -130,8 +112,8 @@ class BlockProbe:
         return watched
 
     def _end(self, *, runs_twice: bool) -> None:
-        """Says what is known now, once."""
-        with self._lock:  # autograd recomputes in threads of its own
+        """Reports the result, once."""
+        with self._lock:  # autograd recomputes in its own threads
             if self.state is State.OVER:
                 return
             self.state = State.OVER
@@ -150,13 +132,9 @@ class BlockProbe:
 
 
 def identity(function: Callable[..., Any], args: tuple[Any, ...]) -> Hashable:
-    """What makes a block the same: its code, its modules, and plain values that it is called with.
+    """Identifies a block by its code, its modules, and the plain values that it is called with.
 
-    None where it has no module that is trained: nobody knows what it reaches, or nothing is lost.
-
-    Args:
-        function: the block.
-        args: its arguments.
+    None if it has no trained module: its reach is unknown, or nothing is lost.
     """
     parts = [*_parts(function, depth=3), *args]
     return tuple(filter(None, map(_part, parts))) if any(map(_is_trained, parts)) else None
@@ -171,7 +149,7 @@ def _is_trained(part: Any) -> bool:
 
 
 def _parts(function: Any, depth: int) -> Iterator[Any]:
-    """A callable, what it is bound to and what it closes over."""
+    """A callable, the object that it is bound to, and its closure."""
     yield function
     if depth == 0:
         return
@@ -193,7 +171,7 @@ def _parts(function: Any, depth: int) -> Iterator[Any]:
 
 
 def _part(value: Any) -> tuple[str, Hashable] | None:
-    """What of a part tells blocks apart; None for the rest: tensors, containers."""
+    """The identity of a part; None for tensors and containers."""
     import torch
 
     if isinstance(value, torch.nn.Module):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from ..evidence.from_exception import is_ours
 
+MAKERS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
+"""Packages that make engines and go backward for the user's loop."""
 _PYTHON = f"{sysconfig.get_path('stdlib')}/"
 
 
@@ -34,12 +36,12 @@ def user_frames() -> Iterator[tuple[str, int]]:
 
 
 def user_place() -> str:
-    """The user's innermost call, as it is told; empty where there is none."""
+    """The place of the user's innermost call; empty if there is none."""
     return next((place(*frame) for frame in user_frames()), "")
 
 
 def place(file: str, line: int) -> str:
-    """A line as it is told: from the current folder on, where the file is in there."""
+    """`file:line` for messages, relative to the current folder if the file is below it."""
     with suppress(OSError, ValueError):
         file = str(Path(file).relative_to(Path.cwd()))
     return f"{file}:{line}"

@@ -40,13 +40,15 @@ def _mode_asked() -> Checkpointing | None:
 
 
 def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., Any]:
-    """Wraps torch's `checkpoint`; its signature tells its options from the block's arguments.
+    """Wraps torch's `checkpoint`; its signature separates its options from the block's arguments.
 
     Called without a function it returns a decorator (torch 2.14 and later).
     """
     original = module.checkpoint
     parameters = inspect.signature(original).parameters.values()
-    keywords = {given.name for given in parameters if given.kind is given.KEYWORD_ONLY}
+    keywords = {
+        parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
+    }
     own = keywords | {"preserve_rng_state"}
     reentrant = own
     with observations.going_on():

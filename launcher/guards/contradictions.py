@@ -1,6 +1,6 @@
-"""Tells of settings that contradict each other, before the first step.
+"""Reports settings that contradict each other, before the first step.
 
-Nothing is changed. Each look is one function on a framework's call; it skips what it can't read.
+Nothing is changed. Each look is one function on a framework's call; it skips unreadable calls.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ from ..workload.contradictions import (
     of_trainer,
 )
 from . import looks
-from .callers import is_called_by, place, user_place
+from .callers import MAKERS, is_called_by, place, user_place
 from .deepspeed_plugin import config_of
 from .looks import Call, Watched
 
-MAKERS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
-"""Packages that make an engine for the user's loop, and compare what it is given themselves."""
 ARGUMENTS = (
     *("learning_rate", "weight_decay", "optim", "lr_scheduler_type", "max_grad_norm"),
     *("bf16", "fp16", "label_smoothing_factor"),
@@ -40,7 +38,7 @@ ARGUMENTS = (
 """TrainingArguments that something else may decide without a word."""
 
 _accumulations: weakref.WeakKeyDictionary[Any, Stated] = weakref.WeakKeyDictionary()
-"""The accumulation that each Accelerator was made with, and what has stated it."""
+"""The accumulation that each Accelerator was made with, and its source."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -49,7 +47,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _trainer(call: Call) -> Iterator[str]:
-    """A Trainer's arguments against what is passed to it, and what its class does."""
+    """A Trainer's arguments against the objects passed to it, and its class."""
     stated, passed = _stated(call.owner.args), _passed(call)
     config = config_of(call.owner.accelerator.state.deepspeed_plugin)
     if config is None:
@@ -66,7 +64,7 @@ def _trainer(call: Call) -> Iterator[str]:
 
 
 def _passed(call: Call) -> tuple[Stated, list[Mapping[str, Any]]] | None:
-    """The optimizer that a Trainer is given, and its groups; None where it makes its own."""
+    """The optimizer that a Trainer is given, and its groups; None if it makes its own."""
     optimizer = (call.given.get("optimizers") or (None, None))[0]
     if optimizer is None:
         return None
@@ -76,17 +74,17 @@ def _passed(call: Call) -> tuple[Stated, list[Mapping[str, Any]]] | None:
 
 def _losses(call: Call, stated: Mapping[str, Stated]) -> Iterator[str]:
     """Arguments that a loss of the script's own leaves out."""
-    own, function = type(call.owner).compute_loss, call.given.get("compute_loss_func")
+    compute_loss, function = type(call.owner).compute_loss, call.given.get("compute_loss_func")
     smoothing = stated.get("label_smoothing_factor")
-    if "super()" in (text := inspect.getsource(own)):
-        own = sys.modules["transformers.trainer"].Trainer.compute_loss
-        text = inspect.getsource(own)
+    if "super()" in (text := inspect.getsource(compute_loss)):
+        compute_loss = sys.modules["transformers.trainer"].Trainer.compute_loss
+        text = inspect.getsource(compute_loss)
     for name, ignored in (
         ("compute_loss_func", function and Stated(function.__name__, "compute_loss_func")),
         ("label_smoother", smoothing),
     ):
         if ignored is not None and name not in text:
-            yield line(ignored, Stated(own.__qualname__, "the loss of", _at(own)))
+            yield line(ignored, Stated(compute_loss.__qualname__, "the loss of", _at(compute_loss)))
         elif name == "label_smoother" and ignored is not None and function is not None:
             held = Stated(function.__name__, "compute_loss_func", _at(function))
             yield line(ignored, held)
@@ -134,16 +132,16 @@ def _plain(value: Any) -> Any:
 
 
 def _engine(call: Call) -> Iterator[str]:
-    """What DeepSpeed's configuration says of an optimizer and a schedule that the script passes."""
+    """DeepSpeed's configuration against the optimizer and the schedule that the script passes."""
     config, where = call.owner.config, "DeepSpeed's configuration"
     given = {
         "optimizer": call.owner.client_optimizer,
         "scheduler": call.owner.client_lr_scheduler,
     }
     for name, passed in given.items():
-        own = section(config, name)
-        if own.get("type") and passed is not None and not is_called_by(*MAKERS):
-            kind = Stated(own["type"], f"{where}: {name}.type")
+        configured = section(config, name)
+        if configured.get("type") and passed is not None and not is_called_by(*MAKERS):
+            kind = Stated(configured["type"], f"{where}: {name}.type")
             yield line(kind, Stated(_named(passed), f"the passed {name}"))
 
 
@@ -180,7 +178,7 @@ def _prepared(call: Call) -> Iterator[str]:
 
 
 def _clipped(call: Call) -> Iterator[str]:
-    """A norm that is passed where DeepSpeed clips by its own."""
+    """A norm that is passed although DeepSpeed clips by its own."""
     wrapper = getattr(call.owner, "deepspeed_engine_wrapped", None)
     if wrapper is None or is_called_by("transformers"):
         return

@@ -1,4 +1,4 @@
-"""Applies the preset's flags of DistributedDataParallel, and notes what it wraps."""
+"""Applies the preset's flags of DistributedDataParallel, and observes its models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOOKED = ("torch.nn.parallel.distributed",)
 wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
 """The instances of DistributedDataParallel that are alive."""
 others: weakref.WeakSet[Any] = weakref.WeakSet()
-"""What else has samples of its own on every rank: engines of DeepSpeed, modules under FSDP."""
+"""Other models with different samples on every rank: DeepSpeed's engines, FSDP's modules."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -34,14 +34,14 @@ def install(module: ModuleType, observations: Observations) -> None:
     signature = inspect.signature(module.DistributedDataParallel.__init__)
 
     def construct(original: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        given = signature.bind(instance, *args, **kwargs)
-        given.apply_defaults()
-        model = given.arguments["module"]
+        call = signature.bind(instance, *args, **kwargs)
+        call.apply_defaults()
+        model = call.arguments["module"]
         if observations.is_first(model):
             settings = settling.settings_at(
                 Boundary.DATA_PARALLEL,
                 (*OF_DDP, Setting.GRADIENT_CHECKPOINTING),
-                {**_in_force(given), **facts_of(model, observations)},
+                {**_in_force(call), **facts_of(model, observations)},
                 observations,
                 model=model,
             )
@@ -49,11 +49,11 @@ def install(module: ModuleType, observations: Observations) -> None:
             settings = overrides()
         for setting, value in settings.items():
             if setting in OF_DDP:
-                given.arguments[setting.value] = value
-        observations.see(**_in_force(given))
+                call.arguments[setting.value] = value
+        observations.see(**_in_force(call))
         see_facts(model, observations)
         observations.see_model(model)
-        original(*given.args[1:], **given.kwargs)
+        original(*call.args[1:], **call.kwargs)
         wrapped.add(instance)
 
     wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", construct)
@@ -66,7 +66,7 @@ def _in_force(given: inspect.BoundArguments) -> dict[str, Value | None]:
 
 
 def divides(model: Any, ranks: Callable[[], int]) -> None:
-    """Notes an engine or a sharded module whose samples so many ranks share, if all of them do."""
+    """Notes an engine or a sharded module, if all ranks of the run share its samples."""
     with suppress(Exception):  # as another version has it
         if ranks() == int(os.environ.get("WORLD_SIZE", "1")):
             others.add(model)
@@ -84,7 +84,7 @@ def reduced() -> set[int]:
     """Ids of the parameters whose gradients this backward pass reduces over several ranks.
 
     Raises:
-        MissingNameError: this torch doesn't tell.
+        MissingNameError: this torch lacks the names.
     """
     return {
         id(parameter)

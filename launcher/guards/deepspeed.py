@@ -22,7 +22,7 @@ from ..workload.config_files.deepspeed import ConfigError, load, offload_of
 from ..workload.config_files.edited_deepspeed import edited
 from . import data_parallel, first_batch, settling
 from .asked_facts import deepspeed_facts
-from .callers import is_called_by
+from .callers import MAKERS, is_called_by
 from .deepspeed_plugin import is_partitioned
 from .enforced import overrides
 from .model_facts import facts_of, see_facts
@@ -33,8 +33,6 @@ HOOKED = (
     "deepspeed.runtime.engine",
     "deepspeed.runtime.zero.partition_parameters",
 )
-FRAMEWORKS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
-"""Packages that make DeepSpeed's engine themselves."""
 CONFIGURED = (*OF_DEEPSPEED, *BATCH)
 
 
@@ -53,22 +51,22 @@ def _initialize(
     observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any
 ) -> Any:
     """Makes an engine; one without an optimizer evaluates, and keeps its own configuration."""
-    given = inspect.signature(wrapped).bind_partial(*args, **kwargs)
-    model, is_trained = given.arguments.get("model"), _has_optimizer(given.arguments)
+    call = inspect.signature(wrapped).bind_partial(*args, **kwargs)
+    model, is_trained = call.arguments.get("model"), _has_optimizer(call.arguments)
     settings: dict[Setting, Value] = overrides() if is_trained else {}
     if is_trained and observations.is_first(model):
-        if model is not None and not is_called_by(*FRAMEWORKS):
-            settings = _settled(given.arguments, observations)
+        if model is not None and not is_called_by(*MAKERS):
+            settings = _settled(call.arguments, observations)
         see_facts(model, observations)
     observations.see_model(model, is_trained=is_trained)
     if not is_trained:
-        return wrapped(*given.args, **given.kwargs)
+        return wrapped(*call.args, **call.kwargs)
     settings = {setting: value for setting, value in settings.items() if setting in CONFIGURED}
     if settings:
-        _replace_config(given.arguments, settings)
+        _replace_config(call.arguments, settings)
     with suppress(AttributeError, TypeError, ValueError):  # groups may be anything
-        observations.see(rates_differ=_rates_differ(given.arguments) or None)
-    result = wrapped(*given.args, **given.kwargs)
+        observations.see(rates_differ=_rates_differ(call.arguments) or None)
+    result = wrapped(*call.args, **call.kwargs)
     if observations.is_first(model):  # beside which others may have engines: a critic
         # A name that differs in another version must not end the training.
         with suppress(AttributeError, TypeError, ValueError):
@@ -79,7 +77,7 @@ def _initialize(
 
 
 def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[Setting, Value]:
-    """Settings to apply where the user's loop makes its engine.
+    """Settings to apply when the user's loop makes its engine.
 
     The batch isn't asked for: the loop's own loader has it. Partitioned weights fix the stage, an
     optimizer of the script's own the offload.
@@ -87,7 +85,7 @@ def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[S
     model: Any = arguments["model"]
     try:
         config = load(_config_of(arguments))
-    except ConfigError:  # DeepSpeed says what is wrong with it
+    except ConfigError:  # DeepSpeed reports the fault
         return overrides()
     fixed = {*BATCH}
     if is_partitioned(model):
@@ -105,9 +103,9 @@ def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[S
 
 
 def _config_of(arguments: Mapping[str, Any]) -> Any:
-    """The configuration that an engine gets, in whichever form."""
-    own = getattr(arguments.get("args"), "deepspeed_config", None)
-    configs = (arguments.get("config"), arguments.get("config_params"), own)
+    """The configuration that an engine gets, in any form."""
+    path = getattr(arguments.get("args"), "deepspeed_config", None)
+    configs = (arguments.get("config"), arguments.get("config_params"), path)
     return next((config for config in configs if config is not None), None)
 
 
@@ -117,7 +115,7 @@ def _has_optimizer(arguments: Mapping[str, Any]) -> bool:
         return True
     try:
         return "optimizer" in load(_config_of(arguments))
-    except ConfigError:  # DeepSpeed says what is wrong with it
+    except ConfigError:  # DeepSpeed reports the fault
         return True
 
 
@@ -133,12 +131,12 @@ def _rates_differ(arguments: Mapping[str, Any]) -> bool:
 def _replace_config(arguments: dict[str, Any], settings: dict[Setting, Any]) -> None:
     """Passes DeepSpeed an edited copy of the script's configuration instead of the script's own."""
     names = [name for name in ("config", "config_params") if arguments.get(name) is not None]
-    own = arguments.get("args")
+    namespace = arguments.get("args")
     if names:
         arguments[names[0]] = edited(arguments[names[0]], settings)
-    elif own is not None and getattr(own, "deepspeed_config", None) is not None:
-        arguments["args"] = copy.copy(own)  # the script's own namespace isn't changed
-        arguments["args"].deepspeed_config = edited(own.deepspeed_config, settings)
+    elif namespace is not None and getattr(namespace, "deepspeed_config", None) is not None:
+        arguments["args"] = copy.copy(namespace)  # the script's own namespace isn't changed
+        arguments["args"].deepspeed_config = edited(namespace.deepspeed_config, settings)
 
 
 def _see_engine(engine: Any, observations: Observations) -> None:
@@ -196,16 +194,16 @@ def _partition(
 ) -> Any:
     """`deepspeed.zero.Init` partitions parameters as they are made, for stage 3 only.
 
-    A loop of the user's own is asked for there: once weights are partitioned, the stage is fixed.
+    The user's own loop is asked for there: once weights are partitioned, the stage is fixed.
     """
-    given = inspect.signature(wrapped).bind(*args, **kwargs)
+    call = inspect.signature(wrapped).bind(*args, **kwargs)
     settings = overrides()
-    config = given.arguments.get("config_dict_or_path") or given.arguments.get("config")
-    if config is not None and not is_called_by(*FRAMEWORKS):
-        with suppress(ConfigError):  # DeepSpeed says what is wrong with it
+    config = call.arguments.get("config_dict_or_path") or call.arguments.get("config")
+    if config is not None and not is_called_by(*MAKERS):
+        with suppress(ConfigError):  # DeepSpeed reports the fault
             facts = deepspeed_facts(load(config))
             changeable = (Setting.ZERO_STAGE, Setting.GRADIENT_CHECKPOINTING)
             settings = settling.settings_at(Boundary.PARTITION, changeable, facts, observations)
     if settings.get(Setting.ZERO_STAGE, 3) != 3:
-        given.arguments["enabled"] = False
-    return wrapped(*given.args, **given.kwargs)
+        call.arguments["enabled"] = False
+    return wrapped(*call.args, **call.kwargs)

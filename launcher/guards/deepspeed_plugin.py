@@ -17,11 +17,11 @@ COPIES = {
     "offload_param_device": ("zero_optimization", "offload_param", "device"),
     "gradient_accumulation_steps": ("gradient_accumulation_steps",),
 }
-"""Fields of the plugin (accelerate/utils/dataclasses.py), and what they repeat."""
+"""Fields of the plugin (accelerate/utils/dataclasses.py), and the values that they repeat."""
 
 
 def config_of(plugin: Any) -> Config | None:
-    """The configuration of a `DeepSpeedPlugin`; None where there is none."""
+    """The configuration of a `DeepSpeedPlugin`; None if there is none."""
     config = getattr(getattr(plugin, "hf_ds_config", None), "config", None)
     return config if isinstance(config, dict) else None
 
@@ -32,12 +32,7 @@ def is_partitioned(model: Any) -> bool:
 
 
 def change(plugin: Any, settings: Mapping[Setting, Value]) -> None:
-    """Changes the configuration of a plugin before an engine is made of it.
-
-    Args:
-        plugin: accelerate's, which has a configuration.
-        settings: what to set; those that aren't DeepSpeed's are left out.
-    """
+    """Changes the configuration of a plugin before an engine is made of it."""
     held = plugin.hf_ds_config
     changed = with_settings(held.config, settings)
     if changed == held.config:

@@ -1,6 +1,6 @@
-"""Reports what tells whether ranks have different samples: seeds, and the first batch in training.
+"""Reports seeds and the first batch in training, which show whether ranks have different samples.
 
-The launcher compares them between ranks. Nobody waits, and nothing is drawn from a loader early.
+The launcher compares them between ranks. No rank waits, and nothing is drawn from a loader early.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from .callers import user_place
 
 TENSORS = 8
 ELEMENTS = 1 << 16
-"""Of a batch so many tensors, and of each so many elements, make the digest."""
+"""Tensors of a batch, and elements of each, that make the digest."""
 CHOSEN = 1 << 12
 """Samples of a subset that make its digest."""
 
 Report = Callable[[Shared, str, str], None]
-"""Called with what is compared, this rank's value, and the user's line."""
+"""Called with the kind of comparison, this rank's value, and the user's line."""
 Look = Callable[[Any, Any], None]
-"""Called with the owner of a method that has returned, and what it has returned."""
+"""Called with the owner of a method that has returned, and its result."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps what divides samples among ranks, or a loader's beginning."""
+    """Wraps functions that divide samples among ranks, or a loader's beginning."""
     told: set[tuple[Shared, str]] = set()
 
     def report(what: Shared, value: str, place: str) -> None:
@@ -50,7 +50,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
     def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         result = wrapped(*args, **kwargs)
-        with suppress(Exception):  # whatever is odd, the training says itself
+        with suppress(Exception):  # the training itself fails on odd arguments
             looked(instance, result)
         return result
 
@@ -69,8 +69,8 @@ def _prepared(report: Report, accelerator: Any, loader: Any) -> None:
 
 
 def _sampled(report: Report, sampler: Any, _result: Any) -> None:
-    """The same of torch's sampler, where every rank has a part of its own."""
-    if sampler.num_replicas == _world() > 1:
+    """The same for torch's sampler, if every rank has its own part."""
+    if sampler.num_replicas == int(os.environ.get("WORLD_SIZE", "1")) > 1:
         _report_subset(report, sampler.dataset)
         if sampler.shuffle:
             report(Shared.SEED, str(sampler.seed), user_place())
@@ -87,14 +87,14 @@ def _report_subset(report: Report, data: Any) -> None:
 
 
 def _watching(report: Report) -> Look:
-    """A look at loaders that begin: of one that nobody divides, the first batch is reported.
+    """Watches loaders that begin: the first batch of an undivided one is reported.
 
     As the model gets it in training, once: of what the loader gives, a loop may take the rank's
     part itself.
     """
     import torch
 
-    place = ""  # of the loader that has begun last; empty where it is divided
+    place = ""  # of the loader that has begun last; empty if it is divided
     what = Shared.BATCH
     handles: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
@@ -136,14 +136,14 @@ def _is_undivided(loader: Any, *, is_stream: bool) -> bool:
 
 
 def digest_of(batch: object, elements: int = ELEMENTS) -> str:
-    """A digest of a batch's tensors; empty where they say nothing, as zeros do."""
+    """A digest of a batch's tensors; empty if they are all constant, as zeros are."""
     import torch
 
-    found = [one.detach() for one in islice(tensors_in(batch), TENSORS)]
-    if not any(one.numel() > 1 and bool((one != one.flatten()[0]).any()) for one in found):
+    samples = [tensor.detach() for tensor in islice(tensors_in(batch), TENSORS)]
+    if not any(one.numel() > 1 and bool((one != one.flatten()[0]).any()) for one in samples):
         return ""
     digest = hashlib.blake2b(digest_size=16)
-    for one in found:
+    for one in samples:
         part = one.contiguous().flatten()[:elements].cpu()
         digest.update(part.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
@@ -158,10 +158,6 @@ def tensors_in(batch: object) -> Iterator[Any]:
     elif isinstance(batch, Mapping | list | tuple):
         for part in batch.values() if isinstance(batch, Mapping) else batch:
             yield from tensors_in(part)
-
-
-def _world() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 LOOKS: dict[str, tuple[str, Callable[[Report], Look]]] = {

@@ -1,6 +1,6 @@
-"""Tells of what is done twice, or not at all, by a loop and by the framework that it calls.
+"""Reports work that a loop and the framework that it calls both do, or neither.
 
-Nothing is changed. Each look is one function on a framework's call; it skips what it can't read.
+Nothing is changed. Each look is one function on a framework's call; it skips unreadable calls.
 """
 
 from __future__ import annotations
@@ -21,11 +21,8 @@ from ..workload.contradictions import EXPLAINED
 from ..workload.script.scaled_losses import divided_before, ignores_count
 from ..workload.script.user_files import tree_of
 from . import looks
-from .callers import is_called_by, place, user_frames, user_place
+from .callers import MAKERS, is_called_by, place, user_frames, user_place
 from .looks import Call, Watched
-
-MAKERS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
-"""Packages that go backward for the user's loop, and know what an engine divides."""
 
 _begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """Optimizer steps by the first backward pass of each Accelerator."""
@@ -37,9 +34,9 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _divided_twice(call: Call) -> Iterator[Finding]:
-    """A loss that the loop divides by the accumulation, as what it is given to does too.
+    """A loss that the loop divides by the accumulation, as its `backward` does too.
 
-    Both the loss's graph and the source say so.
+    Both the loss's graph and the source show it.
     """
     held = call.owner.gradient_accumulation_steps
     steps = int(held() if callable(held) else held)
@@ -47,7 +44,7 @@ def _divided_twice(call: Call) -> Iterator[Finding]:
     loss: Any = (*call.given.get("args", ()), call.given.get("loss"))[0]
     is_left = call.given.get("scale_wrt_gas") is False
     is_divided = loss.grad_fn.name().startswith("DivBackward")
-    others = [each for each in MAKERS if each != "accelerate" or callable(held)]
+    others = [maker for maker in MAKERS if maker != "accelerate" or callable(held)]
     if steps < 2 or is_left or not is_divided or is_called_by(*others):
         return
     file, line = next(user_frames())
@@ -67,15 +64,15 @@ def _divided_twice(call: Call) -> Iterator[Finding]:
 
 
 def _multiplied(call: Call) -> Iterator[Finding]:
-    """A `compute_loss` that returns a mean where the Trainer leaves the division to it."""
+    """A `compute_loss` that returns a mean although the Trainer leaves the division to it."""
     trainer = call.owner
     steps, count = trainer.args.gradient_accumulation_steps, call.given.get("num_items_in_batch")
     is_left = getattr(trainer, "loss_is_scaled_for_ga", None) is None
     if steps < 2 or count is None or not (trainer.model_accepts_loss_kwargs and is_left):
         return
-    own = type(trainer).compute_loss
-    file, line = inspect.getsourcefile(own) or "", inspect.getsourcelines(own)[1]
-    (function,) = ast.parse(textwrap.dedent(inspect.getsource(own))).body
+    method = type(trainer).compute_loss
+    file, line = inspect.getsourcefile(method) or "", inspect.getsourcelines(method)[1]
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(method))).body
     is_users = "-packages/" not in file
     if is_users and isinstance(function, ast.FunctionDef) and ignores_count(function):
         yield Finding(
@@ -96,7 +93,9 @@ def _loader_divided_twice(call: Call) -> Iterator[Finding]:
 
     loader = call.given["data_loader"]
     samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
-    found = next((each for each in samplers if isinstance(each, data.DistributedSampler)), None)
+    found = next(
+        (sampler for sampler in samplers if isinstance(sampler, data.DistributedSampler)), None
+    )
     ranks = call.owner.num_processes
     is_meshed = getattr(call.owner, "parallelism_config", None) is not None
     is_prepared = type(loader).__module__.startswith("accelerate.")

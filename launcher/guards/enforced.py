@@ -20,11 +20,11 @@ _settled_replaced: dict[Setting, Value] = {}
 
 
 def settle(overrides: Mapping[Setting, Value], replaced: Mapping[Setting, Value]) -> None:
-    """Keeps of an answer at a boundary what holds for the whole process: how blocks are recomputed.
+    """Keeps the part of an answer that holds for the whole process: the kind of checkpointing.
 
     Args:
-        overrides: what is set there.
-        replaced: what was asked for instead.
+        overrides: the settings of the answer.
+        replaced: the values that they replace.
     """
     name = Setting.GRADIENT_CHECKPOINTING
     if name in overrides:
@@ -34,7 +34,7 @@ def settle(overrides: Mapping[Setting, Value], replaced: Mapping[Setting, Value]
 
 
 def overrides() -> dict[Setting, Value]:
-    """The settings that this worker enforces: the plan's, and what was settled since.
+    """The settings that this worker enforces: the plan's, and those settled since.
 
     The environment is read on each call.
     """
@@ -42,5 +42,5 @@ def overrides() -> dict[Setting, Value]:
 
 
 def replaced() -> dict[Setting, Value]:
-    """The script's own values of the enforced settings, where they are known."""
+    """The script's own values of the enforced settings, if known."""
     return {**_decoded(os.environ.get(preset.REPLACED_VARIABLE, "{}")), **_settled_replaced}

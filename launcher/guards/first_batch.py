@@ -1,4 +1,4 @@
-"""Observes the first batch in training: how long its texts are, and what makes the loss."""
+"""Observes the first batch in training: the length of its texts, and the kind of loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .step_times import times_of
 def watch(engine: Any, observations: Observations) -> None:
     """Looks at the first batch of an engine around a model, and at the size of every batch.
 
-    Under a Trainer, which tells the sizes itself, the engine then is as before.
+    A Trainer reports the sizes itself: then the hook is removed.
     """
     times, is_first = times_of(observations), True
 

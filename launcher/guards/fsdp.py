@@ -1,4 +1,4 @@
-"""Applies the preset to FSDP, and notes what of it is really in force."""
+"""Applies the preset to FSDP, and observes the settings in force."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ VARIABLES = {
     # What the Trainer asks for as well: its last checkpoint has the whole model in one place.
     "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
 }
-"""By which accelerate trains with FSDP2 (accelerate/utils/dataclasses.py)."""
+"""Variables by which accelerate trains with FSDP2 (accelerate/utils/dataclasses.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A module that `fully_shard` has made a unit of, and what it was told.
+    """A module that `fully_shard` has made a unit, and the arguments of the call.
 
     Attributes:
-        module: the module; where it was given several, the first of them.
+        module: the module; if it was given several, the first of them.
         arguments: by name.
     """
 
@@ -87,7 +87,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _configure(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
-    """Sets what the plan changes; the first version has strategies in its place."""
+    """Applies the plan's changes; the first version has strategies instead."""
     wrapped(*args, **kwargs)
     reshard = overrides().get(Setting.RESHARD_AFTER_FORWARD)
     if reshard is not None and getattr(instance, "fsdp_version", 1) == 2:
@@ -95,12 +95,12 @@ def _configure(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
 
 
 def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-    """Remembers what a module was sharded with, until all that is sharded has begun."""
+    """Remembers the arguments of `fully_shard` until the first pass."""
     import torch.distributed as dist
 
     result = wrapped(*args, **kwargs)
-    given = args[0] if args else kwargs["module"]
-    first = next(iter(given), None) if isinstance(given, list | tuple) else given
+    modules = args[0] if args else kwargs["module"]
+    first = next(iter(modules), None) if isinstance(modules, list | tuple) else modules
     if first is not None:
         _units.append(Unit(weakref.ref(first), kwargs))
         mesh = kwargs.get("mesh")
@@ -109,22 +109,24 @@ def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
 
 
 def see_units(observations: Observations) -> None:
-    """Notes what `fully_shard` was told, once the first of the modules begins its first pass."""
+    """Notes the arguments of `fully_shard`, when the first module begins its first pass."""
     import torch.distributed as dist
 
     alive = {id(module): unit for unit in _units if (module := unit.module()) is not None}
     _units.clear()
     for root, own in _outermost(alive):
-        trained = next((each for each in root.parameters() if each.requires_grad), None)
+        trained = next(
+            (parameter for parameter in root.parameters() if parameter.requires_grad), None
+        )
         if trained is None:
             continue  # a reference model, say
-        told, others = own[0].arguments, own[1:]
+        arguments, others = own[0].arguments, own[1:]
         freed = [unit.arguments.get("reshard_after_forward") is not False for unit in others]
-        policy, mesh = told.get("mp_policy"), told.get("mesh")
+        policy, mesh = arguments.get("mp_policy"), arguments.get("mesh")
         master = dtype_named(str(trained.dtype))
         computed = dtype_named(str(getattr(policy, "param_dtype", None))) or master
         reduced = dtype_named(str(getattr(policy, "reduce_dtype", None))) or computed
-        is_offloaded = type(told.get("offload_policy")).__name__ == "CPUOffloadPolicy"
+        is_offloaded = type(arguments.get("offload_policy")).__name__ == "CPUOffloadPolicy"
         held = Offload.OPTIMIZER_AND_PARAMETERS if is_offloaded else Offload.NONE
         world = dist.get_world_size()
         shards = world if mesh is None else mesh.size(-1)
@@ -132,7 +134,7 @@ def see_units(observations: Observations) -> None:
             engine=Engine.FSDP.value,
             fsdp_version=2,
             fsdp_units=(Units.LAYERS if _has_layers(others) else Units.WHOLE).value,
-            # Every copy of the model has shards of its own.
+            # Every copy of the model has its own shards.
             model_parallel=shards if shards < world else None,
             reshard_after_forward=any(freed) if freed else None,
             offload=held.value,
@@ -151,11 +153,11 @@ def _has_layers(units: Sequence[Unit]) -> bool:
 
 
 def _tell_undivided(model: Any, observations: Observations) -> None:
-    """Tells of a trained model with layers that is to be divided by them, and names no class."""
-    lists = (each for each in model.modules() if type(each).__name__ == "ModuleList")
-    modules = (each for own in lists for each in own if next(each.children(), None))
+    """Warns of a trained model that is to be divided by layers, but names no class."""
+    lists = (module for module in model.modules() if type(module).__name__ == "ModuleList")
+    modules = (layer for own in lists for layer in own if next(layer.children(), None))
     layers = dict.fromkeys(type(each).__name__ for each in modules)
-    if layers and any(each.requires_grad for each in model.parameters()):
+    if layers and any(parameter.requires_grad for parameter in model.parameters()):
         observations.remark(
             "FSDP holds all layers in one unit, so that every rank gathers all weights at once: "
             f"{type(model).__name__} names no class of layers (`_no_split_modules`). Name them: "
@@ -168,7 +170,7 @@ def _outermost(units: Mapping[int, Unit]) -> Iterator[tuple[Any, list[Unit]]]:
     """The modules that lie in no other, each with the units within it, its own first."""
     modules = [module for unit in units.values() if (module := unit.module()) is not None]
     within = {
-        id(module): [units[id(each)] for each in module.modules() if id(each) in units]
+        id(module): [units[id(part)] for part in module.modules() if id(part) in units]
         for module in modules
     }
     inner = {id(unit) for own in within.values() for unit in own[1:]}

@@ -1,4 +1,4 @@
-"""The guards: what applies a preset inside a worker, at the boundary of each framework.
+"""The guards, which apply a preset inside a worker, at the boundary of each framework.
 
 A guard is a module with two names: `HOOKED`, the modules whose import it waits for, and
 `install(module, observations)`, which is called with each of them right after its first import and
@@ -101,18 +101,14 @@ GUARDS: tuple[Guard, ...] = (
 
 
 def install(observations: Observations) -> None:
-    """Makes every guard wait for its modules; imports none of them.
-
-    Args:
-        observations: where the guards note what they see.
-    """
+    """Makes every guard wait for its modules; imports none of them."""
     for guard in GUARDS:
         for name in guard.HOOKED:
             wrapt.register_post_import_hook(partial(_install, guard, observations), name)
 
 
 def _install(guard: Guard, observations: Observations, module: ModuleType) -> None:
-    """Lets a guard wrap a module; where it isn't as it was, the training goes on without."""
+    """Lets a guard wrap a module; if a name is missing, the training continues without it."""
     try:
         guard.install(module, observations)
     except AttributeError as error:

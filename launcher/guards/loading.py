@@ -1,8 +1,8 @@
-"""Settles what a model's weights ask for before they are loaded, where a configuration is in force.
+"""Settles a model's settings before its weights are loaded, if a configuration is in force.
 
-Its class is made without weights, on torch's meta device, only where node 0 wants to know its
-shape. Later models are references, rewards, parts: only a process's first one is asked for, and
-that only where it is made under TrainingArguments, or an Accelerator with DeepSpeed.
+The model is made without weights, on torch's meta device, only if node 0 asks for its shape. Later
+models are references, rewards or parts: only a process's first one asks, and only if it is made
+under TrainingArguments, or an Accelerator with DeepSpeed.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class InForce:
     Attributes:
         owner: TrainingArguments, or accelerate's plugin.
         framework: the owner of the training loop.
-        facts: what it asks for.
-        settable: what of it can still be changed.
+        facts: its settings.
+        settable: the settings that can still be changed.
         give: changes it.
     """
 
@@ -61,7 +61,7 @@ class InForce:
 
 @dataclass(slots=True)
 class _State:
-    """Of this process: what the next model is made under, and whether one has been made."""
+    """The process's settings for the next model, and whether a model has been made."""
 
     in_force: InForce | None = None
     is_made: bool = False
@@ -108,7 +108,7 @@ def _make(
     if own is None or owner is None or is_partitioning or any(map(kwargs.get, ELSEWHERE)):
         return wrapped(*args, **kwargs)
     changes: dict[Setting, Value] = {}
-    with suppress(Exception):  # odd arguments, a model's own code: the call itself says what is odd
+    with suppress(Exception):  # odd arguments, a model's own code: the call itself fails
         config = configuration_of(kind, args, kwargs)
         if getattr(config, "quantization_config", None) is None:
             is_stored = boundary is Boundary.FROM_PRETRAINED
@@ -130,7 +130,7 @@ def _changes(
     facts: Facts,
     build: Callable[[], Any],
 ) -> dict[Setting, Value]:
-    """What to change in what is in force; the shape is told where node 0 wants to know it."""
+    """The changes to the settings in force; the shape is reported if node 0 asks for it."""
     if facts.get(Fact.ENGINE) != Engine.DEEPSPEED and facts.get(Setting.PRECISION) is None:
         facts[Setting.PRECISION] = facts[Fact.LOADED_PRECISION]
     ask = partial(

@@ -41,10 +41,9 @@ class Watched:
     """A call, and how it is looked at.
 
     Attributes:
-        look: says what is seen.
+        look: yields the findings.
         is_after: it is called once the call has returned.
-        first: of each object only so many calls are looked at, as the others are the same; 0 for
-            all.
+        first: number of calls to look at for each object, as the others are the same; 0 for all.
     """
 
     look: Look
@@ -75,12 +74,12 @@ def _looked_at(
         return wrapped(*args, **kwargs)
 
     def look() -> None:
-        # Whatever else is odd, the training says itself.
+        # The training itself fails on odd arguments.
         with suppress(Exception), observations.going_on():
             if watched.first:
                 seen[instance] = seen.get(instance, 0) + 1
-            given = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
-            named = {**given, **given.get("kwargs", {})}
+            arguments = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
+            named = {**arguments, **arguments.get("kwargs", {})}
             for sentence in watched.look(Call(named, instance, observations.steps_of_all() or 0)):
                 if isinstance(sentence, Finding):
                     tell(observations, sentence)

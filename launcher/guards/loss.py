@@ -1,4 +1,4 @@
-"""Tells whether a loss is computed as transformers does it, from all logits at once."""
+"""Whether a loss is computed as transformers does it, from all logits at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OWN = "transformers."
 
 
 def loss_of(trainer: Any, model: Any, arguments: Any, own: Any) -> str | None:
-    """The kind of loss; None where code that isn't transformers' may compute it otherwise.
+    """The kind of loss; None if code that isn't transformers' may compute it otherwise.
 
     A loss of the user's is a method or an argument of the Trainer (transformers/trainer.py,
     `compute_loss`).
@@ -32,7 +32,7 @@ def loss_of(trainer: Any, model: Any, arguments: Any, own: Any) -> str | None:
 
 
 def loss_of_labels(model: Any) -> str | None:
-    """The kind of loss that a model makes of labels; None where it may be another.
+    """The kind of loss that a model makes of labels; None if it may be another.
 
     A fused loss of Liger's replaces `forward` of the model or of its class. Adapters of peft's
     leave the loss to the model that they are in.

@@ -1,4 +1,4 @@
-"""Observes what a model is like, beyond its weights: types, attention, no checkpointing."""
+"""Observes facts on a model beyond its weights: types, attention, no checkpointing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..evidence.observations import Observations, output_made_by
 from ..workload.config_files.vocabulary import attention_named, dtype_named
 
 SWITCHED = {"torch", "transformers", "peft", "bitsandbytes"}
-"""Packages whose modules checkpoint nothing unless they are told to."""
+"""Packages whose modules checkpoint nothing by default."""
 
 
 NAMES = ("activation_checkpointing", "gradient_checkpointing")
@@ -20,7 +20,7 @@ NAMES = ("activation_checkpointing", "gradient_checkpointing")
 
 
 def facts_of(model: Any, observations: Observations) -> dict[str, Value | None]:
-    """The attention, the output, and the type of the weights; None for what isn't known."""
+    """The attention, the output, and the type of the weights; None if unknown."""
     found: dict[str, Value | None] = {}
     with suppress(AttributeError, TypeError, ValueError):  # an unusual model
         floating = (weight for weight in model.parameters() if weight.is_floating_point())
@@ -53,6 +53,6 @@ def checkpoints_nothing(model: Any) -> bool:
 
 
 def see_no_checkpointing(model: Any, observations: Observations) -> None:
-    """Notes that nothing is checkpointed, where a model tells."""
+    """Notes that nothing is checkpointed, if a model shows it."""
     if Setting.GRADIENT_CHECKPOINTING not in observations.observed and checkpoints_nothing(model):
         observations.see(gradient_checkpointing=Checkpointing.OFF.value)

@@ -1,4 +1,4 @@
-"""Observes the optimizer, and counts its steps for loops that have no counter of their own."""
+"""Observes the optimizer, and counts its steps for loops without a counter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..workload.config_files.vocabulary import optimizer_named
 
 HOOKED = ("torch.optim.optimizer", INITIAL_STATE.module)
 NAMED = {"torch", "deepspeed", "transformers"}
-"""Packages whose classes tell by their names what they keep; bitsandbytes' take the bits later."""
+"""Packages whose class names determine the states; bitsandbytes' get the bits later."""
 
 
 class Steps:
@@ -29,7 +29,7 @@ class Steps:
     one steps twice and none of the earlier ones does, another training has begun.
 
     Attributes:
-        most: their number; None where no optimizer has been made: the loop may have an update of
+        most: their number; None if no optimizer has been made: the loop may have an update of
             its own.
         largest: elements of the largest optimizer.
     """
@@ -116,7 +116,7 @@ def _construct(
 
 
 def _kind(optimizer: Any) -> str | None:
-    """The optimizer by its states; None where its class doesn't tell."""
+    """The optimizer by its states; None if its class doesn't determine them."""
     home = type(optimizer).__module__.partition(".")[0]
     kind = optimizer_named(type(optimizer).__name__) if home in NAMED else None
     if kind is Optimizer.SGD and optimizer.defaults.get("momentum"):
@@ -125,7 +125,7 @@ def _kind(optimizer: Any) -> str | None:
 
 
 def _is_fused(optimizer: Any) -> bool | None:
-    """Whether its step needs no temporaries for all parameters; None where that isn't known."""
+    """Whether its step needs no temporaries for all parameters; None if that isn't known."""
     home = type(optimizer).__module__
     if home.startswith("torch.optim."):
         return bool(optimizer.defaults.get("fused"))

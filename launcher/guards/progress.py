@@ -47,7 +47,7 @@ PHASES = {
         SAVE_CHECKPOINT.path: Phase.SAVING,
     },
 }
-"""Functions that are a phase of their own, by module."""
+"""Functions that are a separate phase, by module."""
 HOOKED = (
     *PHASES,
     SKIP_CODE.module,
@@ -61,7 +61,7 @@ HOOKED = (
 
 
 def install(module: Any, observations: Observations) -> None:
-    """Wraps what moves; what runs in every step by plain functions, which cost least."""
+    """Wraps the movements; those of every step by plain functions, which cost least."""
     times = times_of(observations)
     for name, phase in PHASES.get(module.__name__, {}).items():
         with observations.going_on():
@@ -128,7 +128,7 @@ def _gathering(times: StepTimes) -> Callable[..., Any]:
 
 
 def _watch_eval(kind: Any, times: StepTimes, observations: Observations) -> None:
-    """An evaluation in a loop of the user's own begins where the trained model is told so."""
+    """An evaluation in the user's own loop begins with `eval()` of the trained model."""
     original = kind.eval
 
     @functools.wraps(original)

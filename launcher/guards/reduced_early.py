@@ -1,6 +1,6 @@
 """Detects gradients that DDP has reduced too early, which raises no error.
 
-Reentrant checkpointing has a backward pass of its own for every block. DDP reduces as soon as each
+Reentrant checkpointing has a separate backward pass for every block. DDP reduces as soon as each
 of its parameters has a gradient, and ignores later additions. If all trained parameters lie in one
 block that runs twice, the gradients of its second run are never reduced: they stay this rank's own.
 """
@@ -50,10 +50,10 @@ class Recomputations:
     def note(self, outputs: Iterable[Any]) -> None:
         """Notes a recomputed block; a second run is reported at the end of the backward pass.
 
-        Where DDP fails because of it, the pass never ends, and the failure says more.
+        If DDP fails because of it, the pass never ends, and the failure says more.
 
         Raises:
-            MissingNameError: this torch doesn't tell enough.
+            MissingNameError: this torch lacks the names.
         """
         task = GRAPH_TASK.found()()
         found = _parameters(outputs)

@@ -1,4 +1,4 @@
-"""Makes a Trainer resume from where the launcher says, and tells the launcher where it saves."""
+"""Resumes a Trainer from the launcher's checkpoint, and reports where it saves."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, k
     the same job. The call is identified by its number, not by `output_dir`: some scripts, like
     those of ms-swift, make a new folder at every launch.
     """
-    given = inspect.signature(wrapped).bind_partial(*args, **kwargs)
+    call = inspect.signature(wrapped).bind_partial(*args, **kwargs)
     training, (number, folder) = next(_trainings), resumed()
     if folder and training == number:
-        given.arguments["resume_from_checkpoint"] = folder
-    with suppress(AttributeError, OSError, TypeError, ValueError):  # the Trainer says what is odd
-        origin = given.arguments.get("resume_from_checkpoint")
+        call.arguments["resume_from_checkpoint"] = folder
+    with suppress(AttributeError, OSError, TypeError, ValueError):  # the Trainer itself fails
+        origin = call.arguments.get("resume_from_checkpoint")
         observations.see(resumes_midway=_is_midway(instance.args, origin) or None)
     output_dir = str(Path(instance.args.output_dir).absolute())
     observations.send(SaveLocation(Saves(output_dir, training, present(output_dir))))
-    return wrapped(*given.args, **given.kwargs)
+    return wrapped(*call.args, **call.kwargs)
 
 
 def _is_midway(arguments: Any, origin: Any) -> bool:
-    """Whether a training goes on within an epoch, not the first, whose samples it skips.
+    """Whether a training continues within an epoch, not the first, whose samples it skips.
 
     Args:
         arguments: the Trainer's.
@@ -81,12 +81,12 @@ def _loop(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     transformers 4 takes the checkpoint's (`state.train_batch_size` in trainer.py), which would
     change the global batch, since the accumulation is this launch's.
     """
-    given = inspect.signature(wrapped).bind(*args, **kwargs)
+    call = inspect.signature(wrapped).bind(*args, **kwargs)
     folder = resumed()[1]
-    is_ours = folder and given.arguments.get("resume_from_checkpoint") == folder
+    is_ours = folder and call.arguments.get("resume_from_checkpoint") == folder
     if is_ours and not instance.args.auto_find_batch_size:
-        given.arguments["batch_size"] = instance.args.train_batch_size
-    return wrapped(*given.args, **given.kwargs)
+        call.arguments["batch_size"] = instance.args.train_batch_size
+    return wrapped(*call.args, **call.kwargs)
 
 
 def resumed() -> tuple[int, str]:
@@ -115,7 +115,7 @@ def _load(observations: Observations, wrapped: Any, instance: Any, args: Any, kw
 
 @contextmanager
 def _universal(config: Any, folder: str) -> Iterator[None]:
-    """Has DeepSpeed load a universal checkpoint meanwhile, where the folder is one."""
+    """Has DeepSpeed load a universal checkpoint meanwhile, if the folder is one."""
     name, before = LOAD_UNIVERSAL.attribute, LOAD_UNIVERSAL.of(config)
     setattr(config, name, before or (Path(folder) / UNIVERSAL).is_file())
     try:

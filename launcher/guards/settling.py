@@ -1,8 +1,8 @@
-"""Asks the launcher at a boundary what to set there, where a worker knows better than any reader.
+"""Asks the launcher for the settings at a boundary, where a worker has more facts than any reader.
 
 The answer holds for the object that is made at the boundary; only the implementation of
 checkpointing belongs to the process. A key names the way to the boundary by all of the user's
-frames: where one rank alone makes an object in a helper, the others' keys stay the same.
+frames: if one rank alone makes an object in a helper, the others' keys stay the same.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def settings_at(
 
     Args:
         boundary: where the worker stands.
-        changeable: what can still be changed there.
+        changeable: settings that can still be changed there.
         facts: settings in force and facts, by name. What isn't known, or no value that a plan could
-            have (a script may give anything, and its framework says so), isn't told.
+            have (a script may give anything, and its framework says so), isn't reported.
         observations: of this worker.
-        framework: the owner of the training loop, where the boundary tells.
-        model: the model, where there is one.
+        framework: the owner of the training loop, if the boundary determines it.
+        model: the model, if there is one.
     """
     changes = changes_at(
         boundary, changeable, facts, observations, framework=framework, model=model
@@ -59,7 +59,7 @@ def changes_at(
     framework: str = "",
     model: object = None,
 ) -> dict[Setting, Value]:
-    """What the answer at a boundary changes, where what was enforced before is in force already.
+    """The changes of the answer at a boundary, without the settings that are enforced already.
 
     The arguments are those of `settings_at`.
     """
@@ -76,9 +76,9 @@ def answer_at(
     framework: str = "",
     model: object = None,
 ) -> Answer | None:
-    """The launcher's answer at a boundary; what of it holds for the process is enforced already.
+    """The launcher's answer at a boundary; its part for the whole process is enforced already.
 
-    None where it gives none, or nobody is to be asked. The arguments are those of `settings_at`.
+    None if there is none, or no launcher. The arguments are those of `settings_at`.
     """
     frames = list(user_frames())
     names = " ".join(map(_name, frames)).encode(errors="surrogateescape")
@@ -98,7 +98,7 @@ def answer_at(
 
 
 def _shape(model: object) -> dict[str, Any] | None:
-    """The shape of a model; None where there is none, or an unusual one."""
+    """The shape of a model; None if there is none, or an unusual one."""
     with suppress(Exception):
         return None if model is None else shape_of(model)
     return None
@@ -110,6 +110,6 @@ def parsed(values: Mapping[str, Value]) -> dict[Setting, Value]:
 
 
 def _name(frame: tuple[str, int]) -> str:
-    """A frame as on another node, where the folder may be another."""
+    """A frame without its folder, which may differ on another node."""
     file, line = frame
     return f"{Path(file).name}:{line}"

@@ -28,7 +28,7 @@ class StepTimes:
     step ends; then the next is timed. Steps are counted meanwhile.
 
     Attributes:
-        has_trainer: a Trainer trains, which tells its batches and counts a step after it.
+        has_trainer: a Trainer trains, which reports its batches and counts a step after it.
         has_engine: so does an engine of DeepSpeed's with the steps.
     """
 
@@ -40,15 +40,15 @@ class StepTimes:
         self._begun = 0  # of the step; 0 before the first is done
         self._own = 0
         self._since = 0  # when the rank has last gone on by itself; 0 before it has
-        self._waits = 0  # how deep it is in what doesn't count
+        self._waits = 0  # depth of nested calls that don't count
         self._gathers = False  # its forward pass waits for weights
-        self._evaluates_since = 0  # in a loop of the user's own; 0 where it doesn't
-        self._rests_until = 0  # 0 where the marks don't rest
+        self._evaluates_since = 0  # in the user's own loop; 0 if it doesn't
+        self._rests_until = 0  # 0 if the marks don't rest
         self._has_rested = False  # since `_begun`
         self._samples = self._tokens = 0  # since `_begun`
 
     def wait(self) -> int:
-        """Begins what doesn't count as the rank's own time, a movement; returns the time."""
+        """Begins a wait, which isn't the rank's own time; returns the time."""
         now = self._observations.progress.moved()
         if not self._waits and self._since:
             self._own += now - self._since
@@ -78,7 +78,7 @@ class StepTimes:
         return marked
 
     def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps the backward pass, which also ends an evaluation in a loop of the user's own."""
+        """Wraps the backward pass, which also ends an evaluation in the user's own loop."""
         import torch
 
         @functools.wraps(function)
@@ -107,7 +107,7 @@ class StepTimes:
             self.wait()
 
     def evaluate(self) -> None:
-        """Begins an evaluation in a loop of the user's own, up to the next backward pass."""
+        """Begins an evaluation in the user's own loop, up to the next backward pass."""
         slot = self._observations.progress
         if slot.phase is Phase.TRAINING:
             self._rests_until = 0
@@ -115,9 +115,9 @@ class StepTimes:
             self._evaluates_since = self.wait()
 
     def during(self, phase: Phase, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Calls a function that is a phase of its own, after which the phase before goes on.
+        """Calls a function as a separate phase, after which the previous phase continues.
 
-        In another thread than the main one it may run while the training goes on.
+        In another thread than the main one it may run while the training continues.
         """
         if threading.current_thread() is not threading.main_thread():
             return function(*args, **kwargs)
@@ -132,7 +132,7 @@ class StepTimes:
                 self._begun += spent
 
     def batch(self, samples: int, tokens: int) -> None:
-        """Counts what the current step is trained on."""
+        """Counts the samples and tokens of the current step."""
         self._samples += samples
         self._tokens += tokens
 

@@ -1,6 +1,6 @@
-"""Sets what is changed in TrainingArguments, before they are validated or before a Trainer is made.
+"""Changes TrainingArguments before they are validated or before a Trainer is made.
 
-What they ask for is read in `asked_facts`.
+`asked_facts` reads them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SETTABLE = (*OF_DEEPSPEED, Setting.GRADIENT_CHECKPOINTING, *BATCH)
 def settable_late(arguments: Any, model: Any = None) -> list[Setting]:
     """Settings that can still be given after validation, before a Trainer is made.
 
-    Partitioned weights fix the stage and what is offloaded. The batch is fixed where a subclass has
+    Partitioned weights fix the stage and the offload. The batch is fixed if a subclass has
     sizes that it has derived from it, as GRPOConfig has.
 
     Args:
         arguments: the validated arguments.
-        model: the model that the Trainer gets; None where it isn't made yet.
+        model: the model that the Trainer gets; None if it isn't made yet.
     """
     fixed: set[Setting] = set()
     config = deepspeed_plugin.config_of(getattr(arguments, "deepspeed_plugin", None))
@@ -77,7 +77,7 @@ def _give(arguments: Any, settings: Mapping[Setting, Value]) -> None:
 def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:
     """Sets the switch and its kwargs under every name that this version has for them.
 
-    A switch that is off stays off where the plan changes only the implementation: the model then
+    A switch that is off stays off if the plan changes only the implementation: the model then
     calls `checkpoint` itself, where the preset is applied, and may lack the Trainer's switch.
     """
     names = [name for name in NAMES if hasattr(arguments, name)]

@@ -60,7 +60,7 @@ def _complete(
 
 
 def _settled(arguments: Any, observations: Observations) -> dict[Setting, Value]:
-    """What to set in the arguments; the plan's alone where they are odd, which others say."""
+    """The settings for the arguments; the plan's alone if the arguments are invalid."""
     try:
         facts = trainer_facts(arguments)
     except (AttributeError, TypeError, ValueError):
@@ -84,8 +84,8 @@ def _can_checkpoint(model: Any) -> bool:
 def _construct(
     observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
 ) -> Any:
-    given = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
-    _settle(instance, given, observations)
+    arguments = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
+    _settle(instance, arguments, observations)
     wrapped(*args, **kwargs)
     reference = weakref.ref(instance)
 
@@ -113,7 +113,7 @@ def _construct(
 
 
 def _settle(trainer: Any, given: Mapping[str, Any], observations: Observations) -> None:
-    """Changes the arguments of a Trainer by what its model tells, which they didn't."""
+    """Changes the arguments of a Trainer by facts that only its model has."""
     model, arguments = given.get("model"), given.get("args")
     if arguments is None or not _is_module(model) or not observations.is_first(model):
         return
@@ -121,7 +121,7 @@ def _settle(trainer: Any, given: Mapping[str, Any], observations: Observations) 
         facts = {**facts_of(model, observations), **trainer_facts(arguments, validated=True)}
         facts |= asked_alone.facts_of_trainer(given, arguments)
         facts[Fact.LOSS] = loss_of(trainer, model, arguments, given.get("compute_loss_func"))
-    except (AttributeError, TypeError, ValueError):  # others say what is odd
+    except (AttributeError, TypeError, ValueError):  # the Trainer itself fails
         return
     if facts.get(Fact.ENGINE) != Engine.DEEPSPEED and facts[Setting.PRECISION] is None:
         facts[Setting.PRECISION] = facts[Fact.LOADED_PRECISION]
@@ -168,7 +168,7 @@ def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, k
 def _training_step(
     observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
 ) -> Any:
-    """Notes what every step is trained on, and the length of the first batch."""
+    """Counts the samples and tokens of every step, and notes the length of the first batch."""
     with suppress(Exception):  # a batch may be anything
         batch = args[1] if len(args) > 1 else kwargs["inputs"]
         times_of(observations).batch(*batches.size_of(batch, instance.args.train_batch_size))
@@ -178,7 +178,7 @@ def _training_step(
 
 
 def _see_arguments(trainer: Any, observations: Observations) -> None:
-    """Notes what the memory estimate asks for, as the Trainer really has it."""
+    """Notes the facts for the memory estimate, as the Trainer really has them."""
     arguments = trainer.args
     see_facts(trainer.model, observations)
     observations.see(**trl_facts(trainer))

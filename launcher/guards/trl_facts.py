@@ -7,17 +7,17 @@ from typing import Any
 from ..core.settings import Fact, Value
 
 OWN = ("trl", "__main__")
-"""Packages of the class that trains: what others derive from it has losses of its own."""
+"""Packages of the training class: classes that others derive from it have their own losses."""
 ON_POLICY = ("GKDTrainer", "GOLDTrainer")
-"""They mask the padding in what the model has written."""
+"""They mask the padding in the model's output."""
 GLOBAL = ("dapo", "cispo", "vespo")
 """GRPO's losses that are divided by the number of tokens on all ranks."""
 
 
 def trl_facts(trainer: Any) -> dict[str, Value | None]:
-    """The trainer and what it is asked for; nothing where it isn't trl's."""
+    """The trainer and its settings; empty if it isn't trl's."""
     kind = type(trainer)
-    name = next((one.__name__ for one in kind.__mro__ if _package(one) == "trl"), None)
+    name = next((base.__name__ for base in kind.__mro__ if _package(base) == "trl"), None)
     if name is None or _package(kind) not in OWN:
         return {}
     arguments = trainer.args

@@ -13,30 +13,24 @@ DTYPES = ("dtype", "torch_dtype")
 
 
 def configuration_of(kind: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """A copy of the configuration that `from_pretrained` or `from_config` is going to use.
-
-    Args:
-        kind: the model's class.
-        args: of the call.
-        kwargs: of the call.
-    """
-    given = {name: value for name, value in kwargs.items() if name not in DTYPES}
-    named = given.pop("pretrained_model_name_or_path", args[0] if args else None)
-    config = given.pop("config", None) or named
+    """A copy of the configuration that `from_pretrained` or `from_config` is going to use."""
+    options = {name: value for name, value in kwargs.items() if name not in DTYPES}
+    named = options.pop("pretrained_model_name_or_path", args[0] if args else None)
+    config = options.pop("config", None) or named
     if hasattr(config, "to_dict"):
         config = copy.deepcopy(config)  # which a model adapts
     else:
-        config = kind.config_class.from_pretrained(config, **given)
-    attention = given.get(ATTENTION.attribute.removeprefix("_"))
+        config = kind.config_class.from_pretrained(config, **options)
+    attention = options.get(ATTENTION.attribute.removeprefix("_"))
     if attention:
         setattr(config, ATTENTION.attribute, attention)
     return config
 
 
 def dtype_of(config: Any, kwargs: Mapping[str, Any], *, is_stored: bool) -> Any:
-    """The type of the weights; None where only their files tell.
+    """The type of the weights; None if only their files determine it.
 
-    Before version 5 transformers loaded them in torch's default type unless told otherwise.
+    Before version 5 transformers loaded them in torch's default type by default.
     """
     import torch
     import transformers
@@ -46,7 +40,7 @@ def dtype_of(config: Any, kwargs: Mapping[str, Any], *, is_stored: bool) -> Any:
     if asked is None and is_stored and int(transformers.__version__.partition(".")[0]) < 5:
         asked = plain
     if asked in (None, "auto"):
-        own = (getattr(config, name, None) for name in DTYPES)
-        asked = next(filter(None, own), None if is_stored else plain)
+        dtypes = (getattr(config, name, None) for name in DTYPES)
+        asked = next(filter(None, dtypes), None if is_stored else plain)
     asked = getattr(torch, asked.rpartition(".")[2]) if isinstance(asked, str) else asked
     return asked if isinstance(asked, torch.dtype) else None

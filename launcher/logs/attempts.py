@@ -13,7 +13,7 @@ from .tracebacks import Trace
 ENOUGH = 5
 """Signs of progress after which an exception counts as handled."""
 SURVIVED = 3
-"""Signs of progress after an exception that nobody died of, where no launcher reports a failure."""
+"""Signs of progress after a survived exception, if no launcher reports a failure."""
 WARNING = re.compile(r"\bWARN(?:ING)?\b")
 MOST_AFTER, MOST_AFTER_SEVERE = 5, 40
 """Lines after an exception without a traceback, at most, that end a log with it."""
@@ -31,7 +31,7 @@ class Evidence:
         is_bare: it is an exception without a traceback.
         is_severe: it has none, but was logged as an error.
         is_spoken: it has none, and stands in a sentence.
-        is_handled: the next line says that the program goes on.
+        is_handled: by the next line, the program continues.
         is_warned: a logger's warning quotes it.
         progress: signs of progress after it in the same file.
         is_asked: it is a death that a launcher has brought about, after it found a hang.
@@ -52,18 +52,13 @@ class Evidence:
     @property
     def place(self) -> tuple[str, str, int]:
         """The exception and its place."""
-        file, line = next(((one.file, one.line) for one in self.record.frames[-1:]), ("", 0))
+        file, line = next(((frame.file, frame.line) for frame in self.record.frames[-1:]), ("", 0))
         return self.record.exception, file, line
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A line that says that the training has ended.
-
-    Attributes:
-        line: the line.
-        progress: signs of progress after it in the same file.
-    """
+    """A line that reports the end of the training."""
 
     line: Written
     progress: int = 0
@@ -79,13 +74,13 @@ class Reading:
         shuffled: files, numbers and texts of lines that may mix two ranks' output.
         has_failed: a launcher reported that the attempt has failed.
         is_ended: a launcher has found that it hangs, and ends its workers.
-        ends: by file, the last line that says that the training has ended.
+        ends: by file, the last line that reports the end of the training.
         last_lines: the last lines of each file that ends within this attempt.
         cut: the first lines of the tracebacks within which files end.
         first_rank: the rank whose failure torchrun reports as the first.
-        complaints: lines that may say why, without an exception, at the end of each file.
+        complaints: lines that may name the cause, without an exception, at the end of each file.
         progress: signs of progress, as far as they were searched for.
-        survived: what was raised where, by exceptions that the training has survived.
+        survived: exceptions that the training has survived, by type and place.
     """
 
     events: list[Evidence] = field(default_factory=list)
@@ -120,7 +115,7 @@ class Reading:
             self.ends[file] = replace(end, progress=end.progress + 1)
 
     def is_last(self, file: str, number: float, most: int) -> bool:
-        """Whether a file ends within so many lines after a line, and nothing goes on in them.
+        """Whether a file ends within `most` lines after a line, and nothing continues in them.
 
         Lines of a message, which are indented, and of a tracker's summary don't count.
         """
@@ -139,14 +134,7 @@ class Reading:
 
 
 def of_exception(trace: Trace, rank: int | None, file: str, before: tuple[str, ...]) -> Evidence:
-    """The evidence of an exception in a log.
-
-    Args:
-        trace: the exception.
-        rank: the rank that raised it, if known.
-        file: the log file.
-        before: the lines before it.
-    """
+    """The evidence of an exception in a log."""
     kind, message = trace.raised.exception, trace.raised.message
     lines = [(trace.said, " ".join(f"{kind}: {message}".rstrip(": ").split()))]
     if trace.frames:

@@ -58,7 +58,7 @@ class PendingEvents:
             pending.after.append(text)
 
     def settle(self, most: int, reading: Reading) -> None:
-        """Moves the events with so many lines after them to the reading."""
+        """Moves the events with that many lines after them to the reading."""
         waiting = []
         for pending in self._pending:
             if len(pending.after) < most:
@@ -74,7 +74,7 @@ class PendingEvents:
 
 
 def _is_handled(event: Evidence, after: Sequence[str]) -> bool:
-    """Whether an exception's last line, or the line after it, says that the program goes on.
+    """Whether an exception's last line, or the line after it, reports that the program continues.
 
     The first line is the exception's message itself, except in a line of a logger.
     """
@@ -102,7 +102,7 @@ class Progress:
         self._steps.clear()
 
     def add(self, number: int, signs: int) -> None:
-        """Adds so many signs at a line."""
+        """Adds signs at a line."""
         self._signs.append((number, signs))
 
     def since(self, number: int) -> int:
@@ -112,12 +112,6 @@ class Progress:
 
 def keep_interleaved(reading: Reading, file: str, line: Line, before: Iterable[str]) -> bool:
     """Keeps a line that looks like a mix of two ranks' output, and the few lines after it.
-
-    Args:
-        reading: the evidence to add it to.
-        file: the line's file.
-        line: the line, with its prefixes.
-        before: the lines before it.
 
     Returns:
         Whether a mixed place begins with this line.

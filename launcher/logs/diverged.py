@@ -20,7 +20,7 @@ GROUP = re.compile(
     r"\[PG (?:ID )?(?P<id>\d+)\s*(?:PG GUID (?P<guid>[^\s(\]]+))?\s*(?:\([^)]*\))?\s*"
     r"Rank (?P<rank>\d+)\].{0,99}?\bwork: (?P<number>\d+)"
 )
-"""The line that says in which process group it was. Its ID counts each process's own groups."""
+"""The line that names its process group. Its ID counts each process's own groups."""
 DEFAULT = ("", "0")
 """The group of all ranks, which a log may not name."""
 EQUAL = ("ALLREDUCE", "BROADCAST", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
@@ -39,7 +39,7 @@ class Work:
         group: the GUID of its process group; empty for that of all ranks.
         number: which of the group's operations it was, from 1.
         operation: its kind, in torch's words.
-        size: elements that the rank gave; None where that differs by rights or isn't known.
+        size: elements that the rank gave; None if that differs by rights or isn't known.
     """
 
     group: str
@@ -54,11 +54,7 @@ class Work:
 
 
 def divergence(events: Iterable[Evidence]) -> Evidence | None:
-    """The evidence that ranks were in different operations of the same number, if they were.
-
-    Args:
-        events: the watchdogs' lines among others, in order.
-    """
+    """The evidence that ranks were in different operations of the same number, if they were."""
     works: dict[int, tuple[Work, Evidence]] = {}
     for event in events:
         found = WORK.search(event.record.message)

@@ -77,7 +77,7 @@ MILD = re.compile(r"WARN|Warning|INFO|DEBUG|TRACE\b|(?:^|\[)[WID]\d{0,4} ")
 LONGEST_HEADER, LONGEST_LINE = 200, 4000
 WORD = re.compile(r"\[[^\[\]]*\]|\([^()]*\)|[^\s\[\]()|]+")
 CAUGHT = re.compile(r"(?:Exception|Error|Failed)(?: \w+){1,6}: ")
-"""What a program says it was doing when it caught an exception."""
+"""A program's words for its task when it caught an exception."""
 OF_HEADER = re.compile(
     r"\[.*|\(.*|[-:]+|\S*[\d_./].*|[A-Z][a-z]{2},?|(?:ERROR|CRITICAL|FATAL|UNCAUGHT)\S*|Error:"
     r"|(?:Uncaught|Unhandled|[Ee]xception)\W?"
@@ -101,19 +101,19 @@ HAPPENS = re.compile(
     r"|\u9047\u5230|\u629b\u51fa|\u63d0\u793a|\u5931\u8d25|: *$",
     re.IGNORECASE,
 )
-"""Words by which a sentence says that an exception has come, or a label's colon."""
+"""Words by which a sentence reports an exception, or a label's colon."""
 PROSE = re.compile(
     r" (?=(?:when|while|whenever|after|and (?:it|then|the)|but|every time)\b|\|(?: |$))"
     r"|(?=[\u3002\uff0c\uff1b\uff01\uff1f])"
 )
-"""Where a message ends and the sentence around it goes on."""
+"""The end of a message within a sentence."""
 CLOSING = {"`": "`", '"': '"', "'": "'", "(": ")", "[": "]"}
 HANDLED = re.compile(
     r"\b(?:will be (?:\w+ )?(?:skipped|selected)|skipp(?:ed|ing)|falling back|retrying"
     r"|trying (?:again|anew)|thrown while requesting|using \S+(?: \S+){0,4} instead)\b",
     re.IGNORECASE,
 )
-"""Words by which a program goes on after an exception."""
+"""Words by which a program continues after an exception."""
 PARTING = re.compile(r"(?<=[:\]|)\d-]) +")
 MARKS = "`*_\"'>([ \t"
 MOST_PARTS, MOST_NAMED = 10, 80
@@ -128,7 +128,7 @@ OF_CPP = {
     "Error": "RuntimeError",
     "system_error": "OSError",
 }
-"""Python's types for C++'s, where the names differ and it isn't RuntimeError: pybind11's
+"""Python's types for C++'s, if the names differ and it isn't RuntimeError: pybind11's
 translate_exception, and c10::Error in torch/csrc/Exceptions.h."""
 
 
@@ -139,7 +139,7 @@ class Said:
     Attributes:
         kind: the name of its type.
         message: its text.
-        is_severe: it was logged as an error, or nobody caught it.
+        is_severe: it was logged as an error, or is uncaught.
         rank: the rank that the logger's header names.
         is_spoken: it stands in a sentence, or quoted.
     """
@@ -170,7 +170,7 @@ def said(text: str) -> Said | None:
 
 
 def _spoken(text: str) -> Said | None:
-    """The exception in a sentence that doesn't say that it was handled; no warning's, no code."""
+    """The exception in a sentence, unless it was handled, in a warning or in code."""
     found = SPOKEN.search(text, 0, LONGEST_LINE)
     if found is None:
         return None
@@ -193,7 +193,7 @@ def _spoken(text: str) -> Said | None:
 
 
 def _closing(text: str, opening: str) -> int | None:
-    """Where what a mark or a bracket has opened is closed; pairs of the same may be inside."""
+    """The place of a closing quote or bracket; pairs of the same may be inside."""
     closing, depth = CLOSING[opening], 1
     for place, char in enumerate(text):
         if char in (opening, closing):

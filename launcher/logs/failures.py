@@ -23,9 +23,9 @@ class Failure:
 
 
 def without_aborts(failures: Sequence[Failure]) -> list[Failure]:
-    """Drops what native code says at the end of a process, if another failure explains it.
+    """Drops native code's messages at the end of a process, if another failure explains them.
 
-    NCCL's watchdog says why, then aborts (tests/logs/watchdog-then-bare-aborts.log); on AMD's GPUs
+    NCCL's watchdog names it, then aborts (tests/logs/watchdog-then-bare-aborts.log); on AMD's GPUs
     the kernel that still waits may then read memory that is gone.
     """
     waited: dict[tuple[str, int | None], float] = {}

@@ -43,7 +43,7 @@ class LogFiles:
 
     Attributes:
         paths: in reading order; `-` is the standard input.
-        notes: what was skipped, and why.
+        notes: skipped files, with the reasons.
     """
 
     paths: tuple[str, ...]
@@ -53,7 +53,7 @@ class LogFiles:
 def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
     """The log files for the given paths.
 
-    A file is read whatever its name; in a folder, only what looks like a log. Where folders contain
+    A file of any name is read; in a folder, only files that look like logs. If folders contain
     several runs (torchrun's or safe-launch's, each with a folder for every attempt), the newest is
     taken.
 
@@ -89,7 +89,9 @@ def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
             raise LaunchError("the path of the log is empty", "is a variable unset?")
         else:
             raise LaunchError(f"{path}: no such file or folder", "- reads the standard input")
-    runs = {run: _latest_change(files) for run, files in _by_run(found).items() if run is not None}
+    runs = {
+        run: max(map(_changed, files)) for run, files in _by_run(found).items() if run is not None
+    }
     newest = max(runs, key=lambda run: runs[run], default=None)
     kept = [path for path in found if _run_of(path) in (None, newest)]
     if len(runs) > 1:
@@ -142,10 +144,6 @@ def _by_run(files: Sequence[Path]) -> dict[Path | None, list[Path]]:
     for path in files:
         runs.setdefault(_run_of(path), []).append(path)
     return runs
-
-
-def _latest_change(files: Sequence[Path]) -> float:
-    return max(map(_changed, files))
 
 
 def _changed(path: Path) -> float:

@@ -25,12 +25,7 @@ LAST_ERROR = re.compile(r"Last error:\s*(\S.*)")
 
 
 def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
-    """The rank and the user's line, the failure, and its own words.
-
-    Args:
-        judgement: the judgement.
-        spots: the user's lines that the failure is about.
-    """
+    """The rank and the user's line, the failure, and its own words."""
     said = most_telling(judgement.complaints).text.strip() if judgement.complaints else ""
     if judgement.root is not None:
         return _happened(judgement.root.finding, spots, said)
@@ -60,7 +55,7 @@ def _happened(finding: Finding, spots: Sequence[SourceLocation], complaint: str)
 
 
 def _who(record: FailureRecord) -> str:
-    """The rank, and how it ended where nothing else tells."""
+    """The rank, and its end if nothing else is known."""
     is_raised = bool(record.exception) and record.told_by is ToldBy.WORKER
     is_line = bool(record.message) and record.exit_code is None and record.signal is None
     if is_raised or is_line:
@@ -91,7 +86,7 @@ def _words(record: FailureRecord, entry: KnownFailure | None) -> str:
 
 
 def _line_of(record: FailureRecord, pattern: Pattern) -> str:
-    """The line beside an exception that says why, which the exception itself doesn't."""
+    """The line beside an exception that names a cause which the exception itself doesn't."""
     line = next((line for line in lines_of(record) if pattern.search(line)), "")
     return "" if line in record.message else _around(line, pattern, is_whole=False)
 

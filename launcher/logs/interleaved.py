@@ -25,7 +25,7 @@ TIGHTEST, LOOSEST = 1.15, 2.6
 """How many characters of the text there may be per character found, on average: more than in a text
 of one rank, and not many more than in a text of two ranks."""
 LONGEST_RUN = 10
-"""Characters of a message that stand side by side, at most, where two ranks' are mixed."""
+"""Characters of a message that stand side by side, at most, if two ranks' are mixed."""
 LONGEST = 12_000
 """Characters that are searched at most."""
 LONGEST_PAIR, MOST_STATES = 400, 20_000
@@ -94,7 +94,7 @@ def _is_mixed_in(parts: Sequence[str], text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Where letters are in a text: from `start` to `end`, so many of them at most in a run."""
+    """The places of letters in a text, from `start` to `end`, with a longest run."""
 
     start: int
     end: int
@@ -132,9 +132,9 @@ def _place(letters: str, text: str, low: int) -> _Span | None:
 
 
 def said_twice(text: str) -> Said | None:
-    """The exception that two ranks have written at once, if their letters can be told apart.
+    """The exception that two ranks have written at once, if their letters can be separated.
 
-    Of a line that is two copies of one text, mixed in any way; what follows them, where the ranks
+    Of a line that is two copies of one text, mixed in any way; what follows them, if the ranks
     differ, is left as it is.
     """
     return next(filter(None, map(_said_twice, reversed(text.split("\n")))), None)

@@ -47,7 +47,7 @@ class Judgement:
         verdict: the verdict.
         failures: all failures, the root cause first.
         break_off: where the logs break off, if they are unfinished.
-        complaints: where no exception is known, the last lines that may say why.
+        complaints: if no exception is known, the last lines that may name the cause.
     """
 
     attempt: int

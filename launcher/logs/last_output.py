@@ -25,7 +25,7 @@ DEADLY = (
     *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE),
     *(signal.SIGTERM, signal.SIGINT, signal.SIGABRT),
 )
-"""Signals that exit codes stand for, where a child was ended by them."""
+"""Signals that exit codes stand for, if a child was ended by them."""
 
 BEGINS = re.compile(r": |\(['\"]")
 """Prefixes of an exception's message in a line: a script's words, or its type in `repr`."""
@@ -34,12 +34,7 @@ BEGINS = re.compile(r": |\(['\"]")
 def completed(
     records: Sequence[FailureRecord], catalogue: Sequence[KnownFailure]
 ) -> tuple[FailureRecord, ...]:
-    """The records, with what the workers' output says of ends of which they say nothing themselves.
-
-    Args:
-        records: the records of an attempt, the earliest first.
-        catalogue: the known failures.
-    """
+    """The records, completed from the output of workers that didn't report their end."""
     silent = [place for place, record in enumerate(records) if _says_little(record)][:MOST]
     return tuple(
         _completed(record, catalogue) if place in silent else record
@@ -48,7 +43,7 @@ def completed(
 
 
 def _says_little(record: FailureRecord) -> bool:
-    """Whether its worker ended by itself, and without an exception of its own.
+    """Whether its worker ended by itself, and without an exception.
 
     A signal from outside, or a fault of the processor, may come long after a caught exception.
     """

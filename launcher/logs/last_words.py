@@ -1,4 +1,4 @@
-"""The lines in which a program without a traceback says why it ends."""
+"""The lines in which a program without a traceback names the cause of its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STARTED = (
     r"(?:\S*/)?(?:srun|mpirun|torchrun|deepspeed|accelerate|python[\d.]*|llamafactory-cli|swift"
     r"|tune)"
 )
-"""Programs that start a training; without another, as nvidia-smi, a script goes on."""
+"""Programs that start a training; without another, as nvidia-smi, a script continues."""
 REFUSED = re.compile(
     rf"^\S+: (?:line )?\d+: (?:-{{1,2}}\w\S*|[+\w.]+=\S*|{STARTED}): (?:command )?not found$"
     rf"|^(?:\w+: )?{STARTED}: (?:command )?not found$"
@@ -39,11 +39,7 @@ REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w
 
 
 def last_words(lines: Iterable[Written]) -> tuple[Written, ...]:
-    """The last lines that complain, before the launcher's first report that the attempt has failed.
-
-    Args:
-        lines: the last lines of a file.
-    """
+    """The last complaints before the launcher's first report that the attempt has failed."""
     own = list(takewhile(lambda line: not _is_report(line), _of_attempt(lines)))
     found: list[Written] = []
     for line in own[-NEAR:]:
@@ -55,24 +51,19 @@ def last_words(lines: Iterable[Written]) -> tuple[Written, ...]:
 
 
 def telling(lines: Sequence[Written], rank: int | None) -> tuple[Written, ...]:
-    """The complaints that may say why, a few: of the rank that failed first, logged as errors.
-
-    Args:
-        lines: all complaints.
-        rank: the rank, if it is known and writes its lines behind its name.
-    """
+    """A few complaints that may name the cause: of the first failed rank, logged as errors."""
     ours = [line for line in lines if rank is not None and line.rank == rank]
     severe = [line for line in ours or lines if SEVERE.search(line.text)]
     return tuple(severe[:MOST] or ours[:MOST] or lines[-MOST:])
 
 
 def most_telling(lines: Sequence[Written]) -> Written:
-    """Of a few complaints the first that was logged as an error, else the last."""
+    """The first complaint that was logged as an error, else the last."""
     return next((line for line in lines if SEVERE.search(line.text)), lines[-1])
 
 
 def complains(text: str) -> bool:
-    """Whether a line says what is wrong: none of a traceback, nor of what another process did."""
+    """Whether a line complains, outside tracebacks and reports on other processes."""
     stated = said(text)
     if TRACED.match(text) or (stated and is_of_another(stated.kind, stated.message)):
         return False

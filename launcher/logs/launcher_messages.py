@@ -1,4 +1,4 @@
-"""Messages of launchers and schedulers: how workers ended, where an attempt begins."""
+"""Messages of launchers and schedulers: ends of workers, beginnings of attempts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ HANGS = (
     r"Got hang worker: \d+, time last: ",
     r"\] All nodes hanged",
 )
-"""Lines in which a launcher says that a rank stands still, before it ends that rank's process:
+"""Lines in which a launcher reports a stalled rank, before it ends that rank's process:
 nvidia_resiliency_ext/fault_tolerance/rank_monitor_server.py, HyperPod's hyperpod_elastic_agent.py
 1.1.3, DLRover's training_hang.py and dist_master.py."""
 CANCELLED = re.compile(r"slurmstepd\S*: error: \*\*\* JOB \S+ ON \S+ CANCELLED AT ")
@@ -64,7 +64,7 @@ CHILD = (
     *("SystemExit", "CalledProcessError", "ChildFailedError"),
     *("ProcessRaisedException", "ProcessExitedException"),
 )
-"""Exceptions that only say that something else has failed, mostly a child."""
+"""Exceptions that only report another failure, mostly a child's."""
 PEER = (
     *CHILD,
     *("BrokenPipeError", "ConnectionResetError", "BrokenProcessPool", "EOFError"),
@@ -146,7 +146,7 @@ class Death:
 
     Attributes:
         number: number of the line.
-        rank: the worker's rank; None where unknown.
+        rank: the worker's rank; None if unknown.
         exit_code: as in a shell, 128 + N for signal N.
         signal: the signal that ended it.
     """
@@ -158,13 +158,7 @@ class Death:
 
 
 def death_of(number: int, text: str, summary_rank: int | None) -> Death | None:
-    """The death that a line reports, if any.
-
-    Args:
-        number: number of the line.
-        text: the line without its prefixes.
-        summary_rank: the rank that torchrun's summary has named last.
-    """
+    """The death that a line reports, if any."""
     if found := FAILED.search(text):
         return _death_by_code(number, int(found["rank"]), int(found["code"]))
     if found := RETURNED.search(text):
@@ -196,7 +190,7 @@ def _death_by_code(number: int, rank: int | None, code: int) -> Death | None:
 
 
 def is_launchers_own(kind: str, message: str, files: tuple[str, ...]) -> bool:
-    """Whether an exception only says that a launcher's workers have failed."""
+    """Whether an exception only reports that a launcher's workers have failed."""
     name = kind.rpartition(".")[2]
     if name in CHILD[2:]:
         return True
@@ -213,7 +207,7 @@ def _is_of_launchers(files: Sequence[str]) -> bool:
 
 
 def is_of_another(kind: str, message: str) -> bool:
-    """Whether an exception only says that another process has failed, or is gone."""
+    """Whether an exception only reports that another process has failed, or is gone."""
     name = kind.rpartition(".")[2]
     is_empty_file = name == "EOFError" and bool(message)
     return (name in PEER and not is_empty_file) or ELSEWHERE.search(message) is not None

@@ -1,7 +1,7 @@
 """Lines of a log, of which only those that may matter are looked at.
 
 A log may have gigabytes and be healthy. So blocks of it are searched by one automaton for all that
-a failure could begin with, at hundreds of megabytes a second; Python sees a line only where that
+a failure could begin with, at hundreds of megabytes a second; Python sees a line only if that
 has found something, and the lines after it as long as they belong to what was found.
 """
 
@@ -24,7 +24,7 @@ FILLER = "\x1f"
 LONGEST = 1 << 16
 """Bytes of a line that are read; the rest of a longer line is skipped."""
 FOLLOWING = 12
-"""Lines that are read, whatever their text, after a line that was used."""
+"""Number of lines that are read, with any text, after a line that was used."""
 BEFORE = 6
 """Lines before a match that are read too."""
 OFTEN, KEY, MOST_KEYS = 64, 200, 10_000
@@ -166,7 +166,7 @@ def interesting(
     """Yields the lines that may matter, in order; returns the file's last lines.
 
     The consumer answers each line with `send(True)` if it used the line: then the next lines follow
-    too, whatever their text. A match that occurs often and is never used is skipped, e.g. a warning
+    too, with any text. A match that occurs often and is never used is skipped, e.g. a warning
     that is repeated in every step.
 
     Args:

@@ -25,11 +25,7 @@ MESSAGE = "the loss is not a number, from line {first} to the end"
 
 
 def lost_loss(lines: Sequence[Written]) -> Evidence | None:
-    """The evidence that the last losses aren't numbers; None where they are.
-
-    Args:
-        lines: the last lines of a file.
-    """
+    """The evidence that the last losses aren't numbers; None if they are."""
     losses = [(line, found) for line in lines if (found := _training_loss(line.text))]
     lost = [line for line, _ in takewhile(lambda pair: _is_lost(*pair), reversed(losses))]
     if len(lost) < LEAST:
@@ -40,7 +36,7 @@ def lost_loss(lines: Sequence[Written]) -> Evidence | None:
 
 
 def _training_loss(text: str) -> re.Match[str] | None:
-    """The training loss that a line states; None where it has none, or is about an evaluation."""
+    """The training loss that a line states; None if it has none, or is about an evaluation."""
     found = LOSS.search(text)
     if found is None or EVALUATED.search(text, 0, found.start()) or IS_COMPLETE.search(text):
         return None

@@ -54,7 +54,7 @@ def by_message(
         (entry, sign, replace(record, exception=f"builtins.{sign.exception}", message=text))
         for entry, sign in _of_messages(catalogue)
     ]
-    begun = [told for told in every if is_first and _is_begun(text, told[1])]
+    begun = [candidate for candidate in every if is_first and _is_begun(text, candidate[1])]
     sure = [told for told in begun if told[1].matches(told[2])]
     known = {
         entry.id: (entry, told)
@@ -68,7 +68,7 @@ def by_message(
 
 
 def is_of_failure(line: str) -> bool:
-    """Whether a line may tell of a failure: no warning, no step, nothing that was handled."""
+    """Whether a line may report a failure: no warning, no step, nothing that was handled."""
     return not (MILD.search(line) or HANDLED.search(line) or STEP.search(line))
 
 

@@ -24,7 +24,7 @@ STAMP = re.compile(
 )
 """A time that another tool has put in front of a line, not its logger."""
 DRAWN = re.compile(r"^[\W_]*$|[│┃╮╯|]\s*$")
-"""Lines with a width of their own: rules and boxes."""
+"""Lines with a fixed width: rules and boxes."""
 BEGINS = re.compile(r"\[|\{|\d{4}-\d\d|[IWEF]\d{4} |Traceback|  |\s*$")
 FEW = 0.4
 """Share of the lines after the widest that may look like the beginning of a line."""
@@ -33,11 +33,11 @@ FEW = 0.4
 def restored(log: bytes) -> tuple[bytes, ...]:
     """The log as its process wrote it: with wrapped lines joined, if there are any, and as it is.
 
-    Every line keeps its number: where lines are joined, fillers follow.
+    Every line keeps its number: fillers follow joined lines.
     """
     text = log.decode("utf-8", "replace").replace("\r\n", "\n")
     lines = _without_marks([*map(straight, text.split("\n"))])
-    texts = dict.fromkeys("\n".join(each) for each in (_join_wrapped(lines), lines))
+    texts = dict.fromkeys("\n".join(joined) for joined in (_join_wrapped(lines), lines))
     return tuple(each.encode("utf-8", "replace") for each in texts)
 
 

@@ -1,4 +1,4 @@
-"""The words of a log without what people and pages put around them.
+"""The words of a log without the decoration of people and pages.
 
 Every search of a log reads lines as this module leaves them.
 """
@@ -48,7 +48,7 @@ STATED = re.compile(
     rf'[\s`*"\'\[]*+(?:Traceback \(most|File "|{NAMED}\b|terminate called|Fatal Python error'
     r"|(?:\S*/)?python[\d.]*: )"
 )
-"""The beginning of what only a failure says."""
+"""The beginning of messages that only failures have."""
 MARKED = re.compile(rf"(\*\*|`|__|\"|')({NAMED})(:?)\1(?=(:?))")
 """The name of an exception that is set off by marks."""
 BAR = re.compile(r"(?<=\S)\s+\|\s*$|^\s*\|\s*$")
@@ -74,7 +74,7 @@ def straight(text: str) -> str:
 def unwrapped(text: str) -> str:
     """A line without the marks of a quotation, a list or a table, or a label, in front of it.
 
-    Of a list, or behind a label, only what states a failure: messages have lists of their own.
+    Of a list, or behind a label, only statements of a failure: messages have lists as well.
     """
     found = WRAPPER.match(text)
     if found is not None and not LISTED.match(text):

@@ -1,4 +1,4 @@
-"""Removes what launchers, schedulers and containers put in front of a line."""
+"""Removes the prefixes of launchers, schedulers and containers from a line."""
 
 from __future__ import annotations
 
@@ -118,9 +118,6 @@ def unfolded(text: str) -> list[str]:
 def common(head: bytes) -> re.Pattern[str] | None:
     """A pattern of the prefix of nearly all lines of a log, with any numbers.
 
-    Args:
-        head: the log's beginning.
-
     Returns:
         None for no such prefix. It ends before a rank, which `stripped` reads, or a step.
     """
@@ -156,9 +153,6 @@ def _shape(lines: Sequence[str]) -> str:
 
 def learned(prefix: str) -> re.Pattern[str] | None:
     """A pattern of a new prefix, with any numbers.
-
-    Args:
-        prefix: the text before the first line of a traceback.
 
     Returns:
         None for a progress bar or a text that is too long. A rank isn't part of it.

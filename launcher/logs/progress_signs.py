@@ -37,7 +37,7 @@ ENDINGS = (
     r"\b(?:[Dd]one|[Ff]inished|[Cc]ompleted)\b[^\n\r]{0,40}\b(?:in|after|reached) \d"
     rf"|\b(?:[Ff]inished|[Cc]ompleted)\b[^\n\r]{{0,20}}\d (?:steps|epochs|iterations)\b|{SAID}"
 )
-"""Words by which the user's own loop may say that the training or a part of it has ended."""
+"""Words by which the user's own loop may report the end of the training or a part of it."""
 MOST = 400
 """Lines at a file's end that are searched for a script's own words."""
 
@@ -61,7 +61,7 @@ PART = re.compile(
     r"|n't\b",
     re.IGNORECASE,
 )
-"""Words for what ends many times, or before the training."""
+"""Words for phases that end many times, or before the training."""
 OF_PART = re.compile(r" (?:(?:for|of|in|on) )?(?:epoch|step|stage|phase|fold|round)\b")
 DONE = re.compile(rf"{SAID}|\b(?:done|finished|completed?|ended|succeeded)\b", re.IGNORECASE)
 CLAUSE = re.compile(r"[,;|]|>> |\. | - |:(?! )")
@@ -88,14 +88,7 @@ HARMLESS = re.compile(r"[Ww]arn|WARN|[Ii]gnored")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A line of a file.
-
-    Attributes:
-        file: the name of the file.
-        number: the number of the line.
-        text: the line without its prefixes.
-        rank: the rank that a prefix names.
-    """
+    """A line of a file."""
 
     file: str
     number: int
@@ -104,10 +97,7 @@ class Written:
 
 
 def said_end(lines: Sequence[Written]) -> Written | None:
-    """The line that says that the training has ended, in any words.
-
-    Args:
-        lines: the last lines of a file.
+    """The line that reports the end of the training, in any words.
 
     Returns:
         None if no line does, or if a step or an error follows it.
@@ -132,7 +122,7 @@ def said_end(lines: Sequence[Written]) -> Written | None:
 
 
 def _ends(text: str, *, has_trained: bool) -> bool:
-    """Whether a line says that the whole training has ended, not a part of it."""
+    """Whether a line reports the end of the whole training, not of a part."""
     if has_trained and (found := EXIT.search(text)):
         return PART.search(CLAUSE.split(text[: found.start()])[-1]) is None
     for found in DONE.finditer(text):

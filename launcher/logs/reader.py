@@ -62,11 +62,7 @@ class _Stream:
 
 
 class Reader:
-    """Reads log files one after the other; `attempts` has the evidence.
-
-    Args:
-        catalogue: the known failures, whose patterns for lines are searched.
-    """
+    """Reads log files one after the other; `attempts` has the evidence."""
 
     def __init__(self, catalogue: Sequence[KnownFailure]) -> None:
         self.searches = searches_for(catalogue)
@@ -264,8 +260,8 @@ class _File:
         if self.reader.searches.endings.search(text):
             self._progress(number, ENOUGH - 2)
         if self.reader.searches.progress.search(text) and not text.startswith(SUMMARY):
-            # A part of an epoch stays the same over many steps, where it is small.
-            counts = [found[0] for found in COUNT.finditer(text) if "." not in found[0]]
+            # A small part of an epoch stays the same over many steps.
+            counts = [count[0] for count in COUNT.finditer(text) if "." not in count[0]]
             if self.progress.is_new(" ".join(counts) or text):
                 self._progress(number, 1)
                 if STEP.search(text):

@@ -94,7 +94,7 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
 
 
 def _complaint_rows(judgement: Judgement) -> list[Row]:
-    """Rows on the lines that may say why, where there is no exception."""
+    """Rows on the lines that may name the cause, if there is no exception."""
     return [("said", _line(line)) for line in judgement.complaints]
 
 

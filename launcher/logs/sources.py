@@ -47,7 +47,7 @@ def opened(path: str) -> Iterator[Source]:
         yield _as_utf8(sys.stdin.buffer)
         return
     try:
-        # Not to wait for somebody who writes to a pipe.
+        # Not to wait for the writer of a pipe.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             yield _as_utf8(_bounded(path, file))
     except (OSError, EOFError, zlib.error) as error:

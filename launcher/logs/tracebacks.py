@@ -166,7 +166,7 @@ class Tracebacks:
         return False, found
 
     def end(self) -> list[Trace]:
-        """Completes what is unfinished at the end."""
+        """Completes unfinished exceptions at the end."""
         if self.box is not None:
             self._unbox()
         if self.kind:

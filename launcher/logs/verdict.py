@@ -127,7 +127,7 @@ def _with_divergence(
 def _by_certainty(
     reading: Reading, catalogue: Sequence[KnownFailure]
 ) -> tuple[list[Failure], list[Failure]]:
-    """Certain failures, and those that count only where there are no certain ones.
+    """Certain failures, and those that count only if there are no certain ones.
 
     Lines that have no exception and match no entry are neither.
     """
@@ -143,7 +143,11 @@ def _by_certainty(
         if is_survived and not (reading.has_failed or reading.deaths):
             continue
         is_noise = reading.ends and not reading.has_failed and _is_consequence(failure)
-        says_little = _says_little(failure) and not reading.died_of(event)
+        says_little = (
+            failure.evidence.is_bare
+            and failure.finding.entry is None
+            and not reading.died_of(event)
+        )
         is_doubtful = event.is_ignored or event.is_handled or is_noise
         is_doubtful = is_doubtful or event.is_spoken or says_little
         (doubtful if is_doubtful else sure).append(failure)
@@ -158,7 +162,7 @@ def _finding(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Findin
 
 
 def _counts(failure: Failure, reading: Reading) -> bool:
-    """Whether an exception that may have been caught is the failure where nothing else is.
+    """Whether an exception that may have been caught is the failure if nothing else is.
 
     Nothing shows that the run has gone on after it.
     """
@@ -189,7 +193,7 @@ def _with_interleaved(
 ) -> list[Failure]:
     """Replaces the scraps of messages that two ranks wrote at once by the known failures.
 
-    Only where nothing else is known (test_two_ranks_letters_in_turns).
+    Only if nothing else is known (test_two_ranks_letters_in_turns).
     """
     found = list(_interleaved(reading, catalogue))
     whole = [
@@ -200,11 +204,6 @@ def _with_interleaved(
 
 def _is_consequence(failure: Failure) -> bool:
     return failure.finding.role is not Role.INITIATING
-
-
-def _says_little(failure: Failure) -> bool:
-    """Whether a line only looks like an exception: it has no traceback and no entry."""
-    return failure.evidence.is_bare and failure.finding.entry is None
 
 
 def _with_stops_first(failures: Sequence[Failure]) -> list[Failure]:
@@ -256,11 +255,11 @@ def _interleaved(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterabl
 def _deaths(
     reading: Reading, failures: Sequence[Failure], catalogue: Sequence[KnownFailure]
 ) -> Iterable[Failure]:
-    """The launcher's reports on its workers that say more than the workers did themselves.
+    """The launcher's reports on its workers that add to the workers' own output.
 
-    A killed worker says nothing itself (tests/logs/real-worker-killed-torchrun.log). A worker that
+    A killed worker writes nothing (tests/logs/real-worker-killed-torchrun.log). A worker that
     raised ends with an exit code, one that aborts has said why, and one that was asked to stop is
-    no cause; those matter only where there is nothing else.
+    no cause; those matter only if there is nothing else.
     """
     ranks = {failure.finding.record.rank for failure in failures}
     are_consequences = bool(failures) and all(

@@ -25,7 +25,7 @@ def core_list(text: str) -> tuple[int, ...] | None:
 def shared(cores: Sequence[int], workers: int) -> tuple[tuple[int, ...], ...]:
     """An equal number of cores for each worker, in order; the remainder isn't used.
 
-    Empty for every worker where there are fewer cores than workers.
+    Empty for every worker if there are fewer cores than workers.
     """
-    each = len(cores) // workers
-    return tuple(tuple(cores[place * each : (place + 1) * each]) for place in range(workers))
+    share = len(cores) // workers
+    return tuple(tuple(cores[place * share : (place + 1) * share]) for place in range(workers))

@@ -63,12 +63,12 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
 
 
 def unknown_devices(found: Hardware, source: str, count: int = 0) -> Hardware:
-    """This host, for devices that something names and that nobody here knows.
+    """This host, for named devices that no tool here finds.
 
     Args:
-        found: the host, where no device was found.
+        found: the host, on which no device was found.
         source: what names them.
-        count: how many there are; 0 where it doesn't say.
+        count: how many there are; 0 if unknown.
     """
     note = f"{source}: nothing is known of such devices, so memory isn't estimated"
     device = accelerator_of(profile_named("unknown"))
@@ -76,7 +76,7 @@ def unknown_devices(found: Hardware, source: str, count: int = 0) -> Hardware:
 
 
 def _count(there: Sequence[str], listed: str | None) -> int:
-    """The number of devices a job may use; only the vendor's tool knows their identifiers."""
+    """The number of devices a job may use; only the vendor's tool has their identifiers."""
     if listed is not None and listed.startswith(("GPU-", "MIG-")):
         return min(len(there), len(listed.split(",")))
     return len(visible(there, listed))

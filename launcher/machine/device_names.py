@@ -18,7 +18,7 @@ IGNORED = frozenset(
     | {"graphics", "hbm", "hbm2", "hbm2e", "hbm3", "hbm3e", "hopper", "mega", "npu", "npus", "oam"}
     | {"server", "tensor", "vf", "workstation"}
 )
-"""Words that don't tell which device it is."""
+"""Words that don't identify a device."""
 SIZE = re.compile(r"(\d+)(?:g|gb|gib)")
 SIZE_APART = re.compile(r"\b(\d+) +(g|gb|gib)\b")
 TOLERANCE = 0.12
@@ -42,13 +42,7 @@ class DeviceName:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A profile, or a node, as it may be called.
-
-    Attributes:
-        name: its own name.
-        called: its name and its other names.
-        gib: the memory that the driver reports for a device.
-    """
+    """A profile, or a node, as it may be called."""
 
     name: str
     called: tuple[str, ...]
@@ -81,7 +75,9 @@ def fitting(text: str, candidates: Iterable[Candidate]) -> Sequence[Candidate]:
     called = [(read(name), each) for each in candidates for name in each.called]
     found = [(known, each) for known, each in called if _fits(asked, known, each.gib)]
     exact = [each for known, each in found if asked.form and known.form == asked.form]
-    unique = {each.name: each for each in exact or [each for _, each in found]}
+    unique = {
+        candidate.name: candidate for candidate in exact or [candidate for _, candidate in found]
+    }
     return sorted(unique.values(), key=lambda each: (round(each.gib), len(each.name), each.name))
 
 
@@ -90,7 +86,7 @@ def of_the_model(text: str, candidates: Iterable[Candidate]) -> Sequence[Candida
     asked, by_model = read(text).model, _by_model(candidates)
     same = [each for model, each in by_model if asked and model == asked]
     longer = [each for model, each in by_model if len(asked) > 2 and model.startswith(asked)]
-    return list({each.name: each for each in (same or longer)}.values())
+    return list({candidate.name: candidate for candidate in (same or longer)}.values())
 
 
 def of_the_beginning(text: str, candidates: Iterable[Candidate]) -> Sequence[Candidate]:
@@ -101,7 +97,7 @@ def of_the_beginning(text: str, candidates: Iterable[Candidate]) -> Sequence[Can
 
 
 def _by_model(candidates: Iterable[Candidate]) -> list[tuple[str, Candidate]]:
-    return [(read(name).model, each) for each in candidates for name in each.called]
+    return [(read(name).model, candidate) for candidate in candidates for name in candidate.called]
 
 
 def _fits(asked: DeviceName, known: DeviceName, gib: float) -> bool:

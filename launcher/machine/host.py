@@ -110,7 +110,7 @@ def make_room(descriptors: int) -> int:
 
 
 def interface_of(address: str) -> str | None:
-    """Name of the network interface that has an address; None where none has."""
+    """Name of the network interface that has an address; None if none has."""
     import psutil
 
     return next(
@@ -138,7 +138,7 @@ def is_known_as_loopback() -> bool:
 def oom_kills(statistics: Path = Path("/proc/vmstat")) -> int:
     """How often the out-of-memory killer has struck on this host, cgroups' limits included.
 
-    0 where the kernel doesn't count them (before Linux 4.13).
+    0 if the kernel doesn't count them (before Linux 4.13).
     """
     lines = _text(statistics).splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

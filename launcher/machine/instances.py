@@ -14,15 +14,7 @@ PREFIX = re.compile(r"^(standard_|ml\.)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A virtual machine.
-
-    Attributes:
-        name: as its cloud has it.
-        accelerator: the name of its devices' profile.
-        accelerators: how many of them it has.
-        cores: its hardware threads.
-        host_memory_gib: its memory.
-    """
+    """A virtual machine."""
 
     name: str
     accelerator: str
@@ -41,4 +33,4 @@ def every() -> Iterator[Instance]:
 def named(name: str) -> Instance | None:
     """The one of this name, in any spelling; None if there is none."""
     asked = PREFIX.sub("", name.strip()).lower()
-    return next((each for each in every() if each.name.lower() == asked), None)
+    return next((instance for instance in every() if instance.name.lower() == asked), None)

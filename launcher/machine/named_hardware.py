@@ -90,7 +90,7 @@ def _counted(name: str) -> tuple[int | None, str]:
 
 
 def _meant(name: str, found: Hardware) -> tuple[str, str]:
-    """The profile or node that a name means, and a note where others have the name as well.
+    """The profile or node that a name means, and a note if others have the name as well.
 
     Raises:
         LaunchError: it means none, or models that differ in more than their size.
@@ -106,7 +106,7 @@ def _meant(name: str, found: Hardware) -> tuple[str, str]:
             raise LaunchError(problem, f"if it is YAML, rename it: {name}.yaml")
         problem = f"--hardware `{name}`: no such profile, and no .yaml file"
         raise LaunchError(problem, _hint(name, relatives, candidates))
-    names = [each.name for each in fitting]
+    names = [candidate.name for candidate in fitting]
     if len(names) == 1 or found.accelerator.name in names:
         return (found.accelerator.name if len(names) > 1 else names[0]), ""
     smallest = ", the smallest" if fitting[1].gib > fitting[0].gib * (1 + TOLERANCE) else ""
@@ -117,8 +117,8 @@ def _meant(name: str, found: Hardware) -> tuple[str, str]:
 def _hint(name: str, relatives: Sequence[Candidate], candidates: Sequence[Candidate]) -> str:
     """Suggestions for an unknown name: devices of that model, else the nearest names."""
     if len(relatives) > 1:
-        return f"name one of {', '.join(each.name for each in relatives)}"
-    known = [*(each.name for each in candidates), *(each.name for each in instances.every())]
+        return f"name one of {', '.join(relative.name for relative in relatives)}"
+    known = [*(named.name for named in candidates), *(named.name for named in instances.every())]
     alike = relatives or device_names.of_the_beginning(name, candidates)
     word = alike[0].name if alike else name
     return near(word, known, key=lambda text: device_names.read(text).model)
@@ -179,14 +179,7 @@ MOST_DEVICES = 8
 def _hardware_of_profile(
     profile: Profile, source: str, found: Hardware, count: int | None = None
 ) -> Hardware:
-    """This host's devices if they may be of this kind; otherwise a usual node of them.
-
-    Args:
-        profile: of the device.
-        source: where it was named.
-        found: this host.
-        count: how many devices are asked for.
-    """
+    """This host's devices if they may be of this kind; otherwise a usual node of them."""
     device, theirs = accelerator_of(profile), found.accelerator
     if not device.memory:
         return Hardware(device, 0, found.cores, found.host_memory, source=source)

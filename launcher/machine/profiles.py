@@ -96,10 +96,6 @@ MORE_THAN_ZERO = (
 )
 
 
-def _root(folder: str) -> Path:
-    return Path(str(files("safe_launch.hardware"))) / folder
-
-
 def read_profile(path: Path) -> Profile:
     """Reads a device's file.
 
@@ -166,7 +162,10 @@ def read_node(path: Path) -> Node:
 
 def shipped(folder: str) -> dict[str, Path]:
     """The shipped files in a folder, by name."""
-    return {path.stem: path for path in sorted(_root(folder).rglob("*.yaml"))}
+    return {
+        path.stem: path
+        for path in sorted(Path(str(files("safe_launch.hardware")), folder).rglob("*.yaml"))
+    }
 
 
 @functools.cache
@@ -182,12 +181,7 @@ def nodes() -> tuple[Node, ...]:
 
 
 def accelerator_of(profile: Profile, memory: int | None = None) -> Accelerator:
-    """The device that a profile describes.
-
-    Args:
-        profile: its facts.
-        memory: measured bytes, for a device without a profile of its own.
-    """
+    """The device that a profile describes."""
     return Accelerator(
         name=profile.name,
         kind=profile.kind,
@@ -242,7 +236,7 @@ def raw(path: Path) -> dict[str, Any]:
 
 
 def environment_beside(own: Accelerator, names: Iterable[str]) -> dict[str, str]:
-    """The variables of a node's workers where other nodes of the job have these devices.
+    """The variables of a node's workers if other nodes of the job have these devices.
 
     Those of the node's own device, and those of the shipped profiles of the others; other names are
     ignored.
@@ -266,5 +260,5 @@ def profile_named(name: str) -> Profile:
 
 
 def in_use_note(size: int) -> str:
-    """The note that other processes hold so many bytes of a device."""
+    """The note on bytes of a device that other processes hold."""
     return f"other processes hold {size / GIB:.1f} GiB of a device already"

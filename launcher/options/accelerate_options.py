@@ -13,7 +13,7 @@ EQUIVALENT = {
     "num_machines": "--nnodes",
     "num_processes": "--nproc (workers on each machine)",
 }
-"""What does the same here, by the option's name."""
+"""The equivalents here, by the option's name."""
 SECTIONS = ("deepspeed_", "dynamo_", "fp8_", "fsdp_", "megatron_lm_", "parallelism_config_")
 """The beginnings of names that are keys of a section of the configuration file."""
 KEYS = (

@@ -36,13 +36,7 @@ NO_DEFAULT = {"help", "version", "module", "no_python", "json"}
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """An option's default.
-
-    Attributes:
-        words: the option as words of the command line.
-        key: its key in the file.
-        file: the file.
-    """
+    """An option's default."""
 
     words: tuple[str, ...]
     key: str
@@ -82,7 +76,7 @@ def by_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, list[str
 def _documents(
     folder: Path, environment: Mapping[str, str]
 ) -> Iterator[tuple[Path, Mapping[Any, Any]]]:
-    """The files that are there, with what each says."""
+    """The existing files, with their contents."""
     try:
         has_hosts = HOSTS.is_file()
     except OSError as error:  # its folder can't be entered
@@ -117,8 +111,8 @@ def _projects_file(folder: Path) -> Path | None:
 
     A folder above may be anybody's, as /tmp is.
     """
-    for each in (folder, *folder.parents):
-        file = each / "pyproject.toml"
+    for parent in (folder, *folder.parents):
+        file = parent / "pyproject.toml"
         try:
             if not file.is_file():
                 continue
@@ -191,7 +185,7 @@ def _words(
         problem = "" if isinstance(value, bool) else "true or false is expected"
     elif isinstance(value, list) and not isinstance(option, REPEATED):
         problem = "a single value is expected, as on the command line"
-    elif not all(isinstance(each, str | int | float) for each in values) or isinstance(value, bool):
+    elif not all(isinstance(item, str | int | float) for item in values) or isinstance(value, bool):
         problem = "a number or a text is expected"
     if problem:
         raise LaunchError(f"{file}: {key}: {problem}")

@@ -38,11 +38,11 @@ class Asked:
     """The user's options on hosts, in deepspeed's terms.
 
     Attributes:
-        hostfile: the file that names them; None where it isn't given.
+        hostfile: the file that names them; None if it isn't given.
         include: the hosts and devices to use; empty for all.
         exclude: the hosts and devices to leave out; empty for none.
-        nodes: use the first so many hosts; None for all.
-        devices: use the first so many devices of each host; None for all.
+        nodes: number of hosts to use, the first ones; None for all.
+        devices: number of devices to use of each host, the first ones; None for all.
         address: the first host's address, as the others reach it; empty to ask ssh.
         port: the port of the first host's launcher.
         shell: the options of ssh.
@@ -70,7 +70,7 @@ class HostChoice:
 
     Attributes:
         hosts: in the order of their ranks.
-        source: where they were read.
+        source: the file or option that names them.
         asked: the user's options.
         is_here: this machine is the only host, and ssh isn't needed.
     """
@@ -93,11 +93,6 @@ class HostChoice:
 
 def chosen(asked: Asked, file: Path | None, accelerators: int) -> HostChoice:
     """Chooses the hosts and devices to launch on.
-
-    Args:
-        asked: the user's options.
-        file: the hostfile; None for this machine alone.
-        accelerators: the number of accelerators here, for a launch without a hostfile.
 
     Raises:
         LaunchError: the options contradict each other or the hostfile.

@@ -93,14 +93,10 @@ def asked(given: argparse.Namespace) -> Asked:
 
 
 def chosen(values: argparse.Namespace, devices: Callable[[], int]) -> HostChoice | None:
-    """The hosts to launch on; None where nothing names any.
+    """The hosts to launch on; None if nothing names any.
 
     deepspeed's default hostfile is used too, unless something else sets the number of
     launchers.
-
-    Args:
-        values: the options.
-        devices: counts the accelerators of a host, if there is no hostfile.
 
     Raises:
         LaunchError: the options contradict each other, the hostfile, or other sources.

@@ -15,7 +15,7 @@ from ..core.errors import LaunchError
 
 _INDEX = re.compile(r"\s*\d{1,9}\s*")
 DEFAULT = Path("/job/hostfile")
-"""Where deepspeed looks by default."""
+"""deepspeed's default."""
 _ENTRY = re.compile(r"(?P<name>[^\s-]\S*)\s+slots=(?P<slots>\d{1,9})(\s.*)?")
 SLOTS = 4096
 """Of a host at most."""
@@ -26,7 +26,7 @@ class Host:
     """One host of the job.
 
     Attributes:
-        name: as ssh knows it.
+        name: as in ssh's configuration.
         slots: indices of the devices to use, ascending; a worker for each.
         line: number of its line in the hostfile; 0 without one.
     """

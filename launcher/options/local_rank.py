@@ -41,7 +41,7 @@ def _is_given(option: str, arguments: Sequence[str]) -> bool:
 
 
 def _spelling(script: str, *, is_module: bool) -> str:
-    """How a script spells the option; empty where it is seen to have no such option."""
+    """How a script spells the option; empty if it is seen to have no such option."""
     trees = [tree_of(path) for path in dict.fromkeys(files_of(script, is_module=is_module))]
     seen = _Seen()
     for tree in trees:

@@ -22,12 +22,7 @@ TRAINING_ARGUMENTS = ("training_args.py", "training_args_seq2seq.py")
 
 
 def line(request: LaunchRequest, spellings: Collection[str]) -> str:
-    """A warning of options in the wrong place; empty for none.
-
-    Args:
-        request: the launch.
-        spellings: all spellings of the launcher's options.
-    """
+    """A warning of options in the wrong place; empty for none."""
     strange = unknown(request, spellings)
     if not strange:
         return ""
@@ -41,10 +36,10 @@ def line(request: LaunchRequest, spellings: Collection[str]) -> str:
 def unknown(request: LaunchRequest, spellings: Collection[str]) -> tuple[str, ...]:
     """The script's arguments that are spelt like these and that it doesn't know.
 
-    Empty where that isn't certain, because other code may read the arguments.
+    Empty if that isn't certain, because other code may read the arguments.
     """
-    own = itertools.takewhile(lambda argument: argument != "--", request.arguments)
-    names = dict.fromkeys(argument.partition("=")[0] for argument in own)
+    arguments = itertools.takewhile(lambda argument: argument != "--", request.arguments)
+    names = dict.fromkeys(argument.partition("=")[0] for argument in arguments)
     alike = [name for name in names if name in spellings]
     words = _words(request) if alike else None
     if words is None:
@@ -60,7 +55,7 @@ def _is_named_by(option: str, word: str) -> bool:
 
 
 def _words(request: LaunchRequest) -> set[str] | None:
-    """All names and texts of the script's own files; None where other code may parse too.
+    """All names and texts of the script's own files; None if other code may parse too.
 
     The user's files are followed recursively, installed packages aren't.
     """

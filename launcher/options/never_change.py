@@ -1,4 +1,4 @@
-"""Settings that no plan may change, and who says so."""
+"""Settings that no plan may change, and the source of that."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .configuration import Default
 OPTION = "--never-change"
 VARIABLE = "SAFE_LAUNCH_NEVER_CHANGE"
 Kept = tuple[tuple[Setting, str], ...]
-"""Settings, each with who says that it may not be changed."""
+"""Settings, each with the source that forbids a change."""
 
 
 def kept(text: str, source: str = OPTION) -> Kept:
@@ -39,7 +39,7 @@ def elsewhere(defaults: Iterable[Default], environment: Mapping[str, str]) -> It
 
 
 def together(stated: Iterable[Kept]) -> Kept:
-    """Every setting once, by who is the first to say so."""
+    """Every setting once, by the first source."""
     found: dict[Setting, str] = {}
     for setting, source in (pair for pairs in stated for pair in pairs):
         found.setdefault(setting, source)

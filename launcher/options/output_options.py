@@ -45,7 +45,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def streams(given: argparse.Namespace, environment: Mapping[str, str]) -> Streams:
-    """Where the workers' output goes.
+    """The destinations of the workers' output.
 
     Raises:
         LaunchError: the path for its folder isn't a folder.

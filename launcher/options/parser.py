@@ -151,7 +151,7 @@ def parser() -> ScriptParser:
 
 
 def declare(result: Parser) -> None:
-    """Declares the options of a launch; torchrun's names where it has them."""
+    """Declares the options of a launch; torchrun's names if it has them."""
     foreign.add(result, "nproc_per_node", dest="nproc")
     foreign.add(result, "module")
     result.add_argument(
@@ -262,7 +262,7 @@ def by_files(folder: Path, environment: Mapping[str, str]) -> list[Default]:
     """The options that configuration files set, by the script's folder and the user's variables.
 
     Raises:
-        LaunchError: a file is invalid, or what it says.
+        LaunchError: a file or a value in it is invalid.
     """
     found = configuration.defaults(lambda: OPTION_ACTIONS.of(parser()), folder, environment)
     for default in found:

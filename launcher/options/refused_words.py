@@ -42,12 +42,7 @@ def sentence(message: str) -> str:
 
 
 def hint(message: str, known: Iterable[str]) -> str:
-    """The likely spelling of a misspelt word, or the same in our words; empty if nothing fits.
-
-    Args:
-        message: what argparse says.
-        known: the options.
-    """
+    """The likely spelling of a misspelt word, or the same in our words; empty if nothing fits."""
     if found := CHOICE.fullmatch(message):
         return meant(found[2].strip("'\""), _choices(found[3]))
     word = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]

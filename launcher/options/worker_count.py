@@ -26,10 +26,10 @@ def workers_asked(
     placement: Placement,
     option: str = "--nproc",
 ) -> tuple[int, str]:
-    """The number of workers and where it comes from.
+    """The number of workers and its source.
 
     Args:
-        asked: value of --nproc; None where it isn't given.
+        asked: value of --nproc; None if it isn't given.
         kind: name of the accelerators found; `unknown` for those that torch alone counts.
         accelerators: the number of accelerators found.
         cores: CPU cores of this process.

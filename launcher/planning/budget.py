@@ -39,14 +39,14 @@ def over_budget(
     *,
     at_least: bool = False,
 ) -> Constraint | None:
-    """The constraint of a candidate that doesn't fit into memory; None where it fits.
+    """The constraint of a candidate that doesn't fit into memory; None if it fits.
 
     Args:
         candidate: its settings.
-        estimate: what it needs.
-        hardware: what there is.
+        estimate: its memory.
+        hardware: that of every node.
         ranks: who shares it.
-        limit: bytes that a rank was seen to get at most; None where nothing was seen.
+        limit: bytes that a rank was seen to get at most; None if nothing was seen.
         at_least: compare what it needs at the very least, what is expected less the error of the
             estimate, instead of the bound.
     """
@@ -78,7 +78,7 @@ def _constraint(candidate: Candidate, summary: str) -> Constraint:
 
 
 def hardware_constraints(hardware: Hardware) -> tuple[Constraint, ...]:
-    """Constraints for what the accelerator can't do; of one without a profile that isn't known."""
+    """Constraints for an accelerator's missing abilities; unknown without a profile."""
     device = hardware.accelerator
     lacking = frozenset(Precision) - device.precisions
     if not lacking or not device.measured:

@@ -1,4 +1,4 @@
-"""The engine that trains on a kind of device, whatever is asked for."""
+"""The engine that a kind of device forces on a training."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def on_device(workload: Workload, hardware: Hardware) -> Workload:
 
 
 def check(wanted: Mapping[Setting, Known], hardware: Hardware) -> None:
-    """Checks that what the launcher's options ask for can be had there.
+    """Checks that the launcher's options can be met there.
 
     Raises:
         LaunchError: FSDP on a CPU.

@@ -17,13 +17,7 @@ from ..core.workload import Workload
 def on_survivors(
     request: LaunchRequest, workload: Workload, lost: Set[int]
 ) -> LaunchRequest | Refused:
-    """The launch on the nodes that are left.
-
-    Args:
-        request: the launch that lost nodes.
-        workload: what is known of the training.
-        lost: ranks of the lost nodes.
-    """
+    """The launch on the nodes that are left."""
     workers = tuple(nproc for rank, nproc in enumerate(request.nodes) if rank not in lost)
     least = request.placement.least
     survivors = f"{len(workers)} of {count_of(len(request.nodes), 'node is', 'nodes are')} left"
@@ -54,7 +48,7 @@ def growth(request: LaunchRequest) -> Fraction:
 
 
 def fewer(request: LaunchRequest, workload: Workload) -> Constraint | None:
-    """Why a rank's share of the batch must change; None where no worker was lost."""
+    """Why a rank's share of the batch must change; None if no worker was lost."""
     batch, before = workload.micro_steps, request.whole_world
     if before in (None, request.world) or batch is None:
         return None

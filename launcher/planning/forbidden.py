@@ -17,18 +17,11 @@ def first_that_forbids(
     *,
     has_failed: bool,
 ) -> Constraint | None:
-    """The first constraint that forbids a candidate; None where none does.
+    """The first constraint that forbids a candidate; None if none does.
 
-    Before anything has failed, a known failure forbids nothing that hangs on what is only assumed:
-    the workers will tell. But no change of ours leads into what raises no error, and what is
-    assumed counts there as well. What the sweep alone has shown wrong forbids such changes, and
-    nothing else.
-
-    Args:
-        candidate: the settings to judge.
-        workload: what is known of the training.
-        constraints: all that may forbid.
-        has_failed: whether an attempt has failed.
+    Before anything has failed, a known failure doesn't count if it depends on an assumption: the
+    workers will report the fact. But no change of ours may lead to a silent failure, even an
+    assumed one. Cells that the sweep has shown wrong forbid such changes, and nothing else.
     """
     whole, certain = point_of(candidate, workload), certain_point_of(candidate, workload)
     asked = point_of(workload.asked, workload)

@@ -61,7 +61,7 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
             if any(FUNCTION.search(str(values[key])) for key in values):
                 raise ValueError("`${function:...}` isn't evaluated, only `${key}`")
         plain: Any = OmegaConf.to_container(OmegaConf.merge(whole, asked), resolve=True)
-        own = set(asked)
+        names = set(asked)
     except (OmegaConfBaseException, ValueError) as error:
         where = path if path is not None else "--set"
         raise LaunchError(f"{where}: {reason_of(error)}") from error
@@ -69,7 +69,7 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
         raise LaunchError(f"{path or '--set'}: not YAML: {reason_of(error)}") from error
     result = {}
     for key, value in plain.items():
-        source = f"--set {key}" if key in own else f"--preset {name}"
+        source = f"--set {key}" if key in names else f"--preset {name}"
         try:
             setting = Setting(str(key))
             result[setting] = Known(parse_value(setting, value), Origin.FLAG, source)
@@ -77,7 +77,7 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
             known = str(key) in list(Setting)
             problem = str(error) if known else f"no setting `{key}`"
             hint = "" if known else near(key, list(Setting))
-            if path is None or key in own:
+            if path is None or key in names:
                 raise LaunchError(f"--set: {problem}", hint) from None
             raise DocumentError(path, line_of(str(key), text, 1), problem, hint) from None
         if type(value) is int and value not in range_of(setting):
@@ -86,7 +86,7 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
 
 
 def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
-    """The workload with what the launcher's own options ask for.
+    """The workload with the launcher's own options.
 
     A script on Hugging Face's Trainer that trains with DDP can be given a DeepSpeed configuration,
     or FSDP2.
@@ -147,7 +147,7 @@ def _with_fsdp(workload: Workload, asked: Mapping[Setting, Known], by: Known) ->
 
 
 def _switched(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
-    """The workload without what DDP alone has."""
+    """The workload without settings that DDP alone has."""
     own = {name: known for name, known in workload.known.items() if name not in OF_DDP}
     return replace(workload, known=MappingProxyType(own), wanted=asked)
 

@@ -20,8 +20,8 @@ class Change:
 
     Attributes:
         setting: the setting.
-        old: the script's value; None where it sets none.
-        source: where that was read.
+        old: the script's value; None if it sets none.
+        source: the place of that value.
         new: the plan's value.
         constraint: what forbids the old value with the rest of the plan.
     """
@@ -38,11 +38,11 @@ class Doubt:
     """Changes withheld for want of certainty about memory: missing facts, or an unproven version.
 
     Attributes:
-        withheld: the changes that the estimate alone would have made; none where it would have
+        withheld: the changes that the estimate alone would have made; none if it would have
             refused the training.
-        missing: the facts that it hangs on, in words.
-        unproven: the library with its version of which nobody has shown that it trains the same
-            with these changes; empty where it is the facts that are missing.
+        missing: the facts that it depends on, in words.
+        unproven: the library with its version that isn't shown to train the same
+            with these changes; empty if facts are missing instead.
     """
 
     withheld: tuple[Change, ...]
@@ -56,9 +56,9 @@ class Considered:
 
     Attributes:
         preset: its settings.
-        constraint: the first that forbids it; None where it may be launched.
-        estimate: the memory it needs; None where the model isn't known.
-        seconds: the predicted time of a step, to compare candidates by; None where unknown.
+        constraint: the first that forbids it; None if it may be launched.
+        estimate: the memory it needs; None if the model isn't known.
+        seconds: the predicted time of a step, to compare candidates by; None if unknown.
         may_fit: whether what is expected of its memory fits, within the error of the estimate.
     """
 
@@ -70,12 +70,12 @@ class Considered:
 
     @property
     def bound(self) -> int:
-        """The budgeted bytes; 0 where the model isn't known."""
+        """The budgeted bytes; 0 if the model isn't known."""
         return 0 if self.estimate is None else self.estimate.bound
 
     @property
     def expected(self) -> int:
-        """Bytes that it is expected to need; 0 where the model isn't known."""
+        """Bytes that it is expected to need; 0 if the model isn't known."""
         return 0 if self.estimate is None else self.estimate.expected
 
     @property
@@ -94,15 +94,15 @@ class Plan:
     """How to launch, with the reasons.
 
     Attributes:
-        request: what the user asked the launcher for.
-        workload: what is known of the training.
+        request: the user's command line.
+        workload: the known facts of the training.
         hardware: the hardware of every node.
         preset: the decision.
         changes: every setting that differs from what the script asks for.
         considered: all evaluated candidates, the preferred first.
         chosen: the one that the preset is.
-        proposals: what the user could change at little cost, each with what it saves, in words.
-        doubt: what the memory estimate would have done, where it hangs on what is only assumed.
+        proposals: changes at little cost for the user, each with its saving, in words.
+        doubt: the change that the memory estimate would have made, if it depends on assumptions.
     """
 
     request: LaunchRequest
@@ -127,7 +127,7 @@ class Plan:
 
     @property
     def replaced(self) -> Mapping[Setting, Value]:
-        """The script's own values of the overrides, where they are known."""
+        """The script's own values of the overrides, if known."""
         return {change.setting: change.old for change in self.changes if change.old is not None}
 
 
@@ -136,12 +136,12 @@ class NoPlan:
     """No candidate can be launched.
 
     Attributes:
-        request: what the user asked the launcher for.
-        workload: what is known of the training.
+        request: the user's command line.
+        workload: the known facts of the training.
         hardware: the hardware of every node.
         rejected: every candidate with the constraint that forbids it, best first.
-        remedies: what would make it feasible, each with its computed number, as phrases.
-        barred: what would be launched, but for a setting that is never changed.
+        remedies: changes that would make it feasible, each with its computed number, as phrases.
+        barred: the plan that a setting which is never changed prevents.
     """
 
     request: LaunchRequest

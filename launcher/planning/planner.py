@@ -32,19 +32,11 @@ def planned(
     has_failed: bool = False,
     fixed: Candidate = FREE,
 ) -> Plan | NoPlan:
-    """The plan, or why there is none.
+    """The plan, or why there is none; the arguments are those of `resolve`.
 
-    Where the memory estimate hangs on what is only assumed, or where nothing shows that the
-    installed version trains the same with what the estimate would change, what was asked for is
-    launched, unless something else forbids it.
-
-    Args:
-        request: what the user asked the launcher for.
-        workload: what is known of the training.
-        hardware: what it runs on.
-        constraints: what is forbidden.
-        has_failed: whether an attempt has failed: then assumptions count as well.
-        fixed: settings that can't be changed any more, with their values in force.
+    If the memory estimate depends on an assumption, or if nothing shows that the installed version
+    trains the same with the estimate's changes, the original settings are launched, unless
+    something else forbids them.
     """
     constraints = (*constraints, *wrong_cells(workload, shipped_sweeps()))
     search = partial(resolve, constraints=constraints, has_failed=has_failed, fixed=fixed)
@@ -62,7 +54,7 @@ def planned(
 
 
 def unproven(found: Plan | NoPlan) -> Doubt | None:
-    """The changes that only memory asks for, where nothing speaks for the version with them."""
+    """The changes that only memory asks for, if the version is unproven with them."""
     if not isinstance(found, Plan) or not (changes := changed_for_memory(found)):
         return None
     proof = proof_of(found.preset.settings(), found.workload, shipped_sweeps())
@@ -82,5 +74,5 @@ def _barred(refused: NoPlan, search: Callable[..., Plan | NoPlan]) -> Preset | N
 
 
 def refused_by_strict(request: LaunchRequest, plan: Plan) -> Refused | None:
-    """Why `--strict` refuses a plan; None where it doesn't."""
+    """Why `--strict` refuses a plan; None if it doesn't."""
     return Refused(STRICT) if request.limits.strict and plan.changes else None

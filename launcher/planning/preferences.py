@@ -11,8 +11,8 @@ from .estimates.training_states import Candidate
 from .plan import Considered
 
 SLOWER = 0.25
-"""Predicted times that differ by less than this share of what was asked count as equal: nobody has
-measured how right they are."""
+"""Predicted times that differ by less than this share of the original's count as equal: their
+accuracy hasn't been measured."""
 
 
 def _distance(setting: Setting) -> Callable[[Candidate, Candidate], float]:

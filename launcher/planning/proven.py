@@ -35,7 +35,7 @@ class Verdict(StrEnum):
     EQUAL = "="
     """Gradients and weights are those of one process."""
     FAILS = "!"
-    """It raises, hangs or dies: a failure like others, which tells of itself."""
+    """It raises, hangs or dies: a visible failure."""
     WRONG = "x"
     """It trains otherwise, without an error."""
 
@@ -55,7 +55,7 @@ class Sweep:
 
     Attributes:
         versions: the measured versions of the library.
-        cells: of each cell a letter for each version, or "." where it wasn't measured.
+        cells: of each cell a letter for each version, or "." if it wasn't measured.
     """
 
     versions: tuple[str, ...]
@@ -69,7 +69,7 @@ class Proof:
     Attributes:
         library: whose engine it is.
         installed: its version.
-        verdict: what was measured; None where nothing speaks for the version.
+        verdict: the measurement; None if nothing supports the version.
         measured: the versions that it was measured in; the installed one alone, if it was.
     """
 
@@ -90,7 +90,7 @@ def proof_of(candidate: Candidate, workload: Workload, sweeps: Mapping[str, Swee
     Args:
         candidate: the settings.
         workload: the facts and the versions. A fact that isn't known may be either.
-        sweeps: what was measured, by library.
+        sweeps: the measurements, by library.
     """
     engines = list(_engines(candidate, workload))
     library = "deepspeed" if workload.engine is Engine.DEEPSPEED else "torch"
@@ -138,7 +138,7 @@ def wrong_cells(workload: Workload, sweeps: Mapping[str, Sweep]) -> Iterator[Con
 
 
 def _engines(candidate: Candidate, workload: Workload) -> Iterator[str]:
-    """The sweep's names of the engine; none where it isn't known or wasn't measured."""
+    """The sweep's names of the engine; none if it isn't known or wasn't measured."""
     stage = candidate.get(Setting.ZERO_STAGE)
     if workload.engine is Engine.DEEPSPEED and stage is not None:
         yield f"zero{stage}"
@@ -181,7 +181,7 @@ def _offload(candidate: Candidate) -> str:
 def _known(candidate: Candidate, setting: Setting, every: Iterable[StrEnum]) -> Sequence[object]:
     """The value of a setting, or all that it may have."""
     value = candidate.get(setting)
-    return [each.value for each in every] if value is None else [value]
+    return [member.value for member in every] if value is None else [value]
 
 
 def _models(workload: Workload) -> tuple[str, ...]:
@@ -193,7 +193,7 @@ def _models(workload: Workload) -> tuple[str, ...]:
 def _terms(
     engine: str, offload: str, accumulation: str, precision: str, checkpointing: str
 ) -> Iterator[Term]:
-    """The terms of a cell, whatever the model and the clipping are."""
+    """The terms of a cell, without model and clipping."""
     if engine.startswith("zero"):
         yield _term(Fact.ENGINE, Engine.DEEPSPEED.value)
         yield _term(Setting.ZERO_STAGE, int(engine[-1]))
@@ -239,7 +239,7 @@ def _verdicts(key: str, installed: str, sweep: Sweep) -> dict[str, Verdict]:
 
 
 def _release(version: str) -> str | None:
-    """The version without a build's name or a suffix; None where it isn't one."""
+    """The version without a build's name or a suffix; None if it isn't one."""
     found = re.match(r"\d+\.\d+(?:\.\d+)?", version)
     return None if found is None else found[0]
 

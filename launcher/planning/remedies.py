@@ -39,7 +39,7 @@ def supposed(workload: Workload, name: Name, value: Value) -> Workload:
 
 
 def remedies(refused: NoPlan, rules: Rules) -> tuple[str, ...]:
-    """Single changes that make something fit, where memory forbids all; the nearest first."""
+    """Single changes that make something fit if memory forbids all; the nearest first."""
     if not any(candidate.is_forbidden_by_memory for candidate in refused.rejected):
         return ()
     ways = (_deepspeed, _fsdp, _optimizers, _sequences, _adapters, _devices)
@@ -90,7 +90,7 @@ def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
 
 
 def _fsdp(refused: NoPlan, rules: Rules) -> Iterator[str]:
-    """Proposes FSDP2 where ZeRO could be, but isn't installed."""
+    """Proposes FSDP2 if ZeRO would do but isn't installed."""
     workload = refused.workload
     is_plain = workload.framework is Framework.TRANSFORMERS and workload.engine is Engine.DDP
     if not is_plain or "deepspeed" in workload.versions or not rules.hardware.accelerator.memory:
@@ -153,7 +153,7 @@ def _optimizers(refused: NoPlan, rules: Rules) -> Iterator[str]:
 
 
 def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
-    """Changes at almost no cost that would keep what was asked for, where memory changed it."""
+    """Changes at almost no cost that would keep what was asked for, if memory changed it."""
     traded = [change for change in plan.changes if change.constraint.cause.kind is CauseKind.MEMORY]
     workload = plan.workload
     unknown = workload.value(Fact.SEQUENCE_LENGTH) is None

@@ -28,15 +28,15 @@ from .plan import Change, Considered, NoPlan, Plan
 from .preferences import rank
 
 KEPT = Constraint((), Cause(CauseKind.REQUEST, "batch", "the global batch is kept"))
-"""The cause of another accumulation, where the micro batch changes."""
+"""The cause of another accumulation, if the micro batch changes."""
 IN_FORCE = Constraint(
     (), Cause(CauseKind.REQUEST, "in force", "it is in force, and can't be changed any more")
 )
-"""The cause of what an earlier change has set, where nothing forbids what was asked for by now."""
+"""The cause of an earlier change, if nothing forbids the original value by now."""
 FREE: Candidate = MappingProxyType({})
 """Nothing is fixed."""
 ALONE = Fraction(1)
-"""The growth of a rank's share of the batch where no worker was lost."""
+"""The growth of a rank's share of the batch if no worker was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Rules:
         ranks: the data-parallel ranks.
         by_memory: whether the memory estimate forbids too.
         has_failed: whether an attempt has failed. Before, a known failure forbids nothing that
-            hangs on what is only assumed: the workers will tell.
+            depends on assumptions: the workers will report the facts.
     """
 
     constraints: tuple[Constraint, ...]
@@ -83,16 +83,16 @@ def resolve(
 ) -> Plan | NoPlan:
     """The plan for the workload, or why there is none.
 
-    What was asked for is kept where it may fit, and so is what needs no more than that; else the
-    bound must fit. Where it fits nowhere, but something may fit, that is what needs the least.
+    What was asked for is kept if it may fit, and so is what needs no more than that; else the
+    bound must fit. If it fits nowhere, but something may fit, that is what needs the least.
     What `--never-change` names is as asked for in every candidate.
     Deterministic: the same values give the same plan on every node.
 
     Args:
-        request: what the user asked the launcher for.
-        workload: what is known of the training.
-        hardware: what it runs on.
-        constraints: what is forbidden.
+        request: the user's command line.
+        workload: the known facts of the training.
+        hardware: that of every node.
+        constraints: all that may forbid a candidate.
         by_memory: whether the memory estimate forbids too.
         has_failed: whether an attempt has failed, see `Rules`.
         fixed: settings that can't be changed any more, with their values in force.
@@ -133,7 +133,7 @@ def resolve(
 
 
 def as_asked(request: LaunchRequest, workload: Workload, hardware: Hardware) -> Plan:
-    """The plan that changes nothing, whatever forbids it."""
+    """The plan that changes nothing, even if it is forbidden."""
     rules = rules_of(request, hardware, ())
     only = evaluate(
         workload.asked, workload, rules, calibrated_sizes(workload, hardware, rules.ranks)
@@ -144,7 +144,7 @@ def as_asked(request: LaunchRequest, workload: Workload, hardware: Hardware) -> 
 def evaluate(
     candidate: Candidate, workload: Workload, rules: Rules, sizes: ModelSizes | None
 ) -> Considered:
-    """Evaluates a candidate: its memory, its time and what forbids it."""
+    """Evaluates a candidate: its memory, its time and the constraint that forbids it."""
     constraint = first_that_forbids(
         candidate, workload, rules.constraints, has_failed=rules.has_failed
     )
@@ -162,7 +162,7 @@ def evaluate(
 
 
 def forbidden_by(candidate: Candidate, workload: Workload, rules: Rules) -> Constraint | None:
-    """The first constraint that forbids the candidate; None where it may be launched."""
+    """The first constraint that forbids the candidate; None if it may be launched."""
     return evaluate_candidate(candidate, workload, rules).constraint
 
 
@@ -284,7 +284,9 @@ def _changes(
         wanted = workload.wanted.get(setting)
         single = forbidden_by({**candidate, setting: asked[setting]}, workload, rules)
         if wanted is not None and wanted.value == new:
-            cause: Constraint | None = _requested(wanted.source, f"asked for by {wanted.source}")
+            cause: Constraint | None = Constraint(
+                (), Cause(CauseKind.REQUEST, wanted.source, f"asked for by {wanted.source}")
+            )
         elif setting is Setting.ACCUMULATION:
             cause = lost or KEPT
         else:
@@ -294,11 +296,6 @@ def _changes(
         source = "nobody" if own is None else own.source
         changes.append(Change(setting, None if own is None else own.value, source, new, cause))
     return tuple(changes)
-
-
-def _requested(name: str, summary: str) -> Constraint:
-    """The cause of what the user, or another change, asks for."""
-    return Constraint((), Cause(CauseKind.REQUEST, name, summary))
 
 
 def contradiction(refused: NoPlan) -> tuple[Constraint, ...]:

@@ -1,4 +1,4 @@
-"""Reads what `scripts/sweep` has measured: `presets/sweep.json`."""
+"""Reads the measurements of `scripts/sweep`: `presets/sweep.json`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a memory estimate hangs on and is only assumed: then it changes and refuses nothing.
+"""Assumptions that a memory estimate depends on: then it changes and refuses nothing.
 
-An estimate may change or refuse a training only where it would do so whatever the uncertain facts
-are: what no argument, no file, no source and no worker says is supposed to be as light as it can
-be. What such an estimate would do is told in a line, with the facts that are missing.
+An estimate may change or refuse a training only if it would do so for any values of the uncertain
+facts: unstated facts are assumed to be as light as possible. Otherwise the plan has a line on the
+change that the estimate would make, and on the missing facts.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def doubt_of(
 ) -> Doubt | None:
     """The doubt about a change or refusal because of memory; None if it is certain.
 
-    It is certain where an attempt has run out of memory, and where it would be the same if all that
+    It is certain if an attempt has run out of memory, and if it would be the same if all that
     is only assumed were as light as it can be. Named are the facts of which each alone could undo
     it, else as few as could do so together. Arguments that weren't understood could undo anything,
     until a worker has reported the model that they led to.
@@ -119,7 +119,7 @@ def doubt_of(
 
 
 def _missing(found: Plan | NoPlan) -> tuple[str, ...]:
-    """Unknowns without a fact of their own that could undo anything, in words."""
+    """Unknowns without a fact that could undo anything, in words."""
     workload, hardware = found.workload, found.hardware
     device, spread = hardware.accelerator, workload.known.get(Fact.DEVICE_MAP)
     vague = () if _is_seen(workload) else workload.not_understood

@@ -1,4 +1,4 @@
-"""What will be trained: the user's script, its arguments, configuration files and model.
+"""The training: the user's script, its arguments, configuration files and model.
 
 In: a `LaunchRequest`. Out: a `Workload`, with the origin of every value; nothing is run.
 """

@@ -1,7 +1,7 @@
 """A setting that is stated in two places, of which one silently wins; each as a line.
 
-Only what its framework says nothing about: where two values must agree, transformers and accelerate
-raise on those that don't. A default isn't a statement.
+Only those that the framework accepts silently: transformers and accelerate raise on values that
+must agree. A default isn't a statement.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Stated:
     Attributes:
         value: the value.
         where: the place with the setting's name, e.g. `zero3.json: gradient_clipping`.
-        at: the line, where there is one.
+        at: the line, if there is one.
     """
 
     value: object
@@ -48,7 +48,7 @@ class Stated:
 
 
 Place = Callable[[str, object], Stated]
-"""A value in a configuration, or the default of what isn't in there."""
+"""A value in a configuration, or the default of an absent key."""
 
 
 def line(ignored: Stated, holds: Stated) -> str:
@@ -57,7 +57,7 @@ def line(ignored: Stated, holds: Stated) -> str:
 
 
 def differing(ignored: Stated, holds: Stated) -> Iterator[str]:
-    """The line, where the two differ."""
+    """The line, if the two differ."""
     if ignored.value != holds.value:
         yield line(ignored, holds)
 
@@ -67,15 +67,15 @@ def of_trainer(
 ) -> Iterator[str]:
     """Arguments of a Trainer that DeepSpeed's configuration overrides.
 
-    What the configuration leaves to them ("auto") has been filled in, and what must agree is
+    Values that it leaves to them ("auto") have been filled in, and values that must agree are
     compared by transformers (transformers/integrations/deepspeed.py, `trainer_config_process`):
-    that leaves what the configuration's own optimizer and schedule don't say, and their kinds.
+    that leaves the values that its optimizer and schedule don't state, and their kinds.
 
     Args:
         stated: the arguments that aren't left to their defaults, by name.
         config: DeepSpeed's configuration, as the Trainer has completed it.
         label: the configuration's name.
-        clipping: the norm that this DeepSpeed clips to where the configuration says nothing.
+        clipping: the norm that this DeepSpeed clips to by default.
     """
 
     def of_config(key: str, value: object) -> Stated:
@@ -104,7 +104,7 @@ def of_trainer(
 
 
 def _optimizer(stated: Mapping[str, Stated], config: Config, of_config: Place) -> Iterator[str]:
-    """Of the optimizer that the configuration has DeepSpeed make."""
+    """The same for the optimizer that the configuration has DeepSpeed make."""
     own = section(config, "optimizer")
     kind, given = str(own.get("type")), section(own, "params")
     yield from _other_kind(stated.get("optim"), of_config("optimizer.type", kind))
@@ -119,13 +119,7 @@ def _optimizer(stated: Mapping[str, Stated], config: Config, of_config: Place) -
 def of_optimizer(
     stated: Mapping[str, Stated], kind: Stated, groups: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Arguments of a Trainer that the optimizer passed to it decides.
-
-    Args:
-        stated: the arguments that aren't left to their defaults, by name.
-        kind: the optimizer's class.
-        groups: its groups of parameters.
-    """
+    """Arguments of a Trainer that the optimizer passed to it decides."""
     for name, (key, _) in DEFAULTS.items():
         held = [group.get(f"initial_{key}", group.get(key)) for group in groups]
         if name in stated and held and stated[name].value not in held:
@@ -135,8 +129,8 @@ def of_optimizer(
 
 
 def _other_kind(asked: Stated | None, held: Stated) -> Iterator[str]:
-    """The line, where another kind of optimizer was asked for."""
-    kinds = {optimizer_named(str(each.value)) for each in (asked, held) if each is not None}
+    """The line, if another kind of optimizer was asked for."""
+    kinds = {optimizer_named(str(stated.value)) for stated in (asked, held) if stated is not None}
     if asked is not None and None not in kinds and len(kinds) > 1:
         yield line(asked, held)
 
@@ -144,13 +138,13 @@ def _other_kind(asked: Stated | None, held: Stated) -> Iterator[str]:
 def of_precision(given: Stated | None, around: Stated | None, config: Config) -> Iterator[str]:
     """An Accelerator's precision that another place overrides.
 
-    Arguments win over the environment, and DeepSpeed's configuration over both; where it names
+    Arguments win over the environment, and DeepSpeed's configuration over both; if it names
     another half than they, accelerate raises.
 
     Args:
-        given: the Accelerator's argument; None where it has none.
-        around: the environment's variable; None where it isn't set. Its `no` is only what
-            `accelerate launch` sets where nobody has said anything.
+        given: the Accelerator's argument; None if it has none.
+        around: the environment's variable; None if it isn't set. Its `no` is only what
+            `accelerate launch` sets by default.
         config: DeepSpeed's configuration; empty without DeepSpeed.
     """
     if given is not None and around is not None and around.value != "no":
@@ -169,16 +163,10 @@ def of_precision(given: Stated | None, around: Stated | None, config: Config) ->
 def of_variables(
     own: Mapping[str, str], environment: Mapping[str, str], file: str
 ) -> Iterator[str]:
-    """Variables that accelerate's configuration file would set, and that are set otherwise.
-
-    Args:
-        own: the file's variables.
-        environment: the launcher's, before the file's are added.
-        file: its name.
-    """
+    """Variables that accelerate's configuration file would set, and that are set otherwise."""
     for name, value in own.items():
         held = environment.get(name, value)
-        # A `no` may be accelerate's default, and what is true has several words.
+        # A `no` may be accelerate's default, and truth has several words.
         if value not in (*TRUE, *FALSE) and not _is_same(held, value):
             yield line(Stated(value, f"{file}: {name}"), Stated(held, f"${name}"))
 
@@ -191,10 +179,10 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def of_workers(workers: int | None, where: str, nproc: int, source: str) -> Iterator[str]:
-    """The number of workers in accelerate's configuration file, where another place decides it.
+    """The number of workers in accelerate's configuration file, if another place decides it.
 
     Args:
-        workers: on each machine, by the file; None where it doesn't say it.
+        workers: on each machine, by the file; None if it doesn't say it.
         where: the file and its key.
         nproc: on each node, as they are launched.
         source: of that number.

@@ -14,7 +14,7 @@ MATTERS = re.compile(
     r"|dtype|packing|task_type|liger|experts|ema(_|$)|(^|_)kt(_|$)|unsloth|shift_attn|mixture_of_depths"
     r"|config_overrides|num_(hidden_)?layers|max_memory|megatron|swap"
 )
-"""Names of what decides the memory, the parallelism, or which parameters are trained."""
+"""Names that concern memory, parallelism, or the trained parameters."""
 MINOR = re.compile(
     r"(^|_)(eval|test|val|valid|validation|predict|save|saving|log|logging|load_from|resume|push)"
     r"(_|$)|dropout|alpha|bias|path|dir$|file|steps?$|_name$|weight|init|column|seed|beta|scale"
@@ -25,11 +25,7 @@ MINOR = re.compile(
 
 
 def not_understood(flags: Flags) -> tuple[str, ...]:
-    """Flags and keys of files, as they are written, that say something and that nobody asked for.
-
-    Args:
-        flags: after all readers have looked up what they know.
-    """
+    """Flags and keys of files, as written, that no reader looked up and that aren't off."""
     understood = {flags.all[name].source for name in flags.asked if name in flags.all}
     return tuple(
         dict.fromkeys(

@@ -26,13 +26,7 @@ WAITED = "(“{line}”) while the others waited."
 
 @dataclass(frozen=True, slots=True)
 class Business:
-    """An activity that a rank may be busy with.
-
-    Attributes:
-        words: pattern of its lines.
-        do: what to do; `{line}` is the line.
-        more: what else helps.
-    """
+    """An activity that a rank may be busy with."""
 
     words: re.Pattern[str]
     do: str

@@ -45,7 +45,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "requirement": requirement,
     }
 )
-"""The rules, the surest first; each says nothing where it doesn't apply."""
+"""The rules, the surest first; each returns None if it doesn't apply."""
 
 SURER = ("race-on-files", "busy-rank")
 """Rules that know more than an entry that is general, or about the end of who waited."""
@@ -54,12 +54,7 @@ SUREST = ("other-modules", "refused-itself")
 
 
 def surer_step(entry: KnownFailure, record: FailureRecord) -> Step | None:
-    """The step of a rule more specific than the matching entry; None if there is none.
-
-    Args:
-        entry: the entry.
-        record: the failure.
-    """
+    """The step of a rule more specific than the matching entry; None if there is none."""
     is_wide = entry.is_general or entry.role is Role.CASCADE
     case = case_of(record)
     steps = ((name, RULES[name](case)) for name in (*SUREST, *(SURER if is_wide else ())))
@@ -67,11 +62,7 @@ def surer_step(entry: KnownFailure, record: FailureRecord) -> Step | None:
 
 
 def next_step(record: FailureRecord) -> Step:
-    """The next step for a failure without an entry.
-
-    Args:
-        record: the failure.
-    """
+    """The next step for a failure without an entry."""
     case = case_of(record)
     for name, rule in RULES.items():
         if (step := rule(case)) is not None:

@@ -10,12 +10,7 @@ from .step import Basis, Case, Step, filled
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """How a reader of configurations refuses one.
-
-    Attributes:
-        words: pattern of its message; its groups fill the advice.
-        do: what to do.
-    """
+    """How a reader of configurations refuses one."""
 
     words: str
     do: str
@@ -134,7 +129,7 @@ SCRIPT = re.compile(r"\.(?:py|pyw)\Z|^<")
 
 
 def configuration(case: Case) -> Step | None:
-    """Which key, argument or variable is at fault, and what to write."""
+    """Names the key, argument or variable at fault, and the correction."""
     if (step := _variable(case) or _no_script(case)) is not None:
         return step
     for refusal in REFUSALS if case.kind else (*REFUSALS, *OF_SHELL):

@@ -1,4 +1,4 @@
-"""An end of which the log has no error: where the worker's own words are."""
+"""An end without an error in the log: where to find the worker's own output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where nothing tells the cause: who raised it, what to search for, what to attach."""
+"""An unknown cause: who raised it, what to search for, what to attach to a report."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PLACES = {
     "wandb": "wandb/wandb",
     "xformers": "facebookresearch/xformers",
 }
-"""Where a package's faults are collected, on github.com."""
+"""Where a package's bugs are reported, on github.com."""
 STEADY = frozenset(
     (
         *(
@@ -66,7 +66,7 @@ STEADY = frozenset(
         *("lightning", "pytorch_lightning", "ray", "fire", "hydra", "requests", "urllib3"),
     )
 )
-"""What most calls go through, whatever its version."""
+"""Packages that most calls go through, in any version."""
 OF_VERSIONS = frozenset(
     (
         "AssertionError",

@@ -1,4 +1,4 @@
-"""Answers of servers: what a code means, by whose client asked."""
+"""Answers of servers: the meaning of a code, by the client."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Service:
     """A server that trainings ask.
 
     Attributes:
-        name: what it is called.
+        name: its name.
         words: pattern of its host, or of its client's files.
-        login: what gives it a name and a key.
-        offline: how to do without it; empty where that can't be.
+        login: the way to log in.
+        offline: how to do without it; empty if that can't be.
     """
 
     name: str
@@ -147,7 +147,7 @@ def connection_lost(case: Case) -> Step | None:
 
 def _service(*places: str) -> Service | None:
     """The server that the first of some texts names."""
-    found = (one for place in places for one in SERVICES if re.search(one.words, place))
+    found = (service for place in places for service in SERVICES if re.search(service.words, place))
     return next(found, None)
 
 

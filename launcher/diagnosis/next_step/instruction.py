@@ -45,7 +45,7 @@ COMPARED = (
         "Make what is too small larger, or lower what it is compared with. ",
     ),
 )
-"""Comparisons that failed, and what mends one."""
+"""Comparisons that failed, and the remedy."""
 MOST = 2
 """Sentences that are quoted at most."""
 WHOLE = 160

@@ -1,4 +1,4 @@
-"""Compiled parts of packages that don't fit to what is installed."""
+"""Compiled parts of packages that don't fit the installed libraries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_TORCH = re.compile(r"c10|torch|at4?[A-Z_]|N2at")
 
 
 def compiled_part(case: Case) -> Step | None:
-    """What a compiled part of a package was built for, and what mends it."""
+    """The target of a package's compiled part, and the remedy."""
     if case.kind not in ("ImportError", "OSError"):
         return None
     if found := SYMBOL.search(case.message):
@@ -36,7 +36,7 @@ def compiled_part(case: Case) -> Step | None:
 
 
 def _binary(case: Case, found: re.Match[str]) -> Step:
-    """A compiled library that was built for another version of what it calls."""
+    """A compiled library that was built for another version of its dependency."""
     library = found["library"] or found["dll"]
     symbol = found["symbol"] or ""
     path = re.search(r"(\S+/)" + re.escape(library), case.message)
@@ -59,7 +59,9 @@ def _without_library(case: Case, library: str) -> Step | None:
     """A compiled part wants a library that isn't here, as it was built for something else."""
     names = (package_of_file(frame.file) for frame in reversed(case.frames))
     brings = next((who for names, who in LIBRARIES if re.match(names, library)), None)
-    package = next((one for one in names if one not in (None, PYTHON, MODEL_CODE, "torch")), None)
+    package = next(
+        (name for name in names if name not in (None, PYTHON, MODEL_CODE, "torch")), None
+    )
     if brings is None or package is None:
         return None
     return Step(

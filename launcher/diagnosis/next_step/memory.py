@@ -1,4 +1,4 @@
-"""Memory that ran out: whose allocator said so, and of the device or the host."""
+"""Memory that ran out: the allocator, and the device's or the host's."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .step import Basis, Case, Step
 
 @dataclass(frozen=True, slots=True)
 class Allocator:
-    """Who allocates, by the words of its message.
+    """An allocator, by the words of its message.
 
     Attributes:
         words: pattern of its message.
-        name: who allocates.
+        name: its name.
         of: what ran out: `device`, `host`, or something that has its own advice.
         do: the advice; empty for the general one of a device or a host.
     """
@@ -106,7 +106,7 @@ ALLOCATORS = (
         "device",
     ),
 )
-"""Allocators by their messages, the ones with words of their own first."""
+"""Allocators by their messages, the specific ones first."""
 GENERAL = {
     "device": (
         "Lower the micro batch or the sequence length, recompute activations, or shard and offload"
@@ -133,11 +133,11 @@ WORDS = re.compile(
 
 
 def out_of_memory(case: Case) -> Step | None:
-    """Which memory ran out, and what takes less of it."""
+    """Names the memory that ran out, and settings that need less of it."""
     text = f"{case.raised.exception}: {case.message}"
     if WORDS.search(text) is None:
         return None
-    found = next((one for one in ALLOCATORS if re.search(one.words, text)), None)
+    found = next((allocator for allocator in ALLOCATORS if re.search(allocator.words, text)), None)
     if found is None and case.kind == "MemoryError":
         found = Allocator("", "Python", "host")
     if found is None:

@@ -1,4 +1,4 @@
-"""Two packages that don't fit: which two, and the direction that mends it."""
+"""Two packages of versions that don't fit each other, and which of them to change."""
 
 from __future__ import annotations
 
@@ -9,26 +9,21 @@ from ...catalogue.package_names import (
     MODEL_CODE,
     PYTHON,
     package_of_file,
-    package_of_module,
     package_of_name,
     pip_name,
 )
 from ...catalogue.variant import PASSED_ON
 from ...catalogue.version_direction import direction
 from ...catalogue.version_skew import (
-    CALLED,
-    IMPORTED,
     LAZY,
-    OF_MODULE,
-    OF_OBJECT,
     SPACES,
     SUBMODULE,
     Skew,
     Wanting,
-    skew_of,
 )
 from ...catalogue.versions_seen import versions_of
-from ...evidence.failure_record import Frame, Raised
+from ...evidence.failure_record import Frame
+from .shown_skew import shown_skew, step_of
 from .step import Basis, Case, Step
 
 OWN_WORDS = (
@@ -39,7 +34,7 @@ OWN_WORDS = (
     (re.compile(r"^_?vllm_"), "vllm"),
     (re.compile(r"^_?megatron_|^_?mcore_"), "megatron"),
 )
-"""How packages begin the names of what they put on others' objects."""
+"""Prefixes of the attributes that packages set on other packages' objects."""
 ATTRIBUTE = re.compile(
     r"^(?:module |type object )?'?(?P<type>[\w.]+)'?(?: object)? has no attribute '?(?P<name>\w+)'?"
 )
@@ -50,23 +45,21 @@ ARGUMENT = re.compile(
     r" arguments)"
     r" '(?P<name>\w+)'|(?P<counted>[\w.]+)\(\) takes (?:from )?\d+"
 )
-QUOTED = "because of the following error"
-"""Between what couldn't be imported and the error that it quotes."""
 GENERATED = "unsloth_compiled_cache"
-"""The folder of code that unsloth makes of trl's, and keeps over upgrades."""
+"""The folder of the code that unsloth generates from trl's and keeps over upgrades."""
 DISTINCT = re.compile(r"[A-Z]\w+[A-Z]\w+|_?\w+_\w+_\w+")
-"""A name that hardly two packages have by chance."""
+"""A name that two packages hardly share by chance."""
 PLAIN = frozenset(
     {"NoneType", "str", "int", "float", "bool", "list", "dict", "tuple", "set", "Namespace"}
 )
-"""Types of Python's own: what is wrong is a value, not a version."""
+"""Built-in types: the fault is a value, not a version."""
 
 
 def misfit(case: Case) -> Step | None:
-    """Which two packages don't fit, and what mends it; None where it isn't about packages."""
-    skew = _shown_skew(case)
+    """Names the two packages and the remedy; None if the failure isn't about packages."""
+    skew = shown_skew(case)
     if skew is not None:
-        return _of_skew(case, skew)
+        return step_of(case, skew)
     if any(GENERATED in frame.file for frame in case.frames[-1:]) and (
         ATTRIBUTE.match(case.message) or ARGUMENT.search(case.message)
     ):
@@ -87,75 +80,14 @@ def misfit(case: Case) -> Step | None:
     return None
 
 
-def _of_skew(case: Case, skew: Skew) -> Step:
-    """Who wants what of whom, and what mends it."""
-    if skew.kind is Wanting.SAME:
-        return Step(_subject(skew), Basis.INFERRED)
-    return Step(f"{_subject(skew)} {direction(skew, case.record)}", Basis.INFERRED)
-
-
-def _subject(skew: Skew) -> str:
-    """Who wants what of whom."""
-    if skew.kind is Wanting.SAME:
-        return (
-            f"{skew.package}'s own files are of two versions, for it has no `{skew.name}` of its"
-            " own: install it anew."
-        )
-    who = {
-        Wanting.SCRIPT: "The script",
-        Wanting.MODEL: "The model's own code",
-        Wanting.PACKAGE: skew.wanting or "Other code",
-    }[skew.kind]
-    return (
-        f"{who} asks {skew.package} for `{skew.name}`, which the installed {skew.package} doesn't"
-        " have."
-    )
-
-
-def _shown_skew(case: Case) -> Skew | None:
-    """The skew of the first exception that shows one.
-
-    transformers raises another error from a failed import, and quotes it.
-    """
-    is_quoted = QUOTED in case.message
-    raised = tuple(case.record.raised()) if is_quoted else (case.raised,)
-    shown = (skew_of(case.record, each) or _without_frame(each) for each in raised)
-    found = next((skew for skew in shown if skew is not None), None)
-    if found is None and is_quoted:
-        inner = case.message.partition(QUOTED)[2].partition(": ")[2]
-        return _without_frame(Raised("ImportError", inner))
-    return found
-
-
-def _without_frame(raised: Raised) -> Skew | None:
-    """The skew of an exception whose frame the log doesn't show; who wants it stays unknown."""
-    if raised.frame is not None:
-        return None
-    message = " ".join(raised.message.split())
-    package: str | None = None
-    if found := IMPORTED.match(message):
-        package = package_of_module(found["module"])
-        package = package if package_of_file(found["path"]) in (package, None) else None
-    elif (found := CALLED.match(message)) and found["name"]:
-        package = package_of_name(found["class"] or found["function"])
-    elif found := OF_MODULE.match(message):
-        package = package_of_module(found["module"])
-    elif found := OF_OBJECT.match(message):
-        package = package_of_name(found["class"])
-        package = package if package and history_of(package, found["name"]) else None
-    if found is None or package in (None, PYTHON):
-        return None
-    return Skew(Wanting.PACKAGE, "", str(package), found["name"])
-
-
 def _callers(case: Case) -> tuple[str, ...]:
-    """The packages whose code led there, innermost first, each once; Python's own left out."""
+    """The packages on the stack, innermost first, without duplicates and the standard library."""
     names = (package_of_file(frame.file) for frame in reversed(_frames(case)))
     return tuple(dict.fromkeys(name for name in names if name not in (None, PYTHON)))
 
 
 def _frames(case: Case) -> tuple[Frame, ...]:
-    """The frames that say themselves what they ask for."""
+    """The frames that name the attribute or argument themselves."""
     return tuple(
         frame
         for frame in case.frames
@@ -164,13 +96,13 @@ def _frames(case: Case) -> tuple[Frame, ...]:
 
 
 def _is_library(case: Case) -> bool:
-    """Whether the last frame that isn't Python's own is in a package."""
+    """Whether the last frame outside the standard library is in a package."""
     frames = [f for f in _frames(case) if package_of_file(f.file) != PYTHON]
     return bool(frames) and package_of_file(frames[-1].file) is not None
 
 
 def _of_object(case: Case) -> Step | None:
-    """A package's code takes an object for something that has an attribute which it lacks."""
+    """A package's code reads an attribute that its object lacks."""
     found = ATTRIBUTE.match(case.message)
     if found is None or found["type"] in PLAIN:
         return None
@@ -179,20 +111,16 @@ def _of_object(case: Case) -> Step | None:
         return _of_project(case, found["type"], name)
     owner = next((package for words, package in OWN_WORDS if words.search(name)), None)
     if owner is not None and owner not in found["type"].lower():
-        others = [one for one in callers if one not in (owner, "torch")]
+        others = [caller for caller in callers if caller not in (owner, "torch")]
         return _of_owner(case, owner, name, others[0] if others else "")
     if not _is_library(case) or callers[0] == MODEL_CODE:
         return None
     wanting = callers[0]
     by_name = [one for one in owners_of(name) if one != wanting]
     if len(by_name) == 1 and DISTINCT.fullmatch(name):
-        return _of_skew(case, Skew(Wanting.PACKAGE, wanting, by_name[0], name))
+        return step_of(case, Skew(Wanting.PACKAGE, wanting, by_name[0], name))
     second = next((one for one in callers[1:] if one != wanting), "")
-    pair = (
-        f"{wanting} and {second}"
-        if second
-        else f"{wanting} and the package that the object comes from"
-    )
+    pair = f"{wanting} and {second or 'the package that the object comes from'}"
     return Step(
         f"Install the versions of {pair} that the project names: {wanting} takes an object of type"
         f" `{found['type']}` for one that has `{name}`. {_both(case, wanting, second)} Or the wrong"
@@ -202,18 +130,20 @@ def _of_object(case: Case) -> Step | None:
 
 
 def _of_project(case: Case, kind: str, name: str) -> Step | None:
-    """A script's line takes for granted an attribute that a package's class has in some versions.
+    """A script reads an attribute that a package's class has in some versions only.
 
     The object is of that class, or of the project's own that derives from it, which the package
     calls.
     """
     package = package_of_name(kind)
     if package is not None and history_of(package, name):
-        return _of_skew(case, Skew(Wanting.SCRIPT, "", package, name))
+        return step_of(case, Skew(Wanting.SCRIPT, "", package, name))
     parts = [kind[at:] for at in range(1, len(kind)) if kind[at].isupper()]
     named = (package_of_name(part) for part in parts if len(part) > len("Trainer"))
-    base = next(filter(None, named), None) or next(filter(None, _outward(case)), "torch")
-    if base in ("torch", PYTHON, MODEL_CODE) or f"self.{name}" not in _source(case):
+    outward = (package_of_file(frame.file) for frame in reversed(case.frames))
+    base = next(filter(None, (*named, *outward)), "torch")
+    source = case.frame.source if case.frame else ""
+    if base in ("torch", PYTHON, MODEL_CODE) or f"self.{name}" not in source:
         return None
     if history_of(base, name):
         mends = direction(Skew(Wanting.SCRIPT, "", base, name), case.record)
@@ -226,23 +156,8 @@ def _of_project(case: Case, kind: str, name: str) -> Step | None:
     )
 
 
-def _outward(case: Case) -> tuple[str | None, ...]:
-    """The packages of the frames, innermost first; None for the user's."""
-    return tuple(package_of_file(frame.file) for frame in reversed(case.frames))
-
-
-def _source(case: Case) -> str:
-    """The line that raised, if the log shows it."""
-    return case.frame.source if case.frame else ""
-
-
-def _is_hooked(case: Case) -> bool:
-    """Whether it was raised where torch calls hooks that another package has set."""
-    return case.frame is not None and case.frame.is_of("torch/nn/modules/module.py")
-
-
 def _of_owner(case: Case, owner: str, name: str, other: str) -> Step:
-    """A package misses what it should itself have put on an object."""
+    """A package misses an attribute that it should have set itself."""
     version = versions_of(case.record).get(owner, "")
     has = f" (here {version})" if version else ""
     before = (
@@ -256,7 +171,8 @@ def _of_owner(case: Case, owner: str, name: str, other: str) -> Step:
         f"it is a fault of this {owner}{has}{beside}: take {before}, else the newest (`pip install"
         f" -U {owner}`)"
     )
-    first, second = (fault, made) if _is_hooked(case) else (made, fault)
+    is_hooked = case.frame is not None and case.frame.is_of("torch/nn/modules/module.py")
+    first, second = (fault, made) if is_hooked else (made, fault)
     return Step(
         f"{owner} itself puts `{name}` on a model's parts, and here it is missing. Either {first};"
         f" or {second}.",
@@ -265,7 +181,7 @@ def _of_owner(case: Case, owner: str, name: str, other: str) -> Step:
 
 
 def _of_call(case: Case) -> Step | None:
-    """A package's code calls a function with what it doesn't take."""
+    """A package's code calls a function with arguments that it doesn't accept."""
     found = ARGUMENT.search(case.message)
     if found is None or not _is_library(case):
         return None
@@ -306,7 +222,7 @@ def _of_part(case: Case) -> Step | None:
 
 
 def _of_name(case: Case) -> Step | None:
-    """A package's code, or what another has made of it at run time, uses an unknown name."""
+    """A package's code, or a patched version of it, uses an unknown name."""
     found = re.match(r"name '(\w+)' is not defined", case.message)
     if found is None or case.is_users or not (callers := _callers(case)):
         return None
@@ -337,7 +253,7 @@ def _of_name(case: Case) -> Step | None:
 def _both(case: Case, wanting: str, second: str) -> str:
     """How to make two packages fit, with the versions that are known."""
     versions = versions_of(case.record)
-    known = ", ".join(f"{one} {versions[one]}" for one in (wanting, second) if one in versions)
+    known = ", ".join(f"{name} {versions[name]}" for name in (wanting, second) if name in versions)
     seen = f"The log has {known}. " if known else ""
     if not second:
         return (

@@ -1,4 +1,4 @@
-"""A failure in the user's own script: which line, what its values are, what the exception means."""
+"""A failure in the user's own script: the line, its values, the meaning of the exception."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST = 240
 
 
 def own_line(case: Case) -> Step | None:
-    """The line of the script that raised, and what the exception says about it."""
+    """The line of the script that raised, and the meaning of the exception for it."""
     frame = own_frame(case)
     if frame is None or not case.kind:
         return None
@@ -36,7 +36,7 @@ def own_line(case: Case) -> Step | None:
 
 
 def called_line(case: Case) -> Step | None:
-    """What an exception about values says, raised by a library that the script has called."""
+    """The meaning of an exception about values, raised by a library that the script called."""
     frame = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
     if case.is_users:
         return None

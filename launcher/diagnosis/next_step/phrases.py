@@ -48,7 +48,7 @@ INSTRUCTION = re.compile(
     ),
     re.IGNORECASE,
 )
-"""A sentence that says what to do."""
+"""A sentence with an instruction."""
 MUST = r"must|should|needs? to|ha(?:s|ve) to"
 REQUIRED = r"be|have|match|equal|contain|divide|fit|come|start|end|exist|use|set"
 REFUSED = r"allowed|permitted|divisible|compatible|a valid|one of|in the list"

@@ -49,7 +49,7 @@ def race_on_files(case: Case) -> Step | None:
     if case.kind not in VANISHED or TAKEN.search(case.message) is None or not _is_ranked(case):
         return None
     last = case.frames[-4:]
-    if not any(ALTERED.match(one.function) or ALTERS.search(one.source) for one in last):
+    if not any(ALTERED.match(frame.function) or ALTERS.search(frame.source) for frame in last):
         return None
     paths = re.findall(r"'([^']+)'", case.message)
     what = paths[0] if paths else "the file"
@@ -84,7 +84,10 @@ def sharded(case: Case) -> Step | None:
     """Two shapes of which one is the other's part by the number of ranks, or empty."""
     if SHAPED.search(case.message) is None:
         return None
-    shapes = [_numbers("".join(found)) for found in SHAPES.findall(case.message)]
+    shapes = [
+        tuple(map(int, re.findall(r"\d+", "".join(match))))
+        for match in SHAPES.findall(case.message)
+    ]
     pairs = [(a, b) for at, a in enumerate(shapes) for b in shapes[at + 1 :]]
     is_divided = SHARDING.search(case.around) is not None
     if is_divided and any(_is_empty(a) != _is_empty(b) for a, b in pairs):
@@ -117,10 +120,6 @@ def _is_ranked(case: Case) -> bool:
 def _world_sizes(case: Case) -> frozenset[int]:
     """The numbers of ranks that the log names, without 1."""
     return frozenset(int(n) for n in WORLD.findall(case.around) if 1 < int(n) < 100_000)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text))
 
 
 def _is_empty(shape: tuple[int, ...]) -> bool:

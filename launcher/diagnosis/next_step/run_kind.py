@@ -11,13 +11,7 @@ from .step import Case
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A training loop that is known by its files and words.
-
-    Attributes:
-        name: what it is called.
-        words: pattern of its files in a traceback, or its words in a log.
-        less_memory: its settings that need less memory of a device.
-    """
+    """A training loop that is known by its files and words."""
 
     name: str
     words: str
@@ -87,7 +81,7 @@ class Run:
 
     @property
     def less_memory(self) -> str:
-        """The loop's settings that need less memory; empty where the loop isn't known."""
+        """The loop's settings that need less memory; empty if the loop isn't known."""
         return "" if self.loop is None else self.loop.less_memory
 
 

@@ -23,7 +23,7 @@ class Basis(StrEnum):
     INFERRED = "inferred from the log"
     """A rule concludes it from facts in the log."""
     OPEN = "how to find out more"
-    """Nothing in the log tells the cause."""
+    """The log doesn't show the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Case:
     Attributes:
         record: the record of the failure.
         raised: the exception, or a line of native code as its message.
-        frames: the frames that led to it, outermost first, where they are known.
+        frames: the frames that led to it, outermost first, if known.
     """
 
     record: FailureRecord
@@ -83,7 +83,7 @@ class Case:
 
 
 def case_of(record: FailureRecord) -> Case:
-    """The case of a record's last exception; of its line where it has none."""
+    """The case of a record's last exception; of its line if it has none."""
     raised = raised_first(record)
     if raised.frame is None or raised.frame in record.frames:
         return Case(record, raised, record.frames)

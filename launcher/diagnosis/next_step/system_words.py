@@ -1,4 +1,4 @@
-"""Errors of the operating system by their words, whatever the exception that hands them on."""
+"""Errors of the operating system by their words, in any exception."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ WORDS = (
         ),
     ),
 )
-"""The C library's words (strerror), and what to do."""
+"""The C library's words (strerror), and the step."""
 
 
 def system_error(case: Case) -> Step | None:
-    """What an error of the operating system asks for."""
+    """The step for an error of the operating system."""
     do = next((do for words, do in WORDS if re.search(words, case.message)), None)
     return None if do is None else Step(do, Basis.INFERRED)

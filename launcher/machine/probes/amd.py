@@ -93,7 +93,7 @@ def _gpus(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _mebibytes(gpu: dict[str, Any], section: str, key: str) -> int:
-    """Bytes of `{"value": 196592, "unit": "MB"}`, which are MiB; 0 where there is none."""
+    """Bytes of `{"value": 196592, "unit": "MB"}`, which are MiB; 0 if there is none."""
     values = gpu.get(section)
     size = values.get(key) if isinstance(values, dict) else None
     return _whole(size.get("value")) * MIB if isinstance(size, dict) else 0

@@ -30,7 +30,7 @@ def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
 
 
 def missing_libraries(environment: Mapping[str, str]) -> str | None:
-    """A sentence where torch_npu is installed and CANN's libraries aren't found; else None.
+    """A sentence if torch_npu is installed and CANN's libraries aren't found; else None.
 
     From 2.5 on torch loads torch_npu when it is imported itself (`_import_device_backends` in
     torch/__init__.py), so that fails as well. The dynamic linker looks beside torch_npu's library,
@@ -63,7 +63,7 @@ def parsed(text: str) -> list[Device]:
 
     Each chip has two lines of three cells: number and name first, then the chip's number, sometimes
     with a physical id, its bus and its use. The last pair of numbers there is the memory in MiB:
-    that of the HBM, where there is any; the pair before it is the host's part of a 910A and 0 / 0
+    that of the HBM, if there is any; the pair before it is the host's part of a 910A and 0 / 0
     on newer chips. Versions before 21 print no pair in the first line. Processes have more cells.
     """
     devices = []

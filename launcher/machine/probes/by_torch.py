@@ -1,4 +1,4 @@
-"""Devices that no tool here knows, counted by torch in a process of its own."""
+"""Devices that no tool here finds, counted by torch in a separate process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 MODULES = {"gpu": "cuda", "auto": "accelerator"}
-"""The module of torch that counts for a word of torchrun's, where it isn't the word itself."""
+"""The module of torch that counts for a word of torchrun's, if it isn't the word itself."""
 SECONDS = 120
 """Seconds that the import of torch may take, from a slow disk."""
 COUNT = """\
@@ -20,9 +20,9 @@ print("\\n", devices.device_count() if devices.is_available() else 0)
 
 
 def counted(word: str) -> int:
-    """The devices that torchrun's --nproc-per-node would count by a word; 0 where there are none.
+    """The devices that torchrun's --nproc-per-node would count by a word; 0 if there are none.
 
-    torch is asked only where it has more devices than those of the probes: where it is built for
+    torch is asked only if it has more devices than those of the probes: if it is built for
     XPU, or a package brings a backend (the entry points that `import torch` loads). `auto` needs
     torch 2.6 or newer.
     """

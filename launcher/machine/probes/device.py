@@ -22,7 +22,7 @@ class Device:
         name: as its vendor's tool prints it.
         total: bytes of memory that the tool reports.
         used: bytes of it that are in use, the driver's own included.
-        uuid: its identifier; empty where the tool prints none.
+        uuid: its identifier; empty if the tool prints none.
     """
 
     kind: str
@@ -60,7 +60,7 @@ def visible(devices: Sequence[Kind], text: str | None, uuids: Sequence[str] = ()
 
 
 def said(command: Sequence[str]) -> str | None:
-    """The output of a vendor's tool; None where it isn't installed, fails or hangs."""
+    """The output of a vendor's tool; None if it isn't installed, fails or hangs."""
     if shutil.which(command[0]) is None:
         return None
     try:

@@ -27,8 +27,8 @@ OUT_OF_FFN = r"down_proj|fc2|mlp\.c_proj|\bw2\b|4h_to_h|output\.dense"
 FUSED = r"qkv|W_pack|wqkv|query_key_value|c_attn"
 """Names of fused projections to queries, keys and values."""
 SAVED_BY = {"relu": 0, "gelu_new": 4, "gelu_fast": 4, "quick_gelu": 2}
-"""Tensors that a function saves besides its result: none where the result is enough, one for
-torch's, more where it is written in Python (transformers/activations.py)."""
+"""Tensors that a function saves besides its result: none if the result is enough, one for
+torch's, more if it is written in Python (transformers/activations.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Activations:
 
 
 def tokens_of(workload: Workload, model: Model) -> Tokens | None:
-    """Tokens of one sample; None where the length of a sequence isn't known."""
+    """Tokens of one sample; None if the length of a sequence isn't known."""
     length = workload.value(Fact.SEQUENCE_LENGTH)
     if length is None:
         return None
@@ -68,7 +68,7 @@ def tokens_of(workload: Workload, model: Model) -> Tokens | None:
     if tower is None:
         return Tokens(int(length), int(stated or 0), 0)
     image = ((tower.slice or tower.image) // tower.patch) ** 2 if tower.patch else 0
-    # Where any size is taken, every token of the language model could come from an image.
+    # If any size is taken, every token of the language model could come from an image.
     patches = image * tower.slices or int(length) * tower.merge**2
     patches = patches if stated is None else int(stated)
     return Tokens(int(length), patches, min(image or patches, patches))
@@ -136,7 +136,7 @@ def layer_of(
     if stack.gated and types.fused:
         norm = stream * h + 4
     elif stack.gated and not stack.patch:
-        # The fp32 copy, its reciprocal root, the normalized value where the scale is trained.
+        # The fp32 copy, its reciprocal root, the normalized value if the scale is trained.
         normalized = 4 if stack.scales_in_fp32 else stream
         norm = 4 * h + 4 + (normalized * h if trained_norm else 0)
     else:
@@ -178,7 +178,7 @@ def _ffn_temporary(stack: Stack, tensor: int, down: int, *, fused: bool) -> int:
     """Bytes a token that the feed-forward part's backward pass adds to what it has saved.
 
     A gated part has the gradients of product, gate and projection; a fused one that of the product
-    alone, and the product itself where it isn't saved.
+    alone, and the product itself if it isn't saved.
     """
     if fused:
         return 2 * tensor - down
@@ -224,7 +224,7 @@ def activations_of(
     mode: Checkpointing,
     workload: Workload,
 ) -> Activations:
-    """The activations of a micro batch of so many sequences."""
+    """The activations of a micro batch with that many sequences."""
     attention = Attention(str(workload.value(Fact.ATTENTION) or Attention.SDPA))
     stack = model.language
     weights = tuple(model.within(stack))

@@ -61,7 +61,7 @@ _TRANSPOSED = ("gpt2", "openai-gpt")
 
 
 def default_targets(model_type: str) -> str | None:
-    """The modules that peft gives adapters where none are named; None where peft requires them."""
+    """The modules that peft gives adapters by default; None if peft requires names."""
     for targets, types in _DEFAULT_TARGETS.items():
         if model_type in types.split():
             return targets
@@ -69,7 +69,7 @@ def default_targets(model_type: str) -> str | None:
 
 
 def assumed(workload: Workload) -> tuple[str, ...]:
-    """The assumptions of `trained_model` where nothing is stated, as phrases."""
+    """The assumptions of `trained_model` if nothing is stated, as phrases."""
     model = workload.model
     if model is None or not _gets_adapters(workload, model):
         return ()
@@ -84,7 +84,7 @@ def assumed(workload: Workload) -> tuple[str, ...]:
 
 
 def trained_model(workload: Workload) -> Model | None:
-    """The model as it is trained in this run; None where the model is unknown.
+    """The model as it is trained in this run; None if the model is unknown.
 
     A model that already has adapters, as reported by a worker, isn't changed.
     """
@@ -92,7 +92,11 @@ def trained_model(workload: Workload) -> Model | None:
     if model is None or _has_adapters(model):
         return model
     if workload.value(Fact.OUTPUT) == Output.SCORES:
-        model = replace(model, vocabulary=0, weights=tuple(_without_output(model)))
+        model = replace(
+            model,
+            vocabulary=0,
+            weights=tuple(weight for weight in model.weights if not weight.is_output),
+        )
     model = _quantized(model, workload)
     if _gets_adapters(workload, model):
         return _adapted(model, workload)
@@ -127,11 +131,6 @@ def _frozen_parts(workload: Workload) -> set[str]:
     """The parts that the script doesn't train."""
     facts = (("language", Fact.LANGUAGE_TRAINED), ("vision", Fact.VISION_TRAINED))
     return {part for part, fact in facts if workload.value(fact) is False}
-
-
-def _without_output(model: Model) -> Iterator[Weight]:
-    """The weights without the projection to the vocabulary, which few scores replace."""
-    return (weight for weight in model.weights if not weight.is_output)
 
 
 def _quantized(model: Model, workload: Workload) -> Model:

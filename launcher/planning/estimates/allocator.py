@@ -27,12 +27,12 @@ class Allocator:
 
     Attributes:
         fragments: share of all such memory that is lost in fragments.
-        varying: share of the logits that is kept where lengths vary: no larger blocks are free for
+        varying: share of the logits that is kept if lengths vary: no larger blocks are free for
             those of a longer sequence, while smaller tensors fit into the blocks of shorter ones.
         segments: whether segments have the size of their first tensor, so that some stay unused.
         gathered: share of what ZeRO-3 gathers that is kept, in blocks of all sizes.
         margin: the bound's margin on the memory that changes.
-        margin_of_kept: the same where there is room for what is kept.
+        margin_of_kept: the same if there is room for what is kept.
         margin_of_states: the bound's margin on the memory that doesn't change.
         margin_in_bytes: the bound's fixed margin.
     """
@@ -55,9 +55,9 @@ class Allocator:
         DeepSpeed's flat tensors, and torch's temporaries are as many as the parameters.
 
         Args:
-            moments: what changes, by component.
+            moments: changing bytes, by component.
             gathered: bytes that ZeRO-3 gathers.
-            workload: what is known of the training.
+            workload: the known facts of the training.
         """
         if workload.value(Fact.CACHE_EMPTIED):
             return dict.fromkeys(moments, 0)
@@ -75,7 +75,7 @@ class Allocator:
 
         Args:
             needed: bytes without which the training fails.
-            held: bytes with what is kept.
+            held: bytes including those that are kept.
             fixed: bytes that don't change in a step.
             room: bytes that a rank may use.
         """

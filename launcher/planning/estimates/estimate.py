@@ -16,7 +16,7 @@ class Component(StrEnum):
     OPTIMIZER = "optimizer"
     """The optimizer's states and fp32 master weights."""
     BUCKETS = "buckets"
-    """Buffers for what is gathered or reduced together: DDP's and ZeRO's buckets."""
+    """Buffers for collectives: DDP's and ZeRO's buckets."""
     GATHERED = "gathered"
     """ZeRO-3's parameters that are gathered at the moment, and those that are never partitioned."""
     ACTIVATIONS = "activations"
@@ -61,7 +61,7 @@ class Estimate:
         phases: the moments that can be the peak, e.g. the backward pass and the optimizer step.
         bound: the budgeted bytes: expected plus a margin; docs/design/memory.md: how often it held.
         host: bytes of host memory that all ranks of a node need together.
-        error: relative error that 19 of 20 estimates of such trainings stay below; where an attempt
+        error: relative error that 19 of 20 estimates of such trainings stay below; if an attempt
             ran out of memory, which is measured, there is none, but a reserve: it is below 0.
         assumed: assumptions about unknown values, as phrases.
     """
@@ -84,5 +84,5 @@ class Estimate:
 
     @property
     def least(self) -> int:
-        """Bytes below which the need isn't taken to be: what is needed, less the error."""
+        """The lower bound of the need in bytes: the expected need, less the error."""
         return int(self.peak.needed * (1 - self.error))

@@ -22,7 +22,7 @@ class Family(StrEnum):
     QUANTIZED = "quantized"
     """Adapters beside weights in fewer bits."""
     PREFERENCE = "preference"
-    """Preferences, distillation, and what else holds a second model."""
+    """Preferences, distillation, and other trainings with a second model."""
     VISION = "vision"
     """A vision-language model."""
 

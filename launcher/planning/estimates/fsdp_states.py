@@ -219,7 +219,7 @@ def bytes_of_elements(sizes: ModelSizes, candidate: Candidate) -> Bytes:
 
 
 def is_offloaded(candidate: Candidate) -> bool:
-    """Whether what is sharded lies in host memory."""
+    """Whether the shards are in host memory."""
     return candidate.get(Setting.OFFLOAD, Offload.NONE) != Offload.NONE
 
 

@@ -28,7 +28,7 @@ class Unit:
     Attributes:
         gathered: U, all of them.
         reduced: Ut, those that are trained.
-        gradients: the same without what is filled up.
+        gradients: the same without padding.
     """
 
     gathered: int = 0
@@ -44,7 +44,7 @@ class Unit:
         )
 
     def times(self, count: int) -> Unit:
-        """So many of them."""
+        """The sum of `count` such units."""
         return Unit(self.gathered * count, self.reduced * count, self.gradients * count)
 
 
@@ -55,9 +55,9 @@ class Division:
     Attributes:
         root: the parameters of no other unit; gathered from the first forward to the last backward.
         layer: the largest layer.
-        layers: how many layers are units; 0 where they belong to the root.
-        embedding: the input embedding where it is a unit of its own.
-        head: the output projection where it is one, which stays gathered after its forward pass.
+        layers: how many layers are units; 0 if they belong to the root.
+        embedding: the input embedding if it is a separate unit.
+        head: the output projection if it is one, which stays gathered after its forward pass.
         tied: whether the head is the embedding, and so is gathered as long as the root.
         carved: whether accelerate has made head and embedding units.
     """

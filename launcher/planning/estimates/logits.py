@@ -31,7 +31,7 @@ class Logits:
 
     Attributes:
         forward: in the loss's forward pass.
-        peak: in its backward pass, or the forward pass where that holds more.
+        peak: in its backward pass, or the forward pass if that holds more.
         gradient: when the gradient is passed on to the projection.
     """
 
@@ -82,20 +82,20 @@ def _loss_bytes(loss: Loss, size: int, workload: Workload) -> int:
     and their logarithms of both models.
     """
     shifted = _is_shifted(workload) and is_at_least(workload, "transformers", 4, 46)
-    each = 4 * size if loss is Loss.NATIVE else LOGIT_BYTES_SHIFTED if shifted else LOGIT_BYTES
+    element = 4 * size if loss is Loss.NATIVE else LOGIT_BYTES_SHIFTED if shifted else LOGIT_BYTES
     match workload.value(Fact.OBJECTIVE):
         case Objective.PREFERENCE:
             by_row = "trl" not in workload.versions or is_at_least(workload, "trl", 0, 15)
-            return 3 * (4 if workload.engine is Engine.DDP else size) if by_row else each
+            return 3 * (4 if workload.engine is Engine.DDP else size) if by_row else element
         case Objective.DISTILLATION:
-            return 2 * each
-    return each
+            return 2 * element
+    return element
 
 
 def unfit_share(workload: Workload) -> float:
     """Blocks that no later tensor of a step fits into, as a share of the logits' bytes.
 
-    Where the logits are shifted, their gradient has a token more than any block that is free by
+    If the logits are shifted, their gradient has a token more than any block that is free by
     then, so that a caching allocator reserves 18 bytes in all: 16-bit logits, an fp32 copy, the
     shifted one, the log-softmax, the gradient. Without that it is 14 bytes: the gradient doesn't
     fit into the block of the 16-bit logits.

@@ -47,13 +47,9 @@ else, and doesn't grow with the batch. It may be any part of that: sequences can
 def estimate(
     workload: Workload, candidate: Candidate, hardware: Hardware, ranks: Ranks
 ) -> Estimate | None:
-    """The memory that a candidate needs on every rank; None where the model isn't known.
+    """The memory that a candidate needs on every rank; None if the model isn't known.
 
-    Args:
-        workload: what is known of the training.
-        candidate: the settings; absent settings have DeepSpeed's or torch's default.
-        hardware: the hardware of every node.
-        ranks: the data-parallel ranks.
+    Absent settings have DeepSpeed's or torch's default.
     """
     sizes = calibrated_sizes(workload, hardware, ranks)
     return None if sizes is None else estimate_of(sizes, candidate, hardware, ranks)
@@ -95,7 +91,7 @@ def calibrated_sizes(workload: Workload, hardware: Hardware, ranks: Ranks) -> Mo
 def _as_trained(
     sizes: ModelSizes, trained: Measured, hardware: Hardware, ranks: Ranks
 ) -> ModelSizes:
-    """The sizes by which a training needs what it was seen to hold."""
+    """The sizes, scaled so that a training needs the memory that was measured."""
     context = hardware.accelerator.taken if trained.context is None else trained.context
     sizes = replace(sizes, context=context)
     peak = estimate_of(sizes, trained.settings, hardware, ranks).peak
@@ -139,7 +135,7 @@ def estimate_of(
     }
     most = max(sum(components.values()) for components in needed.values())
     held = max(sum(needed[name].values()) + kept[name] for name in needed)
-    # What is held never shrinks, but for want of room.
+    # Held memory shrinks only for want of room.
     held = max(most, min(held, room))
     phases = [
         Phase(name, {**components, Component.KEPT: held - sum(components.values())})

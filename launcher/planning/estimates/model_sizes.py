@@ -28,7 +28,7 @@ class ModelSizes:
     """Sizes of the model that memory and time depend on, in elements unless stated otherwise.
 
     Attributes:
-        workload: what is known of the training.
+        workload: the known facts of the training.
         model: with adapters, frozen parts and quantized weights.
         quantized: bytes of quantized weights, which don't depend on the training's precision.
         plain: elements of the other parameters, with those of a model that is trained in addition.
@@ -41,8 +41,8 @@ class ModelSizes:
         head_is_trained: whether it takes a gradient.
         in_fp32: elements that stay in fp32 with 16-bit weights: adapters.
         reference: elements of frozen models that are also held: a copy of the model, a teacher.
-        limit: bytes that a rank was observed to get at most; None where unknown.
-        context: measured bytes that aren't the training's; None where unknown.
+        limit: bytes that a rank was observed to get at most; None if unknown.
+        context: measured bytes that aren't the training's; None if unknown.
         scale: measured ratio of the memory that changes in a step to the formulas' value.
         foreach: whether torch's optimizers take all parameters at once, as they don't on a CPU.
     """
@@ -86,7 +86,7 @@ class ModelSizes:
 
 
 def model_sizes_of(workload: Workload) -> ModelSizes | None:
-    """The sizes of a workload's model; None where the model is unknown or not modelled.
+    """The sizes of a workload's model; None if the model is unknown or not modelled.
 
     Ranks that share a sample or a copy of the model aren't modelled, and not all of FSDP is.
     """

@@ -29,7 +29,7 @@ class Ranks:
 def ranks_of(request: LaunchRequest, hardware: Hardware) -> Ranks:
     """The ranks of a launch; at most as many per launcher as there are accelerators.
 
-    A CPU, which has no memory of its own, doesn't limit them.
+    A CPU, which has no separate memory, doesn't limit them.
     """
     most = max(request.nodes)
     bound = hardware.accelerators if hardware.accelerator.memory else 0

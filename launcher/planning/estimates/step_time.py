@@ -32,20 +32,13 @@ LAUNCHES = 6e-4
 HOST_BANDWIDTH = 1.5e11
 """Bytes/s of a node's CPUs in the optimizer's step, all ranks together."""
 TOKENS = 1024
-"""Assumed tokens of a sample where the length of a sequence isn't known."""
+"""Assumed tokens of a sample if the length of a sequence is unknown."""
 
 
 def step_seconds(
     sizes: ModelSizes, candidate: Candidate, hardware: Hardware, ranks: Ranks
 ) -> float:
-    """Seconds of one optimizer step on every rank.
-
-    Args:
-        sizes: sizes of the model.
-        candidate: the settings.
-        hardware: rates in FLOP/s and bytes/s.
-        ranks: the data-parallel ranks.
-    """
+    """Seconds of one optimizer step on every rank."""
     computed = _compute(sizes, candidate, hardware)
     sent = _communication(sizes, candidate, hardware, ranks)
     overlapped = OVERLAP * min(computed, sent)

@@ -93,9 +93,6 @@ def zero_0(sizes: ModelSizes, candidate: Candidate, _world: int) -> States:
         grads_between_micro_batches=size * trained if accumulates(candidate) else 0.0,
         grads_end_of_backward=size * trained,
         largest_grad=size * sizes.largest,
-        buckets=0.0,
-        gathered_at_turn=0.0,
-        gathered_in_layer=0.0,
         at_step=(size + (4 if size == 2 else 0) + step_bytes(sizes)) * trained,
     )
 
@@ -125,8 +122,6 @@ def zero_1_or_2(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
         grads_end_of_backward=grown,
         largest_grad=grad * sizes.largest,
         buckets=bucket if contiguous else 0.0,
-        gathered_at_turn=0.0,
-        gathered_in_layer=0.0,
         at_step=max(
             own + (grad + (4 if grad == 2 else 0)) * part,
             (4 + step_bytes(sizes)) * part,  # its gradients are gone by then
@@ -206,7 +201,7 @@ def data_parallel(sizes: ModelSizes, candidate: Candidate, world: int) -> States
     - autocast keeps 16-bit copies of fp32 weights through the forward pass
     - buckets are a second copy of the gradients (torch/nn/parallel/distributed.py,
       `gradient_as_bucket_view`)
-    - the optimizer steps in place, with temporaries of the size of the parameters where it isn't
+    - the optimizer steps in place, with temporaries of the size of the parameters if it isn't
       fused
     """
     loaded, computed = loaded_bytes(sizes.workload), element_bytes(candidate)
@@ -256,7 +251,7 @@ def is_deepspeed(workload: Workload, candidate: Candidate) -> bool:
 
 
 def checkpointing_of(workload: Workload, candidate: Candidate) -> Checkpointing:
-    """How activations are checkpointed; the lighter implementation where it isn't known."""
+    """How activations are checkpointed; the lighter implementation if unknown."""
     mode = candidate.get(Setting.GRADIENT_CHECKPOINTING)
     if mode is not None:
         return Checkpointing(str(mode))
@@ -275,7 +270,7 @@ def gradient_bytes(sizes: ModelSizes, candidate: Candidate) -> int:
 
 
 def loaded_bytes(workload: Workload) -> int:
-    """Bytes of a weight's element where no engine casts it.
+    """Bytes of a weight's element if no engine casts it.
 
     If no argument names it, it is transformers' default: since 5.0 that of the checkpoint
     (modeling_utils.py, `from_pretrained`), before it fp32.
@@ -290,7 +285,7 @@ def loaded_bytes(workload: Workload) -> int:
 
 
 def optimizer_of(workload: Workload) -> Optimizer:
-    """The optimizer; AdamW, the usual default, where unknown."""
+    """The optimizer; AdamW, the usual default, if unknown."""
     value = workload.value(Fact.OPTIMIZER)
     return Optimizer.ADAMW if value is None else Optimizer(str(value))
 

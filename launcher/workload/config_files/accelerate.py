@@ -35,7 +35,7 @@ ON_CPUS = ("NO", "MULTI_CPU")
 ALONE = "starts one process on CPUs, unless mpirun starts it"
 """accelerate/commands/launch.py, `launch_command`: `simple_launcher` wherever `cpu` is set."""
 FURTHER = ("dynamo_config", "dynamo_backend", "fp8_config", "parallelism_config")
-"""Sections for which only accelerate itself knows the variables."""
+"""Sections whose variables only accelerate itself can derive."""
 DEEPSPEED = {
     "zero_stage": "ZERO_STAGE",
     "offload_optimizer_device": "OFFLOAD_OPTIMIZER_DEVICE",
@@ -67,7 +67,7 @@ class Configuration:
         workers: on each machine; None if the file doesn't say it.
         source: the file and its key for the number of workers.
         notes: what is launched without being modelled, or isn't read.
-        devices: what it calls its devices, where nothing is known of their kind here.
+        devices: its name for its devices, if their kind is unknown here.
     """
 
     variables: Mapping[str, str]

@@ -72,7 +72,7 @@ def _hjson(text: str) -> object:
         return None
     try:
         return hjson.loads(text, object_pairs_hook=_unique_keys)
-    except Exception:  # more than the package says, e.g. OverflowError for 1e999
+    except Exception:  # not only its documented errors, e.g. OverflowError for 1e999
         return None
 
 
@@ -102,7 +102,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def section(config: Config, name: str) -> Config:
-    """A section of the configuration; empty where it is absent or not a mapping."""
+    """A section of the configuration; empty if it is absent or not a mapping."""
     value = config.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -136,7 +136,7 @@ def _set_offload(config: Config, offload: Offload) -> None:
 
 
 def minimal(settings: Mapping[Setting, Value]) -> Config:
-    """A configuration for a script on Hugging Face's Trainer that has none of its own.
+    """A configuration for a script on Hugging Face's Trainer that has none.
 
     "auto" is filled in by transformers from its own arguments (integrations/deepspeed.py).
     """
@@ -162,7 +162,7 @@ def with_settings(config: Config, settings: Mapping[Setting, Value]) -> Config:
 
     `offload_param` is only for stage 3 (`deepspeed/runtime/zero/config.py`); the other `stage3_*`
     keys are ignored below stage 3 and are kept. So is `train_batch_size`, since micro batch and
-    accumulation only change so that it stays the same. An "auto" is kept where the framework fills
+    accumulation only change so that it stays the same. An "auto" is kept if the framework fills
     it in from its own arguments.
     """
     edited = copy.deepcopy(config)

@@ -1,4 +1,4 @@
-"""What a DeepSpeed configuration states: stage, offload, batch, sizes, precision.
+"""The statements of a DeepSpeed configuration: stage, offload, batch, sizes, precision.
 
 "auto" is left to the framework that fills it in.
 """
@@ -17,7 +17,7 @@ from .vocabulary import DEEPSPEED, optimizer_named
 
 
 class Reader(Protocol):
-    """Who reads a configuration: how many workers there are, and where what is odd is noted."""
+    """The reader of a configuration: its number of workers, and its lists of remarks."""
 
     @property
     def world(self) -> int:
@@ -55,20 +55,13 @@ AUTO = {
 defaults if they are absent (transformers/integrations/deepspeed.py)."""
 OFFLOADED = ("offload_optimizer", "offload_param")
 WARMUP_RATE = 0.001
-"""The rate that WarmupLR ends at before 0.17.2 unless it is told another."""
+"""The rate that WarmupLR ends at before 0.17.2 by default."""
 
 
 def of_config(
     config: Config, label: str, reader: Reader, origin: Origin = Origin.CONFIG
 ) -> Iterator[Statement]:
-    """The statements in a configuration.
-
-    Args:
-        config: a file's, or one that the script's source creates.
-        label: its name in messages.
-        reader: who reads it.
-        origin: the rank of the statements.
-    """
+    """The statements in a configuration."""
 
     def known(value: Value, key: str) -> Known:
         return Known(value, origin, f"{label}: {key}" if key else label)
@@ -95,9 +88,17 @@ def of_config(
     yield from _optimizer(config, label, reader, origin)
     yield from _schedule(config, label, origin)
     for fact, key, asked in (
-        (Fact.SUPER_OFFLOAD, "zero_optimization.offload_optimizer.super_offload", _is_super(zero)),
+        (
+            Fact.SUPER_OFFLOAD,
+            "zero_optimization.offload_optimizer.super_offload",
+            section(zero, "offload_optimizer").get("super_offload") is True,
+        ),
         (Fact.SHARDS_QUANTIZED, "zero_optimization.zero_hpz_partition_size", _is_quantized(zero)),
-        (Fact.LOADS_UNIVERSAL, "checkpoint.load_universal", _is_universal(config)),
+        (
+            Fact.LOADS_UNIVERSAL,
+            "checkpoint.load_universal",
+            section(config, "checkpoint").get("load_universal") is True,
+        ),
     ):
         if asked:
             yield fact, known(asked, key)
@@ -117,13 +118,7 @@ def of_config(
 def batch_of(
     config: Config, label: str, reader: Reader
 ) -> tuple[int | None, int | None, int | None]:
-    """Micro batch, accumulation and global batch; None where they aren't stated as numbers.
-
-    Args:
-        config: the configuration.
-        label: its name in messages.
-        reader: who reads it.
-    """
+    """Micro batch, accumulation and global batch; None if they aren't stated as numbers."""
 
     def whole_number(key: str) -> int | None:
         value = config.get(key)
@@ -162,20 +157,10 @@ def _optimizer(config: Config, label: str, reader: Reader, origin: Origin) -> It
     yield Fact.FUSED_STEP, Known(not in_torch, origin, source)
 
 
-def _is_super(zero: Config) -> bool:
-    """Whether the optimizer is offloaded by SuperOffload, which stage 3 alone has."""
-    return section(zero, "offload_optimizer").get("super_offload") is True
-
-
 def _is_quantized(zero: Config) -> bool:
     """Whether ZeRO++ quantizes weights that it gathers from a node's own copy."""
     ranks = zero.get("zero_hpz_partition_size")
     return isinstance(ranks, int) and ranks > 1 and zero.get("zero_quantized_weights") is True
-
-
-def _is_universal(config: Config) -> bool:
-    """Whether checkpoints are loaded in the universal format."""
-    return section(config, "checkpoint").get("load_universal") is True
 
 
 def _checks_by_default(config: Config) -> bool:
@@ -226,7 +211,7 @@ def _elements(value: object) -> int | None:
 
 
 def _precision(config: Config) -> Precision | None:
-    """The enabled precision, else fp32; None where it is left to the framework ("auto")."""
+    """The enabled precision, else fp32; None if it is left to the framework ("auto")."""
     enabled = {
         precision: section(config, name).get("enabled", False)
         for name, precision in (

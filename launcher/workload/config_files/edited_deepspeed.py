@@ -20,12 +20,12 @@ VARIABLE = "SAFE_LAUNCH_EDITED"
 def edited(source: object, settings: Mapping[Setting, Value]) -> object:
     """A configuration with the settings, as the script may use it: a path stays a path.
 
-    A changed file is a copy whose path ends as the script's does; where no file can be written, it
-    is a dict. Where nothing changes it is the very object.
+    A changed file is a copy whose path ends as the script's does; if no file can be written, it
+    is a dict. If nothing changes it is the same object.
 
     Args:
         source: a file's path, JSON, base64 of that, or a dict.
-        settings: what to set.
+        settings: the new values.
 
     Raises:
         ConfigError: the file doesn't exist or isn't a JSON object.

@@ -52,7 +52,7 @@ OPTIMIZERS: tuple[tuple[str, Optimizer | None], ...] = (
     ("sgd", Optimizer.SGD),
 )
 """Parts of names (transformers/training_args.py, OptimizerNames; deepspeed/runtime/config.py;
-swift/optimizers/mapping.py); the first match decides; None where the states have no name here.
+swift/optimizers/mapping.py); the first match decides; None if the states have no name here.
 8-bit optimizers with one state count as those with two."""
 
 ATTENTIONS: tuple[tuple[str, Attention | None], ...] = (
@@ -90,13 +90,13 @@ STEPS = {
 
 
 def optimizer_named(name: str) -> Optimizer | None:
-    """The optimizer of that name; None where it is unknown."""
+    """The optimizer of that name; None if it is unknown."""
     lowered = name.lower()
     return next((kind for part, kind in OPTIMIZERS if part in lowered), None)
 
 
 def attention_named(name: str) -> Attention | None:
-    """The implementation of that name; None where unknown or decided by the model."""
+    """The implementation of that name; None if unknown or decided by the model."""
     lowered = name.lower()
     return next((kind for part, kind in ATTENTIONS if part in lowered), None)
 

@@ -1,4 +1,4 @@
-"""A model's shape by the transformers that is installed here, where no file holds its weights."""
+"""A model's shape by the installed transformers, if no file holds its weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUIET = {
 
 
 def described_by_transformers(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The model of a configuration, as `core/described_model.py` has it; None where unknown.
+    """The model of a configuration, as `core/described_model.py` has it; None if unknown.
 
     Takes seconds for the first time. The answer is kept in the user's cache, by the configuration
     and transformers' version.

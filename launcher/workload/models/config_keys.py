@@ -81,7 +81,7 @@ class ConfigSizes:
         raise MissingSizeError(f"{self.where}{ALIASES.get(name, (name,))[0]}")
 
     def get(self, name: str, default: int = 0) -> int:
-        """The size called `name`, or `default` where nothing gives it."""
+        """The size called `name`, or `default` if nothing states it."""
         try:
             return self[name]
         except MissingSizeError:

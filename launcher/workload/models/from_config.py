@@ -35,7 +35,7 @@ _TOWER_NAMES = {"visual", "vision_tower", "vision_model", "vision_encoder", "vpm
 
 
 class UnknownShapeError(Exception):
-    """A configuration doesn't determine a shape; the message says why."""
+    """A configuration doesn't determine a shape; the message has the reason."""
 
 
 def model_from_config(
@@ -46,7 +46,7 @@ def model_from_config(
     Args:
         config: config.json, or a configuration's `to_dict()`.
         weights: all weights.
-        source: where both were read.
+        source: the source of both.
         notes: gets a sentence on why there is no model.
 
     Raises:
@@ -69,7 +69,7 @@ def weights_of(described: Mapping[str, Any]) -> tuple[Weight, ...]:
 
 
 def check_sizes(config: Config, path: str) -> None:
-    """Refuses a configuration in a file `path` that states what can't be a size.
+    """Refuses a configuration in a file `path` that states an impossible size.
 
     Raises:
         LaunchError: it does.
@@ -185,7 +185,7 @@ def _vocabulary(weights: tuple[Weight, ...], language: ConfigSizes, *, tied: boo
 
 
 def _stack(prefix: str, sizes: ConfigSizes, weights: tuple[Weight, ...]) -> Stack:
-    """The layers of one tower: what the weights tell holds before what the configuration says.
+    """The layers of one tower; the weights take precedence over the configuration.
 
     Raises:
         MissingSizeError: neither has a size.

@@ -26,12 +26,12 @@ def read_model(
     notes: list[str],
     environment: Mapping[str, str] | None = None,
 ) -> Model | None:
-    """The shape of a model; None where the files on this machine don't determine it.
+    """The shape of a model; None if the files on this machine don't determine it.
 
     Args:
         name_or_path: a folder, or a hub's name whose files are cached on this machine.
         where: the folder of relative paths.
-        notes: gets sentences on why there is none, or what was left out.
+        notes: gets sentences on the reasons, or on omissions.
         environment: variables that locate the caches; None for this process's own.
 
     Raises:
@@ -80,7 +80,7 @@ def _shape(
     source: str,
     notes: list[str],
 ) -> Model | None:
-    """The shape by the headers, or by the installed transformers where those aren't enough.
+    """The shape by the headers, or by the installed transformers if those aren't enough.
 
     Raises:
         LaunchError: a size in the configuration is invalid.
@@ -94,7 +94,7 @@ def _shape(
             "and no weights in safetensors format lie beside it, so the model's size isn't known "
             "before it is loaded"
         )
-    except UnknownShapeError as error:  # a size that only its class knows
+    except UnknownShapeError as error:  # a size that only its class determines
         problem = str(error)
     described = described_by_transformers(config)
     if described is not None:
@@ -123,7 +123,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def _cached(name: str, environment: Mapping[str, str]) -> Path | None:
-    """The newest files of a hub's model in this machine's caches; None where they aren't cached."""
+    """The newest files of a hub's model in this machine's caches; None if they aren't cached."""
     parts = name.strip("/").split("/")
     if len(parts) > 2 or not all(parts) or any(part in (".", "..") for part in parts):
         return None

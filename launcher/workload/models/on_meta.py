@@ -1,6 +1,6 @@
 """Describes the model that transformers builds from a configuration, without its weights.
 
-A process of its own (`by_transformers.py` starts it): config.json on stdin, the description
+A separate process (`by_transformers.py` starts it): config.json on stdin, the description
 (`core/described_model.py`) on stdout. The model's own code is never executed.
 """
 
@@ -48,7 +48,7 @@ def _class_of(transformers: Any, config: Any) -> Any:
 
 if __name__ == "__main__":
     answer = os.dup(1)
-    os.dup2(2, 1)  # what libraries print is no part of the answer
+    os.dup2(2, 1)  # output of libraries is no part of the answer
     text = json.dumps(described(json.load(sys.stdin)))
     with open(answer, "w") as file:  # noqa: PTH123 - a descriptor
         file.write(text)

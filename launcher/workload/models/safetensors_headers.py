@@ -113,7 +113,7 @@ def _broken(path: Path, why: str, *, is_pointer: bool = False) -> LaunchError:
 
 
 def shards(folder: Path) -> list[Path]:
-    """The files with a model's weights; empty where the folder has no safetensors.
+    """The files with a model's weights; empty if the folder has no safetensors.
 
     Raises:
         LaunchError: the index is invalid, or a file that it names is missing.

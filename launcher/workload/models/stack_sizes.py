@@ -1,4 +1,4 @@
-"""Sizes of a stack of transformer layers that its weights tell, whatever its configuration says."""
+"""Sizes of a stack of transformer layers by its weights, not by its configuration."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def hidden_of(inside: Iterable[Weight], declared: int) -> int:
 
 
 def layers_of(inside: Iterable[Weight], hidden: int) -> int:
-    """How many layers there are: as many as one of their norms; 0 where unknown."""
+    """How many layers there are: as many as one of their norms; 0 if unknown."""
     return max((weight.count for weight in inside if weight.shape == (hidden,)), default=0)
 
 
 def ffn_of(inside: Iterable[Weight], hidden: int, declared: int) -> int:
-    """Width of the feed-forward part; 0 where unknown.
+    """Width of the feed-forward part; 0 if unknown.
 
     The declared one if the weights have it, or if there are none. Qwen's first models declare both
     branches of the gate together.
@@ -65,7 +65,7 @@ def _feed_forward(inside: Iterable[Weight], hidden: int) -> Iterator[tuple[int, 
 
 
 def head_dim_of(inside: Iterable[Weight], hidden: int, heads: int) -> int:
-    """Width of a head, by the projection to queries; 0 where no weight tells."""
+    """Width of a head, by the projection to queries; 0 if unknown."""
     for module, width in _projections(inside, hidden):
         if module == "q_proj" and width % heads == 0:
             return width // heads
@@ -73,7 +73,7 @@ def head_dim_of(inside: Iterable[Weight], hidden: int, heads: int) -> int:
 
 
 def kv_heads_of(inside: Iterable[Weight], hidden: int, heads: int, head_dim: int) -> int:
-    """Heads of keys, by the projection's rows; 0 where no weight tells."""
+    """Heads of keys, by the projection's rows; 0 if unknown."""
     for module, width in _projections(inside, hidden):
         if module == "k_proj" and width % head_dim == 0:
             return width // head_dim

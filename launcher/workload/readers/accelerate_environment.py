@@ -37,13 +37,13 @@ OTHERS = {
 READERS = {"accelerate", "transformers", "trl"}
 """Packages that read the environment variables."""
 PLUGINS = {"deepspeed_plugin", "deepspeed_plugins"}
-"""Arguments of `Accelerator` that say what the variables would."""
+"""Arguments of `Accelerator` that correspond to variables."""
 
 
 def read(script: Script) -> Iterator[Statement]:
     """Engine, stage, accumulation and precision that the environment asks for.
 
-    Where a CPU was asked for, accelerate trains with DDP instead of DeepSpeed or FSDP. Arguments of
+    If a CPU was asked for, accelerate trains with DDP instead of DeepSpeed or FSDP. Arguments of
     `Accelerator` replace the variables (accelerate/state.py and accelerator.py, 1.10.1 and 1.15.0).
 
     Raises:
@@ -75,7 +75,7 @@ def read(script: Script) -> Iterator[Statement]:
         where = "$ACCELERATE_USE_CPU or Accelerator(cpu=True)"
         script.notes.append(f"{names} without effect: on a CPU ({where}) accelerate takes DDP")
     if own.get("cpu", False) is not False:
-        return  # what isn't a literal the script decides as it runs
+        return  # only the run shows the value of an expression
     for engine, name in engines.items():
         yield Fact.ENGINE, known(engine.value, name)
     if Engine.FSDP in engines and "fsdp_plugin" not in own and fsdp.flag(script) is None:
@@ -109,7 +109,7 @@ def read(script: Script) -> Iterator[Statement]:
 
 
 def _own_arguments(script: Script) -> dict[str, object]:
-    """The arguments of the script's own calls of `Accelerator`; values where they are literals."""
+    """The arguments of the script's own calls of `Accelerator`; values if they are literals."""
     path = module_file(script.program) or script_file(script.program)
     tree = parsed(path) if path is not None and path.is_file() else ast.Module([], [])
     return {

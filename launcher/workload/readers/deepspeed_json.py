@@ -42,7 +42,7 @@ def read(script: Script) -> Iterator[Statement]:
             yield from statements(_config(given), _label(given), script)
             return
         if name != "ds_config":
-            # Some frameworks have named configurations of their own: `--deepspeed zero2`.
+            # Some frameworks have named configurations: `--deepspeed zero2`.
             yield Fact.ENGINE, given.known(Engine.DEEPSPEED.value)
         break
     if is_bare(script):
@@ -97,7 +97,7 @@ def statements(config: Config, label: str, script: Script) -> Iterator[Statement
 
 
 def _refuse_contradictions(config: Config, label: str, script: Script) -> None:
-    """Refuses now what transformers and DeepSpeed would refuse when the training starts.
+    """Refuses values that transformers and DeepSpeed would refuse when the training starts.
 
     That flags must agree is the Trainer's rule (transformers/integrations/deepspeed.py,
     `fill_match`), that the numbers of a configuration must is DeepSpeed's own

@@ -1,4 +1,4 @@
-"""Reads what FlagEmbedding's modules decide without flags.
+"""Reads the settings that FlagEmbedding's modules decide without flags.
 
 Checked in its version 1.4.2: FlagEmbedding/finetune/*/decoder_only/*/arguments.py, and
 FlagEmbedding/abc/finetune/embedder/AbsModeling.py.

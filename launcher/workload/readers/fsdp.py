@@ -1,4 +1,4 @@
-"""Reads what is asked of FSDP: the Trainer's flags, accelerate's variables."""
+"""Reads the settings of FSDP: the Trainer's flags, accelerate's variables."""
 
 from __future__ import annotations
 
@@ -101,13 +101,13 @@ def of_variables(
         # accelerate/accelerator.py: `checkpoint_wrapper` with NO_REENTRANT.
         yield Setting.GRADIENT_CHECKPOINTING, known(Checkpointing.NON_REENTRANT.value, name)
     if mixed is not None and mixed.value != Precision.FP32:
-        # accelerate casts what is trained (utils/fsdp_utils.py, `fsdp2_prepare_model`).
+        # accelerate casts the trained parameters (utils/fsdp_utils.py, `fsdp2_prepare_model`).
         masters = replace(mixed, value=Precision.FP32.value)
         yield Fact.MASTER_PRECISION, masters
 
 
 def _config(script: Script) -> dict[str, Any]:
-    """The content of `--fsdp_config`, a file or a mapping; empty where it can't be read."""
+    """The content of `--fsdp_config`, a file or a mapping; empty if it can't be read."""
     given = script.text("fsdp_config")
     value = None if given is None else given.value
     if isinstance(value, str):

@@ -19,7 +19,7 @@ from ..script.script import Script
 FROM_SCRATCH = "config_name"
 """transformers' examples: a model that is made of a configuration, if no other flag names one.
 
-Hydra's flag of that name says something else, so it counts for a folder, or beside `AutoConfig`.
+Hydra's flag of that name has another meaning, so it counts for a folder, or beside `AutoConfig`.
 """
 
 FLAGS = (
@@ -69,9 +69,9 @@ def statements(script: Script, model: Model | None) -> Iterator[Statement]:
 
 
 def _named(script: Script) -> tuple[str, Given | None]:
-    """The flag that names the model, and what it says."""
+    """The flag that names the model, and its value."""
     for flag in FLAGS:
-        # ms-swift's `--model_name` is what a model is taught to call itself.
+        # ms-swift's `--model_name` is the name that a model is taught.
         given = None if flag == "model_name" and script.owner == "swift" else script.text(flag)
         if given is None or not isinstance(given.value, str):
             continue

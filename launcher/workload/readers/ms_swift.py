@@ -83,7 +83,7 @@ def read(script: Script) -> Iterator[Statement]:
 
 
 def _major(script: Script) -> int | None:
-    """The major version that the flags belong to; None where they don't show it."""
+    """The major version that the flags belong to; None if they don't show it."""
     return next((major for flag, major in SIGNS.items() if flag in script.flags), None)
 
 

@@ -73,7 +73,7 @@ def read(script: Script) -> Iterator[Statement]:
 def adapter_of(script: Script) -> Given | None:
     """The adapter that the flags state: a member of `Adapter`, or empty for another kind.
 
-    None where they state nothing.
+    None if they state nothing.
     """
     for name in KINDS:
         kind = script.text(name)
@@ -106,7 +106,7 @@ def _part_of_full(script: Script) -> Given | None:
 
 
 def _other(script: Script) -> Given | None:
-    """A flag that asks for another method than LoRA: what that trains isn't known."""
+    """A flag for another method than LoRA, whose trained parameters are unknown."""
     asked = (each for name, each in script.flags.all.items() if OTHERS.search(name))
     return next((given for given in asked if not given.says_no), None)
 
@@ -131,7 +131,7 @@ def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
 
 
 def _hint(script: Script) -> str:
-    """A mention of adapters that doesn't say whether any are trained; empty for none."""
+    """A mention of adapters that may not be trained; empty for none."""
     for name, given in script.flags.all.items():
         if re.search(r"lora|peft|adapter|(^|_)oft(_|$)", name) and not given.says_no:
             return given.source

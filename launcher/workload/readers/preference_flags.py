@@ -130,7 +130,7 @@ def _named(script: Script) -> Given | None:
 
 
 def _reference(script: Script, kind: str, named: Given) -> Given | None:
-    """Whether a copy of the model is held; None where unknown.
+    """Whether a copy of the model is held; None if unknown.
 
     Adapters need no copy: without them the model is its own reference (trl/trainer/dpo_trainer.py,
     src/llamafactory/train/trainer_utils.py, swift/arguments/rlhf_args.py).

@@ -20,13 +20,7 @@ def is_end(module: str) -> bool:
 
 
 def statements(script: Script, workload: Workload, model: Model | None) -> Iterator[Statement]:
-    """That an end is trained in full, where the model ties it and peft isn't told to keep the tie.
-
-    Args:
-        script: the script and its arguments.
-        workload: what is known of it by now.
-        model: the shape of its model; None where unknown.
-    """
+    """An end is trained in full if the model ties it and peft doesn't keep the tie."""
     saved = workload.known.get(Fact.LORA_SAVED)
     kept = script.boolean("ensure_weight_tying")
     if saved is None or model is None or script.decides("ensure_weight_tying"):

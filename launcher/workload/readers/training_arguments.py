@@ -33,10 +33,10 @@ CHECKPOINTED = {
     *("enable_gradient_checkpointing", "_set_gradient_checkpointing", "set_grad_checkpointing"),
     *("torch.utils.checkpoint", "checkpoint_sequential"),
 }
-"""Names in a source that may have activations recomputed whatever the switch says: transformers'
+"""Names in a source that may have activations recomputed without the switch: transformers'
 and peft's, diffusers', timm's and torch's."""
 BATCHES = ("loader_batch_size", "per_device_train_batch_size", "micro_batch_size")
-"""Of a script without a Trainer: what its loader gets, and two names that tell what they mean."""
+"""Batch sizes of a script without a Trainer: its loader's, and two unambiguous names."""
 MIXED = {"fp16": Precision.FP16, "bf16": Precision.BF16}
 """Words of accelerate for a precision; `no` leaves it to the model."""
 
@@ -97,7 +97,7 @@ def _batch(script: Script) -> Iterator[Statement]:
 
 
 def _own_batch(script: Script) -> Iterator[Statement]:
-    """Of a loop of the script's own; a DeepSpeed configuration that it is given decides."""
+    """The same for the script's own loop; its DeepSpeed configuration decides."""
     if any(script.text(name) for name in FLAGS):
         return
     for setting, names in zip(BATCH, (BATCHES, (ARGUMENTS[BATCH[1]],)), strict=True):
@@ -137,12 +137,12 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
 
 
 def _has_own(script: Script) -> bool:
-    """Whether defaults of checkpointing and precision are those of a framework of its own."""
+    """Whether a framework sets its own defaults of checkpointing and precision."""
     return "trl" in script.names or script.owner in ("swift", "llamafactory")
 
 
 def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[Statement]:
-    """Which implementation recomputes, where a switch asks for it."""
+    """Which implementation recomputes, if a switch asks for it."""
     mode = mode_asked(script) if by_trainer else None
     if mode is None and by_trainer and _takes_default(script):
         default = default_mode(script.versions)
@@ -156,7 +156,7 @@ def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[
 
 
 def _at_most(mode: Known, switch: Given) -> Known:
-    """The mode, no more certain than the switch that it needs, and no less told."""
+    """The mode, with the certainty and the source of the switch that it needs."""
     if mode.origin < switch.origin:
         return Known(mode.value, mode.origin, f"{switch.source}, {mode.source}")
     return Known(mode.value, switch.origin, mode.source)
@@ -168,7 +168,7 @@ def _takes_default(script: Script) -> bool:
     trl had another default before transformers 5, and takes the reentrant one with adapters at
     stage 3 (trl/trainer/sft_trainer.py, `SFTTrainer.__init__`).
     """
-    is_own = script.decides(*(f"{each}_kwargs" for each in SWITCHES))
+    is_own = script.decides(*(f"{switch}_kwargs" for switch in SWITCHES))
     if is_own or script.owner in ("swift", "llamafactory"):
         return False
     if "trl" in script.names:
@@ -183,7 +183,7 @@ def _is_engine_set(script: Script) -> bool:
 
 
 def mode_asked(script: Script) -> Known | None:
-    """The implementation in the switch's kwargs; None where they leave it open."""
+    """The implementation in the switch's kwargs; None if they leave it open."""
     kwargs = next((given for each in SWITCHES if (given := script.text(f"{each}_kwargs"))), None)
     mode = None if kwargs is None else _mode(_mapping(kwargs, script).get("use_reentrant"))
     return None if kwargs is None or mode is None else kwargs.known(mode.value)
@@ -236,7 +236,7 @@ def _precision(script: Script) -> Iterator[Statement]:
     for precision in (Precision.BF16, Precision.FP16):
         flag = script.boolean(precision.value)
         if flag is not None and flag.value:
-            # What a parser of the script's own means by it, the workers tell.
+            # The meaning in the script's own parser is reported by the workers.
             is_own = script.declares(precision.value) and not is_trainers(script)
             origin = Origin.SCRIPT if is_own else flag.origin
             yield Setting.PRECISION, Known(precision.value, origin, flag.source)

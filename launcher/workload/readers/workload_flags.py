@@ -1,4 +1,4 @@
-"""Reads what else decides the memory: lengths, optimizer, attention, loss."""
+"""Reads other settings that decide the memory: lengths, optimizer, attention, loss."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PARALLEL = (
 )
 """ms-swift's, Megatron's, InternVL's and others'."""
 DTYPES = ("torch_dtype", "dtype", "model_dtype")
-"""Where a script's own options have one of these names, only its source tells what it is for."""
+"""If a script's own options have one of these names, only its source shows their meaning."""
 PACKING = ("packing", "neat_packing")
 """ms-swift's and trl's; LLaMA-Factory's."""
 AMONG_SAMPLES = ("infonce", "online_contrastive")
@@ -96,7 +96,7 @@ def _length(script: Script) -> Iterator[Statement]:
 
 
 def _with_answer(script: Script, length: Given) -> Known:
-    """A length, with that of the answer where it is the prompt's alone."""
+    """A length, plus the answer's if it is the prompt's alone."""
     method = script.text("rlhf_type")
     if script.owner != "swift" or method is None or str(method.value) not in ANSWERED:
         return length.known(length.value)
@@ -120,7 +120,7 @@ def _group(script: Script) -> Iterator[Statement]:
     again = passages if "reranker" in script.program else 1
     total = passages * int(passage.value) + again * queries
     source = f"{passage.source}, {count_of(passages, 'passage')} and {again} times the query"
-    # Each is a sequence of its own, padded to the longest that there is: all together are a limit.
+    # Each is a separate sequence, padded to the longest: all together are a limit.
     yield Fact.SEQUENCE_LENGTH, Known(total, min(passage.origin, Origin.SCRIPT), source)
     if again == 1:
         negatives = f"{passage.source}: the passages of a batch are compared with every query"
@@ -197,7 +197,7 @@ def _loss(script: Script) -> Iterator[Statement]:
 def _fuses(script: Script, name: str) -> bool:
     """Whether Liger's kernels include the fused projection and loss.
 
-    LLaMA-Factory excludes it where the trainer needs the logits (model_utils/liger_kernel.py);
+    LLaMA-Factory excludes it if the trainer needs the logits (model_utils/liger_kernel.py);
     `liger_kernel_config` can switch it off (transformers/training_args.py).
     """
     stage = script.text("stage")
@@ -216,7 +216,7 @@ def _loaded(script: Script) -> Iterator[Statement]:
 
 
 def _output(script: Script) -> Iterator[Statement]:
-    """That the model may put out scores, where the source names a class of that kind."""
+    """The model may put out scores, if the source names a class of that kind."""
     if any(output_of(name) is Output.SCORES for name in script.words.named):
         source = "the class of the model isn't known"
         yield Fact.OUTPUT, Known(Output.VOCABULARY.value, Origin.DEFAULT, source)

@@ -71,7 +71,7 @@ def parsed(path: Path) -> ast.Module:
         raise LaunchError(f"there is no script `{path}`", f"looked in {Path.cwd()}") from None
     except OSError as error:
         raise LaunchError(f"{path} can't be read: {reason_of(error)}", hint_of(error)) from error
-    except (RecursionError, MemoryError) as error:  # as Python's parser says it
+    except (RecursionError, MemoryError) as error:  # raised by Python's parser
         problem = "it is nested too deeply"
         raise not_python.refusal_of_syntax(path, None, problem, "") from error
     except SyntaxError as error:

@@ -46,7 +46,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Flags(Mapping[str, Given]):
-    """The arguments by name; it keeps which of them somebody has looked up.
+    """The arguments by name; it records the lookups.
 
     Attributes:
         all: the arguments.

@@ -1,4 +1,4 @@
-"""Recognizes calls between two imports that can't change what the later import does."""
+"""Recognizes calls between two imports that can't affect the later import."""
 
 from __future__ import annotations
 

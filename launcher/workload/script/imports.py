@@ -1,6 +1,6 @@
-"""Finds what a script imports before it does anything else, from its syntax tree.
+"""Finds a script's imports before its own work, from its syntax tree.
 
-The search ends at the first statement that might change what a later import does (`Unknowable`).
+The search ends at the first statement that might affect a later import (`Unknowable`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Import:
     Attributes:
         module: its name.
         names: the names that are imported from it.
-        line: line of the script that causes it, also where a module of the user's does it.
+        line: line of the script that causes it, also if a module of the user's does it.
     """
 
     module: str
@@ -45,13 +45,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """An environment variable that the script sets to a text before it imports something.
-
-    Attributes:
-        name: the variable's name.
-        value: its text.
-        is_default: set only if it isn't set yet.
-    """
+    """An environment variable that the script sets to a text before it imports something."""
 
     name: str
     value: str
@@ -60,13 +54,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A call of `warnings.filterwarnings` or `simplefilter`.
-
-    Attributes:
-        function: the name of the function.
-        arguments: positional.
-        keywords: by name; only plain values.
-    """
+    """A call of `warnings.filterwarnings` or `simplefilter`."""
 
     function: str
     arguments: tuple[Any, ...]
@@ -129,7 +117,7 @@ def module_steps(name: str) -> Iterator[Step]:
 
 
 def _refuse_first(target: str) -> None:
-    """Ends the search where the command line names a module that must be imported first."""
+    """Ends the search if the command line names a module that must be imported first."""
     if any(FIRST in word for word in (target, *sys.argv)):
         raise Unknowable
 
@@ -210,7 +198,7 @@ def _statement(node: ast.stmt, place: _Place) -> Iterator[Step]:
             _require(dotted(where) == "os.environ" and isinstance(node.value, ast.Constant))
             yield Variable(name, str(ast.literal_eval(node.value)), is_default=False)
         case ast.Assign(targets=targets):
-            # A later import may read what is stored in another module.
+            # A later import may read values stored in another module.
             _require(all(isinstance(target, ast.Name | ast.Tuple) for target in targets))
             _require(is_harmless(node.value))
         case ast.AnnAssign(target=ast.Name(), value=value):
@@ -226,7 +214,7 @@ def _statement(node: ast.stmt, place: _Place) -> Iterator[Step]:
 
 
 def _require(condition: object) -> None:
-    """Ends the search where the condition doesn't hold."""
+    """Ends the search if the condition doesn't hold."""
     if not condition:
         raise Unknowable
 

@@ -33,7 +33,7 @@ class Search:
     change: Sequence[tuple[str, str]] = ()
 
     def changed(self, line: str) -> str | None:
-        """The corrected line; None where that can't be derived from the line alone."""
+        """The corrected line; None if that can't be derived from the line alone."""
         for pattern, replacement in self.change:
             new, count = re.subn(pattern, replacement, line)
             if count:

@@ -1,7 +1,7 @@
-"""Files that are given as the script and aren't Python: what they are, and what to do instead.
+"""Refusals of files that are given as the script and aren't Python.
 
-Only a file that Python couldn't run is refused: torchrun passes any file to the interpreter,
-whatever its name.
+Only a file that Python couldn't run is refused: torchrun passes a file of any name to the
+interpreter.
 """
 
 from __future__ import annotations
@@ -45,14 +45,7 @@ def _is_notebook(path: Path) -> bool:
 
 
 def refusal_of_syntax(path: Path, line: int | None, problem: str, hint: str) -> LaunchError:
-    """The error for a file that Python can't compile.
-
-    Args:
-        path: the file.
-        line: the line of the syntax error; None if unknown.
-        problem: Python's message.
-        hint: what to do if it is meant to be Python.
-    """
+    """The error for a file that Python can't compile."""
     with regular_files.opened(path) as file:
         first = file.readline(200)
     shell = first[2:].replace(b"/", b" ").split() if first.startswith(b"#!") else []

@@ -1,4 +1,4 @@
-"""Reads what is given to the user's script, and which words its source has; nothing is run."""
+"""Reads the arguments of the user's script, and the words of its source; nothing is run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read_script(request: LaunchRequest) -> Script:
         names |= {request.script.partition(".")[0]}
     owner = owner_of(request.script, names)
     arguments = [*arguments_file(path, names), *request.arguments]
-    # Of a framework's own program its reader knows what it does.
+    # The framework's reader covers its own program.
     words = SourceWords() if owner else words_of(source_files(request))
     flags = flags_of(arguments, names, owner)
     return Script(

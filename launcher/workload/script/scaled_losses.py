@@ -1,4 +1,4 @@
-"""Losses that a source scales itself, where a framework scales them too or counts on it."""
+"""Losses that a source scales itself although a framework scales them too or relies on it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,17 @@ OTHERWISE = re.compile(r"reduction|sum|mean|weight|scale|accum|num_", re.IGNOREC
 def divided_before(tree: ast.AST, line: int) -> int | None:
     """The line that divides a loss by the accumulation before another passes it to `backward`.
 
-    Both are in one function, and the same name is meant. None where there is none.
+    Both are in one function, and the same name is meant. None if there is none.
 
     Args:
         tree: the source of a file.
         line: the line of `owner.backward(loss)`.
     """
-    inner = [node for node in _functions(tree) if node.lineno <= line <= (node.end_lineno or 0)]
+    inner = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
     scope = max(inner, key=lambda node: node.lineno, default=tree)
     names = {
         argument.id
@@ -39,10 +43,6 @@ def divided_before(tree: ast.AST, line: int) -> int | None:
     }
     found = [at for name, at in _divisions(scope) if name in names and at <= line]
     return max(found, default=None)
-
-
-def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
 def _divisions(scope: ast.AST) -> Iterator[tuple[str, int]]:
@@ -62,12 +62,12 @@ def _divisions(scope: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def ignores_count(function: ast.FunctionDef) -> bool:
-    """Whether a `compute_loss` returns a mean, whatever the number of items that it is given.
+    """Whether a `compute_loss` returns a mean and ignores the number of items.
 
-    Certain are those that take the number, pass it on to nobody, and return either the loss that
-    the model makes or one of torch's, where no word says anything of a sum or a scale.
+        Certain are those that take the number, don't pass it on, and return the model's loss or one
+    of torch's, without a name or text about a sum or a scale.
     """
-    arguments = {each.arg for each in function.args.args + function.args.kwonlyargs}
+    arguments = {argument.arg for argument in function.args.args + function.args.kwonlyargs}
     body = [node for statement in function.body for node in ast.walk(statement)]
     names = {node.id for node in body if isinstance(node, ast.Name)}
     words = {node.attr for node in body if isinstance(node, ast.Attribute)}

@@ -26,17 +26,17 @@ class Script:
     """The input of the readers.
 
     Attributes:
-        flags: what is given to the script and not replaced there, by name with underscores.
+        flags: arguments that the script doesn't replace, by name with underscores.
         names: modules that the script imports and names that it imports from them.
         versions: installed versions of the frameworks.
         environment: the launcher's environment, which the workers inherit.
         world: the number of workers on all nodes.
-        notes: what a reader saw and could not use, as sentences.
-        unmodelled: what the estimate of memory and time leaves out or assumes, as sentences.
-        owner: `swift`, `llamafactory` or `FlagEmbedding` where the script is one of theirs.
+        notes: values that a reader could not use, as sentences.
+        unmodelled: omissions and assumptions of the estimate of memory and time, as sentences.
+        owner: `swift`, `llamafactory` or `FlagEmbedding` if the script is one of theirs.
         program: path of the script, or name of the module.
-        replaced: what is given to the script, and replaced there.
-        words: those of its source; none where it is one of a framework's own.
+        replaced: arguments that the script replaces.
+        words: those of its source; none if it is one of a framework's own.
     """
 
     flags: Flags
@@ -60,7 +60,7 @@ class Script:
         return bool(self.owner) or (is_parsed and not is_elsewhere)
 
     def declares(self, name: str) -> bool:
-        """Whether the source has a parser of its own with this option."""
+        """Whether the source has its own parser with this option."""
         return bool({f"--{name}", f"--{name.replace('_', '-')}"} & self.words.set)
 
     def decides(self, *names: str) -> bool:
@@ -68,7 +68,7 @@ class Script:
         return not self.words.set.isdisjoint(names)
 
     def leaves(self, *names: str) -> bool:
-        """Whether neither what is given nor the source says anything of these arguments."""
+        """Whether neither the command line nor the source mentions these arguments."""
         return not (self.decides(*names) or any(name in self.flags for name in names))
 
     def text(self, name: str) -> Given | None:

@@ -26,7 +26,7 @@ def several_backwards(tree: ast.AST) -> Iterator[int]:
 
 
 def _in_block(block: Sequence[ast.stmt]) -> Iterator[int]:
-    """Of the statements of one block, those before a step of the same engine."""
+    """The statements of one block before a step of the same engine."""
     passes: dict[str, list[int]] = {}
     for statement in block:
         steps = {engine for engine, _ in _calls(statement, "step")}
@@ -40,7 +40,7 @@ def _in_block(block: Sequence[ast.stmt]) -> Iterator[int]:
 
 
 def _passes(statement: ast.stmt) -> dict[str, list[int]]:
-    """The lines of each engine's backward passes, twice where a loop has them.
+    """The lines of each engine's backward passes, twice if in a loop.
 
     Of a condition only one branch is taken: the longer one.
     """

@@ -27,7 +27,7 @@ HANDING_ON = {"getopt", "importlib", "runpy", "subprocess"}
 """Python's own modules by which arguments come to code that isn't looked at."""
 READABLE = (sys.stdlib_module_names | WITHOUT_PARSER) - HANDING_ON
 LIBRARIES = WITHOUT_PARSER | {"diffusers", "liger_kernel", "llamafactory", "swift", "trl"}
-"""Packages that aren't the user's, also where their repository is the one at hand."""
+"""Packages that aren't the user's, even if run from their repository."""
 PROJECT_FILES = ("setup.py", "pyproject.toml")
 """Files that mark an installable project; its packages lie beside them or in `src`."""
 MOST_FILES = 120
@@ -36,20 +36,14 @@ MOST_FILES = 120
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of the user's.
-
-    Attributes:
-        path: of the file.
-        tree: its syntax tree.
-        is_script: it is the script itself, which runs as `__main__`.
-    """
+    """One file of the user's."""
 
     path: Path
     tree: ast.Module
     is_script: bool
 
     def place(self, node: ast.expr | ast.stmt) -> str:
-        """Where a part of the file stands, as in `train.py:41`."""
+        """The place of a part of the file, as in `train.py:41`."""
         return f"{self.path.name}:{node.lineno}"
 
     @cached_property
@@ -82,7 +76,7 @@ def source_files(request: LaunchRequest) -> SourceFiles:
     if start is None or not start.is_file() or is_installed(start):
         return SourceFiles((), is_all=False)
     roots = _roots(start, is_module=request.is_module)
-    if b"sys.path." in regular_files.read(start):  # which says that modules lie above it
+    if b"sys.path." in regular_files.read(start):  # a sign that modules lie above it
         roots += start.absolute().parents[1:4]
     found: dict[Path, SourceFile] = {}
     files, is_all = [start], True
@@ -115,18 +109,12 @@ def _roots(start: Path, *, is_module: bool) -> list[Path]:
         folder for folder in above[:6] if any((folder / name).is_file() for name in PROJECT_FILES)
     ]
     package = next((each for each in above if not (each / "__init__.py").is_file()), above[-1])
-    folders = [*own, *paths, Path(), package, *projects, *(each / "src" for each in projects)]
+    folders = [*own, *paths, Path(), package, *projects, *(project / "src" for project in projects)]
     return list({os.path.realpath(folder): folder for folder in reversed(folders)}.values())[::-1]
 
 
 def _own_files(tree: ast.Module, path: Path, roots: Sequence[Path]) -> tuple[list[Path], bool]:
-    """The user's files that a file imports, and whether it imports nothing else of interest.
-
-    Args:
-        tree: of the file.
-        path: the file.
-        roots: where modules of the user's are found.
-    """
+    """The user's files that a file imports, and whether it imports nothing else of interest."""
     found: list[Path] = []
     is_all = True
     for folders, stems, package in _imported(tree, path, roots):
@@ -144,7 +132,7 @@ def _own_files(tree: ast.Module, path: Path, roots: Sequence[Path]) -> tuple[lis
 def _imported(
     tree: ast.Module, path: Path, roots: Sequence[Path]
 ) -> Iterator[tuple[Sequence[Path], list[str], str]]:
-    """For each import: where it is looked for, what may be modules in it, and its package."""
+    """For each import: its roots, the names that may be modules in it, and its package."""
     above = path.absolute().parents
     for node in ast.walk(tree):
         match node:

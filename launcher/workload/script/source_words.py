@@ -1,4 +1,4 @@
-"""The words of a script's source files: which arguments it may decide itself, and what it names."""
+"""The words of a script's source files: arguments that it may decide itself, and names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .source_files import SourceFiles
 
 @dataclass(frozen=True, slots=True)
 class SourceWords:
-    """What the source says, without what it means: that only the run tells.
+    """The words of the source; only the run shows their meaning.
 
     Attributes:
         set: names that get a value somewhere: variables, attributes, fields, parameters, keywords

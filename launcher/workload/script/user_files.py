@@ -44,7 +44,7 @@ def tree_of(path: Path) -> ast.Module | None:
 
 @cache
 def parsed_text(source: str | bytes) -> ast.Module | None:
-    """The syntax tree of a source, which nobody changes; None where it isn't Python."""
+    """The syntax tree of a source, not to be changed; None if it isn't Python."""
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -33,7 +33,7 @@ def _normalized(name: str) -> str:
 
 
 def _described(name: str) -> str:
-    """The version in a distribution's metadata, where its folder's name has none."""
+    """The version in a distribution's metadata, for folders without one in their name."""
     from importlib import metadata
 
     return metadata.version(name)

@@ -68,7 +68,7 @@ def told(
 def test_it_is_told_where_it_concerns_the_configuration(
     values: dict[Name, Value], words: list[str]
 ) -> None:
-    """One line each, with both versions; none where the setting is stated or has no effect."""
+    """One line each, with both versions; none if the setting is stated or has no effect."""
     lines = told(values)
     assert len(lines) == len(words)
     for line, word in zip(lines, words, strict=True):

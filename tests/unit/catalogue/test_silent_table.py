@@ -33,7 +33,7 @@ def test_it_has_every_silent_entry() -> None:
 
 
 def test_a_row_is_known_as_its_entry_is() -> None:
-    """By the strongest of its proofs; what raises, or isn't told, has no silent entry."""
+    """By the strongest of its proofs; what raises, or isn't reported, has no silent entry."""
     for row in ROWS:
         silent = [ENTRIES[name] for name in row["entries"] if ENTRIES[name].kind is Kind.SILENT]
         begins = next((kind for kind in KINDS if row["known"].startswith(kind)), None)
@@ -51,7 +51,7 @@ def test_the_tests_that_it_names_name_the_entry() -> None:
 
 
 def test_what_mends_it_ends_the_range() -> None:
-    """Where an entry's range ends, the row's release is that end."""
+    """If an entry's range ends, the row's release is that end."""
     for row in ROWS:
         for name in row["entries"]:
             if ENTRIES[name].kind is Kind.SILENT and re.fullmatch(r"[\d.]+", row["mended"]):

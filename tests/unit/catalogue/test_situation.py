@@ -1,4 +1,4 @@
-"""Paragraphs for some runs only: who is told what, and that nobody is told of what he hasn't."""
+"""Paragraphs for some runs only: each for the runs that it concerns, and for no others."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_engine_that_a_worker_saw_decides(engine: str, own: str, others: str
 
 
 def test_each_scheduler_has_its_own_advice() -> None:
-    """A pod isn't told of sbatch, nor a batch job of kubectl; who has neither, of none."""
+    """A pod gets no advice on sbatch, a batch job none on kubectl, other runs on neither."""
     entries = {entry.id: entry for entry in read_catalogue()}
     words = ("sbatch", "kubectl", "sacct")
     slurm, pod = {"SLURM_JOB_ID": "7"}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}

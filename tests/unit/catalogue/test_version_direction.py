@@ -63,7 +63,7 @@ def test_only_a_newer_one_has_it() -> None:
 
 
 def test_the_logs_own_version_contradicts_the_history() -> None:
-    """A version that should have the name isn't told to be left for it."""
+    """No advice replaces a version that should have the name."""
     log = ("INFO versions: transformers==4.46.0 accelerate==1.2.0",)
     text = direction(asks("accelerate", "clear_device_cache"), FailureRecord(0, 0.0, log_tail=log))
     assert "the older of the two" in text

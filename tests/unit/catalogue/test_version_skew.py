@@ -159,7 +159,7 @@ def test_any_system_s_paths() -> None:
     ],
 )
 def test_what_is_gone(package: str, name: str, expected: str | None) -> None:
-    """Where the name was removed, the older version is the one that has it."""
+    """If the name was removed, the older version is the one that has it."""
     assert gone_since(package, name) == expected
 
 

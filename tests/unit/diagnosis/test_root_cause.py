@@ -228,7 +228,7 @@ def test_every_lesson_forbids_what_was_tried(name, values, versions, framework) 
 
 
 def test_a_failure_that_comes_back_under_its_cure_teaches_something_new() -> None:
-    """Where the kwarg is ignored, the next candidate is another one than the cure."""
+    """If the kwarg is ignored, the next candidate is another one than the cure."""
     workload = world(ZERO2)
     rules = known_rules(CURRENT)
     plan = resolve(REQUEST, workload, HARDWARE, rules)
@@ -247,7 +247,7 @@ def test_a_failure_that_comes_back_under_its_cure_teaches_something_new() -> Non
 
 
 def test_what_a_worker_saw_outranks_what_was_read() -> None:
-    """But not where the plan itself has set it: there the worker saw the plan's own value."""
+    """But not if the plan itself has set it: there the worker saw the plan's own value."""
     name = "zero2-gradient-reduced-twice"
     workload = world({**ZERO2, Fact.BLOCK_RUNS_TWICE: True})
     plan = resolve(REQUEST, workload, HARDWARE, constraints_of(entry(name)))

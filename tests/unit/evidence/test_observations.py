@@ -1,4 +1,4 @@
-"""What a guard reports of a model; whatever the model is like, its training goes on."""
+"""What a guard reports of a model; whatever the model is like, its training continues."""
 
 from __future__ import annotations
 

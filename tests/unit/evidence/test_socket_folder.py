@@ -45,7 +45,7 @@ def test_where_others_may_rename_the_runs_folder(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_cannot_connect() -> None:
-    """Not even where all folders above are open to everybody."""
+    """Not even if all folders above are open to everybody."""
     place = Path(tempfile.mkdtemp(dir="/tmp"))
     place.chmod(0o777)
     with socket_folder.socket_folder(place, 0) as folder, closing(Receiver(folder)) as receiver:

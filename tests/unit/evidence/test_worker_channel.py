@@ -121,7 +121,7 @@ def test_messages_arrive_as_they_were(message: Message) -> None:
 
 
 def test_nobody_at_the_other_end_is_no_error(tmp_path: Path) -> None:
-    """The training matters more than what is told of it."""
+    """The training matters more than its reports."""
     receiver = Receiver(tmp_path)
     sender = Sender(receiver.path, 0)
     receiver.close()

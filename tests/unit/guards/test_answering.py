@@ -1,4 +1,4 @@
-"""What a worker's process has in it so that it can be asked, and where it has nothing."""
+"""The part of a worker's process that answers inquiries, and when it is left out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ print(json.dumps([len(threads), threading.active_count(), masks, links]))
 
 
 def begun(before: str = "", **variables: str) -> tuple[int, int, dict[str, str], list[str]]:
-    """Threads, those that Python knows, masks of the main thread and others, open files."""
+    """Threads, Python's threads, signal masks of the main thread and others, open files."""
     done = subprocess.run(
         [
             sys.executable,
@@ -89,7 +89,7 @@ def test_a_signal_that_is_taken(number: int) -> None:
 
 
 def test_room_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The debug servers of all ranks take an eighth of what is allowed, at most."""
+    """The debug servers of all ranks take at most an eighth of the limit."""
     limit = [4096]
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
@@ -111,7 +111,7 @@ def test_room_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_dumps_of_a_timeout_come_into_the_run_directory(
     version: tuple[int, int], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the name that this version of torch knows, unless the user has said where."""
+    """By the name in this version of torch, unless the user has set the place."""
     environment = {inquiry.DUMPS_VARIABLE: "/run/attempt-1/collectives-"}
     monkeypatch.setattr(os, "environ", environment)
     answering._keep_dumps(version)

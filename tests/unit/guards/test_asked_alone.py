@@ -1,4 +1,4 @@
-"""What a process does that is only asked: no weights, no other ranks, no device."""
+"""A process that is asked alone: no weights, no other ranks, no device."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def derived() -> tuple[Any, Any]:
 
 
 def test_a_model_that_its_own_class_makes(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no weights, nor have its parts; where its code needs values, it has them."""
+    """It has no weights, nor have its parts; if its code needs values, it has them."""
     model, whole = derived()
     assert inspect.signature(model).parameters.keys() == {"width", "curious"}
     assert {weight.device.type for weight in model(4).parameters()} == {"meta"}
@@ -139,7 +139,7 @@ def test_the_length_of_samples(collate: Any, expected: int) -> None:
 
 
 def test_only_a_process_that_is_asked_reads_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A training would go on from another state."""
+    """A training would continue from another state."""
     arguments = SimpleNamespace(per_device_train_batch_size=2, gradient_checkpointing=True)
     given = {"train_dataset": [{"input_ids": [1, 2, 3]}]}
     monkeypatch.delenv(VARIABLE, raising=False)

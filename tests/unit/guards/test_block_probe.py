@@ -38,14 +38,14 @@ class Launcher:
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one test settles for the process."""
+    """Resets the settings that a test settles for the process."""
     monkeypatch.setattr(enforced, "_settled", {})
     monkeypatch.setattr(enforced, "_settled_replaced", {})
     monkeypatch.delenv(preset.OVERRIDES_VARIABLE, raising=False)
 
 
 def guarded(launcher: Launcher) -> tuple[Callable[..., Any], Observations]:
-    """Torch's `checkpoint` with the guard around it, and what the guard has observed."""
+    """Torch's `checkpoint` with the guard around it, and the guard's observations."""
     seen = Observations()
     seen.report_to(lambda _message: None, launcher)
     module: Any = ModuleType("torch.utils.checkpoint")
@@ -137,7 +137,7 @@ def test_only_what_reentrant_checkpointing_would_train() -> None:
 
 
 class Stack(torch.nn.Module):  # type: ignore[misc]
-    """Layers that are called in ways of their own."""
+    """Layers that are called in unusual ways."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ def test_what_is_not_known() -> None:
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_a_trained_block_without_a_gradient() -> None:
-    """Asked once, and run as answered; not where nothing is trained, or an input has a gradient."""
+    """Asked once, and run as answered; not if nothing is trained, or an input has a gradient."""
 
     class Settles(Launcher):
         def __call__(self, question: Ask) -> Answer:

@@ -1,4 +1,4 @@
-"""What a worker sees of contradictions: each beside its clean twin, which says nothing."""
+"""Contradictions that a worker detects, each beside a clean twin without a line."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ Told = Callable[[], list[str]]
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    """What has been told since the guard was installed in the stand-ins."""
+    """The lines since the guard was installed in the stand-ins."""
     sent: list[Message] = []
     seen = Observations()
     seen.report_to(sent.append)
@@ -170,7 +170,7 @@ def test_accumulation_in_the_environment(told: Told, monkeypatch: pytest.MonkeyP
 
 
 def test_accumulation_in_deepspeeds_configuration(told: Told) -> None:
-    """It wins over the script's; not where it is left to the script, or the loop has changed it."""
+    """It wins over the script's; not if it is left to the script, or the loop has changed it."""
     Accelerator(gradient_accumulation_steps=4, config={VARIABLE: 1}).prepare()
     Accelerator(
         gradient_accumulation_steps=4, config={"gradient_accumulation_steps": "auto"}
@@ -204,7 +204,7 @@ def graph() -> Any:
 
 
 def test_a_loss_divided_by_loop_and_engine(told: Told) -> None:
-    """Both lines, once; nothing where only one of the two divides, or by something else."""
+    """Both lines, once; nothing if only one of the two divides, or by something else."""
     engine, accumulation_steps = DeepSpeedEngine(), 4
     loss = graph()
     engine.backward(loss)
@@ -236,7 +236,7 @@ def test_a_loss_divided_by_loop_and_engine(told: Told) -> None:
 
 
 def test_a_loss_divided_by_loop_and_accelerator(told: Told) -> None:
-    """An Accelerator that wasn't told of the accumulation divides by one."""
+    """An Accelerator without the accumulation divides by one."""
     for steps in (1, 2):
         accelerator, loss, accumulation = Accelerator(gradient_accumulation_steps=steps), graph(), 2
         assert not told()
@@ -247,7 +247,7 @@ def test_a_loss_divided_by_loop_and_accelerator(told: Told) -> None:
 
 
 def test_a_loader_divided_twice(told: Told) -> None:
-    """By its sampler and by accelerate; not where one process alone has it."""
+    """By its sampler and by accelerate; not if one process alone has it."""
     data = torch.utils.data.TensorDataset(torch.ones(8))
     of_two = torch.utils.data.distributed.DistributedSampler(data, num_replicas=2, rank=0)
     plain = torch.utils.data.DataLoader(data)
@@ -277,7 +277,7 @@ def test_trainer_and_deepspeed(told: Told, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Own(Trainer):
-    """With a loss of its own."""
+    """With its own loss."""
 
     def compute_loss(
         self,
@@ -292,7 +292,7 @@ class Own(Trainer):
 
 
 def test_a_loss_that_nobody_divides(told: Told) -> None:
-    """Under accumulation alone, and where the Trainer leaves it to the loss."""
+    """Under accumulation alone, and if the Trainer leaves it to the loss."""
 
     def step(trainer: Trainer, count: Any) -> None:
         trainer.training_step(lambda _: SimpleNamespace(loss=1.0), {}, count)
@@ -311,7 +311,7 @@ def test_a_loss_that_nobody_divides(told: Told) -> None:
 
 
 def test_an_optimizer_that_is_passed(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It decides what the arguments say otherwise, unless DeepSpeed's configuration has one."""
+    """It overrides the arguments, unless DeepSpeed's configuration has one."""
     weight = torch.nn.Parameter(torch.ones(1))
     passed = torch.optim.AdamW([weight], lr=1e-3), None
     Trainer(Arguments(learning_rate=1e-3), optimizers=passed)
@@ -403,7 +403,7 @@ def test_an_accumulation_that_no_loop_makes(told: Told, monkeypatch: pytest.Monk
 
 
 def test_nothing_odd_ends_a_training(told: Told) -> None:
-    """What can't be read is left alone."""
+    """Unreadable calls are left alone."""
     Accelerator().prepare_data_loader(object())
     Accelerator(gradient_accumulation_steps=2).backward(graph(), retain_graph=True)
     Own(Arguments()).training_step(lambda _: SimpleNamespace(loss=1.0), {})

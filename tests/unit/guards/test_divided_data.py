@@ -1,4 +1,4 @@
-"""What each rank reports of the samples that it trains on."""
+"""Each rank's reports on the samples that it trains on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Sent = Callable[[], list[Compared]]
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
-    """What has been reported by one of two ranks."""
+    """The reports of one of two ranks."""
     messages: list[Message] = []
     seen = Observations()
     seen.report_to(messages.append)
@@ -72,7 +72,7 @@ def test_the_first_batch_of_a_loader_that_nobody_divides(sent: Sent) -> None:
 
 
 def test_a_loop_takes_the_ranks_part_itself(sent: Sent) -> None:
-    """What is compared is what the model gets."""
+    """The model's input is compared."""
     trained(loader(), start=1)
     (part,) = sent()
     batch = torch.arange(4.0).reshape(2, 2)
@@ -158,7 +158,7 @@ def test_seeds_of_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_stream_that_nobody_divides(sent: Sent) -> None:
-    """Also under an engine; not where the ranks take parts, or accelerate gives them."""
+    """Also under an engine; not if the ranks take parts, or accelerate gives them."""
 
     class Stream(torch.utils.data.IterableDataset):  # type: ignore[name-defined,misc]
         def __iter__(self) -> Any:
@@ -178,7 +178,7 @@ def test_a_stream_that_nobody_divides(sent: Sent) -> None:
 
 
 def test_subsets_that_are_divided(sent: Sent) -> None:
-    """Their samples are told; those that a rank takes alone aren't."""
+    """Their samples are reported; those that a rank takes alone aren't."""
     subset = torch.utils.data.Subset(range(8), [5, 1, 3, 2])
     kind = torch.utils.data.DistributedSampler
     list(kind(subset, num_replicas=1, rank=0, shuffle=False))

@@ -1,4 +1,4 @@
-"""What is noted of the first steps, for another attempt's to be compared."""
+"""Notes on the first steps, to compare with another attempt's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the guard of FSDP sets and sees, on as much of it as it asks for."""
+"""The guard of FSDP: its changes and observations, on stand-ins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CPUOffloadPolicy:
 
 @pytest.fixture(autouse=True)
 def of_two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The world; what other tests have sharded is forgotten."""
+    """The world; modules sharded by other tests are forgotten."""
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     monkeypatch.setattr(fsdp, "_units", [])
 
@@ -124,7 +124,7 @@ def test_other_ways(
 
 
 def test_embedding_and_head_are_no_layers(torchs: Torchs) -> None:
-    """Accelerate divides them even where no layer is one of its units."""
+    """Accelerate divides them even if no layer is one of its units."""
     public, states, seen = torchs
     net = torch.nn.Sequential(torch.nn.Embedding(2, 2), model(), torch.nn.Linear(2, 2))
     for place in (0, 2):
@@ -176,7 +176,7 @@ def test_layers_that_accelerate_does_not_find(
 
 
 def test_what_is_not_trained_and_what_is_gone(torchs: Torchs) -> None:
-    """A reference model, and one that nobody holds any more."""
+    """A reference model, and one that has been freed."""
     public, states, seen = torchs
     reference = model(trained=False)
     public.fully_shard(reference)
@@ -186,7 +186,7 @@ def test_what_is_not_trained_and_what_is_gone(torchs: Torchs) -> None:
 
 
 def test_the_first_version(torchs: Torchs) -> None:
-    """Which is only told from the second."""
+    """Which only the second distinguishes."""
     public, _, seen = torchs
     public.FullyShardedDataParallel()
     assert seen.observed == {"engine": "fsdp", "fsdp_version": 1}

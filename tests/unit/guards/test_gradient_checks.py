@@ -1,4 +1,4 @@
-"""What is seen of gradients on their way to an optimizer, in one process."""
+"""Observations of gradients on their way to an optimizer, in one process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Told = Callable[[], list[Message]]
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Observations, list[Message]]]:
-    """As rank 0 of two, and what it sends."""
+    """As rank 0 of two, and its messages."""
     messages: list[Message] = []
     observations = Observations()
     observations.report_to(messages.append)
@@ -67,7 +67,7 @@ def train(
 
 
 def sent(messages: list[Message]) -> Seen:
-    """What is sent to be compared, once."""
+    """The values to be compared are sent once."""
     (message,) = (each for each in messages if isinstance(each, Compared))
     found = decoded(message.value, len(message.names))
     assert found is not None
@@ -131,7 +131,7 @@ def test_gradients_that_are_asked_for(told: tuple[Observations, list[Message]]) 
 
 
 def test_what_an_earlier_step_has_left(told: tuple[Observations, list[Message]]) -> None:
-    """Gradients that nobody clears are an addition of their own."""
+    """Gradients that are never cleared are a separate addition."""
     observations, messages = told
     model = net()
     model.zero_grad = lambda: None

@@ -84,7 +84,7 @@ def checkpoint(seen: Observations) -> Callable[..., Any]:
 
 
 def is_seen(seen: Observations, mode: Checkpointing | None, own: Checkpointing) -> bool:
-    """Whether the guard has seen what is in force."""
+    """Whether the guard has observed the settings in force."""
     expected = own if mode is None else mode
     found = seen.observed.get(Setting.GRADIENT_CHECKPOINTING)
     return found == (None if expected is Checkpointing.OFF else expected.value)

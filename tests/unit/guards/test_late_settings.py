@@ -1,4 +1,4 @@
-"""What is still changed once arguments are validated: at a Trainer, an Accelerator, `zero.Init`."""
+"""Changes after arguments are validated: at a Trainer, an Accelerator, `zero.Init`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Held:
         self.stages = 0
 
     def set_stage_and_offload(self) -> None:
-        """Counts how often it was told to look again."""
+        """Counts its refreshes."""
         self.stages += 1
 
     def is_zero3(self) -> bool:

@@ -1,4 +1,4 @@
-"""What is settled before a model's weights are loaded, and for which models nothing is asked."""
+"""Settings settled before a model's weights are loaded, and models that don't ask."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_where_nothing_could_be_changed(
     "more", [{"quantization_config": object()}, {"tp_plan": "auto"}, {"load_in_4bit": True}]
 )
 def test_other_weights_than_the_class_has(more: dict[str, Any], world: World) -> None:
-    """Their shape isn't that of the class: the Trainer tells it."""
+    """Their shape isn't that of the class: the Trainer reports it."""
     world.put_in_force()
     world.load(**more)
     assert world.asked == []

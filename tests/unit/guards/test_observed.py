@@ -1,4 +1,4 @@
-"""What guards observe of engines, optimizers and loops, and which engines they leave alone."""
+"""The guards' observations of engines, optimizers and loops, and engines left alone."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_the_size_of_a_batch(batch: Any, size: tuple[int, int]) -> None:
     ],
 )
 def test_steps_of_several_optimizers(order: str, steps: int) -> None:
-    """In one step, or each in a training of its own."""
+    """In one step, or each in a separate training."""
     each = {name: torch.nn.Module() for name in "abc"}
     found = optimizer.Steps()
     for name in order:
@@ -366,7 +366,7 @@ def test_the_models_of_a_trainer(
     held: dict[str, Any],
     observed: dict[str, Any],
 ) -> None:
-    """It trains one of them, whatever the others' parameters say."""
+    """It trains one of them, even if the others' parameters require gradients."""
     held = {name: made(value) for name, value in held.items()}
     own = held.get("model", torch.nn.Linear(4, 5))
     seen.see_model(own)

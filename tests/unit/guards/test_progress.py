@@ -1,4 +1,4 @@
-"""What of a training counts as its own time, as a step, as a phase."""
+"""Own time, steps and phases of a training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from safe_launch.progress.board import Board, Phase, RankProgress, slot_of
 
 
 class Training:
-    """A rank whose clock goes on only when it works; times are in seconds."""
+    """A rank whose clock continues only when it works; times are in seconds."""
 
     def __init__(self, own: Board, clock: list[int]) -> None:
         self.observations = Observations()
@@ -129,7 +129,7 @@ def test_a_backward_pass_within_another(training: Training) -> None:
 
 @pytest.mark.parametrize("phase", [Phase.EVALUATION, Phase.SAVING])
 def test_a_phase_of_its_own_is_left_out_of_both_times(training: Training, phase: Phase) -> None:
-    """With what is nested in it; the phase before goes on, also after an exception."""
+    """With what is nested in it; the phase before continues, also after an exception."""
     seen = []
 
     def inner() -> None:
@@ -379,7 +379,7 @@ def test_a_second_training_of_a_process_adds_its_steps(training: Training) -> No
 
 
 def test_steps_before_a_resume_are_noted(training: Training) -> None:
-    """A Trainer that goes on at step 4 counts the first of its own after it was told."""
+    """A Trainer that continues at step 4 counts the first of its own after it was told."""
     other = Observations()
     other.show_on(slot_of(training.board.path, 0))
     count = [4]

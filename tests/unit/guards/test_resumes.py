@@ -1,4 +1,4 @@
-"""What rank 0 notes at saves, and of a training that has loaded one."""
+"""Rank 0's notes at saves, and on a training that has loaded one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Optimizer:
 
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch) -> tuple[Resumes, list[Message]]:
-    """Rank 0's, and what it sends."""
+    """Rank 0's, and its messages."""
     monkeypatch.setenv(VARIABLE, "resumed")
     monkeypatch.setenv("RANK", "0")
     messages: list[Message] = []
@@ -51,7 +51,7 @@ def train(noted: Resumes, optimizer: Any, *batches: int) -> None:
 
 
 def test_a_save(notes: tuple[Resumes, list[Message]], tmp_path: Path) -> None:
-    """It is told at once, and again with how the training goes on."""
+    """It is told at once, and again with how the training continues."""
     noted, messages = notes
     optimizer, path = Optimizer(), str(tmp_path / "last.pt")
     noted.saved(path)  # before anything is known
@@ -82,7 +82,7 @@ def test_a_resume(notes: tuple[Resumes, list[Message]], tmp_path: Path) -> None:
 
 
 def test_a_rate_on_a_device(notes: tuple[Resumes, list[Message]]) -> None:
-    """Nobody waits for it: nothing is noted."""
+    """Nothing waits for it: nothing is noted."""
     noted, _ = notes
     optimizer = Optimizer()
     optimizer.param_groups[0]["lr"] = SimpleNamespace()

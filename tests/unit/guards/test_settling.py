@@ -1,4 +1,4 @@
-"""What a worker asks at its frameworks' boundaries, and what it does with the answer."""
+"""A worker's questions at its frameworks' boundaries, and its use of the answers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def ask(seen: Observations, **facts: Value | None) -> dict[Setting, Value]:
 
 
 def test_what_is_known_is_said(launcher: Launcher, seen: Observations) -> None:
-    """With the user's line; what isn't known is left out."""
+    """With the user's line; unknown values are left out."""
     assert ask(seen, zero_stage=3, offload=None) == {}
     (question,) = launcher.asked
     assert question.facts == {"zero_stage": 3}
@@ -72,7 +72,7 @@ def test_what_is_known_is_said(launcher: Launcher, seen: Observations) -> None:
 def test_what_no_plan_could_have_is_not_told(
     launcher: Launcher, seen: Observations, facts: dict[str, Any]
 ) -> None:
-    """A script may give anything: its framework says what is wrong, at once."""
+    """A script may give anything: its framework reports the fault at once."""
     ask(seen, zero_stage=3, **facts)
     assert [question.facts for question in launcher.asked] == [{"zero_stage": 3}]
 
@@ -96,7 +96,7 @@ def test_only_checkpointing_holds_for_the_process(launcher: Launcher, seen: Obse
 
 
 def test_a_later_training_says_so(launcher: Launcher, seen: Observations) -> None:
-    """With the steps done; where nobody is to be asked, nothing is."""
+    """With the steps done; if nobody is to be asked, nothing is."""
     seen.count_steps(lambda: 3)
     ask(seen)
     assert [question.step for question in launcher.asked] == [3]
@@ -150,7 +150,7 @@ def test_arguments_say_what_they_ask_for() -> None:
 
 
 def test_of_two_names_the_newer_counts_once_they_are_validated() -> None:
-    """The older has no effect any more, whatever a script writes into it."""
+    """The older has no effect any more."""
     arguments: Any = Arguments()
     arguments.activation_checkpointing = True
     arguments.activation_checkpointing_kwargs = None
@@ -191,14 +191,14 @@ def test_arguments_get_the_answer(launcher: Launcher, seen: Observations) -> Non
 
 
 def test_odd_arguments_are_left_to_others(launcher: Launcher, seen: Observations) -> None:
-    """Whoever validates them says what is wrong."""
+    """Their validation reports the fault."""
     arguments = complete(seen, Arguments("no-such-file.json"))
     assert arguments.validated["deepspeed"] == "no-such-file.json"
     assert launcher.asked == []
 
 
 def initialize(seen: Observations, call: Callable[[Any], Any]) -> dict[str, Any]:
-    """What DeepSpeed gets where a loop makes its engine."""
+    """DeepSpeed's arguments when a loop makes its engine."""
     given: dict[str, Any] = {}
 
     def original(
@@ -234,7 +234,7 @@ def test_a_loops_engine(
     *,
     partitioned: bool,
 ) -> None:
-    """What it can still be given; its batch is its loader's."""
+    """The settings that can still change; its batch is its loader's."""
     launcher.overrides = {"zero_stage": 2}
     model = torch.nn.Linear(2, 1)
     if partitioned:

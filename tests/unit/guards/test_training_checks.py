@@ -1,4 +1,4 @@
-"""What the checks see of trainings in one process: faults, and healthy ones like them."""
+"""The checks in trainings of one process: faults, and healthy ones like them."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_labels(seen: tuple[Observations, Told]) -> None:
 def test_checks_that_are_off(
     seen: tuple[Observations, Told], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Say nothing, whatever happens."""
+    """Never report anything."""
     observations, told = seen
     monkeypatch.setenv(VARIABLE, "")
     model = net(torch.float16)
@@ -302,7 +302,7 @@ def test_no_event_is_asked_while_a_graph_is_captured() -> None:
 
 
 def test_gradients_that_are_all_zero(seen: tuple[Observations, Told]) -> None:
-    """Step after step; where one isn't, nothing is said."""
+    """Step after step; if one isn't, nothing is said."""
     observations, told = seen
     for clears in (lambda step: step != 4, lambda _step: True):
         assert told() == []

@@ -1,4 +1,4 @@
-"""What a worker tells of trl's trainers; none of them is installed here."""
+"""A worker's facts on trl's trainers; none of them is installed here."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_a_line_that_repeats_an_exception() -> None:
     ],
 )
 def test_what_native_code_and_systems_say(line: str, entry: str | None) -> None:
-    """Without the type that Python would have raised; unknown where no entry explains it."""
+    """Without the type that Python would have raised; unknown if no entry explains it."""
     judgement = judged(f"{STEPS}{line}\n")
     assert judgement.verdict is (Verdict.KNOWN if entry else Verdict.UNKNOWN)
     assert entry_of(judged(f"{STEPS}{line}\n")) == entry
@@ -200,7 +200,7 @@ def test_an_abort_with_an_unknown_reason() -> None:
     ],
 )
 def test_letters_of_two_ranks(mixed: str) -> None:
-    """Where they can be told apart, it is the exception of both."""
+    """If they can be told apart, it is the exception of both."""
     pair = said_twice(f"a line before\n{mixed}")
     assert pair is not None
     assert pair.kind == "RuntimeError"

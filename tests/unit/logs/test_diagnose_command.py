@@ -133,7 +133,7 @@ def test_a_rule_that_knows_more_than_a_general_entry(
 
 
 def test_a_consequence_is_called_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Where the rank that began it left nothing, that is said, and which one it may be."""
+    """If the rank that began it left nothing, that is said, and which one it may be."""
     log = tmp_path / "a.log"
     lines = [
         f"[rank{rank}]:[E614 10:00:00.1 ProcessGroupNCCL.cpp:607] [Rank {rank}] Watchdog caught "
@@ -433,7 +433,7 @@ def test_no_number_is_too_long(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 def test_the_lines_that_may_say_why(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, log: str, said: list[str]
 ) -> None:
-    """Where there is no exception, the last complaint before the launcher's report is shown."""
+    """If there is no exception, the last complaint before the launcher's report is shown."""
     failed = (
         "E1126 10:00:01.000000 700 torch/distributed/elastic/multiprocessing/api.py:1002] "
         "failed (exitcode: 1) local_rank: 0 (pid: 741) of binary: /usr/bin/python3\n"

@@ -1,4 +1,4 @@
-"""Ranks in different operations, by their watchdogs' lines: who is told of, and who isn't."""
+"""Ranks in different operations, by their watchdogs' lines: which rank is reported."""
 
 from __future__ import annotations
 

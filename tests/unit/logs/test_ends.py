@@ -1,4 +1,4 @@
-"""Where a log's end is the training's, and where the log only breaks off."""
+"""Logs that end with the training, and logs that break off."""
 
 from __future__ import annotations
 

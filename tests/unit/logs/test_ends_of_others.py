@@ -72,7 +72,7 @@ def test_another_rank_is_the_root(end: str) -> None:
     ids=["torchrun", "an exit code", "srun", "a broken pipe"],
 )
 def test_the_first_complaint_of_the_rank_that_failed(log: str, said: str) -> None:
-    """Where no exception tells, its lines before a launcher's report do."""
+    """If no exception tells, its lines before a launcher's report do."""
     judgement = judged(log)
     assert judgement.verdict is Verdict.UNKNOWN
     assert judgement.complaints[0].text.startswith(said)

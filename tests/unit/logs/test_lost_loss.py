@@ -49,7 +49,7 @@ def test_a_training_is_lost(line: str, end: str) -> None:
     ],
 )
 def test_another_loss_is_none(line: str) -> None:
-    """An evaluation without a sample, a part of the loss, a number: the training goes on."""
+    """An evaluation without a sample, a part of the loss, a number: the training continues."""
     assert entry_of(judged(STEPS + "".join(f"{line.format(n)}\n" for n in range(5)))) is None
 
 

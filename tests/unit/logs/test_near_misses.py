@@ -19,7 +19,7 @@ FAILS = "node7: train.py started, 2 ranks, 512 rows\n{text}"
 
 
 def steps(first: int, last: int) -> str:
-    """Lines of a training that goes on."""
+    """Lines of a training that continues."""
     return "".join(
         STEP.format(loss=3 - number / 10, epoch=number / 10) for number in range(first, last)
     )

@@ -183,5 +183,5 @@ STARVED = "ValueError: num_samples should be a positive integer value, but got n
 def test_a_message_that_lacks_its_name_or_its_end(
     text: str, entry: str | None, tmp_path: Path
 ) -> None:
-    """A text that begins or ends within a message; not one that speaks of it, or goes on."""
+    """A text that begins or ends within a message; not one that speaks of it, or continues."""
     assert entry_of(judged_as_pasted(text, tmp_path)) == entry

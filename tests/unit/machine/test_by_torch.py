@@ -45,7 +45,7 @@ def test_torchs_own_words(torch: Path) -> None:
 
 
 def test_torch_is_not_asked_in_vain(torch: Path) -> None:
-    """Its import takes seconds: only where its build or a package has devices of its own."""
+    """Its import takes seconds: only if its build or a package has devices of its own."""
     installed(torch, "torch", "2.13.0+cpu")
     assert counted("xpu") == 0
     installed(torch, "torch_mlu", "1.2", "[torch.backends]\ntorch_mlu = torch_mlu:load\n")

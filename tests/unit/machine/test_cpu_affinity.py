@@ -26,6 +26,6 @@ def test_a_list_of_cores(text: str, cores: tuple[int, ...] | None) -> None:
 
 
 def test_cores_are_shared_out() -> None:
-    """As many for each; what can't be divided is left, and none where there are too few."""
+    """As many for each; what can't be divided is left, and none if there are too few."""
     assert shared((0, 1, 2, 4, 6), 2) == ((0, 1), (2, 4))
     assert shared((0,), 2) == ((), ())

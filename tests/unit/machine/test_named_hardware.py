@@ -92,7 +92,7 @@ def test_of_several_sizes_the_smallest_is_taken(name: str, note: str) -> None:
 
 
 def test_the_size_of_this_host_is_taken() -> None:
-    """Where the host has one of them, no doubt is left."""
+    """If the host has one of them, no doubt is left."""
     here = replace(HERE, accelerator=accelerator_of(profile_named("a100-80gb")), accelerators=2)
     found = hardware_of("A100", here)
     assert (found.accelerator.name, found.accelerators, found.notes) == ("a100-80gb", 2, ())

@@ -28,7 +28,7 @@ def user(tmp_path: Path, text: str) -> str:
 
 
 def test_the_users_file(tmp_path: Path) -> None:
-    """In the home's folder for configurations, or where a variable says; an empty one is none."""
+    """In XDG_CONFIG_HOME, which counts as unset if empty, or the home's default."""
     text = "log-dir: runs\nmax_restarts: 2\nstrict: true\nallow-restart: false\n"
     file = tmp_path / ".config/safe-launch/config.yaml"
     file.parent.mkdir(parents=True)

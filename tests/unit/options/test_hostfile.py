@@ -73,7 +73,7 @@ POOL = {"worker-0": 4, "worker-1": 4}
 
 @pytest.fixture(scope="module")
 def deepspeed_says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object]]:
-    """What the installed deepspeed makes of the files and specifications; None where it refuses."""
+    """What the installed deepspeed makes of the files and specifications; None if it refuses."""
     folder = tmp_path_factory.mktemp("oracle")
     (folder / "oracle.py").write_text(ORACLE)
     cases = json.dumps([FILES, SPECIFICATIONS, POOL])

@@ -1,4 +1,4 @@
-"""What is trained: adapters as peft adds them, frozen towers, quantized layers."""
+"""Trained parameters: adapters as peft adds them, frozen towers, quantized layers."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_all_else_stays(workload: object, hardware: object) -> None:
 
 
 def test_a_preset_that_would_have_no_effect() -> None:
-    """Refused, with what there is instead."""
+    """Refused, with the alternatives."""
     with pytest.raises(LaunchError, match="on accelerators alone") as refused:
         check(wanted("fsdp2", ()), HARDWARE)
     assert "zero3" in refused.value.hint

@@ -1,4 +1,4 @@
-"""What single mechanisms add to an estimate, or take from it."""
+"""The effect of single mechanisms on an estimate."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_what_is_kept_never_exceeds_what_a_rank_could_get() -> None:
 
 
 def test_what_is_held_does_not_shrink_in_a_step() -> None:
-    """Every moment has the same total: what one needs less, the allocator keeps."""
+    """Every moment has the same total: the allocator keeps the difference."""
     found = estimated(workload_with({Fact.ENGINE: "deepspeed"}), world=8, zero_stage=2)
     assert all(one.total == other.total for one, other in pairwise(found.phases))
     assert found.peak.needed == max(phase.needed for phase in found.phases)

@@ -1,4 +1,4 @@
-"""Named presets and `--set`: what they ask for, and what they refuse."""
+"""Named presets and `--set`: their settings, and refusals."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_file_with_another_ending(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["n" * 300, "n" * 300 + ".yaml", ".", "a/../zero2"])
 def test_names_of_no_file(name: str) -> None:
-    """Whatever the name is, it is refused in words."""
+    """Any name is refused in words."""
     with pytest.raises(LaunchError, match=r"no preset|no such file"):
         wanted(name, ())
 
@@ -85,7 +85,7 @@ def test_a_users_preset_is_refused_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_trainer_on_ddp_is_given_deepspeed() -> None:
-    """What only DDP knows is dropped; stage 0 asks for nothing new."""
+    """DDP's settings are dropped; stage 0 asks for nothing new."""
     switched = with_wanted(on_ddp(), wanted("zero2", ()))
     assert switched.engine is Engine.DEEPSPEED
     assert Setting.STATIC_GRAPH not in switched.known
@@ -102,7 +102,7 @@ def test_a_trainer_on_ddp_is_given_deepspeed() -> None:
     ],
 )
 def test_where_deepspeed_cannot_be_given(workload: Workload, problem: str) -> None:
-    """A loop of the user's own, or where it isn't installed."""
+    """The user's own loop, or if it isn't installed."""
     with pytest.raises(LaunchError, match=problem):
         with_wanted(workload, wanted("zero2", ()))
 
@@ -136,7 +136,7 @@ def test_a_trainer_on_ddp_is_given_fsdp() -> None:
     ],
 )
 def test_where_fsdp_cannot_be_given(workload: Workload, problem: str) -> None:
-    """To another engine, a loop of the user's own, or where it doesn't exist yet."""
+    """To another engine, the user's own loop, or if it doesn't exist yet."""
     with pytest.raises(LaunchError, match=problem):
         with_wanted(workload, wanted("fsdp2", ()))
 

@@ -104,7 +104,7 @@ def test_one_job_on_two_kinds_of_devices(folder: Path) -> None:
 
 
 def test_what_cannot_be_done_says_what_could(folder: Path) -> None:
-    """72 B in full on eight devices of 32 GB: a code of its own, and ways with their numbers."""
+    """72 B in full on eight devices of 32 GB: a separate exit code, and remedies with numbers."""
     done = run(
         folder,
         *("plan", "--nproc=8", "--hardware=atlas-800t-a2-910b4", "finetune.py"),
@@ -176,7 +176,7 @@ def test_an_argument_that_was_not_understood_makes_the_memory_uncertain(folder: 
 def test_nothing_is_changed_where_adapters_are_hinted_at(
     source: str, flags: tuple[str, ...], hint: str, folder: Path
 ) -> None:
-    """What would be changed for whole weights is launched as asked: adapters may be trained."""
+    """Changes for whole weights aren't made: adapters may be trained."""
     flags = ("--per_device_train_batch_size=2", "--gradient_checkpointing=True", *flags)
     code, plan = document(folder, "atlas-800t-a2-910b4", "7b", arguments=flags)
     assert code == 0

@@ -1,4 +1,4 @@
-"""What a plan makes of the sweep: wrong forbids, equal is free, what wasn't measured stays."""
+"""A plan and the sweep: wrong forbids, equal is free, unmeasured settings stay."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def proof(version: str, sweeps: dict[str, Sweep]) -> Proof:
 
 @pytest.mark.parametrize(("letters", "verdict"), [(". =", Verdict.EQUAL), (". x", None)])
 def test_a_block_that_runs_once(letters: str, verdict: Verdict | None) -> None:
-    """Where only the harder model was measured, that it trains right counts, its faults don't."""
+    """If only the harder model was measured, that it trains right counts, its faults don't."""
     workload = asked("0.17.0", **{Fact.BLOCK_RUNS_TWICE: False})
     found = proof_of(workload.asked, workload, sweep(letters, "0.17.0"))
     assert found is not None
@@ -143,7 +143,7 @@ def test_a_correction_that_a_failure_demands_is_made_and_told(version: str, told
 
 
 def test_nothing_is_said_where_nothing_is_changed() -> None:
-    """Whatever the version."""
+    """In any version."""
     plan = planner.planned(REQUEST, asked("0.99.0"), HARDWARE, [])
     assert isinstance(plan, Plan)
     assert (plan.changes, plan.doubt, proof_text(plan)) == ((), None, "")

@@ -1,4 +1,4 @@
-"""Resolving: what was asked is kept, what is known to fail is avoided, the cheapest goes first."""
+"""Resolving: requests are kept, known failures avoided, the cheapest change goes first."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_what_was_asked_is_kept() -> None:
 
 
 def test_unknown_settings_stay_the_scripts_own() -> None:
-    """A setting that nobody knows is in no candidate, and a term on it never holds."""
+    """An unknown setting is in no candidate, and a term on it never holds."""
     plan = resolve(REQUEST, world({ENGINE: "deepspeed"}), HARDWARE, [rule(zero_stage=2)])
     assert isinstance(plan, Plan)
     assert plan.preset.settings() == {}
@@ -250,13 +250,13 @@ def test_a_loop_of_the_users_own_keeps_its_batch() -> None:
 
 
 def test_a_batch_that_is_part_of_the_loss_stays() -> None:
-    """Where samples are compared with each other, half a batch twice isn't the same training."""
+    """If samples are compared with each other, half a batch twice isn't the same training."""
     only = list(candidates(world({MICRO: 4, STEPS: 2, Fact.LOSS_SPANS_BATCH: True})))
     assert only == [{MICRO: 4, STEPS: 2}]
 
 
 def test_checkpointing_isnt_turned_on_where_nobody_can() -> None:
-    """Off stays off in a loop of the user's own; the Trainer could turn it on."""
+    """Off stays off in the user's own loop; the Trainer could turn it on."""
     own = {one[MODE] for one in candidates(world({MODE: "off"}, Framework.NONE))}
     trainers = {one[MODE] for one in candidates(world({MODE: "off"}))}
     switched_on = {one[MODE] for one in candidates(world({MODE: "reentrant"}, Framework.NONE))}
@@ -394,7 +394,7 @@ def test_under_any_constraints(lattice: dict[Name, Value], rules: list[Constrain
 
 
 def test_the_same_values_give_the_same_plan() -> None:
-    """Every node resolves to the same plan, whatever the order of its hashes."""
+    """Every node resolves to the same plan, with any order of hashes."""
     program = (
         "from support.worlds import *\n"
         "from safe_launch.planning.search import resolve\n"

@@ -129,7 +129,7 @@ def test_no_plan_ends_there(release: str) -> None:
 
 @pytest.mark.parametrize("release", groups().values())
 def test_no_settled_change_ends_there(release: str, tmp_path: Path) -> None:
-    """Where the workers of a loop of the user's own ask for what nobody could read."""
+    """Where the workers of the user's own loop ask for what nobody could read."""
     rules = rules_under(known_rules(versions_of(release)))
     attempt = Attempt(0, as_asked(REQUEST, Workload(Framework.NONE), HARDWARE), tmp_path)
     for number, values in enumerate(asked()):

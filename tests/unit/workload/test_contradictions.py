@@ -1,4 +1,4 @@
-"""What is stated twice is told where one silently wins; the clean twin beside it stays silent."""
+"""Of two statements one silently wins: a line, and a clean twin without one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CLIPPED = {"gradient_clipping": 0.5}
 def test_trainer_against_deepspeed(
     name: str, value: object, config: dict[str, Any], clean: dict[str, Any]
 ) -> None:
-    """With the flag, what is in force, and why."""
+    """With the flag, the value in force, and the reason."""
     stated = {name: Stated(value, f"--{name}")}
     (told,) = of_trainer(stated, config, "zero.json", 1.0)
     assert told.startswith(f"--{name} {value} has no effect: zero.json")

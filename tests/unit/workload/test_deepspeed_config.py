@@ -1,4 +1,4 @@
-"""DeepSpeed's configuration: what it may be given as, and what an edit changes."""
+"""DeepSpeed's configuration: its forms, and the effect of an edit."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_what_is_kept_in_host_memory(
 def test_what_is_no_configuration(
     source: object, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error of ours with words of its own, never a traceback of the reader's."""
+    """A LaunchError with a message, never the reader's traceback."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "broken.json").write_text('{"a": 1,\n "b": }')

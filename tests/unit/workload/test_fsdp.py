@@ -1,4 +1,4 @@
-"""What is read of FSDP: the Trainer's flags, accelerate's variables, a script's own calls."""
+"""Readers of FSDP: the Trainer's flags, accelerate's variables, a script's own calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(*arguments: str, script: str = "train.py") -> Workload:
-    """What the readers find for a command line."""
+    """The readers' statements for a command line."""
     return read_workload(LaunchRequest(script, False, arguments, 2, ""))
 
 
@@ -69,7 +69,7 @@ def test_the_trainers_flags(
 
 
 def test_a_file_of_them(tmp_path: Path) -> None:
-    """Read like the flag; where it can't be, a note says so."""
+    """Read like the flag; if it can't be, a note says so."""
     (tmp_path / "fsdp.json").write_text('{"version": 2, "reshard_after_forward": false}')
     assert read(SHARD, "--fsdp_config", "fsdp.json").value(RESHARD) is False
     (tmp_path / "fsdp.json").write_text("{")

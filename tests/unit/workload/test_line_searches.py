@@ -11,7 +11,7 @@ from support.tables import table
 
 
 def found(text: str, folder: Path) -> tuple[SourceLocation, ...]:
-    """What the search for reduced parameters finds in a text."""
+    """The lines found by the search for reduced parameters."""
     path = folder / "train.py"
     path.write_text(text)
     return spots("parameter_reductions", [str(path)])

@@ -32,7 +32,7 @@ ARGUMENTS = "--output_dir out --per_device_train_batch_size 1"
 
 
 def read(folder: Path, line: str, *, source: str = PLAIN, module: str = "") -> Workload:
-    """What is read of a script, or of a module, with these arguments."""
+    """The workload of a script, or of a module, with these arguments."""
     script = folder / "train.py"
     script.write_text(source)
     arguments = tuple(line.split())

@@ -143,7 +143,7 @@ def test_quantized_weights_keep_their_own_shape(tmp_path: Path, kind: str) -> No
 
 
 def test_broken_files_are_named(tmp_path: Path) -> None:
-    """What would fail in the training fails before, with the file and the field."""
+    """Faults that would end the training are refused before, with the file and the field."""
     path = folder(tmp_path / "m", SMALL, model=tensors_of(SMALL))
     file = path / "model.safetensors"
     whole = file.read_bytes()

@@ -43,7 +43,7 @@ def write(path: Path, header: object, content: bytes = b"") -> Path:
 
 
 def test_a_header(tmp_path: Path) -> None:
-    """Names, types and shapes; the bytes only where they are asked for."""
+    """Names, types and shapes; the bytes only if they are asked for."""
     entry = {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}
     path = write(tmp_path / "model.safetensors", {"w": entry, "__metadata__": {}}, b"abcd")
     (tensor,) = read_tensors([path]).values()
@@ -61,7 +61,7 @@ def test_a_header(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_file(tmp_path: Path, header: object, content: bytes, problem: str) -> None:
-    """It is refused with what is wrong."""
+    """It is refused with the fault."""
     with pytest.raises(LaunchError, match=problem):
         read_tensors([write(tmp_path / "model.safetensors", header, content)])
 

@@ -1,4 +1,4 @@
-"""Shapes of models: what transformers builds, and what the weights tell of it."""
+"""Shapes of models: as transformers builds them, and by their weights."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ def test_published_number_of_parameters(name: str) -> None:
 
 
 def test_what_the_output_is() -> None:
-    """Of its own, the embedding, or none."""
+    """A separate one, the embedding, or none."""
     models = [built(PUBLISHED[name][0]) for name in ("Qwen2-7B", "Qwen2.5-0.5B", "bge-m3")]
     outputs = [(model.vocabulary, model.tied) for model in models]
     assert outputs == [(152064, False), (151936, True), (0, False)]
 
 
 def test_an_output_that_peft_copies() -> None:
-    """It is an output of its own, also where the configuration ties it; the frozen one stays."""
+    """It is an output of its own, also if the configuration ties it; the frozen one stays."""
     copy = Weight("lm_head.modules_to_save.weight", (8, 4))
     table = Weight("model.embed_tokens.original_module.weight", (8, 4), trained=False)
     layer = Weight("model.layers.*.self_attn.q_proj.weight", (4, 4), 2)
@@ -203,7 +203,7 @@ KINDS: list[tuple[str, Config, Config]] = [
 
 @table(("model_type", "changes", "other"), KINDS)
 def test_sizes_of_a_stack(model_type: str, changes: Config, other: Config) -> None:
-    """The weights tell them, also where the configuration's keys are others or mean another."""
+    """The weights tell them, also if the configuration's keys are others or mean another."""
     found = built({**TINY, **changes, "model_type": model_type}).language
     expected = {"layers": 3, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "ffn": 160}
     expected |= {"gated": model_type != "falcon", **other}
@@ -224,7 +224,7 @@ def test_stacks_of_a_vision_language_model() -> None:
 def test_the_installed_transformers_is_asked_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a process of its own, where the model's own code isn't executed; the answer is kept."""
+    """In a separate process, without the model's own code; the answer is kept."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     config = {**TINY, "model_type": "qwen2", "auto_map": {"AutoConfig": "own.Config"}}
     first = described_by_transformers(config)
@@ -273,7 +273,7 @@ ODD = st.sampled_from(
 def test_no_configuration_raises_anything_else(
     name: str, changes: dict[int, Any], part: str, has_weights: bool
 ) -> None:
-    """A model, none with a note, or an error for people; whatever the keys hold."""
+    """A model, none with a note, or an error for people, for any values of the keys."""
     config = json.loads(json.dumps(PUBLISHED[name][0]))
     inner = config.get(part) if isinstance(config.get(part), dict) else config
     keys = [*inner, "architectures", "mlp_only_layers", "vision_config", "text_config", "num_heads"]

@@ -1,4 +1,4 @@
-"""How people really say what they train: command lines and files of the common frameworks."""
+"""Real command lines and files of the common frameworks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PLAIN = "from transformers import HfArgumentParser, TrainingArguments, Trainer\n
 
 
 def read(folder: Path, *arguments: str, source: str = PLAIN, module: str = "") -> Workload:
-    """What is read of a script, or a module, with these arguments."""
+    """The workload of a script, or of a module, with these arguments."""
     script = folder / "train.py"
     script.write_text(source)
     name = module or str(script)
@@ -161,7 +161,7 @@ EMBEDDING = (
 def test_command_lines(
     source: str, module: str, line: str, expected: dict[Name, Value | None], tmp_path: Path
 ) -> None:
-    """What each framework's own examples say."""
+    """Each framework's own examples."""
     workload = read(tmp_path, *line.split(), source=source, module=module)
     assert {name: workload.value(name) for name in expected} == expected
     assert workload.framework is Framework.TRANSFORMERS
@@ -266,7 +266,7 @@ def test_an_accelerate_configuration_that_isnt_modelled(tmp_path: Path) -> None:
 
 
 def test_more_workers_than_accelerate_starts(tmp_path: Path) -> None:
-    """On CPUs it starts one process, whatever the file says; here the file's number, and a line."""
+    """On CPUs it starts one process in spite of the file; here the file's number, and a line."""
     path = tmp_path / "cpu.yaml"
     path.write_text("distributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: 2\n")
     found = accelerate.read(path)
@@ -467,7 +467,7 @@ def test_the_configurations_of_an_installed_ms_swift(tmp_path: Path) -> None:
 
 
 def test_packages_that_a_script_merely_imports_dont_own_it(tmp_path: Path) -> None:
-    """Nothing is known of a loop of its own, whatever libraries it uses."""
+    """The script's own loop is unknown, with any libraries."""
     for source in (
         "from swift import Swift, LoRAConfig\n",
         "from FlagEmbedding import BGEM3FlagModel\n",
@@ -649,7 +649,7 @@ def test_flags_of_llama_factory(tmp_path: Path) -> None:
 def test_what_the_framework_would_refuse(
     source: str, module: str, line: str, problem: str, tmp_path: Path
 ) -> None:
-    """Told before anything is launched, by the flags' names."""
+    """Reported before anything is launched, by the flags' names."""
     with pytest.raises(LaunchError) as caught:
         read(tmp_path, *line.split(), source=source, module=module)
     assert caught.value.problem == problem
@@ -761,7 +761,7 @@ def test_every_optimizer_of_transformers_is_known_or_noted(tmp_path: Path) -> No
     ],
 )
 def test_attention(line: str, expected: str | None, tmp_path: Path) -> None:
-    """What isn't flash may be SDPA or eager: unknown."""
+    """Other kinds than flash may be SDPA or eager: unknown."""
     workload = read(tmp_path, *line.split())
     assert workload.value(Fact.ATTENTION) == expected
     assert workload.notes == ()
@@ -990,7 +990,7 @@ def test_deepspeeds_own_optimizer(
 def test_what_silent_failures_hang_on(
     config: dict[str, object], fact: Fact, expected: bool | None, tmp_path: Path
 ) -> None:
-    """Keys of DeepSpeed's that decide nothing else here; a default only where it matters."""
+    """Keys of DeepSpeed's that decide nothing else here; a default only if it matters."""
     Path("ds.json").write_text(json.dumps(config))
     workload = read(tmp_path, "--deepspeed_config", "ds.json", source="import deepspeed\n")
     assert workload.value(fact) is expected
@@ -1031,7 +1031,7 @@ freeze_backbone max_dynamic_patch
 
 @pytest.mark.parametrize("module", ["", "swift.cli.sft", "swift.cli.rlhf", "llamafactory.cli"])
 def test_no_value_is_a_traceback(module: str, tmp_path: Path) -> None:
-    """Whatever stands behind a flag, or in a file, is read, noted, refused or left out."""
+    """Any value of a flag or in a file is read, noted, refused or left out."""
     always = ("--model_name_or_path", "x")
     for flag in READ.split():
         for text in ODD:

@@ -1,4 +1,4 @@
-"""What is read from a script of the imports that it does first, without running it."""
+"""A script's first imports, read without running it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_users_own_modules_are_looked_into(
 def test_what_cant_be_known_in_a_module_of_the_users_ends_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the script imports after it, and however deep it stands."""
+    """With any imports after it, and at any depth."""
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "outer.py").write_text("import json\nimport inner\nimport csv\n")
     (tmp_path / "inner.py").write_text("import yaml\npatch()\nimport zipfile\n")
@@ -91,7 +91,7 @@ def test_what_cant_be_known_in_a_module_of_the_users_ends_the_search(
 
 
 def test_a_module_that_is_run_comes_after_the_packages_that_hold_it() -> None:
-    """As Python imports them; what can't be found ends the search."""
+    """As Python imports them; a missing module ends the search."""
     first, *_ = module_steps("json.tool")
     assert first == Import("json", (), 1)
     assert list(module_steps("nowhere_to_be_found")) == []

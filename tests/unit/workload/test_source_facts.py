@@ -1,4 +1,4 @@
-"""What a script's source says by what it names: the model's class, the trainer, devices."""
+"""Facts by names in a script's source: the model's class, the trainer, devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ END = "\nTrainer(model=model, args=args).train()\n"
 
 
 def read(folder: Path, source: str, *arguments: str, workers: int = 2) -> Workload:
-    """What is read of a script."""
+    """The workload of a script."""
     (folder / "train.py").write_text(source)
     return read_workload(LaunchRequest("train.py", False, arguments, workers, "--nproc"))
 

@@ -56,14 +56,14 @@ def test_absent_flags_have_defaults(folder: Path) -> None:
     ],
 )
 def test_what_the_source_decides_is_asked_at_launch(folder: Path, line: str, unknown: int) -> None:
-    """No default is told where any file of the script's may give the argument a value."""
+    """No default counts if any file of the script may give the argument a value."""
     helper = "def lower(args):\n    args.gradient_accumulation_steps //= 2\n"
     found = read_values(read(folder, f"{PARSED}{line}\n", helpers=helper), *SETTINGS)
     assert [place for place, value in enumerate(found) if value is None] == [unknown]
 
 
 def test_arguments_from_elsewhere(folder: Path) -> None:
-    """Where a parser takes them from a file or a dict, nothing that is absent is default."""
+    """If a parser takes them from a file or a dict, nothing that is absent is default."""
     for method in ("parse_json_file", "parse_yaml_file", "parse_dict"):
         source = f"{PARSED}HfArgumentParser(TrainingArguments).{method}(settings())\n"
         assert read_values(read(folder, source), *SETTINGS) == [None, None, None]
@@ -99,7 +99,7 @@ def test_a_parser_of_the_scripts_own(folder: Path) -> None:
 
 @pytest.mark.parametrize("method", ["--use_badam", "--lisa_activated_layers=2"])
 def test_a_part_of_a_full_training(folder: Path, method: str) -> None:
-    """Where a method trains some layers at a time, all of them don't count as trained."""
+    """If a method trains some layers at a time, all of them don't count as trained."""
     line = ("--finetuning_type", "full")
     assert read(folder, PARSED, *line).value(Fact.ADAPTER) == "none"
     workload = read(folder, PARSED, *line, method)
@@ -146,7 +146,7 @@ def test_what_no_reader_understood(folder: Path, line: str, expected: tuple[str,
 def test_who_says_which_samples_make_a_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, expected: bool
 ) -> None:
-    """Where the script does, no size that is stated tells the global batch."""
+    """If the script does, no size that is stated tells the global batch."""
     monkeypatch.chdir(tmp_path)
     assert read(tmp_path, line).makes_batches is expected
 

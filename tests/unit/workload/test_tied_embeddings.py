@@ -39,7 +39,7 @@ CONFIG = {
 def test_only_an_end_of_a_tied_model_counts(
     more: str, tied: bool, expected: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And only where peft isn't told to keep the tie, or may be."""
+    """And only if peft isn't asked to keep the tie, or may be."""
     monkeypatch.chdir(tmp_path)
     write_model(Path("m"), {**CONFIG, "tie_word_embeddings": tied})
     source = "from trl import ModelConfig, SFTTrainer, TrlParser\n"

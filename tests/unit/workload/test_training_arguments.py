@@ -1,4 +1,4 @@
-"""Readers: what a command line, a file or the environment says, and what they leave unknown."""
+"""Readers: statements of command lines, files and the environment, and unknown values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(*arguments: str, script: str = "train.py", nproc: int = 2) -> Workload:
-    """What the readers find for a command line."""
+    """The readers' statements for a command line."""
     return read_workload(LaunchRequest(script, False, arguments, nproc, ""))
 
 
@@ -675,7 +675,7 @@ def test_flags_for_adapters(arguments: tuple[str, ...], expected: bool | None) -
 
 
 def test_peft_makes_the_trainer_look_for_unused_parameters() -> None:
-    """Unless it is told otherwise."""
+    """By default."""
     unused = Setting.FIND_UNUSED_PARAMETERS
     assert read("--use_lora", "true").value(unused) is True
     assert read("--use_lora", "true", "--ddp_find_unused_parameters", "no").value(unused) is False

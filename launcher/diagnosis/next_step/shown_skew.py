@@ -1,0 +1,82 @@
+"""A skew between two packages that a failure shows, and the step that mends it."""
+
+from __future__ import annotations
+
+from ...catalogue.name_history import history_of
+from ...catalogue.package_names import PYTHON, package_of_file, package_of_module, package_of_name
+from ...catalogue.version_direction import direction
+from ...catalogue.version_skew import (
+    CALLED,
+    IMPORTED,
+    OF_MODULE,
+    OF_OBJECT,
+    Skew,
+    Wanting,
+    skew_of,
+)
+from ...evidence.failure_record import Raised
+from .step import Basis, Case, Step
+
+QUOTED = "because of the following error"
+"""The words between an import that failed and the error that it quotes."""
+
+
+def shown_skew(case: Case) -> Skew | None:
+    """The skew of the first exception that shows one.
+
+    transformers raises another error from a failed import, and quotes it.
+    """
+    is_quoted = QUOTED in case.message
+    raised = tuple(case.record.raised()) if is_quoted else (case.raised,)
+    shown = (skew_of(case.record, error) or _without_frame(error) for error in raised)
+    found = next((skew for skew in shown if skew is not None), None)
+    if found is None and is_quoted:
+        inner = case.message.partition(QUOTED)[2].partition(": ")[2]
+        return _without_frame(Raised("ImportError", inner))
+    return found
+
+
+def step_of(case: Case, skew: Skew) -> Step:
+    """The step that mends a skew."""
+    if skew.kind is Wanting.SAME:
+        return Step(_subject(skew), Basis.INFERRED)
+    return Step(f"{_subject(skew)} {direction(skew, case.record)}", Basis.INFERRED)
+
+
+def _subject(skew: Skew) -> str:
+    """The sentence on the skew itself."""
+    if skew.kind is Wanting.SAME:
+        return (
+            f"{skew.package}'s own files are of two versions, for it has no `{skew.name}` of its"
+            " own: install it anew."
+        )
+    who = {
+        Wanting.SCRIPT: "The script",
+        Wanting.MODEL: "The model's own code",
+        Wanting.PACKAGE: skew.wanting or "Other code",
+    }[skew.kind]
+    return (
+        f"{who} asks {skew.package} for `{skew.name}`, which the installed {skew.package} doesn't"
+        " have."
+    )
+
+
+def _without_frame(raised: Raised) -> Skew | None:
+    """The skew of an exception whose frame the log doesn't show; who wants it stays unknown."""
+    if raised.frame is not None:
+        return None
+    message = " ".join(raised.message.split())
+    package: str | None = None
+    if found := IMPORTED.match(message):
+        package = package_of_module(found["module"])
+        package = package if package_of_file(found["path"]) in (package, None) else None
+    elif (found := CALLED.match(message)) and found["name"]:
+        package = package_of_name(found["class"] or found["function"])
+    elif found := OF_MODULE.match(message):
+        package = package_of_module(found["module"])
+    elif found := OF_OBJECT.match(message):
+        package = package_of_name(found["class"])
+        package = package if package and history_of(package, found["name"]) else None
+    if found is None or package in (None, PYTHON):
+        return None
+    return Skew(Wanting.PACKAGE, "", str(package), found["name"])
