@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.count_of import count_of
@@ -95,51 +95,6 @@ def only_zeros(optimizer: str, parameters: int, where: str, step: int) -> Findin
         sentence=f"{optimizer} trains nothing: the gradients of all its "
         f"{count_of(parameters, 'parameter')} are zero, step after step",
         advice="They are cleared between backward() and step(), or the loss is constant",
-        step=step,
-        where=where,
-    )
-
-
-def idle(optimizer: str, held: Collection[str], steps: int, where: str) -> Finding | None:
-    """An optimizer that makes no step, of parameters with gradients that no other has.
-
-    Args:
-        optimizer: its class.
-        held: names of these parameters.
-        steps: another optimizer's steps by then.
-        where: the user's line that made it.
-    """
-    if not held:
-        return None
-    return Finding(
-        Check.TRAINED,
-        certain=False,
-        sentence=f"{optimizer} has made no step by the {steps}th of another optimizer: "
-        f"{first_of(held)}, which only it holds, {'have' if len(held) > 1 else 'has'} gradients, "
-        "and nothing updates them",
-        advice="Call its step() as well",
-        step=steps,
-        parameter=next(iter(held)),
-        where=where,
-    )
-
-
-def evaluating(layers: Collection[str], step: int, where: str) -> Finding | None:
-    """A model that is trained in evaluation mode, though layers of it act otherwise there.
-
-    Args:
-        layers: their names.
-        step: the last that was looked at.
-        where: the user's line that steps.
-    """
-    if not layers:
-        return None
-    return Finding(
-        Check.TRAINED,
-        certain=False,
-        sentence=f"the model is trained in evaluation mode: {first_of(layers)} "
-        f"{'are' if len(layers) > 1 else 'is'} off or frozen (dropout, batch norm)",
-        advice="Call model.train() before the training, and again after each evaluation",
         step=step,
         where=where,
     )
@@ -309,22 +264,5 @@ def still_zero(samples: Mapping[str, Sequence[float]], steps: int, where: str) -
         "adapters",
         step=steps,
         parameter=first,
-        where=where,
-    )
-
-
-def parted(output: str, embedding: str, *, is_equal: bool, where: str = "") -> Finding | None:
-    """Two weights that the configuration ties, and that are no longer one."""
-    if not is_equal:
-        return None
-    return Finding(
-        Check.TRAINED,
-        certain=True,
-        sentence=f"tied weights were parted: {output} and {embedding} have the same values and are "
-        "trained apart, though the configuration ties them (tie_word_embeddings)",
-        advice="Call model.tie_weights() after what replaced one of them, and before the optimizer "
-        "is made",
-        step=1,
-        parameter=output,
         where=where,
     )

@@ -48,6 +48,7 @@ from .checks import (
     saves,
     scalers,
     schedules,
+    texts,
 )
 
 
@@ -95,6 +96,7 @@ GUARDS: tuple[Guard, ...] = (
     saves,
     scalers,
     schedules,
+    texts,
 )
 
 

@@ -94,3 +94,8 @@ def sample(tensor: Any) -> Any | None:
         return None
     begin = max(0, (tensor.numel() - ELEMENTS) // 2)
     return tensor.detach().view(-1)[begin : begin + ELEMENTS]
+
+
+def local(tensor: Any) -> Any:
+    """This rank's shard of a tensor that FSDP2 shards; any other as it is."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
