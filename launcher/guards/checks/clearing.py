@@ -13,6 +13,8 @@ from . import scalers
 from .models import parameters_of
 from .told import tell
 
+MOST = 192
+"""Passes that are looked at."""
 MAKERS = ("transformers", "deepspeed", "lightning", "lightning_fabric", "pytorch_lightning")
 """Packages that clear gradients for the user's loop."""
 
@@ -37,6 +39,7 @@ class Clearing:
         self._observations = observations
         self._optimizers = optimizers
         self._counts: dict[str, list[tuple[int, int]]] = {}  # by line: passes and cleared ones
+        self._looked = 0
         self._done = 0
         self._version: int | None = None  # of a parameter that a step may change
 
@@ -45,7 +48,9 @@ class Clearing:
         steps = sum(watch.steps for _, watch in self._optimizers())
         held = list(self._parameters())
         is_plain = not (scalers.used or data_parallel.others or is_called_by(*MAKERS))
+        self._looked += 1
         self.is_open = bool(held) and is_plain and all(map(_is_plain, held))
+        self.is_open = self.is_open and self._looked <= MOST
         if not self.is_open:
             return
         where = user_place()
@@ -60,8 +65,9 @@ class Clearing:
         counts[-1] = passes + 1, cleared + is_cleared
         if steps >= divided.STEPS:
             self.is_open = False
-            for line, seen in self._counts.items():
-                tell(self._observations, divided.cleared(seen[: divided.STEPS], line))
+            if len(self._counts) == 1:  # of several, some are for the inputs, or for other models
+                seen = self._counts[where][: divided.STEPS]
+                tell(self._observations, divided.cleared(seen, where))
 
     def _parameters(self) -> Iterator[Any]:
         for optimizer, _ in self._optimizers():

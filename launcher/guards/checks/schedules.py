@@ -26,6 +26,8 @@ from .told import looking, makes, tell
 
 ACCELERATE, TRAINER = "accelerate.scheduler", "transformers.trainer"
 HOOKED = ("torch.optim.lr_scheduler", "torch.autograd", ACCELERATE, TRAINER)
+SLACK = 5
+"""Steps by which a schedule may be ahead of its optimizer, as a scaler has left them out."""
 MANY = 10
 """Steps in which a rate is to be above zero."""
 
@@ -132,9 +134,10 @@ class Schedules:
             where = self.optimizers[optimizer].where
             tell(self._observations, schedule.zero(name, steps + 1, where))
         own = [each for each in self.places if _is_of(each, optimizer)]
+        self._look_for_resumed(optimizer, steps)
         if not is_still:
             self._moved.add(optimizer)
-        elif optimizer in self._moved and not any(map(length_of, own)):
+        elif optimizer in self._moved and not any(_is_of(each, optimizer) for each in self.totals):
             about = type(optimizer).__name__, self._still[optimizer], steps + 1
             where = next((self.places[each] for each in own), self.optimizers[optimizer].where)
             tell(self._observations, schedule.stopped(*about, where))
@@ -146,6 +149,13 @@ class Schedules:
     def has_used(self, parameters: Sequence[Any]) -> bool:
         """Whether a step has used what these have got, and no backward pass has come since."""
         return all(0 < self.passes == self._used.get(id(each)) for each in parameters)
+
+    def _look_for_resumed(self, optimizer: Any, steps: int) -> None:
+        """Gives up the totals of schedules that have begun before this process, or step oftener."""
+        for scheduler, total in list(self.totals.items()):
+            made = steps - total.before[0] + SLACK
+            if _is_of(scheduler, optimizer) and scheduler.last_epoch > made * total.ranks:
+                total.steps = 0
 
     def _look_for_others(self, steps: int) -> None:
         """A schedule that was stepped meanwhile, of an optimizer that wasn't."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Iterator, Mapping
 from types import ModuleType
@@ -70,9 +71,13 @@ def _are(ids: Any, tokens: Any) -> Any:
 
 
 def _bare(model: Any) -> Any:
-    """A decoder of transformers' without its wrappers; None for anything else."""
+    """A decoder of transformers' whose loss shifts labels, without wrappers; None for others."""
     model = getattr(model, "module", model)
     model = model.get_base_model() if hasattr(model, "get_base_model") else model
     kind = type(model)
-    is_decoder = kind.__name__.endswith("ForCausalLM") and not model.config.is_encoder_decoder
-    return model if is_decoder and kind.__module__.startswith("transformers.models.") else None
+    is_decoder = kind.__name__.endswith("ForCausalLM")
+    if not is_decoder or not kind.__module__.startswith("transformers.models."):
+        return None
+    code = inspect.unwrap(kind.forward).__code__  # Bart's takes labels that are shifted already
+    is_shifting = "loss_function" in code.co_names or "shift_labels" in code.co_varnames
+    return model if is_shifting else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -389,6 +390,13 @@ def test_passes_of_means(seen: tuple[Observations, Told]) -> None:
         assert len(told()) == says, (kind, count)
 
 
+def _begun(optimizer: Any) -> Any:
+    """The same with the rates that a schedule has begun with."""
+    for group in optimizer.param_groups:
+        group["initial_lr"] = group["lr"]
+    return optimizer
+
+
 @pytest.mark.filterwarnings("ignore:Detected call of", "ignore:To get the last learning rate")
 def test_schedules_that_do_not_fit(seen: tuple[Observations, Told]) -> None:
     """At the end, in a Trainer, after a cosine's half period, and at a rate of 0."""
@@ -415,6 +423,8 @@ def test_schedules_that_do_not_fit(seen: tuple[Observations, Told]) -> None:
     trained(lambda optimizer: rates.CosineAnnealingLR(optimizer, 12), "right")
     trained(lambda optimizer: rates.LinearLR(optimizer, total_iters=3), "a warmup")
     trained(lambda optimizer: rates.ConstantLR(optimizer, total_iters=24), "constant", passes=2)
+    resumed = functools.partial(rates.PolynomialLR, total_iters=24, last_epoch=11)
+    trained(lambda optimizer: resumed(_begun(optimizer)), "resumed", passes=2)
     own = trained(polynomial(24), "the Trainer's", passes=2)
     counter.given(own, None)
     del own
@@ -529,3 +539,7 @@ def test_questions_about_texts() -> None:
     assert asked(ids.masked_fill(ids == 9, -100), attention_mask=None) == [False] * 3
     assert asked(right[:, :-1]) == []
     assert list(texts.asked_of_texts(batch, right, net())) == []
+    small = {"d_model": 8, "vocab_size": 20, "decoder_layers": 1, "decoder_ffn_dim": 8}
+    unshifted = transformers.BartConfig(**small, decoder_attention_heads=2, encoder_layers=1)
+    model = transformers.BartForCausalLM(unshifted)
+    assert asked(right) == []
