@@ -17,6 +17,8 @@ from .told import is_certain, skip, tell
 ADAPTER = "lora_B"
 """What PEFT calls the matrix that begins at zero; `lora_embedding_B` doesn't."""
 MOST_ADAPTERS = 4
+LOOKED = 32
+"""Parameters among which those are chosen that can be sampled."""
 ZEROS = 5
 """Looks in a row at which all sampled gradients are zero, and then all gradients are looked at."""
 
@@ -83,14 +85,13 @@ class Values:
         rates = {id(p): float(g.get("lr", 1)) for g in optimizer.param_groups for p in g["params"]}
         each = [p for group in optimizer.param_groups for p in group["params"]]
         is_whole = not any(hasattr(p, "to_local") for p in each)  # of zeros, others may have more
-        usable = [p for p in each if _part(p) is not None and p.device == each[0].device]
-        moving = [p for p in usable if p.requires_grad and _part(p.grad) is not None]
-        fixed = spread([p for p in usable if _is_frozen(p) and p.grad is not None])
-        usable_matrices = [
-            (name, p) for name, p in matrices if _part(p) is not None and p.device == each[0].device
-        ]
-        zeros = spread(usable_matrices, MOST_ADAPTERS)
-        moving = [] if is_scaled else spread([p for p in moving if p.numel() > 1])
+        given = [p for p in each if p.grad is not None and p.device == each[0].device]
+        fixed = spread([p for p in given if _is_frozen(p) and _part(p) is not None])
+        some = [] if is_scaled else [p for p in given if p.requires_grad and p.numel() > 1]
+        some = [p for p in spread(some, LOOKED) if _part(p) is not None]
+        moving = spread([p for p in some if _part(p.grad) is not None])
+        known = [(name, p) for name, p in matrices if p.device == each[0].device]
+        zeros = spread([(name, p) for name, p in known if _part(p) is not None], MOST_ADAPTERS)
         is_rising = any(rates[id(p)] > self._rates.get(id(p), math.inf) for p in moving)
         before = copied(
             [
