@@ -1,4 +1,4 @@
-"""Whether what is to be trained is trained, and nothing else."""
+"""Whether the right parameters are trained, and nothing else."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Gradients:
 
 
 def without_gradients(seen: Gradients) -> Finding | None:
-    """An optimizer that trains nothing, or not what it is there for."""
+    """An optimizer that trains nothing, or other parameters than it should."""
     if not seen.sizes:
         return _holds_nothing(seen) if seen.steps >= WITHOUT else None
     dead = (seen.foreign or frozenset()) & seen.without
@@ -59,7 +59,7 @@ def without_gradients(seen: Gradients) -> Finding | None:
 
 
 def _holds_nothing(seen: Gradients) -> Finding | None:
-    """An optimizer that holds nothing to train, though there is, or as there is nothing at all."""
+    """An optimizer without trainable parameters, though the model may have some."""
     if not seen.left and not seen.frozen:
         return None
     why = (

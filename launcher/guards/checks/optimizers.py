@@ -1,4 +1,4 @@
-"""Looks at an optimizer's first steps, and later at few: what it holds, gets and changes."""
+"""Looks at an optimizer's first steps, and at few later ones: its parameters and gradients."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from .told import looking, makes, skip, tell
 
 HOOKED = ("torch.optim.optimizer", SKIP_CODE.module)
 FIRST = 10
-"""Steps at which gradients are looked for."""
+"""First steps, whose gradients are looked at."""
 VALUES = (1, 2, 3, 4, 5, 10, 100, 1000)
-"""Steps at which values are."""
+"""Steps whose values are sampled; then every 1,000."""
 CHECKS = (
     *(Check.TRAINED, Check.REPLICAS, Check.GRADIENTS, Check.PRECISION),
     *(Check.SCHEDULE, Check.SAVED, Check.RESUMED),
 )
 
 alive: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The optimizers that there are."""
+"""All optimizers that are alive."""
 
 
 class Watch:
@@ -76,7 +76,7 @@ class Watch:
         return self
 
     def before(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """Looks at what a step is going to use."""
+        """Looks at the gradients and weights before a step."""
         if (self.steps + 1 < self._next and not self._resumes.open) or _is_compiling():
             return
         if self._resumes.open:
@@ -86,7 +86,7 @@ class Watch:
         looking(self._observations, Check.TRAINED, self._look, optimizer)
 
     def after(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """Looks at what it has done."""
+        """Looks at the weights after it."""
         if _is_compiling():
             skip(self._observations, Check.TRAINED, "the optimizer's step is compiled")
             return

@@ -61,7 +61,7 @@ class Total:
 
 
 class Schedules:
-    """The schedules that there are, and what they have done between steps of their optimizers.
+    """All schedules, and their steps between those of their optimizers.
 
     Attributes:
         passes: backward passes so far.
@@ -86,7 +86,7 @@ class Schedules:
         self._seen = weakref.WeakKeyDictionary()  # by schedule: its steps and the passes
 
     def made(self, scheduler: Any) -> None:
-        """A schedule was made: by now it has its numbers of steps."""
+        """A schedule was made; its numbers of steps are set."""
         self._begun[scheduler] = int(scheduler.last_epoch)
         warmup = given_steps(scheduler, "num_warmup_steps") or 0
         training = given_steps(scheduler, "num_training_steps") or 0
@@ -117,7 +117,7 @@ class Schedules:
             total.steps = 0  # nothing is left to be compared
 
     def stepping(self, optimizer: Any, steps: int) -> None:
-        """An optimizer is about to step: what lies between this and its last step is over.
+        """An optimizer is about to step.
 
         Args:
             optimizer: what steps.

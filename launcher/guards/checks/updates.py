@@ -15,7 +15,7 @@ from .copies import Copy, copied, local, sample, spread
 from .told import is_certain, skip, tell
 
 ADAPTER = "lora_B"
-"""What PEFT calls the matrix that begins at zero; `lora_embedding_B` doesn't."""
+"""PEFT's name of the matrix that begins at zero; `lora_embedding_B` doesn't."""
 MOST_ADAPTERS = 4
 LOOKED = 32
 """Parameters among which those are chosen that can be sampled."""
@@ -32,7 +32,7 @@ class Around:
 
     Attributes:
         step: its number.
-        trained: what is known of each sampled parameter beforehand; its values are to come.
+        trained: each sampled parameter, without its values yet.
         frozen: the same of those that no step may change.
         is_rising: the rate is higher than at the look before: it warms up.
         adapters: names of the sampled adapters' matrices.
