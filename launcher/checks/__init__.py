@@ -1,4 +1,4 @@
-"""What trains wrongly without an error: one module a sign, each a pure function over plain values.
+"""Faults that raise no error: one module a sign, each of pure functions over plain values.
 
-In: numbers, names and digests that the guards have seen in a worker. Out: findings.
+In: numbers, names and digests that guards have collected in a worker. Out: findings.
 """

@@ -1,6 +1,6 @@
 """Ranks that differ where they must be the same, or are the same where they must differ.
 
-Node 0 compares the ranks of all nodes, once all of them have told. Nobody waits for it.
+Node 0 compares all ranks once their values have arrived; no rank waits for it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Shared(StrEnum):
     SUBSET = "subset"
     """The samples of which each rank takes its part: the same on all."""
     BATCH = "batch"
-    """The first batch of a loader that isn't divided: another on each."""
+    """The first batch of a loader that isn't divided: different on each."""
     STREAM = "stream"
-    """The first batch of a stream: another on each."""
+    """The first batch of a stream: different on each."""
     WEIGHTS = "weights"
     """Digests of replicated weights, separated by blanks: the same on all."""
     GRADIENTS = "gradients"
@@ -52,11 +52,11 @@ class Compared:
     """This rank's value of a quantity compared between ranks.
 
     Attributes:
-        what: it is.
+        what: the quantity.
         value: this rank's; of a batch only a digest, of weights one for each of `names`.
-        place: the user's line, or the wrapper, by which ranks are known to mean the same.
-        step: optimizer steps done by then; None where they don't matter.
-        names: what the parts of the value are of.
+        place: the user's line, or the wrapper, which identifies the quantity on every rank.
+        step: optimizer steps done by then; None if they don't matter.
+        names: of the weights.
     """
 
     what: Shared
@@ -72,11 +72,11 @@ class Compared:
 
 
 def told(compared: Compared, values: Mapping[int, str], ranks: Collection[int]) -> Finding | None:
-    """The finding; None where there is none, or a rank hasn't told yet.
+    """The finding; None if there is none, or if a rank's value hasn't arrived yet.
 
     Args:
-        compared: what is compared, as any rank has told it.
-        values: what each rank has, as far as it has told.
+        compared: the quantity, as any rank has sent it.
+        values: the ranks' values that have arrived.
         ranks: all ranks of the run.
     """
     if len(ranks) < 2 or values.keys() != set(ranks):

@@ -1,4 +1,4 @@
-"""Whether the batches differ from step to step, and have labels."""
+"""Whether the batches differ from step to step, and have the right labels."""
 
 from __future__ import annotations
 
@@ -26,6 +26,68 @@ def ignored_labels(shares: Sequence[bool], where: str) -> Finding | None:
         "nothing is learnt",
         advice="Look at how the labels are masked: the template that marks answers may not match, "
         "or the texts are cut before their answers",
+        step=1,
+        where=where,
+    )
+
+
+def shifted_labels(shares: Sequence[bool], where: str) -> Finding | None:
+    """Labels that are the next tokens already, for a model whose loss shifts them.
+
+    Args:
+        shares: of the first batches, whether all labels are so.
+        where: the user's line that trains on them.
+    """
+    if len(shares) < BATCHES or not all(shares):
+        return None
+    return Finding(
+        Check.DATA,
+        certain=True,
+        sentence="the labels are shifted twice: each is its next token already, and the model's "
+        "loss shifts them again, so that the token after the next is learnt",
+        advice="Give the model labels that are its input_ids, with -100 for those that don't count",
+        step=1,
+        where=where,
+    )
+
+
+def endless_answers(shares: Sequence[bool], where: str) -> Finding | None:
+    """Texts whose ends are ignored, as padding is where one token is used for both.
+
+    Args:
+        shares: of the first batches, whether they have ends behind labels, and none counts.
+        where: the user's line that trains on them.
+    """
+    if len(shares) < BATCHES or not all(shares):
+        return None
+    return Finding(
+        Check.DATA,
+        certain=False,
+        sentence="the model doesn't learn to end a text: the label of each end-of-text token is "
+        "-100, though the token before it counts",
+        advice="Give the tokenizer a pad_token that isn't its eos_token, or mask labels by the "
+        "attention mask",
+        step=1,
+        where=where,
+    )
+
+
+def untrained_words(shares: Sequence[bool], where: str) -> Finding | None:
+    """Tokens that were added to a model, and whose embeddings nothing trains.
+
+    Args:
+        shares: of the first batches, whether they have such tokens.
+        where: the user's line that trains on them.
+    """
+    if len(shares) < BATCHES or not any(shares):
+        return None
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence="the batches have tokens that resize_token_embeddings has added, and their "
+        "embeddings aren't trained: they stay as they were made",
+        advice="Train them as well, e.g. by trainable_token_indices or modules_to_save of the "
+        "LoraConfig",
         step=1,
         where=where,
     )

@@ -1,4 +1,4 @@
-"""A finding: what a check has seen to be wrong while the training went on."""
+"""A finding: a fault that a check has seen in a running training."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ..core.request import CheckOptions
 VARIABLE = "SAFE_LAUNCH_CHECKS"
 """Environment variable of the workers with the checks that are on, separated by commas."""
 MOST = 64
-"""Findings of an attempt that are kept, and as many checks that were skipped."""
+"""Findings that are kept of an attempt, and reasons of skipped checks."""
 
 
 class Check(StrEnum):
     """The checks, by the name that `--mute` takes."""
 
     TRAINED = "trained"
-    """Whether what is to be trained is trained, and nothing else."""
+    """Whether the right parameters are trained, and nothing else."""
     REPLICAS = "replicas"
     """Whether the ranks hold the same weights."""
     GRADIENTS = "gradients"
-    """Whether what the optimizer gets is the mean of what backward passes add."""
+    """Whether the optimizer gets the mean of the gradients that backward passes add."""
     DATA = "data"
     """Whether the batches differ between ranks and steps, and have labels."""
     DIVIDED = "divided"
@@ -34,11 +34,11 @@ class Check(StrEnum):
     PRECISION = "precision"
     """Whether updates are made in a type that can hold them."""
     SAVED = "saved"
-    """Whether what was saved is what was trained."""
+    """Whether the trained weights are saved."""
     RESUMED = "resumed"
     """Whether a training that resumes goes on as it would have."""
     OURS = "ours"
-    """Whether what the launcher has corrected trains as before."""
+    """Whether a corrected run trains as before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def write(folder: Path, kept: Kept) -> None:
 
 
 def read(folder: Path) -> Document:
-    """The findings of an attempt; none where there are none, or none that can be read."""
+    """The findings of an attempt; none if the file is missing or unreadable."""
     try:
         return msgspec.json.decode(regular_files.read(folder / FILE), type=Document)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -104,7 +104,7 @@ def write_begun(folder: Path, begun: Begun) -> None:
 
 
 def read_begun(folder: Path) -> Begun:
-    """How an attempt has begun; nothing where it has no file, or none that can be read."""
+    """How an attempt has begun; nothing if the file is missing or unreadable."""
     try:
         return msgspec.json.decode(regular_files.read(folder / BEGUN), type=Begun)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

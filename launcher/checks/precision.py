@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .finding import Check, Finding
+from collections.abc import Mapping
+
+from .finding import Check, Finding, first_of
 
 WITH_SQUARES = ("Adam", "Adagrad", "RMSprop", "Lamb")
 """Optimizers, by a part of their names, that divide by the root of a mean of squares."""
@@ -30,6 +32,33 @@ def without_master(optimizer: str, halves: list[str], floats: int, where: str) -
         "in bfloat16",
         step=1,
         parameter=halves[0],
+        where=where,
+    )
+
+
+def without_copy(
+    optimizer: str, halves: Mapping[str, int], elements: int, where: str
+) -> Finding | None:
+    """Weights in bfloat16 and states with them, though mixed precision is asked for.
+
+    Mixed precision keeps the weights in float32, and casts them for each operation.
+
+    Args:
+        optimizer: its class, one of torch's.
+        halves: elements of its parameters in bfloat16 that have gradients, by name.
+        elements: of all its parameters with gradients.
+        where: the user's line that made it.
+    """
+    if 2 * sum(halves.values()) <= elements or not any(name in optimizer for name in WITH_SQUARES):
+        return None
+    return Finding(
+        Check.PRECISION,
+        certain=False,
+        sentence=f"mixed precision is on, but {first_of(halves)} and {optimizer}'s states are "
+        "bfloat16 themselves: no copy in float32 takes up small updates",
+        advice="Load the weights in float32 (dtype=torch.float32): autocast casts them",
+        step=1,
+        parameter=next(iter(halves)),
         where=where,
     )
 

@@ -1,4 +1,4 @@
-"""Whether a training that resumes goes on as the one that has saved would have."""
+"""Whether a resumed training continues as the saved one would have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what was saved is what was trained."""
+"""Whether the trained weights are saved."""
 
 from __future__ import annotations
 

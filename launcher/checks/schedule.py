@@ -15,6 +15,12 @@ WARMUPS, DEFAULT = ("WarmupLR", "WarmupDecayLR"), 0.001
 BEYOND = 1.5
 """A training this many times as long as its schedule is reported: the last batches of epochs, and
 of accumulations, make schedules a little too short."""
+NEAR = 0.03
+"""Share by which a total may miss a multiple of the steps that were made."""
+LEAST = 8
+"""Steps of an optimizer from which on such a multiple isn't chance."""
+STILL = 5
+"""Looks in a row at which a rate is 0."""
 
 
 def too_often(
@@ -91,6 +97,116 @@ def over(scheduler: str, length: int, steps: int, where: str) -> Finding | None:
         advice="Make it as long as the training: batches of an epoch, times epochs, divided by the "
         "accumulation",
         step=steps,
+        where=where,
+    )
+
+
+def unfit(scheduler: str, total: int, steps: int, where: str) -> Finding | None:
+    """A schedule that a Trainer is given, and that isn't as long as the training.
+
+    Args:
+        scheduler: its class.
+        total: the steps after which its rate has reached its end.
+        steps: those that the Trainer is going to make.
+        where: the user's line that made it.
+    """
+    is_short = steps > BEYOND * total + 1
+    if not is_short and total <= BEYOND * steps + 1:
+        return None
+    effect = (
+        f"the rate is at its end after {total / steps:.0%} of the training"
+        if is_short
+        else f"the training ends after {steps / total:.0%} of it, with a rate far above its end"
+    )
+    return Finding(
+        Check.SCHEDULE,
+        certain=False,
+        sentence=f"{scheduler} is made for {count_of(total, 'step')}, and the Trainer makes "
+        f"{steps:,}: {effect}",
+        advice="Count optimizer steps: batches of one rank, divided by the accumulation, or leave "
+        "the schedule to the Trainer",
+        step=1,
+        where=where,
+    )
+
+
+def too_long(
+    scheduler: str, total: int, steps: int, accumulation: int, ranks: int, where: str
+) -> Finding | None:
+    """A schedule that is far from its end, as its total counts batches, or those of all ranks.
+
+    Only such multiples are judged: a training may end early.
+
+    Args:
+        scheduler: its class.
+        total: the steps after which its rate has reached its end.
+        steps: those that it has made by its end.
+        accumulation: backward passes for each step of its optimizer.
+        ranks: of the run.
+        where: the user's line that made it.
+    """
+    if steps < LEAST:
+        return None
+    reasons = {
+        ranks * accumulation: "batches of all ranks",
+        ranks: "the steps of all ranks",
+        accumulation: "batches and not steps of the optimizer",
+    }
+    for factor, why in reasons.items():
+        if factor > 1 and abs(total / (factor * steps) - 1) <= NEAR:
+            return Finding(
+                Check.SCHEDULE,
+                certain=False,
+                sentence=f"{scheduler} is made for {count_of(total, 'step')}, {factor} times the "
+                f"{steps:,} that it has made: its total counts {why}, and the training ended with "
+                "a rate far above its end",
+                advice=f"Divide the total, and a warmup, by {factor}",
+                step=steps,
+                where=where,
+            )
+    return None
+
+
+def rising_again(scheduler: str, half: int, steps: int, where: str) -> Finding | None:
+    """A cosine that goes up again after its half period.
+
+    Args:
+        scheduler: its class.
+        half: its half period, T_max.
+        steps: those that it has made.
+        where: the user's line that made it.
+    """
+    if not BEYOND * half + 1 < steps:
+        return None
+    return Finding(
+        Check.SCHEDULE,
+        certain=False,
+        sentence=f"{scheduler} was at its end after {count_of(half, 'step')} (T_max), and raises "
+        "the rate again since",
+        advice="Make T_max the number of times that it is stepped in the whole training, or use "
+        "CosineAnnealingWarmRestarts",
+        step=steps,
+        where=where,
+    )
+
+
+def stopped(optimizer: str, looks: int, step: int, where: str) -> Finding | None:
+    """A rate that has fallen to zero while the training goes on.
+
+    Args:
+        optimizer: its class.
+        looks: at so many in a row the rate was 0, and above before.
+        step: the optimizer's.
+        where: the user's line that made it.
+    """
+    if looks != STILL:
+        return None
+    return Finding(
+        Check.SCHEDULE,
+        certain=False,
+        sentence=f"the rate of {optimizer} has fallen to 0, and the training goes on without it",
+        advice="Make the schedule as long as the training, or end the training with it",
+        step=step,
         where=where,
     )
 

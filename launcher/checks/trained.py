@@ -1,8 +1,8 @@
-"""Whether what is to be trained is trained, and nothing else."""
+"""Whether the right parameters are trained, and nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.count_of import count_of
@@ -45,7 +45,7 @@ class Gradients:
 
 
 def without_gradients(seen: Gradients) -> Finding | None:
-    """An optimizer that trains nothing, or not what it is there for."""
+    """An optimizer that trains nothing, or other parameters than it should."""
     if not seen.sizes:
         return _holds_nothing(seen) if seen.steps >= WITHOUT else None
     dead = (seen.foreign or frozenset()) & seen.without
@@ -59,7 +59,7 @@ def without_gradients(seen: Gradients) -> Finding | None:
 
 
 def _holds_nothing(seen: Gradients) -> Finding | None:
-    """An optimizer that holds nothing to train, though there is, or as there is nothing at all."""
+    """An optimizer without trainable parameters, though the model may have some."""
     if not seen.left and not seen.frozen:
         return None
     why = (
@@ -95,51 +95,6 @@ def only_zeros(optimizer: str, parameters: int, where: str, step: int) -> Findin
         sentence=f"{optimizer} trains nothing: the gradients of all its "
         f"{count_of(parameters, 'parameter')} are zero, step after step",
         advice="They are cleared between backward() and step(), or the loss is constant",
-        step=step,
-        where=where,
-    )
-
-
-def idle(optimizer: str, held: Collection[str], steps: int, where: str) -> Finding | None:
-    """An optimizer that makes no step, of parameters with gradients that no other has.
-
-    Args:
-        optimizer: its class.
-        held: names of these parameters.
-        steps: another optimizer's steps by then.
-        where: the user's line that made it.
-    """
-    if not held:
-        return None
-    return Finding(
-        Check.TRAINED,
-        certain=False,
-        sentence=f"{optimizer} has made no step by the {steps}th of another optimizer: "
-        f"{first_of(held)}, which only it holds, {'have' if len(held) > 1 else 'has'} gradients, "
-        "and nothing updates them",
-        advice="Call its step() as well",
-        step=steps,
-        parameter=next(iter(held)),
-        where=where,
-    )
-
-
-def evaluating(layers: Collection[str], step: int, where: str) -> Finding | None:
-    """A model that is trained in evaluation mode, though layers of it act otherwise there.
-
-    Args:
-        layers: their names.
-        step: the last that was looked at.
-        where: the user's line that steps.
-    """
-    if not layers:
-        return None
-    return Finding(
-        Check.TRAINED,
-        certain=False,
-        sentence=f"the model is trained in evaluation mode: {first_of(layers)} "
-        f"{'are' if len(layers) > 1 else 'is'} off or frozen (dropout, batch norm)",
-        advice="Call model.train() before the training, and again after each evaluation",
         step=step,
         where=where,
     )
@@ -309,22 +264,5 @@ def still_zero(samples: Mapping[str, Sequence[float]], steps: int, where: str) -
         "adapters",
         step=steps,
         parameter=first,
-        where=where,
-    )
-
-
-def parted(output: str, embedding: str, *, is_equal: bool, where: str = "") -> Finding | None:
-    """Two weights that the configuration ties, and that are no longer one."""
-    if not is_equal:
-        return None
-    return Finding(
-        Check.TRAINED,
-        certain=True,
-        sentence=f"tied weights were parted: {output} and {embedding} have the same values and are "
-        "trained apart, though the configuration ties them (tie_word_embeddings)",
-        advice="Call model.tie_weights() after what replaced one of them, and before the optimizer "
-        "is made",
-        step=1,
-        parameter=output,
         where=where,
     )

@@ -49,6 +49,7 @@ from .checks import (
     saves,
     scalers,
     schedules,
+    texts,
 )
 
 
@@ -97,6 +98,7 @@ GUARDS: tuple[Guard, ...] = (
     saves,
     scalers,
     schedules,
+    texts,
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.stacks import CURRENT, OLDER, SCENARIOS, Stack
 
-SCRIPTS = ("trains_wrongly.py", "trains_in_vain.py", "says_words.py")
+SCRIPTS = ("trains_wrongly.py", "trains_in_vain.py", "trains_askew.py", "says_words.py")
 FAULTS = {
     "loaded_late": ("replicas", "before the first step"),
     "resized": ("trained", "that the model has no more"),
@@ -55,6 +55,23 @@ FURTHER = {
     "without_root": ("replicas", "call fully_shard"),
 }
 """The same of the second script."""
+ASKEW = {
+    "stretched": ("schedule", "its total counts batches"),
+    "by_batches": ("schedule", "its total counts batches"),
+    "for_the_trainer": ("schedule", "the Trainer makes 12"),
+    "rising_again": ("schedule", "raises the rate again"),
+    "over_by_rank": ("schedule", "was over after 6 optimizer steps"),
+    "cleared_early": ("gradients", "are cleared before they are used"),
+    "cleared_in_accelerate": ("gradients", "are cleared before they are used"),
+    "shifted": ("data", "shifted twice"),
+    "never_ending": ("data", "doesn't learn to end a text"),
+    "softmax_twice": ("trained", "the softmax of a softmax"),
+    "without_decay": ("trained", "without weight decay, is empty"),
+    "new_words": ("trained", "resize_token_embeddings has added"),
+    "all_in_bfloat16": ("precision", "no copy in float32"),
+    "sharded_grain": ("trained", "updates are lost"),
+}
+"""The same of the third."""
 ALIKE = (
     *("clipped_late", "warming_up", "never_averaged", "replaced", "on_plateau", "without_graph"),
     *("thawed", "scaled_apart", "unprepared", "adapted_twice", "cut_off"),
@@ -66,7 +83,7 @@ def launched(
     folder: Path, *words: str, options: tuple[str, ...] = (), stack: Stack = CURRENT
 ) -> tuple[Any, str, int]:
     """The findings of a launch, what it has printed, and its exit code."""
-    script = SCENARIOS / SCRIPTS[words[0] in {*FURTHER, *ALIKE}]
+    script = SCENARIOS / SCRIPTS[2 if words[0] in ASKEW else words[0] in {*FURTHER, *ALIKE}]
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *options, script, *words)
     done = stack.run(*launch, cwd=folder)
     kept = list(folder.glob("runs/*/attempt-1/checks.json"))
@@ -74,16 +91,16 @@ def launched(
     return findings, done.stderr, done.returncode
 
 
-@pytest.mark.parametrize("fault", [*FAULTS, *FURTHER])
+@pytest.mark.parametrize("fault", [*FAULTS, *FURTHER, *ASKEW])
 def test_faults(fault: str, tmp_path: Path) -> None:
-    """One finding, by the right check, by step 10 or the save, with the script's line."""
+    """One finding, by the right check, by step 10, the save or the end, with the script's line."""
     findings, said, code = launched(tmp_path, fault)
     assert code == 0, said[-4000:]
-    check, words = (FAULTS | FURTHER)[fault]
+    check, words = (FAULTS | FURTHER | ASKEW)[fault]
     (found,) = findings
     said_of_it = f"{found['sentence']} {found['advice']}"
     assert (found["check"], words in said_of_it) == (check, True), found
-    assert (found["step"] or 0) <= 10 or check == "saved"
+    assert (found["step"] or 0) <= 10 or check == "saved" or "its total" in words
     assert found["ranks"]
     assert found["where"].partition(":")[0].endswith(SCRIPTS)
     assert said.count(f"check {check}: ") == 1
@@ -111,7 +128,7 @@ def test_micro_batches_that_are_lost(tmp_path: Path) -> None:
     assert "number 2 never reached" in found["sentence"]
 
 
-@pytest.mark.parametrize("faults", [(*FAULTS, *TWICE, "offloaded"), (*FURTHER, *ALIKE)])
+@pytest.mark.parametrize("faults", [(*FAULTS, *TWICE, "offloaded"), (*FURTHER, *ALIKE), (*ASKEW,)])
 def test_the_same_done_right(faults: tuple[str, ...], tmp_path: Path) -> None:
     """Nothing is found in any of them."""
     findings, said, code = launched(tmp_path, *faults, "--right")

@@ -1,4 +1,4 @@
-"""Notes whether models compute under autocast to float16."""
+"""Notes to which type models compute under autocast."""
 
 from __future__ import annotations
 
@@ -13,16 +13,27 @@ from ...checks.finding import Check
 from ...evidence.observations import Observations
 from .told import looking, makes
 
-HOOKED = ("torch.nn.parallel.distributed",)
+ACCELERATE = "accelerate.accelerator"
+HOOKED = ("torch.nn.parallel.distributed", ACCELERATE)
 
-in_half: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The models whose first pass in training was so, without their wrappers."""
+types: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""By model, without its wrapper: the type of its first pass in training; no autocast, no entry."""
+asked: set[str] = set()
+"""The mixed precisions of the accelerators, e.g. `bf16`."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Looks at the first pass of models under DistributedDataParallel."""
+    """Looks at the first pass of models under DistributedDataParallel, and at accelerators."""
+    if module.__name__ == ACCELERATE:
+        wrapt.wrap_function_wrapper(module, "Accelerator.__init__", _accelerated)
+        return
     made = partial(_made, observations)
     wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", made)
+
+
+def _accelerated(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
+    wrapped(*args, **kwargs)
+    asked.add(str(instance.mixed_precision))
 
 
 def _made(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
@@ -45,5 +56,5 @@ def _look(model: Any) -> None:
 
     kind = next(model.parameters()).device.type
     ask = getattr(torch, "get_autocast_dtype", None)  # from torch 2.4 on
-    if ask is not None and torch.is_autocast_enabled(kind) and ask(kind) is torch.float16:
-        in_half.add(model.module)
+    if ask is not None and torch.is_autocast_enabled(kind):
+        types[model.module] = ask(kind)

@@ -1,4 +1,4 @@
-"""Looks at the first batches: whether any label counts, and whether one comes again and again."""
+"""Looks at the first batches: which labels count, and whether one comes again and again."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ..callers import user_place
 from ..divided_data import digest_of, tensors_in
 from .copies import Copy, copied
 from .first_steps import first_steps_of
+from .texts import IGNORED, asked_of_texts
 from .told import looking, makes, skip, tell
 
 TRAINER, DDP, LOADER = (
@@ -25,8 +26,8 @@ TRAINER, DDP, LOADER = (
     LOADER_ITERATOR.module,
 )
 HOOKED = (TRAINER, DDP, LOADER)
-IGNORED = -100
-"""torch's default for what cross entropy leaves out (torch.nn.CrossEntropyLoss)."""
+JUDGES = data.ignored_labels, data.shifted_labels, data.endless_answers, data.untrained_words
+"""What judges the answers to the questions about a batch, in their order."""
 DRAWN = 8
 """Batches of a process at which is looked."""
 
@@ -40,7 +41,8 @@ def install(module: ModuleType, observations: Observations) -> None:
             def stepping(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
                 if labels.is_open:
                     batch = args[1] if len(args) > 1 else kwargs.get("inputs")
-                    looking(observations, Check.DATA, labels.look, batch)
+                    model = args[0] if args else kwargs.get("model")
+                    looking(observations, Check.DATA, labels.look, batch, model)
                 return wrapped(*args, **kwargs)
 
             wrapt.wrap_function_wrapper(module, "Trainer.training_step", stepping)
@@ -61,7 +63,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 class Labels:
-    """Whether any label of the first batches counts; read once their values have come."""
+    """Which labels of the first batches count; read once their values have come."""
 
     def __init__(self, observations: Observations) -> None:
         self.is_open = True
@@ -76,14 +78,14 @@ class Labels:
         def see(model: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
             if torch.compiler.is_compiling() or not model.training:
                 return
-            looking(self._observations, Check.DATA, self.look, kwargs)
+            looking(self._observations, Check.DATA, self.look, kwargs, model)
             if not self.is_open:
                 handle.remove()
 
         handle = wrapper.register_forward_pre_hook(see, with_kwargs=True)
 
-    def look(self, batch: Any) -> None:
-        """Begins to ask whether any label of a batch counts; judges the first batches."""
+    def look(self, batch: Any, model: Any = None) -> None:
+        """Begins to ask which labels of a batch count; judges the first batches."""
         labels: Any = batch.get("labels") if isinstance(batch, Mapping) else None
         is_whole = hasattr(labels, "is_floating_point") and not labels.is_floating_point()
         if not is_whole or not makes(Check.DATA):
@@ -91,7 +93,8 @@ class Labels:
             return
         if len(self._copies) < data.BATCHES:
             self._where = self._where or user_place()
-            copy = copied([(labels != IGNORED).any().float().reshape(1)])
+            asked = [(labels != IGNORED).any(), *asked_of_texts(batch, labels, model)]
+            copy = copied([each.float().reshape(1) for each in asked])
             if copy is None:
                 skip(self._observations, Check.DATA, "a graph of the device is being captured")
                 self.is_open = False
@@ -99,8 +102,9 @@ class Labels:
             self._copies.append(copy)
         if len(self._copies) == data.BATCHES and all(copy.is_there for copy in self._copies):
             self.is_open = False
-            counts = [bool(copy.parts()[0][0]) for copy in self._copies]
-            tell(self._observations, data.ignored_labels(counts, self._where))
+            batches = ([bool(part[0]) for part in copy.parts()] for copy in self._copies)
+            for judge, answers in zip(JUDGES, zip(*batches, strict=False), strict=False):
+                tell(self._observations, judge(answers, self._where))
 
 
 class Draws:

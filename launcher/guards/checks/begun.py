@@ -14,7 +14,7 @@ _held: dict[str, Copy] = {}
 
 
 def remember(models: Iterable[Any]) -> None:
-    """Begins to copy what the models have; those that are known already stay."""
+    """Begins to copy samples of the models, once."""
     usable = [
         (name, parameter)
         for _, name, parameter in parameters_in(models)
@@ -29,5 +29,5 @@ def remember(models: Iterable[Any]) -> None:
 
 
 def values() -> dict[str, Sequence[float]]:
-    """By the parameters' names, as far as they have come."""
+    """The samples that have arrived, by the parameters' names."""
     return {name: copy.parts()[0] for name, copy in _held.items() if copy.is_there}

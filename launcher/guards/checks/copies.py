@@ -1,4 +1,4 @@
-"""Copies of sampled elements, which no device waits for: they are read a step later."""
+"""Asynchronous copies of sampled elements, read a step later."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Copy:
 
 
 def copied(parts: Sequence[Any]) -> Copy | None:
-    """Begins to copy tensors of one dimension; None where that would disturb what runs.
+    """Begins to copy tensors of one dimension; None if that would disturb the device.
 
     Types narrower than float32 keep every bit of their values in it.
     """
@@ -84,7 +84,7 @@ def spread(members: Sequence[Any], most: int = MOST) -> list[Any]:
 
 
 def sample(tensor: Any) -> Any | None:
-    """Elements in the middle of a tensor; None where they can't be had without a copy of it."""
+    """Elements in the middle of a tensor; None if that takes a copy of it."""
     import torch
 
     is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
@@ -94,3 +94,8 @@ def sample(tensor: Any) -> Any | None:
         return None
     begin = max(0, (tensor.numel() - ELEMENTS) // 2)
     return tensor.detach().view(-1)[begin : begin + ELEMENTS]
+
+
+def local(tensor: Any) -> Any:
+    """This rank's shard of a tensor that FSDP2 shards; any other as it is."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor

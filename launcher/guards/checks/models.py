@@ -1,4 +1,4 @@
-"""The models that are known, and the names of what an optimizer holds."""
+"""The known models, and the names of an optimizer's parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def parameters_of(optimizer: Any) -> Iterator[Any]:
 
 
 def models_of(observations: Observations) -> list[Any]:
-    """The models that are known, without their wrappers."""
+    """The known models without their wrappers."""
     seen = [getattr(model, "module", model) for model in data_parallel.wrapped]
     seen += observations.models()
     return list({id(model): model for model in seen}.values())

@@ -1,4 +1,4 @@
-"""Looks at an optimizer's first steps, and later at few: what it holds, gets and changes."""
+"""Looks at an optimizer's first steps, and at few later ones: its parameters and gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import wrapt
 
-from ...checks import precision, trained
+from ...checks import built, precision, trained
 from ...checks.finding import Check
 from ...core.choices import Engine
 from ...core.private_names import SKIP_CODE
@@ -35,16 +35,16 @@ from .told import looking, makes, skip, tell
 
 HOOKED = ("torch.optim.optimizer", SKIP_CODE.module)
 FIRST = 10
-"""Steps at which gradients are looked for."""
+"""First steps, whose gradients are looked at."""
 VALUES = (1, 2, 3, 4, 5, 10, 100, 1000)
-"""Steps at which values are."""
+"""Steps whose values are sampled; then every 1,000."""
 CHECKS = (
     *(Check.TRAINED, Check.REPLICAS, Check.GRADIENTS, Check.PRECISION),
     *(Check.SCHEDULE, Check.SAVED, Check.RESUMED),
 )
 
 alive: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The optimizers that there are."""
+"""All optimizers that are alive."""
 
 
 class Watch:
@@ -67,7 +67,7 @@ class Watch:
         self._ties: list[ties.Apart] = []
         self._resumes = resumes_of(observations)
         self._was_evaluating = False
-        schedules_of(observations).optimizers[optimizer] = self.where
+        schedules_of(observations).optimizers[optimizer] = self
         self._before = optimizer.register_step_pre_hook(self.before)
         optimizer.register_step_post_hook(self.after)
 
@@ -76,7 +76,7 @@ class Watch:
         return self
 
     def before(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """Looks at what a step is going to use."""
+        """Looks at the gradients and weights before a step."""
         if (self.steps + 1 < self._next and not self._resumes.open) or _is_compiling():
             return
         if self._resumes.open:
@@ -86,7 +86,7 @@ class Watch:
         looking(self._observations, Check.TRAINED, self._look, optimizer)
 
     def after(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """Looks at what it has done."""
+        """Looks at the weights after it."""
         if _is_compiling():
             skip(self._observations, Check.TRAINED, "the optimizer's step is compiled")
             return
@@ -98,6 +98,8 @@ class Watch:
         self._next = self.steps + 1 if self.steps < FIRST else next(later, self.steps + 1000)
 
     def _look(self, optimizer: Any) -> None:
+        import torch
+
         step = self.steps + 1
         schedules_of(self._observations).stepping(optimizer, self.steps)
         if step <= FIRST:
@@ -109,9 +111,10 @@ class Watch:
         names, models = names_of(optimizer, self._observations), models_of(self._observations)
         by_engine = self._observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
         if step == 1:
-            self._look_at_types(optimizer, names)
+            self._look_at_types(optimizer, names, by_engine=by_engine)
             begun.remember(models)
-            if not by_engine:  # whose own steps are looked at
+            if not by_engine:  # whose own steps are looked at, and whose groups are flat
+                self._look_at_groups(optimizer, names)
                 begin = sampled_gradients.begin_with, self._passing, optimizer, names
                 looking(self._observations, Check.GRADIENTS, *begin, self._observations)
             self._ties = list(ties.apart(models))
@@ -120,13 +123,17 @@ class Watch:
             for _, name, each in parameters_in(models)
             if updates.ADAPTER in name and each.requires_grad and step < FIRST and not by_engine
         ]
-        self._values.before(optimizer, names, zeros, step)
+        with torch.no_grad():  # a shard is a view then, without a node of autograd
+            self._values.before(optimizer, names, zeros, step)
         if not by_engine:  # whose own steps are looked at: within one, weights differ
             alike, beside = replicated_by_ddp(optimizer, names), beside_shards(optimizer, names)
             self._replicas.look(alike or beside, self.steps, if_begun_alike=not alike)
 
     def _look_after(self, optimizer: Any) -> None:
-        self._values.after(optimizer, self.steps)
+        import torch
+
+        with torch.no_grad():
+            self._values.after(optimizer, self.steps)
         self._ties = ties.judge(self._observations, self._ties, self.where)
         if self.steps <= FIRST:
             self._note_gradients(optimizer)
@@ -154,7 +161,7 @@ class Watch:
         ]
         if layers and self._was_evaluating:
             step = self.steps + 1
-            tell(self._observations, trained.evaluating(layers, step, user_place()))
+            tell(self._observations, built.evaluating(layers, step, user_place()))
         self._was_evaluating = bool(layers)
 
     def _look_at_others(self) -> None:
@@ -162,7 +169,7 @@ class Watch:
         of_models = self._of_models()
         seen = schedules_of(self._observations)
         held = {id(each) for other in seen.stepped for each in parameters_of(other)}
-        for other, where in list(seen.optimizers.items()):
+        for other, watch in list(seen.optimizers.items()):
             if other in seen.stepped:
                 continue
             names = [
@@ -171,7 +178,7 @@ class Watch:
                 if id(each) in of_models and id(each) not in held and each.grad is not None
             ]
             kind = type(other).__name__
-            tell(self._observations, trained.idle(kind, names, self.steps, where))
+            tell(self._observations, built.idle(kind, names, self.steps, watch.where))
 
     def _of_models(self) -> dict[int, tuple[str, Any]]:
         """The models' parameters and their names, by id; none where an engine holds others."""
@@ -181,25 +188,60 @@ class Watch:
         by_engine = self._observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
         return {} if by_engine or is_sharded else of_models
 
-    def _look_at_types(self, optimizer: Any, names: dict[int, str]) -> None:
+    def _look_at_types(self, optimizer: Any, names: dict[int, str], *, by_engine: bool) -> None:
+        """Compares the types of weights and gradients with those of the passes."""
         import torch
 
         held = {id(each) for each in parameters_of(optimizer)}
-        if not scalers.used and any(
-            id(each) in held for _, _, each in parameters_in(autocasts.in_half)
-        ):
-            tell(self._observations, precision.unscaled(type(optimizer).__name__, self.where))
+        types = {
+            kind
+            for model, kind in list(autocasts.types.items())
+            if any(id(each) in held for each in model.parameters())
+        }
+        kind, has_autocast = type(optimizer).__name__, "bf16" in autocasts.asked and not by_engine
+        if torch.float16 in types and not scalers.used:
+            tell(self._observations, precision.unscaled(kind, self.where))
         if not type(optimizer).__module__.startswith("torch.optim."):
             return
-        given = [each for each in parameters_of(optimizer) if each.grad is not None]
-        halves = [
-            names[id(each)]
-            for each in given
-            if each.dtype is torch.float16 is each.grad.dtype and each.numel() > 1
-        ]
-        others = len(given) - len(halves)
-        kind = type(optimizer).__name__
+        given = {
+            names[id(each)]: each
+            for each in parameters_of(optimizer)
+            if each.grad is not None and each.grad.dtype is each.dtype
+        }
+
+        def sizes_in(*kinds: Any) -> dict[str, int]:
+            """Elements of those in a type, by name; a single one is a scale."""
+            return {
+                name: each.numel()
+                for name, each in given.items()
+                if each.dtype in kinds and each.numel() > 1
+            }
+
+        halves = list(sizes_in(torch.float16))
+        others = sum(each.grad is not None for each in parameters_of(optimizer)) - len(halves)
         tell(self._observations, precision.without_master(kind, halves, others, self.where))
+        if has_autocast or torch.bfloat16 in types:
+            elements = sum(each.numel() for each in given.values())
+            sizes = sizes_in(torch.bfloat16)
+            tell(self._observations, precision.without_copy(kind, sizes, elements, self.where))
+
+    def _look_at_groups(self, optimizer: Any, names: dict[int, str]) -> None:
+        """Looks for a group that is to be spared from weight decay, and that is empty."""
+        groups = list(enumerate(optimizer.param_groups))
+        spared = [
+            number
+            for number, group in groups
+            if not group["params"] and not group.get("weight_decay", 1)
+        ]
+        vectors = [
+            names[id(each)]
+            for _, group in groups
+            for each in group["params"]
+            if group.get("weight_decay") and each.ndim == 1 and names[id(each)].endswith(".bias")
+        ]
+        if spared:
+            about = type(optimizer).__name__, spared[0], vectors, self.where
+            tell(self._observations, built.decays_all(*about))
 
     def _gradients(self, optimizer: Any) -> trained.Gradients:
         """Which parameters have had gradients; where an engine holds them, only its own."""

@@ -1,11 +1,12 @@
-"""Looks at the backward passes of a plain loop: whether each is of a mean that nothing divides."""
+"""Looks at the losses of a plain loop: whether each is a mean that nothing divides, and of what."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
-from ...checks import divided
+from ...checks import built, divided
 from ...core.private_names import REDUCTION
 from ...evidence.observations import Observations
 from ..callers import is_called_by, user_place
@@ -28,6 +29,22 @@ MEANS = tuple(
     )
 )
 """What autograd calls losses of torch's that are a mean by default."""
+AROUND = ("MulBackward0", "DivBackward0", PLAIN, *PASSED_ON)
+"""What a script does with a loss, and what carries it."""
+TWICE = {
+    "LogSoftmaxBackward0": ("SoftmaxBackward0", "cross_entropy takes the softmax of a softmax"),
+    "BinaryCrossEntropyWithLogitsBackward0": (
+        "SigmoidBackward0",
+        "binary_cross_entropy_with_logits takes the sigmoid of a sigmoid",
+    ),
+}
+"""By what a loss does first to the output: what the model mustn't have done, and the fault."""
+SHAPES = (
+    *("ViewBackward0", "UnsafeViewBackward0", "TransposeBackward0", "PermuteBackward0"),
+    *("SqueezeBackward1", "SelectBackward0", "SliceBackward0", "ToCopyBackward0", "CloneBackward0"),
+    *("ReshapeAliasBackward0", "TBackward0", "_DDPSinkBackward"),
+)
+"""What leaves an output's values as they are."""
 MEAN = 1
 """torch's number of that reduction (torch/nn/_reduction.py)."""
 
@@ -43,11 +60,15 @@ class Passes:
         self.is_open = True
         self._observations = observations
         self._seen: Counter[tuple[int, str]] = Counter()  # by steps done, and the user's line
+        self._is_first = True
 
     def look(self, tensors: Any, gradients: Any = None) -> None:
         """Looks at what is about to go backward."""
         steps = self._observations.steps_of_all() or 0
         self.is_open = steps <= divided.STEPS and not is_called_by(*MAKERS)
+        if self._is_first:
+            self._is_first = False
+            tell(self._observations, built.normalized_twice(_done_twice(tensors), user_place()))
         is_mean = False
         with self._observations.going_on():
             is_mean = self.is_open and gradients is None and _is_mean(tensors)
@@ -65,12 +86,28 @@ class Passes:
                 tell(self._observations, divided.summed(counts, where))
 
 
+def _done_twice(loss: Any) -> str:
+    """What a loss does to an output to which the model has done it already; empty for nothing."""
+    made = _before(getattr(loss, "grad_fn", None), AROUND)
+    if made is not None and made.name().startswith("NllLoss"):
+        made = made.next_functions[0][0]
+    before, fault = TWICE.get("" if made is None else made.name(), ("", ""))
+    output = _before(made.next_functions[0][0], SHAPES) if fault else None
+    return fault if output is not None and output.name() == before else ""
+
+
+def _before(made: Any, names: Collection[str]) -> Any:
+    """The first step back from here that isn't one of these."""
+    while made is not None and made.name() in names:
+        made = made.next_functions[0][0]
+    return made
+
+
 def _is_mean(loss: Any) -> bool:
     """Whether a loss is one of torch's means, as it is."""
     made = getattr(loss, "grad_fn", None)
     if made is not None and made.name() == "MulBackward0" and scalers.scaling:
         made = made.next_functions[0][0]
-    while made is not None and made.name() in PASSED_ON:
-        made = made.next_functions[0][0]
+    made = _before(made, PASSED_ON)
     name = "" if made is None else made.name()
     return name == PLAIN or (name in MEANS and REDUCTION.of(made) == MEAN)

@@ -33,11 +33,13 @@ class _Schedule:
     Attributes:
         length: its steps, of which the last reaches its final rate.
         at: the user's line that gave it to accelerate.
+        repeats: whether it begins anew after that.
         steps: the optimizer's steps since.
     """
 
     length: int
     at: str
+    repeats: bool
     steps: int = 0
 
 
@@ -56,9 +58,10 @@ def _made(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> N
     with suppress(Exception):  # a schedule that can't be read isn't judged
         is_by_rank = instance.step_with_optimizer and not instance.split_batches
         is_by_rank = is_by_rank and makes(Check.SCHEDULE)
-        length = length_of(instance.scheduler)
+        half = half_period(instance.scheduler)
+        length = half or length_of(instance.scheduler)
         if is_by_rank and length and module.AcceleratorState().num_processes > 1:
-            _schedules[instance] = _Schedule(length, user_place())
+            _schedules[instance] = _Schedule(length, user_place(), bool(half))
 
 
 def _stepped(
@@ -82,7 +85,7 @@ def _finding(schedule: _Schedule, ranks: int, step: int | None) -> Finding:
     ended = -(-schedule.length // ranks)
     return Finding(
         Check.SCHEDULE,
-        certain=True,
+        certain=not schedule.repeats,
         sentence=f"a schedule of {count_of(schedule.length, 'step')} was over after "
         f"{count_of(ended, 'optimizer step')}: accelerate ({schedule.at}) steps it once a rank, "
         f"{ranks} times for each step()",
@@ -97,19 +100,29 @@ def length_of(scheduler: Any) -> int | None:
     """The steps after which a schedule has reached its end for good; None for any other.
 
     Schedules that repeat, warm up or stay constant have none: torch's OneCycleLR and PolynomialLR
-    have, and those of transformers with a number of steps.
+    have, a LinearLR that falls, and those of transformers with a number of steps.
     """
     kind = type(scheduler).__name__
     if kind == "LambdaLR":
         return given_steps(scheduler, "num_training_steps")
-    names = {"OneCycleLR": "total_steps", "PolynomialLR": "total_iters"}
-    length = getattr(scheduler, names.get(kind, ""), None)
-    return length if isinstance(length, int) and length > 0 else None
+    names = {"OneCycleLR": "total_steps", "PolynomialLR": "total_iters", "LinearLR": "total_iters"}
+    if kind == "LinearLR" and scheduler.end_factor >= scheduler.start_factor:
+        return None
+    return _positive(getattr(scheduler, names.get(kind, ""), None))
+
+
+def half_period(scheduler: Any) -> int | None:
+    """The steps after which a cosine is at its end, and rises again; None for any other."""
+    is_cosine = type(scheduler).__name__ == "CosineAnnealingLR"
+    return _positive(scheduler.T_max) if is_cosine else None
 
 
 def given_steps(scheduler: Any, name: str) -> int | None:
     """A number of steps that one of transformers' schedules was made with."""
     given = (getattr(each, "keywords", {}) for each in getattr(scheduler, "lr_lambdas", ()))
     numbers = {each.get(name) for each in given}
-    number = numbers.pop() if len(numbers) == 1 else None
+    return _positive(numbers.pop() if len(numbers) == 1 else None)
+
+
+def _positive(number: object) -> int | None:
     return number if isinstance(number, int) and number > 0 else None

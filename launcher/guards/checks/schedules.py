@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import wrapt
 
@@ -16,50 +18,106 @@ from ...checks.finding import Check
 from ...evidence.observations import Observations
 from .. import data_parallel
 from ..callers import user_place
+from .clearing import Clearing
 from .models import parameters_of
 from .passes import Passes
-from .rank_schedules import given_steps, length_of
+from .rank_schedules import given_steps, half_period, length_of
 from .told import looking, makes, tell
 
-ACCELERATE = "accelerate.scheduler"
-HOOKED = ("torch.optim.lr_scheduler", "torch.autograd", ACCELERATE)
+ACCELERATE, TRAINER = "accelerate.scheduler", "transformers.trainer"
+HOOKED = ("torch.optim.lr_scheduler", "torch.autograd", ACCELERATE, TRAINER)
+SLACK = 5
+"""Steps by which a schedule may be ahead of its optimizer, as a scaler has left them out."""
 MANY = 10
 """Steps in which a rate is to be above zero."""
 
 
+class Watched(Protocol):
+    """An optimizer whose steps are seen: how many it has made, and the user's line that made it."""
+
+    steps: int
+    where: str
+
+
+@dataclass(slots=True)
+class Total:
+    """The total of a schedule, to be compared with what its optimizer has made by its end.
+
+    Attributes:
+        kind: its class.
+        steps: after which its rate has reached its end.
+        where: the user's line that made it.
+        optimizer: its optimizer's.
+        before: steps of the optimizer, and backward passes, before it was made.
+        ranks: how often it is stepped for each step of the optimizer.
+    """
+
+    kind: str
+    steps: int
+    where: str
+    optimizer: Watched
+    before: tuple[int, int]
+    ranks: int = 1
+
+
 class Schedules:
-    """The schedules that there are, and what they have done between steps of their optimizers.
+    """All schedules, and their steps between those of their optimizers.
 
     Attributes:
         passes: backward passes so far.
         places: the user's lines that made the schedules.
-        optimizers: the user's lines that made the optimizers whose steps are seen.
+        totals: of those that have any.
+        optimizers: the optimizers whose steps are seen.
         stepped: those that have made any.
     """
 
     def __init__(self, observations: Observations) -> None:
         self.passes = 0
+        self.totals: weakref.WeakKeyDictionary[Any, Total] = weakref.WeakKeyDictionary()
         self._used: dict[int, int] = {}  # by parameter: passes before the last step with it
         self.places: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        self.optimizers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self.optimizers: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
         self.stepped: weakref.WeakSet[Any] = weakref.WeakSet()
         self._observations = observations
         self._begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._still: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._moved: weakref.WeakSet[Any] = weakref.WeakSet()  # those whose rate was above 0
         self._seen: weakref.WeakKeyDictionary[Any, list[tuple[int, int]]]
         self._seen = weakref.WeakKeyDictionary()  # by schedule: its steps and the passes
 
     def made(self, scheduler: Any) -> None:
-        """A schedule was made: by now it has its numbers of steps."""
+        """A schedule was made; its numbers of steps are set."""
         self._begun[scheduler] = int(scheduler.last_epoch)
-        warmup, total = (
-            given_steps(scheduler, f"num_{name}_steps") or 0 for name in ("warmup", "training")
-        )
-        kind = type(scheduler).__name__
-        tell(self._observations, schedule.never_warm(kind, warmup, total, user_place()))
+        warmup = given_steps(scheduler, "num_warmup_steps") or 0
+        training = given_steps(scheduler, "num_training_steps") or 0
+        kind, where = type(scheduler).__name__, self.places[scheduler]
+        tell(self._observations, schedule.never_warm(kind, warmup, training, where))
+        length = length_of(scheduler) or half_period(scheduler)
+        watched = next((self.optimizers[o] for o in self.optimizers if _is_of(scheduler, o)), None)
+        if length and watched:
+            total = Total(kind, length, where, watched, (watched.steps, self.passes))
+            self.totals[scheduler] = total
+            weakref.finalize(
+                scheduler, looking, self._observations, Check.SCHEDULE, self.end, total
+            )
+
+    def end(self, total: Total) -> None:
+        """A schedule is dropped, as its training is over."""
+        steps = max(1, total.optimizer.steps - total.before[0])
+        accumulation = max(1, round((self.passes - total.before[1]) / steps))
+        about = steps * total.ranks, accumulation, int(os.environ.get("WORLD_SIZE", "1"))
+        tell(self._observations, schedule.too_long(total.kind, total.steps, *about, total.where))
+
+    def given(self, scheduler: Any, steps: int | None) -> None:
+        """A Trainer has a schedule, and is going to make so many steps; None for one of its own."""
+        total = self.totals.get(scheduler)
+        found = total and steps and schedule.unfit(total.kind, total.steps, steps, total.where)
+        tell(self._observations, found or None)
+        if total and (found or not steps):
+            total.steps = 0  # nothing is left to be compared
 
     def stepping(self, optimizer: Any, steps: int) -> None:
-        """An optimizer is about to step: what lies between this and its last step is over.
+        """An optimizer is about to step.
 
         Args:
             optimizer: what steps.
@@ -73,8 +131,16 @@ class Schedules:
         self._still[optimizer] = self._still.get(optimizer, 0) + 1 if is_still else 0
         if self._still[optimizer] == steps + 1 == MANY:
             name = type(optimizer).__name__
-            tell(self._observations, schedule.zero(name, steps + 1, self.optimizers[optimizer]))
+            where = self.optimizers[optimizer].where
+            tell(self._observations, schedule.zero(name, steps + 1, where))
         own = [each for each in self.places if _is_of(each, optimizer)]
+        self._look_for_resumed(optimizer, steps)
+        if not is_still:
+            self._moved.add(optimizer)
+        elif optimizer in self._moved and not any(_is_of(each, optimizer) for each in self.totals):
+            about = type(optimizer).__name__, self._still[optimizer], steps + 1
+            where = next((self.places[each] for each in own), self.optimizers[optimizer].where)
+            tell(self._observations, schedule.stopped(*about, where))
         for scheduler in own:
             self._compare(scheduler, is_still=is_still, is_begin=steps < MANY)
         if steps == schedule.STEPS and not own:
@@ -83,6 +149,13 @@ class Schedules:
     def has_used(self, parameters: Sequence[Any]) -> bool:
         """Whether a step has used what these have got, and no backward pass has come since."""
         return all(0 < self.passes == self._used.get(id(each)) for each in parameters)
+
+    def _look_for_resumed(self, optimizer: Any, steps: int) -> None:
+        """Gives up the totals of schedules that have begun before this process, or step oftener."""
+        for scheduler, total in list(self.totals.items()):
+            made = steps - total.before[0] + SLACK
+            if _is_of(scheduler, optimizer) and scheduler.last_epoch > made * total.ranks:
+                total.steps = 0
 
     def _look_for_others(self, steps: int) -> None:
         """A schedule that was stepped meanwhile, of an optimizer that wasn't."""
@@ -96,10 +169,11 @@ class Schedules:
     def _compare(self, scheduler: Any, *, is_still: bool, is_begin: bool) -> None:
         """Compares a schedule's steps with those of its optimizer."""
         where, name = self.places[scheduler], type(scheduler).__name__
-        length = length_of(scheduler)
+        length, half, done = length_of(scheduler), half_period(scheduler), int(scheduler.last_epoch)
         if is_still and length:
-            done = int(scheduler.last_epoch)
             tell(self._observations, schedule.over(name, length, done, where))
+        if half:
+            tell(self._observations, schedule.rising_again(name, half, done, where))
         if is_begin:
             seen = self._seen.setdefault(scheduler, [])
             seen.append((int(scheduler.last_epoch), self.passes))
@@ -131,15 +205,30 @@ def install(module: ModuleType, observations: Observations) -> None:
         wrapped(*args, **kwargs)
         looking(observations, Check.SCHEDULE, schedules.made, instance)
 
-    def wraps(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> None:
-        schedules.places.pop(args[0] if args else kwargs.get("scheduler"), None)
+    def wraps(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
+        scheduler = args[0] if args else kwargs.get("scheduler")
+        schedules.places.pop(scheduler, None)
         wrapped(*args, **kwargs)  # which steps it once for each process
+        total = schedules.totals.get(scheduler)
+        if total is not None and instance.step_with_optimizer and not instance.split_batches:
+            total.ranks = int(os.environ.get("WORLD_SIZE", "1"))
+
+    def given(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        steps = args[0] if args else kwargs.get("num_training_steps")
+        own = instance.lr_scheduler
+        result = wrapped(*args, **kwargs)
+        if makes(Check.SCHEDULE):
+            about = instance.lr_scheduler, None if own is None else steps
+            looking(observations, Check.SCHEDULE, schedules.given, *about)
+        return result
 
     match module.__name__:
         case "torch.autograd":
             module.backward = _counted(  # type: ignore[attr-defined]
                 module.backward, schedules, observations
             )
+        case name if name == TRAINER:
+            wrapt.wrap_function_wrapper(module, "Trainer.create_scheduler", given)
         case "torch.optim.lr_scheduler":
             wrapt.wrap_function_wrapper(module, "LRScheduler.__init__", made)
         case _:
@@ -150,13 +239,25 @@ def _counted(function: Any, schedules: Schedules, observations: Observations) ->
     import torch
 
     first = Passes(observations)
+    clearing = Clearing(observations, lambda: list(schedules.optimizers.items()))
+    is_passing = False
 
     @functools.wraps(function)
     def backward(*args: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_compiling():
-            schedules.passes += 1
-            if first.is_open and args and makes(Check.DIVIDED):
-                looking(observations, Check.DIVIDED, first.look, *args[:2])
-        return function(*args, **kwargs)
+        nonlocal is_passing
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        schedules.passes += 1
+        if first.is_open and args and makes(Check.DIVIDED):
+            looking(observations, Check.DIVIDED, first.look, *args[:2])
+        if not clearing.is_open or is_passing:  # one within another is a checkpointed block's
+            return function(*args, **kwargs)
+        if makes(Check.GRADIENTS):
+            looking(observations, Check.GRADIENTS, clearing.look)
+        is_passing = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            is_passing = False
 
     return backward

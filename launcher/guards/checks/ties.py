@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...checks import trained
+from ...checks import built
 from ...evidence.observations import Observations
 from .copies import Copy, copied, sample
 from .told import tell
@@ -58,6 +58,6 @@ def judge(observations: Observations, found: list[Apart], where: str) -> list[Ap
         if each.copy.is_there:
             one, other = each.copy.parts()
             is_equal = one == other and any(one)
-            told = trained.parted(each.output, each.embedding, is_equal=is_equal, where=where)
+            told = built.parted(each.output, each.embedding, is_equal=is_equal, where=where)
             tell(observations, told)
     return [each for each in found if not each.copy.is_there]

@@ -1,4 +1,4 @@
-"""How a worker's checks tell what they have found, and what they couldn't look at."""
+"""Sends findings, and the reasons why checks are skipped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def makes(*checks: Check) -> bool:
 
 
 def tell(observations: Observations, *findings: Finding | None) -> None:
-    """Sends what was found, each thing once, to the launcher."""
+    """Sends findings to the launcher, each once."""
     for finding in findings:
         if finding is not None and makes(finding.check):
             _once(observations, finding.identity, Found(finding))
@@ -49,7 +49,7 @@ def _once(observations: Observations, key: tuple[object, ...], message: Message)
 def looking(
     observations: Observations, check: Check, look: Callable[..., object], *given: Any
 ) -> None:
-    """Looks; whatever is odd there is a reason to skip the check, not one to end a training."""
+    """Calls a look; an exception in it skips the check instead of ending the training."""
     try:
         look(*given)
     except MissingNameError as error:

@@ -11,12 +11,14 @@ from ...checks import trained
 from ...checks.finding import Check
 from ...checks.trained import Update
 from ...evidence.observations import Observations
-from .copies import Copy, copied, sample, spread
+from .copies import Copy, copied, local, sample, spread
 from .told import is_certain, skip, tell
 
 ADAPTER = "lora_B"
-"""What PEFT calls the matrix that begins at zero; `lora_embedding_B` doesn't."""
+"""PEFT's name of the matrix that begins at zero; `lora_embedding_B` doesn't."""
 MOST_ADAPTERS = 4
+LOOKED = 32
+"""Parameters among which those are chosen that can be sampled."""
 ZEROS = 5
 """Looks in a row at which all sampled gradients are zero, and then all gradients are looked at."""
 
@@ -30,7 +32,7 @@ class Around:
 
     Attributes:
         step: its number.
-        trained: what is known of each sampled parameter beforehand; its values are to come.
+        trained: each sampled parameter, without its values yet.
         frozen: the same of those that no step may change.
         is_rising: the rate is higher than at the look before: it warms up.
         adapters: names of the sampled adapters' matrices.
@@ -82,23 +84,21 @@ class Values:
         )  # a fused step, which the scaler may make do nothing
         rates = {id(p): float(g.get("lr", 1)) for g in optimizer.param_groups for p in g["params"]}
         each = [p for group in optimizer.param_groups for p in group["params"]]
-        usable = [p for p in each if sample(p) is not None and p.device == each[0].device]
-        moving = [p for p in usable if p.requires_grad and sample(p.grad) is not None]
-        fixed = spread([p for p in usable if _is_frozen(p) and p.grad is not None])
-        usable_matrices = [
-            (name, p)
-            for name, p in matrices
-            if sample(p) is not None and p.device == each[0].device
-        ]
-        zeros = spread(usable_matrices, MOST_ADAPTERS)
-        moving = [] if is_scaled else spread([p for p in moving if p.numel() > 1])
+        is_whole = not any(hasattr(p, "to_local") for p in each)  # of zeros, others may have more
+        given = [p for p in each if p.grad is not None and p.device == each[0].device]
+        fixed = spread([p for p in given if _is_frozen(p) and _part(p) is not None])
+        some = [] if is_scaled else [p for p in given if p.requires_grad and p.numel() > 1]
+        some = [p for p in spread(some, LOOKED) if _part(p) is not None]
+        moving = spread([p for p in some if _part(p.grad) is not None])
+        known = [(name, p) for name, p in matrices if p.device == each[0].device]
+        zeros = spread([(name, p) for name, p in known if _part(p) is not None], MOST_ADAPTERS)
         is_rising = any(rates[id(p)] > self._rates.get(id(p), math.inf) for p in moving)
         before = copied(
             [
-                *map(sample, moving),
-                *(sample(p.grad) for p in moving),
-                *map(sample, fixed),
-                *(sample(p) for _, p in zeros),
+                *map(_part, moving),
+                *(_part(p.grad) for p in moving),
+                *map(_part, fixed),
+                *(_part(p) for _, p in zeros),
             ]
         )
         if before is None:
@@ -113,14 +113,14 @@ class Values:
             is_rising,
             tuple(name for name, _ in zeros),
             before,
-            _largest(each) if self._zeros >= ZEROS and not is_scaled else None,
+            _largest(each) if self._zeros >= ZEROS and not is_scaled and is_whole else None,
         )
 
     def after(self, _optimizer: Any, step: int) -> None:
         """Begins to copy what it has become; reads what has come by now."""
         if self._open is not None and self._open.step == step:
             moving, fixed = self._held
-            after = copied([*map(sample, moving), *map(sample, fixed)])
+            after = copied([*map(_part, moving), *map(_part, fixed)])
             if after is not None:
                 self._waiting.append((self._open, after))
         self._open, self._held = None, ([], [])
@@ -165,6 +165,11 @@ class Values:
         )
         if optimizer is not None and any(each.rate > 0 and any(each.gradient) for each in made):
             done[optimizer] = updates + 1
+
+
+def _part(parameter: Any) -> Any | None:
+    """A sample of what this rank holds of it."""
+    return None if parameter is None else sample(local(parameter))
 
 
 def _largest(parameters: list[Any]) -> Copy | None:

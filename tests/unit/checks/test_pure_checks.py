@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from safe_launch.checks import between_ranks, data, divided, precision, saved, schedule, trained
+from safe_launch.checks import (
+    between_ranks,
+    built,
+    data,
+    divided,
+    precision,
+    saved,
+    schedule,
+    trained,
+)
 from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import Check, Finding, active, is_on
 from safe_launch.checks.kept import Kept, read, write
@@ -286,3 +295,84 @@ def test_an_optimizer_that_holds_nothing() -> None:
         seen = Gradients("AdamW", "train.py:9", 3, {}, frozenset(), frozenset(), left, frozen)
         found = trained.without_gradients(seen)
         assert says in found.sentence if found and says else found is None
+
+
+@table(
+    ("total", "steps", "accumulation", "ranks", "factor"),
+    [
+        (400, 100, 4, 1, 4),
+        (400, 100, 1, 4, 4),
+        (800, 100, 2, 4, 8),
+        (405, 100, 4, 2, 4),  # the last batches of an epoch
+        (400, 100, 1, 1, 0),  # ended early
+        (300, 100, 2, 2, 0),
+        (100, 100, 2, 2, 0),
+        (14, 7, 2, 2, 0),  # too few to tell
+    ],
+)
+def test_totals_that_count_something_else(
+    total: int, steps: int, accumulation: int, ranks: int, factor: int
+) -> None:
+    """Batches, or the steps of all ranks; another multiple is a training that ended early."""
+    found = schedule.too_long("LambdaLR", total, steps, accumulation, ranks, "train.py:9")
+    assert (found is not None) == bool(factor)
+    assert found is None or f"{factor} times the" in found.sentence
+
+
+@table(
+    ("total", "says"),
+    [(100, ""), (110, ""), (151, ""), (40, "at its end after 40%"), (400, "ends after 25%")],
+)
+def test_totals_that_a_trainer_is_given(total: int, says: str) -> None:
+    """Much more, or much less, than it is going to make."""
+    found = schedule.unfit("LambdaLR", total, 100, "train.py:9")
+    assert says in found.sentence if found and says else found is None
+
+
+def test_rates_that_rise_again_or_stop() -> None:
+    """A cosine long after its half period; a rate that is 0 for the fifth look in a row."""
+    where = "train.py:9"
+    assert schedule.rising_again("CosineAnnealingLR", 8, 13, where) is None
+    assert schedule.rising_again("CosineAnnealingLR", 8, 14, where) is not None
+    assert [schedule.stopped("SGD", looks, 9, where) is not None for looks in (4, 5, 6)] == [
+        *(False, True, False)
+    ]
+
+
+@table(
+    ("counts", "is_told"),
+    [
+        ([(4, 3)] * 3, True),
+        ([(4, 0)] * 3, False),
+        ([(1, 0)] * 3, False),
+        ([(4, 3), (4, 3), (2, 1)], False),  # steps that were left out
+        ([(4, 3)] * 2, False),
+    ],
+)
+def test_gradients_that_are_cleared_between_passes(
+    counts: list[tuple[int, int]], is_told: bool
+) -> None:
+    """Before each pass but a step's first, alike in each of the first steps."""
+    assert (divided.cleared(counts, "train.py:9") is not None) == is_told
+
+
+def test_texts() -> None:
+    """What holds for all of the first batches; one with added tokens is enough."""
+    for judge in (data.shifted_labels, data.endless_answers):
+        assert judge([True] * 3, "") is not None
+        assert judge([True, True, False], "") is None
+        assert judge([True] * 2, "") is None
+    assert data.untrained_words([False, True, False], "") is not None
+    assert data.untrained_words([False] * 3, "") is None
+
+
+def test_what_is_built_otherwise() -> None:
+    """Outputs that are normalized twice, biases that decay, and weights without a copy."""
+    where = "train.py:9"
+    assert built.normalized_twice("", where) is None
+    assert built.normalized_twice("the softmax of a softmax", where) is not None
+    assert built.decays_all("AdamW", 1, [], where) is None
+    assert built.decays_all("AdamW", 1, ["a.bias"], where) is not None
+    assert precision.without_copy("AdamW", {"a": 60}, 100, where) is not None
+    assert precision.without_copy("AdamW", {"a": 50}, 100, where) is None
+    assert precision.without_copy("SGD", {"a": 60}, 100, where) is None

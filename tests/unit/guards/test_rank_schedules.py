@@ -88,8 +88,12 @@ def of_torch(kind: str, *args: Any) -> Made:
 
 @pytest.mark.parametrize(
     "make",
-    [of_transformers(STEPS), of_torch("PolynomialLR", STEPS), of_torch("OneCycleLR", 0.1, STEPS)],
-    ids=["transformers", "polynomial", "one cycle"],
+    [
+        *(of_transformers(STEPS), of_torch("PolynomialLR", STEPS)),
+        *(of_torch("OneCycleLR", 0.1, STEPS), of_torch("LinearLR", 1.0, 0.1, STEPS)),
+        of_torch("CosineAnnealingLR", STEPS),  # which rises again, and may be meant
+    ],
+    ids=["transformers", "polynomial", "one cycle", "linear", "cosine"],
 )
 def test_a_schedule_that_is_over(told: Callable[..., list[str]], make: Made) -> None:
     """Both lines, once."""
@@ -110,7 +114,7 @@ def test_a_schedule_that_is_over(told: Callable[..., list[str]], make: Made) -> 
         (of_torch("LambdaLR", lambda _: 1.0), {}),
         (of_torch("ConstantLR"), {}),
         (of_torch("LinearLR", 0.1, 1.0, 5), {}),
-        (of_torch("CosineAnnealingLR", 5), {}),
+        (of_torch("CosineAnnealingWarmRestarts", 5), {}),
     ],
 )
 def test_a_schedule_that_is_meant(

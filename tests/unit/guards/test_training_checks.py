@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 from safe_launch.checks.finding import VARIABLE, Check, Finding
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Found, Message, Skipped
-from safe_launch.guards.checks import begun, optimizers, passes, schedules
+from safe_launch.guards.checks import begun, optimizers, passes, schedules, texts
 from safe_launch.guards.checks.batches import Labels
+from safe_launch.guards.checks.clearing import Clearing
 from safe_launch.guards.checks.copies import Copy
 from safe_launch.guards.checks.optimizers import Watch
 from support.lazy import Lazy
@@ -386,3 +388,158 @@ def test_passes_of_means(seen: tuple[Observations, Told]) -> None:
             if first.is_open:
                 first.look(loss / 2 if kind == "half" else loss)
         assert len(told()) == says, (kind, count)
+
+
+def _begun(optimizer: Any) -> Any:
+    """The same with the rates that a schedule has begun with."""
+    for group in optimizer.param_groups:
+        group["initial_lr"] = group["lr"]
+    return optimizer
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of", "ignore:To get the last learning rate")
+def test_schedules_that_do_not_fit(seen: tuple[Observations, Told]) -> None:
+    """At the end, in a Trainer, after a cosine's half period, and at a rate of 0."""
+    observations, told = seen
+    counter = schedules.schedules_of(observations)
+    rates = torch.optim.lr_scheduler
+
+    def trained(make: Callable[[Any], Any], where: str, passes: int = 1, steps: int = 12) -> Any:
+        optimizer = watched(observations, torch.optim.SGD(net().parameters(), lr=0.1))
+        schedule = make(optimizer)
+        counter.places[schedule] = where
+        counter.made(schedule)
+        for _ in range(steps):
+            counter.passes += passes
+            optimizer.step()
+            schedule.step()
+        return schedule
+
+    def polynomial(total: int) -> Callable[[Any], Any]:
+        return lambda optimizer: rates.PolynomialLR(optimizer, total_iters=total)
+
+    trained(polynomial(12), "right", passes=2)
+    trained(polynomial(30), "ended early", passes=2)
+    trained(lambda optimizer: rates.CosineAnnealingLR(optimizer, 12), "right")
+    trained(lambda optimizer: rates.LinearLR(optimizer, total_iters=3), "a warmup")
+    trained(lambda optimizer: rates.ConstantLR(optimizer, total_iters=24), "constant", passes=2)
+    resumed = functools.partial(rates.PolynomialLR, total_iters=24, last_epoch=11)
+    trained(lambda optimizer: resumed(_begun(optimizer)), "resumed", passes=2)
+    own = trained(polynomial(24), "the Trainer's", passes=2)
+    counter.given(own, None)
+    del own
+    assert not [each for each in told() if each.check is Check.SCHEDULE]
+    trained(polynomial(24), "too long", passes=2)
+    given = trained(polynomial(24), "given", passes=2)
+    counter.given(given, 12)
+    del given
+    trained(lambda optimizer: rates.CosineAnnealingLR(optimizer, 4), "rising")
+    trained(lambda optimizer: rates.LambdaLR(optimizer, lambda step: step < 3), "stopped")
+    found = [(each.where, each.certain) for each in told() if each.check is Check.SCHEDULE]
+    places = "too long", "given", "rising", "stopped"
+    assert found == [(place, False) for place in places]
+
+
+def test_gradients_that_are_cleared_too_early(seen: tuple[Observations, Told]) -> None:
+    """Before each pass of a step; a step a pass, and weights that change between, are meant."""
+    observations, told = seen
+
+    def looked(before: Callable[[Any, Any], object], passes: int = 2) -> None:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        watch = Watch(optimizer, observations)
+        clearing = Clearing(observations, lambda: [(optimizer, watch)])
+        for _ in range(4):
+            for _ in range(passes):
+                before(optimizer, model)
+                loss = model(torch.arange(30)).pow(2).mean()
+                if clearing.is_open:
+                    clearing.look()
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        assert not clearing.is_open
+
+    def moved(optimizer: Any, model: Any) -> None:
+        """As SAM does it."""
+        optimizer.zero_grad()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.01)
+
+    looked(lambda _optimizer, _model: None)
+    looked(lambda optimizer, _model: optimizer.zero_grad(), passes=1)
+    looked(moved)
+    assert told() == []
+    looked(lambda optimizer, _model: optimizer.zero_grad())
+    (found,) = told()
+    assert "of the last of 2 backward passes alone" in found.sentence
+
+
+def test_outputs_that_are_normalized_twice(seen: tuple[Observations, Told]) -> None:
+    """By the model and by the loss; attention within the model is none of it."""
+    observations, told = seen
+    functional = torch.nn.functional
+    labels = torch.zeros(30, dtype=torch.long)
+
+    def attending(output: Any) -> Any:
+        return torch.softmax(output @ output.T, -1) @ output
+
+    def judged(output: Any) -> Any:
+        passes.Passes(observations).look(functional.cross_entropy(output, labels) / 2)
+
+    judged(net()(torch.arange(30)))
+    judged(attending(net()(torch.arange(30))))
+    judged(net()(torch.arange(30)).log_softmax(-1))
+    assert told() == []
+    judged(net()(torch.arange(30)).softmax(-1))
+    probable = torch.sigmoid(net()(torch.arange(30)))
+    loss = functional.binary_cross_entropy_with_logits(probable, torch.ones_like(probable))
+    passes.Passes(observations).look(loss)
+    assert [each.sentence.partition(" takes")[0] for each in told()] == [
+        *("cross_entropy", "binary_cross_entropy_with_logits")
+    ]
+
+
+def test_groups_without_decay(seen: tuple[Observations, Told]) -> None:
+    """Empty where biases decay; empty where there are none, and full ones, are left alone."""
+    observations, told = seen
+    for biased, spares in ((True, True), (False, False), (True, False)):
+        assert told() == []
+        model = torch.nn.Sequential(*(torch.nn.Linear(4, 4, bias=biased) for _ in range(2)))
+        observations.see_model(model)
+        spared = [p for name, p in model.named_parameters() if spares and "bias" in name]
+        rest = [p for p in model.parameters() if all(p is not other for other in spared)]
+        groups = [{"params": rest}, {"params": spared, "weight_decay": 0.0}]
+        optimizer = watched(observations, torch.optim.AdamW(groups))
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        del model
+    (found,) = told()
+    assert "group 1, without weight decay, is empty" in found.sentence
+
+
+def test_questions_about_texts() -> None:
+    """Of a decoder's batch: shifted labels, ends that don't count, and tokens that were added."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 20}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "eos_token_id": 9}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **heads))
+    ids = torch.tensor([[1, 2, 3, 9, 9], [4, 5, 6, 7, 9]])
+    mask = torch.tensor([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
+    right = ids.masked_fill(mask == 0, -100)
+    batch = {"input_ids": ids, "attention_mask": mask}
+
+    def asked(labels: Any, **others: Any) -> list[bool]:
+        return [bool(each) for each in texts.asked_of_texts(batch | others, labels, model)]
+
+    assert asked(right) == [False] * 3
+    assert asked(torch.cat((right[:, 1:], right[:, :1] * 0 - 100), 1)) == [True, False, False]
+    assert asked(ids.masked_fill(ids == 9, -100)) == [False, True, False]
+    assert asked(ids.masked_fill(ids == 9, -100), attention_mask=None) == [False] * 3
+    assert asked(right[:, :-1]) == []
+    assert list(texts.asked_of_texts(batch, right, net())) == []
+    small = {"d_model": 8, "vocab_size": 20, "decoder_layers": 1, "decoder_ffn_dim": 8}
+    unshifted = transformers.BartConfig(**small, decoder_attention_heads=2, encoder_layers=1)
+    model = transformers.BartForCausalLM(unshifted)
+    assert asked(right) == []

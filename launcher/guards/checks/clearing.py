@@ -1,0 +1,79 @@
+"""Notices gradients that a loop clears between the passes that it is to add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+from ...checks import divided
+from ...evidence.observations import Observations
+from .. import data_parallel
+from ..callers import is_called_by, user_place
+from . import scalers
+from .models import parameters_of
+from .told import tell
+
+MOST = 192
+"""Passes that are looked at."""
+MAKERS = ("transformers", "deepspeed", "lightning", "lightning_fabric", "pytorch_lightning")
+"""Packages that clear gradients for the user's loop."""
+
+
+class Stepping(Protocol):
+    """An optimizer's steps so far."""
+
+    steps: int
+
+
+class Clearing:
+    """The backward passes of the first steps, by their line, and those that began with nothing.
+
+    Attributes:
+        is_open: whether further ones are looked at.
+    """
+
+    def __init__(
+        self, observations: Observations, optimizers: Callable[[], Iterable[tuple[Any, Stepping]]]
+    ) -> None:
+        self.is_open = True
+        self._observations = observations
+        self._optimizers = optimizers
+        self._counts: dict[str, list[tuple[int, int]]] = {}  # by line: passes and cleared ones
+        self._looked = 0
+        self._done = 0
+        self._version: int | None = None  # of a parameter that a step may change
+
+    def look(self) -> None:
+        """Looks at what was kept of the passes of this step, before the next one."""
+        steps = sum(watch.steps for _, watch in self._optimizers())
+        held = list(self._parameters())
+        is_plain = not (scalers.used or data_parallel.others or is_called_by(*MAKERS))
+        self._looked += 1
+        self.is_open = bool(held) and is_plain and all(map(_is_plain, held))
+        self.is_open = self.is_open and self._looked <= MOST
+        if not self.is_open:
+            return
+        where = user_place()
+        version = held[0]._version
+        if steps != self._done or version != self._version:
+            self._done, self._version = steps, version
+            for counts in self._counts.values():
+                counts.append((0, 0))
+        counts = self._counts.setdefault(where, [(0, 0)])
+        passes, cleared = counts[-1]
+        is_cleared = passes > 0 and all(each.grad is None for each in held)
+        counts[-1] = passes + 1, cleared + is_cleared
+        if steps >= divided.STEPS:
+            self.is_open = False
+            if len(self._counts) == 1:  # of several, some are for the inputs, or for other models
+                seen = self._counts[where][: divided.STEPS]
+                tell(self._observations, divided.cleared(seen, where))
+
+    def _parameters(self) -> Iterator[Any]:
+        for optimizer, _ in self._optimizers():
+            yield from (each for each in parameters_of(optimizer) if each.requires_grad)
+
+
+def _is_plain(parameter: Any) -> bool:
+    """Whether its gradient is where torch puts it; FSDP2 keeps it elsewhere between passes."""
+    return not hasattr(parameter, "to_local")

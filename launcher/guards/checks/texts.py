@@ -1,0 +1,83 @@
+"""Questions about the texts that a language model of transformers' is trained on."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ...evidence.observations import Observations
+
+HOOKED = ("transformers.modeling_utils",)
+IGNORED = -100
+"""torch's default for what cross entropy leaves out (torch.nn.CrossEntropyLoss)."""
+
+_extended: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""By model: its tokens before more were added."""
+
+
+def install(module: ModuleType, _observations: Observations) -> None:
+    """Notes which models are given more tokens."""
+
+    def resized(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        before: Any = getattr(instance.get_input_embeddings(), "num_embeddings", None)
+        result = wrapped(*args, **kwargs)
+        after: Any = getattr(instance.get_input_embeddings(), "num_embeddings", None)
+        if isinstance(before, int) and isinstance(after, int) and before < after:
+            _extended.setdefault(instance, before)
+        return result
+
+    wrapt.wrap_function_wrapper(module, "PreTrainedModel.resize_token_embeddings", resized)
+
+
+def asked_of_texts(batch: Mapping[str, Any], labels: Any, model: Any) -> Iterator[Any]:
+    """Tensors of one truth each; nothing for what isn't a decoder's batch.
+
+    Whether all labels are the next tokens, whether the ends of texts don't count though what is
+    before them does, and whether there are added tokens that aren't trained.
+    """
+    model = _bare(model)
+    ids: Any = batch.get("input_ids")
+    mask: Any = batch.get("attention_mask")
+    if model is None or "shift_labels" in batch or getattr(ids, "shape", ()) != labels.shape:
+        return
+    if labels.ndim != 2 or labels.shape[1] < 2:
+        return
+    counts = labels != IGNORED
+    is_next = (labels[:, :-1] == ids[:, 1:]) | ~counts[:, :-1]
+    is_shifted = is_next.all() & ((labels != ids) & counts).any()
+    yield is_shifted
+    ends = _are(ids, model.config.eos_token_id)
+    if getattr(mask, "shape", ()) != ids.shape:
+        mask = ids != ids  # what looks like an end may be padding
+    behind = ends[:, 1:] & counts[:, :-1] & ~ends[:, :-1] & (mask[:, 1:] == 1)
+    yield behind.any() & ~(behind & counts[:, 1:]).any() & ~is_shifted
+    embedding = model.get_input_embeddings()
+    is_trained = any(each.requires_grad for each in embedding.parameters())
+    first = None if is_trained else _extended.get(model)
+    yield (ids >= first).any() if first else (ids != ids).any()
+
+
+def _are(ids: Any, tokens: Any) -> Any:
+    """Which of these are one of some tokens."""
+    found = ids != ids
+    for token in tokens if isinstance(tokens, list | tuple) else (tokens,):
+        found = found | (ids == token) if isinstance(token, int) else found
+    return found
+
+
+def _bare(model: Any) -> Any:
+    """A decoder of transformers' whose loss shifts labels, without wrappers; None for others."""
+    model = getattr(model, "module", model)
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    kind = type(model)
+    is_decoder = kind.__name__.endswith("ForCausalLM")
+    if not is_decoder or not kind.__module__.startswith("transformers.models."):
+        return None
+    code = inspect.unwrap(kind.forward).__code__  # Bart's takes labels that are shifted already
+    is_shifting = "loss_function" in code.co_names or "shift_labels" in code.co_varnames
+    return model if is_shifting else None
