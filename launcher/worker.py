@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> None:
         find = module_steps if kind == "module" else steps
         sys.argv[:] = ["-m" if kind == "module" else target, *rest]  # as imports would see it
         warmth = server.serve(lambda: find(target))
-        rest = sys.argv[1:]  # those of a later launch, where this process serves one
+        rest = sys.argv[1:]  # those of a later launch, if this process serves one
     else:
         orphans.die_with(os.getppid(), signal.SIGKILL)
     try:
@@ -123,7 +123,7 @@ def run(
         code = 1
         try:
             report_failure(error, rank, code, sender, observations)
-        finally:  # also where Ctrl-C has come meanwhile
+        finally:  # also if Ctrl-C has come meanwhile
             show(error)
     observations.end()
     if code == 0:
@@ -223,7 +223,7 @@ def run_module(name: str, arguments: list[str]) -> None:
 
 
 def _run_found(spec: ModuleSpec | None, problem: str) -> None:
-    """Runs a module that was found; prints the problem where there is none."""
+    """Runs a module that was found; prints the problem if there is none."""
     code = None if spec is None or spec.loader is None else _code_of(spec.loader, spec.name)
     if spec is None or code is None:
         print(f"{sys.executable}: {problem}", file=sys.stderr)  # noqa: T201

@@ -13,7 +13,7 @@ from ..core.refused import Refused
 
 
 def patched(text: str, key: str, value: object) -> str | Refused:
-    """The text with another value of a key, which is added where it isn't given yet.
+    """The text with another value of a key, which is added if it is missing.
 
     Args:
         text: of a file in JSON or YAML.
@@ -59,7 +59,7 @@ def patched(text: str, key: str, value: object) -> str | Refused:
 
 
 def _read(text: str) -> Any:
-    """The document, read as JSON where it is."""
+    """The document, read as JSON if it is JSON."""
     try:
         return json.loads(text)
     except ValueError:
@@ -76,7 +76,7 @@ def _with_value(document: Any, keys: list[str], value: object) -> Any:
 
 
 def _value_of(mapping: yaml.MappingNode, key: str) -> yaml.Node | None:
-    """The value of a key: of the last where there are several, as JSON has it."""
+    """The value of a key: the last if there are several, as in JSON."""
     values = [value for name, value in mapping.value if name.value == key]
     return values[-1] if values else None
 

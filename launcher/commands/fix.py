@@ -33,8 +33,6 @@ class FilePatch:
     """A file of the user's, as it is and as it should be.
 
     Attributes:
-        path: of the file.
-        before: its text.
         after: the text with the edits; the same if they have been made.
         refused: the edits that can't be made safely, and why.
     """
@@ -147,7 +145,7 @@ def _patch(path: Path, edits: Sequence[Edit]) -> FilePatch:
 
 
 def _with_own_ends(text: str, change: Callable[[str], str | Refused]) -> str | Refused:
-    """The text changed; where all of its lines end as on Windows, the new ones do too."""
+    """The text changed; if all of its lines end as on Windows, the new ones do too."""
     if "\r\n" not in text or re.search(r"(?<!\r)\n", text):
         return change(text)
     changed = change(text.replace("\r\n", "\n"))
@@ -155,7 +153,7 @@ def _with_own_ends(text: str, change: Callable[[str], str | Refused]) -> str | R
 
 
 def _applied(patch: FilePatch) -> Path | None:
-    """Writes a file, after a copy of what it was; returns the copy, None where nothing changes.
+    """Writes a file, after a copy of what it was; returns the copy, None if nothing changes.
 
     Raises:
         LaunchError: it can't be written, or has changed meanwhile.

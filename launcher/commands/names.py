@@ -18,7 +18,7 @@ def meant(text: str, names: Collection[str], kind: str, preferred: Collection[st
         text: what the user has written.
         names: the known ones.
         kind: of what they are names.
-        preferred: those that count first where a part of several is given.
+        preferred: those preferred if the text is a part of several.
 
     Raises:
         LaunchError: it is a part of several, or empty, and so a part of all.

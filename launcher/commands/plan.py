@@ -104,7 +104,7 @@ def _informed(workload: Workload, asked: Asked | None) -> Workload:
 
 
 def _with_asked(rows: list[Row], asked: Asked | None) -> list[Row]:
-    """The rows of a plan with how the script was asked: first, where that isn't whole."""
+    """The rows of a plan with how the script was asked: first, if that is incomplete."""
     if asked is None:
         return rows
     told = explain_asked.rows(asked)

@@ -23,7 +23,7 @@ from .stacks import show_stacks
 PAUSE = 2.0
 """Seconds between two looks of --watch."""
 LATEST = 5
-"""How many of the runs that have ended are shown where none runs."""
+"""How many ended runs are shown if none is running."""
 CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 """Moves a terminal's cursor home, and clears screen and scrollback (console_codes(4))."""
 

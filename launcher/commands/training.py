@@ -44,11 +44,6 @@ def run(
 ) -> int:
     """Launches or plans a training, on the hosts that the options choose or here.
 
-    Args:
-        given: the options on the command line; files and variables may set further ones.
-        here: launches or plans on this host.
-        is_launch: it is going to be launched, not only planned.
-
     Returns:
         The exit code.
 

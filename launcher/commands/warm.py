@@ -62,7 +62,7 @@ def _document(server: WarmServer, script: str) -> dict[str, object]:
 
 
 def _script(server: WarmServer) -> str:
-    """The script or module; the process id where the process can't be read."""
+    """The script or module; the process id if the process can't be read."""
     with suppress(OSError, IndexError):
         words = Path(f"/proc/{server.pid}/cmdline").read_bytes().split(b"\0")
         return words[TARGET].decode(errors="replace")

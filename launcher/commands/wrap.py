@@ -37,7 +37,6 @@ class Connected:
     """A process below the command that has connected: an inner launch, once it says so.
 
     Attributes:
-        pid: its process id.
         sent: what it has sent so far: that it is one, and at its end its exit code.
     """
 
@@ -59,7 +58,7 @@ class WrappedRun:
         patience: seconds from a stop to SIGKILL.
         mark: the value that identifies the processes below the command in their environment.
         connected: who is connected, by their connection.
-        codes: exit codes of inner launches; None where one was killed before it could report.
+        codes: exit codes of inner launches; None if one was killed before it could report.
         stop: the first signal that was to stop everything.
         deadline: when the processes left after a stop get SIGKILL, on the monotonic clock.
     """

@@ -15,7 +15,7 @@ class Ending(StrEnum):
     """How a script that was only asked has ended."""
 
     WHOLE = "whole"
-    """It came to where the plan has all that it can be asked."""
+    """It reached the boundary at which the plan is complete."""
     CUT = "cut"
     """It needed weights, or a device that the host doesn't have."""
     LATE = "late"
@@ -31,17 +31,15 @@ class Asked:
     """A script's answers.
 
     Attributes:
-        script: its name.
         ending: how it ended.
-        seconds: how long it ran.
         where: the last boundary, or the line of the user's where it ended; empty for none.
-        why: what ended it, as a sentence's part; empty where it came to the end.
+        why: what ended it, as a sentence's part; empty if it came to the end.
         statements: settings that it asks for, and facts.
-        framework: the owner of its training loop; None where unknown.
-        shape: its model, see `Seen.model`; None where it has made none.
+        framework: the owner of its training loop; None if unknown.
+        shape: its model, see `Seen.model`; None if it has made none.
         output: the last of what it has printed.
         written: files that were written meanwhile, as paths.
-        lacking: the planned device, where this host has none of its kind; empty where it has.
+        lacking: the planned device if this host has none of its kind, else empty.
     """
 
     script: str

@@ -18,7 +18,6 @@ class Term:
 
     Attributes:
         name: of a setting or a fact.
-        values: the values.
         least: a number from which on all values are; None for no others.
     """
 
@@ -59,7 +58,6 @@ class Cause:
     """Why something is forbidden.
 
     Attributes:
-        kind: the kind of the cause.
         name: id of the known failure (also of a lesson's), or the attempt's number.
         summary: the reason as a phrase, e.g. a known failure's title.
         reference: where to read more; empty for nothing.

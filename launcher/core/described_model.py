@@ -1,4 +1,4 @@
-"""A model described as JSON: by the process that has it; checked where the text comes from it."""
+"""A model described as JSON: by the process that has it, and checked by whoever receives it."""
 
 from __future__ import annotations
 

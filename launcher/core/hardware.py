@@ -19,7 +19,7 @@ class Accelerator:
         name: the profile's, e.g. `a100-80gb`; without a profile, the device's own.
         kind: `cuda`, `rocm`, `npu`, `cpu` or `unknown`.
         memory: total bytes as reported by the framework, not the marketing number. 0 for a CPU:
-            its workers share the host's memory. 0 as well where nothing is known of it.
+            its workers share the host's memory. 0 also if nothing is known of it.
         taken: bytes that aren't the framework's allocator's: the accelerator's context, its
             libraries' workspaces, the buffers of NCCL or HCCL.
         precisions: types that it computes in at full speed.
@@ -55,7 +55,7 @@ class Hardware:
     """The accelerators and the host of one node.
 
     Attributes:
-        accelerator: the device; where a host's devices differ, the minimum of their facts.
+        accelerator: the device; if a host's devices differ, the minimum of their facts.
         accelerators: the number of them that this job may use; 0 for a CPU.
         cores: processor cores that this job may use, cgroup limits included.
         host_memory: bytes of host memory that this job may use, cgroup limits included.

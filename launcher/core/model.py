@@ -102,22 +102,19 @@ class Stack:
 
     Attributes:
         prefix: beginning of the names of the layers' weights, e.g. `model.layers.`.
-        layers: the number of layers.
         hidden: width of the residual stream.
-        heads: attention heads.
         kv_heads: heads of keys and values; fewer than `heads` in grouped-query attention.
-        head_dim: width of one head.
-        ffn: width of the feed-forward part; of one expert where there are experts.
+        ffn: width of the feed-forward part, or of one expert.
         gated: whether the feed-forward part also has a gate projection (SwiGLU, GeGLU).
         experts: experts of a layer; 0 for a dense one.
         experts_per_token: experts that one token passes through.
         patch: side of an image's patch, in pixels; 0 in a language model.
-        image: side of the image that the tower takes, in pixels; 0 where any size is taken, or in
+        image: side of the image that the tower takes, in pixels; 0 if any size is taken, or in
             a language model.
         merge: patches along each side that become one token of the language model; 1 for none.
-        slice: side of the slices that an image is cut into, in pixels; 0 where it isn't.
-        slices: how many there are at most, with the image as a whole; 1 where it isn't cut.
-        activation: the feed-forward part's function, e.g. `silu`; empty where it isn't known.
+        slice: side of the slices that an image is cut into, in pixels; 0 if it isn't.
+        slices: how many there are at most, with the image as a whole; 1 if it isn't cut.
+        activation: the feed-forward part's function, e.g. `silu`; empty if it isn't known.
         rotary: whether queries and keys are rotated, which makes new tensors of them.
         scales_in_fp32: whether a norm multiplies with its weight in fp32, as Gemma's do.
         drops_hidden: whether the outputs of attention and feed-forward part go through dropout.
@@ -158,9 +155,9 @@ class Model:
         weights: all parameters; tied ones once.
         source: where it was read, e.g. `Qwen2-7B/config.json and 4 safetensors headers`.
         tied: whether the output projection is the embedding.
-        context: longest sequence by the configuration, in tokens; 0 where it gives none.
-        model_type: the configuration's `model_type`, e.g. `qwen2`; empty where it isn't known.
-        stored: type of the weights on disk, e.g. `bfloat16`; empty where unknown.
+        context: longest sequence by the configuration, in tokens; 0 if it gives none.
+        model_type: the configuration's `model_type`, e.g. `qwen2`; empty if it isn't known.
+        stored: type of the weights on disk, e.g. `bfloat16`; empty if unknown.
     """
 
     architecture: str

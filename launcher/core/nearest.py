@@ -27,7 +27,7 @@ def nearest(
 
 
 def near(word: object, known: Iterable[object], key: Callable[[str], str] = str.lower) -> str:
-    """A hint with the nearest known words; empty where none are known."""
+    """A hint with the nearest known words; empty if none are known."""
     found = nearest(word, known, key=key)
     if not found:
         return ""

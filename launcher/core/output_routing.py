@@ -56,7 +56,7 @@ class Streams:
         return selects(self.teed, local, stream)
 
     def head(self, local: int, rank: int, role: str) -> str:
-        """The prefix of a rank's lines where several ranks' output is mixed."""
+        """The prefix of a rank's lines if several ranks' output is mixed."""
         host = os.uname().nodename
         known = {"role_name": role, "rank": rank, "local_rank": local, "hostname": host}
         return Template(self.prefix).safe_substitute(known)
@@ -69,7 +69,7 @@ def selects(which: Which, local: int, stream: int) -> bool:
 
 
 def which(text: str) -> Which | None:
-    """Parses torchrun's `3` or `0:1,1:2`; None where it is neither."""
+    """Parses torchrun's `3` or `0:1,1:2`; None if it is neither."""
     if re.fullmatch(r"[0-3]", text):
         return ((EVERY, int(text)),) if text != "0" else ()
     if not re.fullmatch(r"\d+:[0-3](,\d+:[0-3])*", text, re.ASCII):

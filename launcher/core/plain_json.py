@@ -28,10 +28,6 @@ def plain(value: object) -> Any:
 def parsed(text: str | bytes, **how: Any) -> Any:
     """The values in a JSON text.
 
-    Args:
-        text: the text.
-        how: options of `json.loads`.
-
     Raises:
         ValueError: it isn't JSON, is nested too deeply, or has a number of thousands of digits.
     """

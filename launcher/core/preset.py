@@ -15,7 +15,7 @@ VARIABLE = "SAFE_LAUNCH_PRESET"
 OVERRIDES_VARIABLE = "SAFE_LAUNCH_OVERRIDES"
 """Environment variable with the settings that the guards enforce: those changed by the plan."""
 REPLACED_VARIABLE = "SAFE_LAUNCH_REPLACED"
-"""Environment variable with the script's own values of those settings, where known."""
+"""Environment variable with the script's own values of those settings, if known."""
 
 
 @dataclass(frozen=True, slots=True)

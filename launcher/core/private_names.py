@@ -1,7 +1,7 @@
 """The names inside other packages that safe-launch uses though nobody promises them.
 
 What begins with an underscore, or is in no documentation, may go with any release. So each is here,
-with what doesn't work without it; whoever uses one says that in a line and goes on, where he can.
+with what doesn't work without it; its user prints that in a line and continues, if possible.
 `scripts/versions` looks which of the versions that it tries have them. Names that are only
 recognized, in tracebacks and on stacks, stay where they are: what isn't there isn't recognized.
 """
@@ -23,7 +23,6 @@ class PrivateName:
     Attributes:
         package: the distribution that has it, or `python`.
         versions: which of the versions that safe-launch runs on have it, as PEP 440 writes ranges.
-        module: where it is.
         path: it in there: `Trainer._inner_training_loop`.
         without: what doesn't work without it, a sentence without its end.
     """

@@ -49,7 +49,7 @@ def hint_of(error: BaseException, otherwise: str = "") -> str:
 
 
 def file_and_reason(error: BaseException) -> str:
-    """Which file can't be used, where the error names it, and why."""
+    """Which file can't be used, if the error names it, and why."""
     if isinstance(error, OSError) and isinstance(error.filename, str | bytes):
         return f"{os.fsdecode(error.filename)}: {reason_of(error)}"
     return reason_of(error)

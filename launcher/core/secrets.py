@@ -106,12 +106,7 @@ def in_mapping(content: object) -> Iterator[str]:
 
 
 def hidden(text: str, secrets: Iterable[str] = ()) -> str:
-    """A text without these secrets, and without what looks like others.
-
-    Args:
-        text: any text, or JSON.
-        secrets: those that are known.
-    """
+    """A text without these secrets, and without what looks like others."""
     for secret in sorted(secrets, key=len, reverse=True):  # one may begin with another
         # As it is, as Python shows it, and either in JSON.
         plain = {secret, repr(secret)[1:-1]}
@@ -161,7 +156,7 @@ def _first_of_name(text: str, keyword: int, done: int) -> int:
 
 
 def _full_name(text: str, first: int, last: int) -> str:
-    """The name, with the word before it where that says what it is: `API key`, `backward pass`."""
+    """The name, with the word before it if that is part of the name: `API key`, `backward pass`."""
     name = text[first:last]
     if name.lower() in ("key", "token", "pass") and text[first - 1 : first] == " ":
         before = text[max(0, first - 16) : first - 1].rpartition(" ")[2]

@@ -87,7 +87,7 @@ class Fact(_Named):
     SEVERAL_BACKWARDS = "several_backwards", bool
     """An engine goes backward several times before a step, and isn't told which is the last."""
     DEVICE = "device", str
-    """The kind of accelerator: cpu, cuda, rocm, xpu, npu; known where an entry tells of a plan."""
+    """The kind of accelerator: cpu, cuda, rocm, xpu, npu; known when an entry is matched with a plan."""
     FP32_ACCUMULATION = "fp32_accumulation", bool
     """DeepSpeed is asked to accumulate 16-bit gradients in fp32."""
     SEQUENCE_LENGTH = "sequence_length", int
@@ -99,11 +99,11 @@ class Fact(_Named):
     CACHE_EMPTIED = "cache_emptied", bool
     """Torch's allocator gives back what it holds unused every few steps."""
     NODES = "nodes", int
-    """The number of nodes; known where an entry tells of a plan."""
+    """The number of nodes; known when an entry is matched with a plan."""
     COMPILED = "compiled", bool
     """The Trainer compiles the model: torch.compile."""
     TRAINER = "trainer", str
-    """The class of trl's that trains; none where another package's derives from it."""
+    """The class of trl's that trains; none if another package's derives from it."""
     LIGER = "liger", bool
     """The Trainer is asked for Liger's kernels."""
     PAD_IS_END = "pad_is_end", bool
@@ -181,7 +181,7 @@ class Fact(_Named):
     """DeepSpeed's stage3_use_all_reduce_for_fetch_params."""
     REDUCE_SCATTER = "reduce_scatter", bool
     """DeepSpeed's stages 1 and 2 give each rank the mean of its own part of the gradients alone;
-    known where that isn't enough for the optimizer: Muon."""
+    known if that isn't enough for the optimizer: Muon."""
     CONTIGUOUS_GRADIENTS = "contiguous_gradients", bool
     SUPER_OFFLOAD = "super_offload", bool
     """DeepSpeed's super_offload in offload_optimizer, for superchips."""

@@ -17,7 +17,6 @@ class Known:
     """A value and where it was read.
 
     Attributes:
-        value: the value.
         origin: rank of the source.
         source: the source in words, e.g. `zero3.json: zero_optimization.stage`.
     """
@@ -51,7 +50,7 @@ class Measured:
         needed: bytes that a rank held at most; with what it requested when it failed, which is a
             lower bound of its need.
         context: bytes of it that aren't the training's: the accelerator's context, or the process
-            with its libraries; None where unknown.
+            with its libraries; None if unknown.
         limit: bytes that the rank could get at most.
     """
 
@@ -92,8 +91,8 @@ class Workload:
             frozen weights or further models: the first that it loads is trained as it is.
         wanted: settings that the launcher's own options ask for instead of the script's.
         measured: measurements of the memory from attempts that ran out of it.
-        trained: a measurement of the memory from a run that trained; None where there is none.
-        model: the shape of the model on disk, or as a worker reported it; None where unknown.
+        trained: a measurement of the memory from a run that trained; None if there is none.
+        model: the shape of the model on disk, or as a worker reported it; None if unknown.
         earlier: the latest run of the script that is on record; None for none.
     """
 
@@ -112,13 +111,13 @@ class Workload:
     earlier: Earlier | None = None
 
     def value(self, name: Name) -> Value | None:
-        """The value of a setting or fact; None where unknown."""
+        """The value of a setting or fact; None if unknown."""
         known = self.known.get(name)
         return None if known is None else known.value
 
     @property
     def engine(self) -> Engine | None:
-        """The engine that reduces the gradients; None where unknown."""
+        """The engine that reduces the gradients; None if unknown."""
         value = self.value(Fact.ENGINE)
         return None if value is None else Engine(str(value))
 
@@ -130,7 +129,7 @@ class Workload:
 
     @property
     def micro_steps(self) -> int | None:
-        """Samples per rank in an optimizer step, as asked for; None where unknown."""
+        """Samples per rank in an optimizer step, as asked for; None if unknown."""
         micro, steps = (self.asked.get(name) for name in BATCH)
         return None if micro is None or steps is None else int(micro) * int(steps)
 

@@ -95,12 +95,7 @@ def standings(
 def up_to_date(
     found: Sequence[Standing], look: Callable[[], Sequence[RankProgress]]
 ) -> tuple[Standing, ...]:
-    """The same with how far the ranks have come by now: they may have moved while they were asked.
-
-    Args:
-        found: where they stand.
-        look: reads the board; it may be closed by now.
-    """
+    """The same with how far the ranks have come by now: they may have moved while they were asked."""
     latest = _by_rank(look)
     return tuple(
         replace(each, phase=row.phase, step=row.step, quiet=row.quiet)
@@ -192,7 +187,7 @@ def _with_stack(child: Child, end: float) -> Child:
 def _stack(
     pid: int, thread: int, state: str, end: float, ran: proc.Ran | None = None
 ) -> tuple[Frame, ...] | Refused:
-    """A process's stack: by its own handler, or by py-spy where it has none or can't run."""
+    """A process's stack: by its own handler, or by py-spy if it has none or can't run."""
     if state in STOPPED:
         written: tuple[Frame, ...] | Refused = Refused(f"{stacks.UNKNOWN}: {STOPPED[state]}")
     else:

@@ -75,5 +75,5 @@ def of_npu_smi(table: str) -> Iterator[float]:
 
 
 def _in_order(pids: Sequence[int], devices: Sequence[Any]) -> dict[int, Any]:
-    """The first rank has the first device, and so on, where there is a device for each."""
+    """The first rank has the first device, and so on, if there is a device for each."""
     return dict(zip(pids, devices, strict=True)) if len(pids) == len(devices) else {}

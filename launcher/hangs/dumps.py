@@ -91,21 +91,12 @@ def find(paths: Sequence[str]) -> tuple[Path, ...]:
 
 
 def of_ranks(prefix: str, ranks: Iterable[int]) -> tuple[Path, ...]:
-    """The dumps that ranks have written.
-
-    Args:
-        prefix: how their names begin.
-        ranks: the ranks.
-    """
+    """The dumps that ranks have written."""
     return tuple(filter(is_dump, (Path(f"{prefix}{rank}") for rank in ranks)))
 
 
 def standings(files: Iterable[Path]) -> tuple[Standing, ...] | Refused:
-    """Where the ranks stood that have left dumps.
-
-    Args:
-        files: a dump of each rank.
-    """
+    """Where the ranks stood that have left dumps."""
     found, problems = [], []
     for file in files:
         document = read(file)
@@ -119,11 +110,7 @@ def standings(files: Iterable[Path]) -> tuple[Standing, ...] | Refused:
 
 
 def report_on(found: Sequence[Standing]) -> HangReport:
-    """Whom the ranks waited for, by the dumps that some or all of them have left.
-
-    Args:
-        found: where the ranks stood that have left dumps.
-    """
+    """Whom the ranks waited for, by the dumps that some or all of them have left."""
     known = {rank for stood in found for entry in stood.collectives or () for rank in entry.ranks}
     absent = [
         Standing(rank, phase=Phase.TRAINING, problem="it has left no dump")

@@ -26,7 +26,7 @@ SENTENCES: Mapping[HangKind, str] = {
 }
 """How a hang's message begins, by its kind: signatures of the catalogue match these."""
 COMPLETE = "no rank is missing"
-"""The same where every rank's recorder shows that it has entered the collective."""
+"""The same if every rank's recorder shows that it has entered the collective."""
 MOST_STACKS = 4
 MOST_FRAMES = 20
 """Frames of a stack in the message, the innermost."""

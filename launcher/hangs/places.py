@@ -109,11 +109,7 @@ _SAVES = re.compile(r"save|checkpoint|state_dict|consolidat")
 
 
 def place_of(frames: Sequence[Frame]) -> Place:
-    """A rank's activity, inferred from its innermost frames.
-
-    Args:
-        frames: the main thread's stack, outermost first.
-    """
+    """A rank's activity, inferred from its innermost frames."""
     if not frames:
         return Place.UNREAD
     inner = without_wrappers(frames)
@@ -148,13 +144,13 @@ def file_is(frame: Frame, *names: str) -> bool:
 
 
 def own_frame(standing: Standing) -> Frame | None:
-    """The innermost frame in a file of the user's; None where there is none."""
+    """The innermost frame in a file of the user's; None if there is none."""
     own = set(standing.own_files)
     return next((frame for frame in reversed(standing.frames) if frame.file in own), None)
 
 
 def waiting_function(frames: Sequence[Frame]) -> str:
-    """The function in which a stack waits for others, as in `barrier`; empty where none is seen."""
+    """The function in which a stack waits for others, as in `barrier`; empty if none is seen."""
     for frame in reversed(frames):
         if place_of((frame,)) is Place.COLLECTIVE and frame.function in _COLLECTIVES.split():
             return frame.function

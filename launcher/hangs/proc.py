@@ -23,8 +23,6 @@ class Process:
     """A process at a moment.
 
     Attributes:
-        pid: its process id.
-        parent: its parent's.
         name: its name, of 15 letters at most.
         state: one letter.
         born: when it was started, in clock ticks since boot: with the pid, its identity.

@@ -18,7 +18,7 @@ from .standing import Collective
 
 HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
 """Names under which torch tells them. Two recorders: gloo's and other backends' (since 2.10,
-control_plane/Handlers.cpp), and NCCL's own (ProcessGroupNCCLUtils; only where NCCL is built in)."""
+control_plane/Handlers.cpp), and NCCL's own (ProcessGroupNCCLUtils; only if NCCL is built in)."""
 UNKNOWN = "its collectives aren't known"
 DONE = 64
 """Of the collectives of a group that are done, only so many of the latest are kept."""
@@ -27,13 +27,7 @@ MOST = 64 << 20
 
 
 def collectives(folder: Path, rank: int, seconds: float) -> tuple[Collective, ...] | Refused:
-    """The entries of a rank's flight recorders, oldest first in each.
-
-    Args:
-        folder: where the ranks' sockets are.
-        rank: the rank.
-        seconds: how long it may take.
-    """
+    """The entries of a rank's flight recorders, oldest first in each."""
     end = monotonic() + seconds
     try:
         answers = [_asked(folder, rank, handler, end) for handler in HANDLERS]

@@ -36,11 +36,9 @@ class HangReport:
     """A run that has stopped making progress, and the ranks responsible.
 
     Attributes:
-        kind: why nothing moves.
         culprits: the ranks that the others wait for, in order; empty if unknown.
         waiting: the ranks that wait in a collective.
         collective: the first collective that isn't complete on all its ranks; None if unknown.
-        standings: where every rank stands.
         is_proof: waiting longer can't help: the run may be ended.
         quiet: seconds for which nothing has moved.
     """

@@ -37,9 +37,6 @@ class Cause:
     """Why nothing moves.
 
     Attributes:
-        kind: why.
-        culprits: the ranks that the others wait for.
-        collective: the first collective that isn't complete; None if unknown.
         is_recorded: the recorders show that ranks are in different collectives.
     """
 
@@ -201,7 +198,7 @@ class Scene:
         return Cause(HangKind.UNKNOWN, collective=next(iter(complete), self._awaited(())))
 
     def _stands_free(self, rank: int) -> bool:
-        """Whether it stands where nobody waits for others, or hasn't begun."""
+        """Whether it is at a place where nobody waits for others, or hasn't begun."""
         each = self.by_rank[rank]
         if rank in self.waiting:
             return False
@@ -228,7 +225,7 @@ class Scene:
         )
 
     def _parts_by_stack(self) -> Cause | None:
-        """The odd ranks where stacks alone show different collectives; None where they don't.
+        """The odd ranks where stacks alone show different collectives; None if they don't.
 
         Messages are no proof of anything. A group whose network fails holds up two ranks at least,
         so none but a single rank is blamed.

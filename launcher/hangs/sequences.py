@@ -1,4 +1,4 @@
-"""Which rank has left the common sequence of collectives, where ranks are in different ones.
+"""Which rank has left the common sequence of collectives, if ranks are in different ones.
 
 All ranks of a group run the same program, so the ranks' recorders hold the same sequence, whatever
 the groups are. Where two sequences part, most ranks are right; of as many, those who go on as the
@@ -19,7 +19,7 @@ CONTEXT = 64
 
 
 def deviants(recorders: Recorders, ranks: Iterable[int]) -> frozenset[int]:
-    """The ranks that have left the sequence of the others; empty where that can't be told."""
+    """The ranks that have left the sequence of the others; empty if that can't be told."""
     sequences = _aligned(recorders, sorted(ranks))
     if len(sequences) < 2:
         return frozenset()

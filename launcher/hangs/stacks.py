@@ -47,11 +47,11 @@ def stack(
 ) -> tuple[Frame, ...] | Refused:
     """The main thread's frames, outermost first, without the launcher's own.
 
-    A process without the handler would die of the signal: none is sent where anything is missing.
+    A process without the handler would die of the signal: none is sent if anything is missing.
 
     Args:
         pid: the process, which isn't stopped.
-        thread: its main thread's identifier in Python; 0 where it isn't known.
+        thread: its main thread's identifier in Python; 0 if it isn't known.
         seconds: how long it may take.
         earlier: how long its threads had run a while ago, a second or more: of one that hasn't
             moved since, another thread reads the frames. None: the main thread is asked.
@@ -154,7 +154,7 @@ def is_same_program(pid: int, child: int) -> bool:
 def _memory(pid: int) -> tuple[str, int]:
     """Where the memory for a process's stack can be opened, and the thread that takes `OF_ALL`.
 
-    A forked child has no such thread: its number is 0. The path is empty where the memory is no
+    A forked child has no such thread: its number is 0. The path is empty if the memory is no
     longer open.
     """
     for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - quick

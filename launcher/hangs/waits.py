@@ -27,7 +27,7 @@ _MESSAGE = re.compile(r"^(send|recv) (\d+)(?:->|<-)(\d+)")
 """As ProcessGroupNCCL.cpp names messages: own rank, then the peer, both within the group."""
 
 Group = tuple[str, tuple[int, ...]]
-"""A process group: its name, and its ranks where they are known."""
+"""A process group: its name, and its ranks if they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,6 @@ class Wait:
     """A rank's wait in a collective.
 
     Attributes:
-        rank: the rank that waits.
         collective: the first of a group that it hasn't finished.
         missing: ranks of the group that are known not to have entered it.
         unknown: ranks that may be missing: it isn't known what they have entered, or whether
@@ -53,7 +52,6 @@ class Split:
     """A collective in which ranks differ: it can't be completed.
 
     Attributes:
-        group: its group.
         parts: the ranks by what they have entered as this number of the group; the largest first.
     """
 
@@ -67,7 +65,6 @@ class Recorders:
 
     Attributes:
         entries: of each rank whose recorder can be read, the oldest first.
-        ranks: all ranks.
     """
 
     entries: Mapping[int, tuple[Collective, ...]]
@@ -184,7 +181,7 @@ def _messages(recorders: Recorders) -> list[Wait]:
 
 
 def _peer(entry: Collective) -> int | None:
-    """The rank at the other end of a message; None where the recorder doesn't say."""
+    """The rank at the other end of a message; None if the recorder doesn't say."""
     found = _MESSAGE.match(entry.kind)
     if found is None:
         return None

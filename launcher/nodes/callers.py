@@ -46,7 +46,7 @@ class Callers:
             listener: the job's port.
             silence: seconds after which an unreachable host counts as lost.
             nodes: the number of nodes.
-            admits: answers a node; returns what reads its connection from now on, or None where
+            admits: answers a node; returns what reads its connection from now on, or None if
                 it is refused.
             note: called with a sentence on who can't prove to be of this job, or sends what no
                 launcher sends.

@@ -27,13 +27,7 @@ def of_another_job(node: Join | Unable, job: str) -> Refusal | None:
 
 
 def misplaced(node: Join | Unable, job: str, nodes: int) -> Refusal | None:
-    """Why a launcher isn't one of this job's other nodes; None where it is.
-
-    Args:
-        node: what it says of itself.
-        job: the job's id.
-        nodes: the number of nodes at most.
-    """
+    """Why a launcher isn't one of this job's other nodes; None if it is."""
     if (another := of_another_job(node, job)) is not None:
         return another
     if node.rank is not None and not 0 < node.rank < nodes:
@@ -44,13 +38,7 @@ def misplaced(node: Join | Unable, job: str, nodes: int) -> Refusal | None:
 
 
 def refusal(node: Join | Unable, head: Join, nodes: int) -> Refusal | None:
-    """Why a launcher can't take part in the job; None where it can.
-
-    Args:
-        node: what it says of itself.
-        head: node 0's join.
-        nodes: the number of nodes at most.
-    """
+    """Why a launcher can't take part in the job; None if it can."""
     if (outside := misplaced(node, head.job, nodes)) is not None:
         return outside
     who, own = node.host, head.host
@@ -97,7 +85,7 @@ def differences(joins: Sequence[Join]) -> tuple[str, ...]:
 
 
 def _differing(values: Mapping[str, str]) -> str:
-    """Each value with some of its hosts; empty where all nodes have the same."""
+    """Each value with some of its hosts; empty if all nodes have the same."""
     hosts: dict[str, list[str]] = {}
     for host, value in values.items():
         hosts.setdefault(value, []).append(host)

@@ -5,9 +5,9 @@ waits. Then every frame is authenticated and numbered (`frames`), its size limit
 hold, each field checked against its limits (`field_limits`), and control characters are removed
 from texts. Anything that no launcher sends ends the connection.
 
-A connection is also how each end knows that the other is alive: where a process ends, the kernel
-closes it at once; where a host can't be reached any more, the kernel's keep-alive probes find out
-(tcp(7): TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_USER_TIMEOUT). Where a launcher is stopped, its kernel
+A connection is also how each end knows that the other is alive: if a process ends, the kernel
+closes it at once; if a host can't be reached any more, the kernel's keep-alive probes find out
+(tcp(7): TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_USER_TIMEOUT). If a launcher is stopped, its kernel
 goes on answering; `liveness` finds that.
 """
 
@@ -58,7 +58,6 @@ class Connection:
     """One end of a connection.
 
     Attributes:
-        socket: the TCP socket.
         peer: the other end's name, for people.
         allowed: the messages that the other end may send.
         waiting: messages that have arrived and haven't been taken yet.
@@ -234,12 +233,6 @@ def decoded(payload: bytes, allowed: UnionType) -> Message:
 def joined_to(opened: socket.socket, peer: str, silence: float, trust: Trust) -> Connection:
     """A joining node's end of a connection to node 0.
 
-    Args:
-        opened: a connected socket.
-        peer: node 0's name, for people.
-        silence: seconds after which an unreachable host counts as lost, at most.
-        trust: what both ends prove.
-
     Raises:
         LaunchError: this node has no credential to offer.
     """
@@ -284,10 +277,6 @@ def deliver(connections: Iterable[Connection], seconds: float) -> None:
 
     A connection that is closed with unread messages is reset at once: what the other host hasn't
     acknowledged by then is lost (RFC 1122, 4.2.2.13).
-
-    Args:
-        connections: those on which the last message has been sent.
-        seconds: how long to wait at most.
     """
     end = time.monotonic() + seconds
     left = [connection for connection in connections if connection.fault is None]

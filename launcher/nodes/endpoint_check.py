@@ -1,4 +1,4 @@
-"""Whether the others find this node 0 where they look for it."""
+"""Whether the others find this node 0 if they look for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .waiting import PATIENCE
 def check_endpoint(
     placement: Placement, trust: Trust, own: Join, say: Callable[[str], None]
 ) -> None:
-    """Looks for another node 0, where this one's address isn't its host's.
+    """Looks for another node 0 if this one's address isn't its host's.
 
     It may be all the same: a Kubernetes Service, or a forwarded port. So nobody is refused but by
     the node 0 that answers there.

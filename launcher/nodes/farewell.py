@@ -22,13 +22,7 @@ from .secret import Trust
 
 @contextmanager
 def told(placement: Placement, trust: Trust, say: Callable[[str], None]) -> Iterator[None]:
-    """Tells the other launchers why the block has failed, before they meet this one.
-
-    Args:
-        placement: this launcher's.
-        trust: what the launchers of the job prove to each other.
-        say: called with a line that the user should see.
-    """
+    """Tells the other launchers why the block has failed, before they meet this one."""
     try:
         yield
     except LaunchError as error:

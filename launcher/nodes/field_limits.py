@@ -33,12 +33,7 @@ def largest(allowed: UnionType) -> int:
 
 
 def problem(message: Message, size: int = 0) -> str | None:
-    """The first field beyond its limits, with the limits; None if all are within.
-
-    Args:
-        message: a message.
-        size: its bytes.
-    """
+    """The first field beyond its limits, with the limits; None if all are within."""
     if size > message.MOST:
         kind = type(message).__name__
         return f"{kind} of {count_of(size, 'byte')}, and {message.MOST:,} are allowed"

@@ -37,10 +37,6 @@ class Direction:
     def opened(self, buffer: bytearray, most: int) -> bytes | None:
         """Takes the next frame off a buffer; returns its payload, None while it isn't complete.
 
-        Args:
-            buffer: what has come.
-            most: bytes of a payload at most.
-
         Raises:
             ValueError: it is too long, or its tag is wrong.
         """

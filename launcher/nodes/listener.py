@@ -20,7 +20,6 @@ class Listener:
     """The job's port at node 0.
 
     Attributes:
-        socket: listens there.
         trust: what whoever comes must prove, as node 0 does.
     """
 

@@ -34,13 +34,7 @@ class Liveness:
         look: Callable[[], Sequence[RankProgress]],
         notice: Callable[[str], None],
     ) -> None:
-        """Begins to listen.
-
-        Args:
-            peers: the other nodes.
-            look: how far this node's ranks have come, which the others are told.
-            notice: called with a line for the user.
-        """
+        """Begins to listen."""
         self._peers = peers
         self._look = look
         self._notice = notice

@@ -53,13 +53,12 @@ class Order(Sent, frozen=True, tag=True):
 
     Attributes:
         attempt: its number, 0 for the first.
-        run_id: the run's id.
         rank: rank of the node that receives this.
         workers: the number of workers of each node, by rank.
         port: the store's port, at the address by which this node has found node 0.
         preset: the settings of the plan.
         overrides: the settings among them that the guards enforce.
-        replaced: the script's own values of the overrides, where they are known.
+        replaced: the script's own values of the overrides, if known.
         resume: what a training resumes from; None for the script's own choice.
     """
 
@@ -175,7 +174,6 @@ class Failing(Sent, frozen=True, tag=True):
     """Workers of a node have failed; the others are being stopped.
 
     Attributes:
-        records: the records of the failures.
         now: the node's monotonic clock when this was sent, in seconds.
     """
 
@@ -195,7 +193,7 @@ class Ended(Sent, frozen=True, tag=True):
         is_success: every worker has run the script to its end.
         records: the record of each worker that failed by itself.
         remarks: sentences on what happened after the script's end.
-        signal: the signal that stopped the node's launcher; None where there was none.
+        signal: the signal that stopped the node's launcher; None if there was none.
         now: the node's monotonic clock when this was sent, in seconds.
         standings: where its ranks stood by their recorders' dumps, if they have left any.
     """
@@ -250,7 +248,7 @@ class RunEnded(Sent, frozen=True, tag=True):
     Attributes:
         code: every launcher's exit code.
         line: why, in a few words.
-        diagnosis: the text for a pod's status; empty where `line` says it all.
+        diagnosis: the text for a pod's status; empty if `line` says it all.
     """
 
     code: Code

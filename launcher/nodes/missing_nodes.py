@@ -21,7 +21,7 @@ def named(ranks: Sequence[int], hosts: Sequence[str]) -> str:
 
     Args:
         ranks: in ascending order.
-        hosts: names of all hosts by rank; empty where they aren't known.
+        hosts: names of all hosts by rank; empty if they aren't known.
     """
     runs = itertools.groupby(enumerate(ranks), lambda pair: pair[1] - pair[0])
     spans = [[rank for _, rank in run] for _, run in runs]

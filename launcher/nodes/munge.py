@@ -69,7 +69,7 @@ def encoded(payload: bytes, reader: int, socket: str) -> bytes | Refused:
 
 
 def decoded(credential: bytes, writer: int, socket: str) -> bytes | Refused:
-    """The payload of a credential, where one user has made it.
+    """The payload of a credential, if the given user has made it.
 
     Args:
         credential: as it has come.

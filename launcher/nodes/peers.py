@@ -76,7 +76,7 @@ class Peers:
 
     @property
     def interface(self) -> str | None:
-        """This node's network interface towards the other nodes, where gloo wouldn't find it.
+        """This node's network interface towards the other nodes, if gloo wouldn't find it.
 
         Gloo listens at the address of the host's own name (`createDefaultDevice` in
         torch/csrc/distributed/c10d/ProcessGroupGloo.cpp); NCCL and HCCL look for interfaces.

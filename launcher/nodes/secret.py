@@ -76,11 +76,7 @@ class Unprotected:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """All launchers of the job have been given the same text.
-
-    Attributes:
-        value: the text.
-    """
+    """All launchers of the job have been given the same text."""
 
     value: bytes = field(repr=False)
     kind: Kind = Kind.SECRET
@@ -117,7 +113,7 @@ class Munge:
         return credential, key
 
     def key(self, credential: bytes) -> bytes | Refused:
-        """The key in a credential, where this user has made it."""
+        """The key in a credential, if this user has made it."""
         return munge.decoded(credential, os.getuid(), self.socket)
 
 

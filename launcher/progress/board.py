@@ -73,26 +73,25 @@ class RankProgress:
     """How far a rank has come.
 
     Attributes:
-        rank: the rank.
         pid: its process; 0 before it has begun.
         thread: its main thread (`threading.get_ident`); 0 before it has begun.
         phase: what it is doing.
-        step: optimizer steps done; None where nothing counts them.
+        step: optimizer steps done; None if nothing counts them.
         quiet: seconds since anything last moved.
         in_phase: seconds since the phase began.
         longest_quiet: the longest time without a movement in this phase so far, in seconds, in
-            all of its turns; 0 where nothing has moved yet.
+            all of its turns; 0 if nothing has moved yet.
         own: seconds of each of the latest steps that the rank spent on its own, before it
             waited for others; the latest last, at most `WINDOW`.
         whole: seconds of the same steps from end to end.
         timed: how many steps have been timed.
         trained: seconds of all of them together.
         peak: bytes of memory that were held at most so far, on the device or else by the process;
-            0 where it isn't known. Before the script's end a device's context isn't counted.
+            0 if it isn't known. Before the script's end a device's context isn't counted.
         context: bytes of them that aren't the training's, see `Measured`.
         start: optimizer steps that had been done when the attempt began, by a resume.
-        samples: samples of the timed steps, as this rank has seen them; 0 where it hasn't.
-        tokens: their tokens, padding included; 0 where it has seen none.
+        samples: samples of the timed steps, as this rank has seen them; 0 if it hasn't.
+        tokens: their tokens, padding included; 0 if it has seen none.
     """
 
     rank: Rank
@@ -209,7 +208,7 @@ def unread_slot() -> Slot:
 
 
 def slot_of(path: str | None, rank: int) -> Slot:
-    """A rank's slot of the board at a path; one that nobody reads where there is none."""
+    """A rank's slot of the board at a path; one that nobody reads if there is none."""
     with suppress(OSError, ValueError, struct.error):
         if path:
             memory = _mapped(path, writable=True)
@@ -272,7 +271,7 @@ def rows(path: str | Path) -> tuple[RankProgress, ...]:
 
 
 def board_of(pid: int) -> Path | None:
-    """The board that a launcher has while an attempt runs; None where it has none.
+    """The board that a launcher has while an attempt runs; None if it has none.
 
     A process that has opened it, as a worker has, has it as well: mmap keeps a descriptor.
     """

@@ -26,7 +26,6 @@ class Straggler:
     """A rank that keeps the others waiting.
 
     Attributes:
-        rank: the rank.
         factor: its own time over the median of the others'.
         seconds: what it costs them, each step.
     """
@@ -36,11 +35,7 @@ class Straggler:
     seconds: float
 
     def text(self, host: str) -> str:
-        """A sentence for a person.
-
-        Args:
-            host: where the rank runs.
-        """
+        """A sentence for a person."""
         times = f"{self.factor:.1f}" if self.factor < 10 else f"{self.factor:.0f}"
         return (
             f"rank {self.rank} on {host} keeps the others waiting, {self.seconds:.2g} s a step: "
@@ -51,11 +46,8 @@ class Straggler:
 def stragglers(rows: Sequence[RankProgress]) -> tuple[Straggler, ...]:
     """The ranks whose own times stand out over the latest `WINDOW` steps, the slowest first.
 
-    None while a rank has done fewer steps, and none where as many ranks are slow as aren't: then
+    None while a rank has done fewer steps, and none if as many ranks are slow as aren't: then
     the two halves do different things, which a single rank of two hardly does.
-
-    Args:
-        rows: how far all ranks of the job have come.
     """
     if len(rows) < 2 or any(len(row.own) < WINDOW for row in rows):
         return ()

@@ -29,17 +29,12 @@ Line = tuple[SourceFile, int, Arguments]
 def lines_that_set(
     files: Sequence[SourceFile], made: Sequence[Maker], arguments: Arguments
 ) -> list[Line]:
-    """The lines that set the last of the arguments that any line sets; none where none does.
+    """The lines that set the last of the arguments that any line sets; none if none does.
 
     In a call or a dict all are to be set, by an assignment that one and those after it, which
     nothing sets yet. Of calls only those count that make the Trainer's arguments, or hand them on;
     what a package's function gets otherwise is its own. Of what an object sets in itself, as a
     model does, only what such arguments do.
-
-    Args:
-        files: the user's.
-        made: the calls that make the Trainer's arguments.
-        arguments: the values to be set.
     """
     own = {node for each in _own_classes(files) for node in ast.walk(each)}
     taken = set(_taken_by_packages(files, {call for _, call in made}))

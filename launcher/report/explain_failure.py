@@ -89,13 +89,7 @@ def mistyped_rows(record: FailureRecord) -> list[Row]:
 
 
 def advice_on(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> Advice:
-    """The advice on a known failure; a more specific rule precedes a general entry.
-
-    Args:
-        entry: the known failure.
-        record: the failure; an empty record before any.
-        traits: those of the run.
-    """
+    """The advice on a known failure; a more specific rule precedes a general entry."""
     surer = surer_step(entry, record)
     return advice(entry, record, traits) if surer is None else advised(redacted(surer.do))
 
@@ -117,13 +111,7 @@ def other_advice_rows(advice: Advice) -> list[Row]:
 
 
 def unexplained_rows(diagnosis: Diagnosis, log: Path, *, whole: bool = False) -> list[Row]:
-    """The rows on an unexplained failure: the exception and where, or the log.
-
-    Args:
-        diagnosis: the attempt's diagnosis.
-        log: the log of the rank that failed first.
-        whole: include the ranks that failed later.
-    """
+    """The rows on an unexplained failure: the exception and where, or the log."""
     record = diagnosis.root.record
     rows = raised_rows(record) + (mistyped_rows(record) or next_step_rows(record))
     rows += [("where", text) for text in where_texts(record, ())]
@@ -196,15 +184,7 @@ def diagnosis_rows(
     follows: bool,
     whole: bool,
 ) -> tuple[Row, ...]:
-    """The rows on a failed attempt, which the terminal, the page and `failures.json` lay out.
-
-    Args:
-        diagnosis: the attempt's diagnosis.
-        attempt: the failed attempt.
-        spots: lines of the user's that the root cause is about.
-        follows: another attempt is planned.
-        whole: include what only a reader with time wants.
-    """
+    """The rows on a failed attempt, which the terminal, the page and `failures.json` lay out."""
     root = diagnosis.root
     if root.entry is None:
         log = attempt.folder / f"rank-{root.record.rank}.log"

@@ -35,12 +35,7 @@ KEEP = "--fix suggest launches what was asked, even if it is known to fail"
 
 
 def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
-    """The plan: settings, changes from what was asked, and whether memory suffices.
-
-    Args:
-        plan: the plan.
-        whole: include the command, the machine and the memory by component.
-    """
+    """The plan: settings, changes from what was asked, and whether memory suffices."""
     rows = [("plan", verdict_text(plan))]
     rows += [("change", change_text(plan, change, whole=whole)) for change in plan.changes]
     if plan.chosen.estimate is not None:
@@ -138,7 +133,7 @@ def _is_known(plan: Plan, setting: Setting) -> bool:
 
 
 def _batch_text(plan: Plan) -> str:
-    """The samples of an optimizer step of all workers, never broken; empty where not known."""
+    """The samples of an optimizer step of all workers, never broken; empty if not known."""
     micro, steps = plan.preset.micro_batch, plan.preset.accumulation
     if plan.workload.makes_batches:
         return ""

@@ -35,11 +35,7 @@ SEVERAL_KEYS = (Setting.GRADIENT_CHECKPOINTING, Setting.PRECISION, Setting.OFFLO
 
 
 def edits(plan: Plan) -> list[Edit]:
-    """The edits for each change of a plan, as far as they are known.
-
-    Args:
-        plan: one that has trained to the end.
-    """
+    """The edits for each change of a plan, as far as they are known."""
     return [edit for change in plan.changes for edit in _edits(plan, change)]
 
 
@@ -85,7 +81,7 @@ def _names_of_checkpointing(plan: Plan, source: str) -> tuple[str, str]:
 
 
 def _arguments(setting: Setting, new: Value, of_checkpointing: tuple[str, str]) -> Arguments:
-    """The Trainer's arguments for a value; none where it has none."""
+    """The Trainer's arguments for a value; none if it has none."""
     if setting is Setting.GRADIENT_CHECKPOINTING:
         is_on, kwargs = of_checkpointing
         if new == Checkpointing.OFF.value:

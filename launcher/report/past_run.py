@@ -27,12 +27,12 @@ class PastRun:
 
     @property
     def begun(self) -> float | None:
-        """When it began, in seconds of the wall clock; None where no launcher left a record."""
+        """When it began, in seconds of the wall clock; None if no launcher left a record."""
         return min((each.begun for each in self.status.launchers), default=None)
 
     @property
     def seconds(self) -> float | None:
-        """How long it took, or has taken; None where that isn't known."""
+        """How long it took, or has taken; None if that isn't known."""
         ends = [each.ended for each in self.status.launchers[:1]]
         if self.begun is None or (not self.status.is_running and None in ends):
             return None

@@ -45,7 +45,7 @@ def model_text(workload: Workload, trained: int | None) -> str:
 
     Args:
         workload: the workload, whose model is described.
-        trained: trained elements, adapters included; None where that isn't modelled.
+        trained: trained elements, adapters included; None if that isn't modelled.
     """
     model = workload.model
     if model is None:

@@ -32,14 +32,7 @@ MESSAGE = 2000
 def failure_line(
     code: int, finding: Finding, workload: Workload, spots: Sequence[SourceLocation] = ()
 ) -> str:
-    """A failed training as one line: the root cause, the user's own line, and what to do.
-
-    Args:
-        code: the launcher's exit code.
-        finding: the root cause.
-        workload: what is known of the training.
-        spots: lines of the user's that the failure is about.
-    """
+    """A failed training as one line: the root cause, the user's own line, and what to do."""
     from ..catalogue.situation import scheduled_by, traits_of
     from ..evidence.exit_reason import death_text
     from . import explain_failure

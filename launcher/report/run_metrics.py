@@ -140,7 +140,7 @@ def _mean(values: tuple[float, ...]) -> float | None:
 
 
 def lost_seconds(status: RunStatus) -> float:
-    """Seconds from the first attempt's begin to the last's; to the end where that failed too."""
+    """Seconds from the first attempt's begin to the last's; to the end if that failed too."""
     begins = [begin for number in status.failures if (begin := _begin(status.folder, number))]
     if not begins:
         return 0.0

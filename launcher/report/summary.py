@@ -30,7 +30,7 @@ def show_end(
 ) -> None:
     """Prints how the last attempt ended, unless that was printed already, and the records' path.
 
-    Where steps were done, also how fast.
+    Also how fast, if steps were done.
     """
     is_told = isinstance(outcomes[-1], Failed)
     lines = [] if is_told else [attempt_line(outcomes[-1], findings)]
@@ -76,13 +76,7 @@ def show_hidden_output(outcome: Outcome, findings: Mapping[int, Finding]) -> Non
 
 
 def farewell(code: int, outcome: Outcome, findings: Mapping[int, Finding]) -> RunEnded:
-    """The message that tells the other nodes of the end.
-
-    Args:
-        code: the exit code.
-        outcome: the outcome that is reported as the run's.
-        findings: the root cause of each failed attempt, by its number.
-    """
+    """The message that tells the other nodes of the end."""
     line = explain_failure.outcome_text(outcome, findings)
     match outcome:
         case Failed(attempt=attempt):

@@ -113,7 +113,7 @@ def reported(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Repo
 
 
 def default_endpoint(*given: Mapping[str, str]) -> Reported:
-    """Node 0 where torchrun looks for it by default: on this host.
+    """Node 0 if torchrun looks for it by default: on this host.
 
     It is meant for trying several nodes on one host (torch/distributed/run.py, `--master-addr`;
     c10d_rendezvous_backend.py, `_create_tcp_store`). Without a rank the static backend can't start.

@@ -29,7 +29,6 @@ class AllNodes:
     """Node 0's workers, and the launchers of the other nodes.
 
     Attributes:
-        server: this node's fork server.
         peers: the other nodes; after an attempt, those that are left.
         notice: called with a line that the user should see at once.
         hung: called with an attempt that doesn't move and where its ranks stand.
@@ -83,7 +82,7 @@ class AllNodes:
         return self._with_dumps(replace(outcome, seen=seen), part)
 
     def _with_dumps(self, outcome: Outcome, part: AttemptEnd) -> Outcome:
-        """A failure with whom the ranks waited for, where their recorders have left dumps.
+        """A failure with whom the ranks waited for, if their recorders have left dumps.
 
         What NCCL's and HCCL's watchdogs say of a timeout names the ranks that waited.
         """

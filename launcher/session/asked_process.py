@@ -1,6 +1,6 @@
 """The process that is asked for its plan: one worker, which stands for rank 0 of the planned world.
 
-Every question is answered with "as asked"; where one completes the plan, the process is ended.
+Every question is answered with "as asked"; if one completes the plan, the process is ended.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Heard:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the last question was asked where the plan has all that it can be asked."""
+        """Whether the last question was asked at the boundary at which the plan is complete."""
         return any(question.boundary in WHOLE for question in self.questions)
 
     def statements(self, source: str) -> Iterator[Statement]:
@@ -111,7 +111,7 @@ def run(request: LaunchRequest, hardware: Hardware, heard: Heard) -> tuple[int |
     """Runs the process to its end, at most so long; leaves nothing behind.
 
     Returns:
-        Its exit code, None where it was ended here; and the signal that this launcher got.
+        Its exit code, None if it was ended here; and the signal that this launcher got.
     """
     mark = run_directory.new_id()
     guardian = orphans.guard(mark)

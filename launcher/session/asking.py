@@ -30,7 +30,7 @@ MOST_LINES = 40
 DEEPEST, MOST_FILES = 3, 5000
 """How far it is looked for files that the script writes."""
 ON_META = re.compile(r"\bmeta tensors?\b|\bdevice:? ?'?meta\b|\bmeta device\b|tensors? on meta")
-"""Messages of torch where values are needed of what has none."""
+"""Messages of torch if values of a tensor on the meta device are needed."""
 WITHOUT_DEVICE = re.compile(r"\b(CUDA|NVIDIA|GPU|NPU|XPU|HIP)\b", re.IGNORECASE)
 
 
@@ -85,7 +85,7 @@ def _ending(heard: Heard, code: int | None, *, is_bare: bool) -> tuple[Ending, s
 
     Args:
         heard: what it has told.
-        code: its exit code; None where it was ended.
+        code: its exit code; None if it was ended.
         is_bare: this host has no accelerators.
     """
     last = where_of(heard.questions[-1]) if heard.questions else ""

@@ -61,7 +61,7 @@ class RunState:
 
     @property
     def root(self) -> Finding | None:
-        """Root cause of the last attempt's failure; None where it did not fail."""
+        """Root cause of the last attempt's failure; None if it did not fail."""
         return self.findings.get(self.last.attempt.number)
 
     @property
@@ -97,11 +97,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Replan:
-    """Another attempt follows.
-
-    Attributes:
-        state: the state for the next plan.
-    """
+    """Another attempt follows."""
 
     state: RunState
 
@@ -110,13 +106,7 @@ Decision = End | Replan
 
 
 def decide(state: RunState, rules: Rules, suspect: SuspectCorrection | None) -> Decision:
-    """Decides what follows from the outcome of the last attempt.
-
-    Args:
-        state: the state, with the last outcome and its root cause.
-        rules: the rules that the last attempt was planned under.
-        suspect: the correction that may have caused the failure.
-    """
+    """Decides what follows from the outcome of the last attempt."""
     match state.last:
         case Succeeded():
             return End(ExitCode.SUCCESS)
@@ -160,7 +150,7 @@ def _after_failure(state: RunState, failed: Failed, rules: Rules) -> Decision:
 
 
 def no_correction_left(state: RunState, code: int, note: str = "") -> End:
-    """The end where nothing more can be corrected; an earlier failure may stand."""
+    """The end if nothing more can be corrected; an earlier failure may be reported."""
     if state.standing is None:
         return End(code, note=note)
     return End(exit_code(state.findings[state.standing]), state.standing, note)

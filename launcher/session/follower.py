@@ -36,11 +36,6 @@ def follow(
 ) -> int:
     """Takes part in the run until node 0 ends it; returns the exit code.
 
-    Args:
-        own: this node's launch, and what its workers get from here.
-        link: the connection to node 0.
-        welcome: node 0's start of the run.
-
     Raises:
         LaunchError: the run directory can't be written, node 0 refuses, or it sends an invalid
             order.
@@ -105,7 +100,7 @@ def _check_order(
 
 
 def contradiction(order: Order, welcome: RunStarted, request: LaunchRequest) -> Refused | None:
-    """Why an order can't be for this node and this run; None where it can."""
+    """Why an order can't be for this node and this run; None if it can."""
     own, nodes = order.workers[order.rank], len(order.workers)
     if order.run_id != welcome.run_id:
         return Refused(f"an attempt of run {order.run_id}, and this is run {welcome.run_id}")
@@ -148,12 +143,12 @@ def _take_part(order: Order, own: Own, run: Path, link: Connection) -> AttemptEn
 
 
 def _last_end(outcomes: Sequence[AttemptEnd]) -> Ended | None:
-    """How this node's workers ended in the last attempt; None where none were started."""
+    """How this node's workers ended in the last attempt; None if none were started."""
     return next((end for outcome in outcomes[-1:] for end in outcome.ended.values()), None)
 
 
 def own_code(outcomes: Sequence[AttemptEnd]) -> int:
-    """The exit code for how this node's own workers ended; 0 where they succeeded."""
+    """The exit code for how this node's own workers ended; 0 if they succeeded."""
     ended = _last_end(outcomes)
     if ended is None or not (ended.is_success or ended.signal or ended.records):
         return ExitCode.RETRY_ELSEWHERE

@@ -101,7 +101,7 @@ def require_torch() -> None:
 
 
 def refusal_of(version: str) -> LaunchError | None:
-    """Why this version of torch can't be used; None where it can, or where nobody knows.
+    """Why this version of torch can't be used; None if it can, or where nobody knows.
 
     A build of one's own may have no number.
     """

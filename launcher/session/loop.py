@@ -48,8 +48,6 @@ class Effects:
         run_attempt: runs an attempt on all nodes.
         prepare: prepares on disk what an attempt with this plan resumes from.
         known_failures: reads those that concern the installed versions.
-        reporter: reports what happens.
-        run: the run directory.
         pause: see `PAUSE`.
     """
 
@@ -75,14 +73,7 @@ def run_attempts(
     hardware: Hardware,
     effects: Effects,
 ) -> tuple[RunState, End]:
-    """Runs attempts until the run ends; returns the final state and the end.
-
-    Args:
-        state: the state before the first attempt.
-        plan: the plan of the first attempt.
-        hardware: the least that every node has.
-        effects: the side effects of the loop.
-    """
+    """Runs attempts until the run ends; returns the final state and the end."""
     start = Start(None)
     while True:
         number = len(state.outcomes)
@@ -144,14 +135,14 @@ def _corrected_by_next(state: RunState) -> Attempt | None:
 
 
 def _suspect(state: RunState) -> SuspectCorrection | None:
-    """The correction that may have caused the last failure; none where nodes were lost."""
+    """The correction that may have caused the last failure; none if nodes were lost."""
     if not isinstance(state.last, Failed) or state.last.lost:
         return None
     return suspect_correction(state.outcomes, state.findings, state.standing)
 
 
 def _wait(state: RunState, effects: Effects) -> None:
-    """Waits before an attempt where an earlier one has come too soon."""
+    """Waits before an attempt if the one before began too recently."""
     if state.retried:
         known = ", ".join(sorted(state.retried))
         effects.reporter.note(f"waiting {effects.pause:g} s: {known} passes by itself")

@@ -84,12 +84,7 @@ def opened(target: str) -> Target:
 
 @contextmanager
 def shown(target: Target, run: Path) -> Iterator[None]:
-    """Shows a run's metrics until its end.
-
-    Args:
-        target: as `opened` gives it.
-        run: the run directory.
-    """
+    """Shows a run's metrics until its end."""
     if target is None:
         yield
         return

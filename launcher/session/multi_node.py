@@ -57,12 +57,6 @@ def launch_with_others(
 ) -> int:
     """Trains on all nodes of the job; returns the exit code, which is the same on all nodes.
 
-    Args:
-        training: this node's launch, and what it has.
-        own: what this node says of itself.
-        server: this node's fork server.
-        trust: what the launchers of the job prove to each other.
-
     Raises:
         LaunchError: the launch isn't possible as asked.
     """

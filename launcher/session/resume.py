@@ -120,7 +120,7 @@ def target_of(plan: Plan) -> Target:
 
 
 def steps_of(outcome: Outcome) -> int | None:
-    """The job's optimizer steps at the end of an attempt; None where unknown."""
+    """The job's optimizer steps at the end of an attempt; None if unknown."""
     if isinstance(outcome, Superseded):
         return 0
     records = outcome.records if isinstance(outcome, Failed) else ()

@@ -1,7 +1,7 @@
 """Decides, on node 0, what the workers of an attempt are told where they ask.
 
 The first rank that asks decides what is answered; every other rank that comes the same way gets the
-same, and no rank ever waits for another. Where a change doesn't reach every rank, the attempt is
+same, and no rank ever waits for another. If a change doesn't reach every rank, the attempt is
 superseded: the next one has the change from its start.
 """
 
@@ -37,14 +37,14 @@ LOOK = 1.0
 """Seconds between two looks at the ranks, while a change hasn't reached all of them."""
 ORDER = tuple(Boundary)
 ONCE_IS_ENOUGH = (Fact.BLOCK_RUNS_TWICE,)
-"""Facts that stay true where another rank says otherwise."""
+"""Facts that stay true if another rank reports otherwise."""
 
 
 class Told(Protocol):
     """Called with what workers are told to change."""
 
     def __call__(self, where: str, plan: Plan, changes: Sequence[Change], *, is_made: bool) -> None:
-        """At `where`, as this plan has it; `is_made` where it isn't only suggested."""
+        """At `where`, as this plan has it; `is_made` if it isn't only suggested."""
 
 
 @dataclass(slots=True)
@@ -187,7 +187,7 @@ class Settling:
                 self._miss(key, f"rank {min(missing)} hasn't come there for {REACH:.0f} s")
 
     def pause(self) -> float | None:
-        """Seconds until the next look; None where every change has reached every rank."""
+        """Seconds until the next look; None if every change has reached every rank."""
         return LOOK if self._changing() else None
 
     def _changing(self) -> list[tuple[str, Given]]:

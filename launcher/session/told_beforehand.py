@@ -19,10 +19,6 @@ def told_beforehand(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[str, .
     """Two lines for each entry that tells of the plan: what happens, and what ends it.
 
     A line for each default that an upgrade has changed since an earlier run of the script.
-
-    Args:
-        plan: the plan to be launched.
-        entries: the known failures that can tell on a plan.
     """
     # What workers ask for is known of the workload alone.
     settings = {**plan.preset.settings(), **plan.workload.asked, **plan.overrides}

@@ -34,7 +34,6 @@ class Limits:
     """Limits on a folder of run directories.
 
     Attributes:
-        runs: how many run directories.
         size: their bytes altogether.
         age: seconds since one was last written to.
     """
@@ -49,7 +48,6 @@ class KeptRun:
     """A run directory.
 
     Attributes:
-        folder: it.
         size: bytes of its files.
         changed: when a file of it was last written, in seconds of the wall clock since the epoch.
     """
@@ -61,7 +59,7 @@ class KeptRun:
     def has_ended(self, now: float) -> bool:
         """Whether no launcher writes into it any more, as far as can be known from here.
 
-        Where its host can't be seen, a day without a word counts as the end.
+        If its host can't be seen, a day without a sign of life counts as the end.
         """
         if (self.folder / "outcome.json").exists() or now - self.changed > DAY:
             return not self._is_running()

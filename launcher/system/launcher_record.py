@@ -29,7 +29,7 @@ class State(StrEnum):
     GONE = "gone"
     """It ended without a word: by SIGKILL, its host went down, or it had no room for its end."""
     ELSEWHERE = "elsewhere"
-    """It runs, or ran, where it can't be seen from here: on another host, in another container."""
+    """It runs, or ran, out of sight of this process: on another host, in another container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,8 @@ class LauncherRecord:
     """A launcher of a run.
 
     Attributes:
-        node: its node's rank.
-        host: its host's name.
         place: the host's boot and its namespace of process ids; a process id means nothing in
             another.
-        pid: its process.
         started: when that was started, in clock ticks since the boot (proc_pid_stat(5)), so that
             another process of the same id isn't taken for it.
         command: the script with its arguments.
@@ -83,11 +80,6 @@ def recorded(run: Path, node: int, command: str) -> Iterator[None]:
     """Keeps the record of this launcher in a run directory; without room for it, goes on.
 
     Its end is kept on a disk that has become full as well: it takes no more room than the record.
-
-    Args:
-        run: the run directory.
-        node: this node's rank.
-        command: the script with its arguments.
     """
     pid = os.getpid()
     text = command.encode(errors="backslashreplace").decode()  # its words may have any bytes
@@ -126,7 +118,7 @@ def _write(run: Path, record: LauncherRecord) -> None:
 
 
 def _write_over(path: Path, content: bytes) -> None:
-    """Writes a record over the older one where that is: no longer than it, in one piece."""
+    """Writes a record over the older one, which is as long, in one piece."""
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
@@ -152,7 +144,7 @@ def _place() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """When a process was started, in clock ticks since the boot; None where it has ended."""
+    """When a process was started, in clock ticks since the boot; None if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:

@@ -110,12 +110,6 @@ def kill(
     """Kills every process of a run and waits until none is left; returns how many there were.
 
     Repeats, since a process may fork while it is being looked for; gives up after `seconds`.
-
-    Args:
-        run_id: the run.
-        spared: process ids that aren't killed.
-        seconds: the time limit.
-        variable: the environment variable with the mark.
     """
     end = time.monotonic() + seconds
     killed: set[int] = set()
@@ -136,12 +130,6 @@ def stop(
     """Has every process of a run stop by a signal; kills those that run on.
 
     What they start meanwhile, as to save, isn't told.
-
-    Args:
-        run_id: the run.
-        number: the signal.
-        seconds: that they have.
-        is_hastened: whether somebody doesn't want to wait for them any longer.
     """
     end = time.monotonic() + seconds
     for pid in set(marked(run_id)):
@@ -153,7 +141,7 @@ def stop(
 
 
 def reaping_pause() -> float | None:
-    """Seconds until `reap` is due; None where another process reaps the orphans."""
+    """Seconds until `reap` is due; None if another process reaps the orphans."""
     return REAPING if os.getpid() == 1 else None
 
 
@@ -191,7 +179,6 @@ class Guardian:
     """A process that kills a run's processes if the launcher dies without dismissing it.
 
     Attributes:
-        pid: its process id.
         line: the launcher's end of the pipe that it reads.
     """
 

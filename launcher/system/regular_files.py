@@ -39,10 +39,6 @@ def opened(path: Path) -> Iterator[BufferedReader]:
 def read(path: Path, largest: int = LARGEST) -> bytes:
     """A file's content.
 
-    Args:
-        path: of the file.
-        largest: bytes that it may have.
-
     Raises:
         OSError: it can't be read, is too large, or isn't a regular file.
     """
@@ -86,7 +82,7 @@ def overwrite(path: Path, content: bytes) -> Path:
 
 
 def owner(number: int) -> str:
-    """A user's name, for a message; the number where it has none."""
+    """A user's name, for a message; the number if it has none."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

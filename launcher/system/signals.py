@@ -58,7 +58,7 @@ class SignalWakeup:
         self._writer.close()
 
     def install(self) -> None:
-        """Installs the handlers, also where they have been replaced since."""
+        """Installs the handlers, even if they have been replaced since."""
         for number in self._numbers:
             signal.signal(number, self._note)
 

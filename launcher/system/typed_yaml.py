@@ -196,7 +196,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def line_of(key: str, text: str, first_line: int) -> int:
-    """The line with a key; the first line where it can't be found."""
+    """The line with a key; the first line if it can't be found."""
     for number, line in enumerate(text.splitlines()):
         if key and re.match(rf"[\s\-]*{re.escape(key)}\s*:", line):
             return first_line + number

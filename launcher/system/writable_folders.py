@@ -17,15 +17,10 @@ EXTENSIONS = "TORCH_EXTENSIONS_DIR"
 def choose(
     environment: MutableMapping[str, str], log_dir: Path | None, tell: Callable[[str], None]
 ) -> None:
-    """Sets the variables of folders that can be written, where the usual ones can't.
+    """Sets the variables of folders that can be written, if the usual ones can't.
 
     Without a folder for temporary files torch can't be imported. Without one for extensions
     DeepSpeed's operations can't be built: the first ZeRO stage that needs one fails.
-
-    Args:
-        environment: the launcher's, which its workers inherit.
-        log_dir: the folder for run directories; None for the user's cache.
-        tell: called with what was chosen, and why.
 
     Raises:
         LaunchError: there is no folder for temporary files.

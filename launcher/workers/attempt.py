@@ -49,13 +49,6 @@ def run_attempt(
 ) -> AttemptEnd:
     """Starts and watches this node's workers; stops them when any worker of the job fails.
 
-    Args:
-        order: what is launched.
-        own: what this node adds to the order.
-        folder: where the workers' logs are kept.
-        watch: the callbacks of the supervisor.
-        peers: the other nodes.
-
     Raises:
         LaunchError: the workers can't be started, or have lost their store.
     """
@@ -127,7 +120,7 @@ def run_attempt(
 
 
 def _board(first: int, count: int, watch: Watch) -> Board | None:
-    """The progress board of this node's ranks; None where there is no memory for it."""
+    """The progress board of this node's ranks; None if there is no memory for it."""
     try:
         return Board(first, count)
     except OSError as error:

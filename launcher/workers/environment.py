@@ -33,12 +33,10 @@ class Own:
     """A node's additions to an order for its workers; none of it crosses the network.
 
     Attributes:
-        request: this node's own launch.
-        server: the fork server.
         environment: variables from the devices' profiles.
         resume: what a training resumes from (`checkpoint.VARIABLE`); empty for the script's own
             choice.
-        board: where the workers open their node's progress board; empty where there is none.
+        board: where the workers open their node's progress board; empty if there is none.
         sockets: the folder for sockets at which the workers can be asked where they stand; empty
             for none.
     """
@@ -143,12 +141,7 @@ def _per_worker(request: LaunchRequest, place: int, local: int) -> Variables:
 
 
 def lasting(request: LaunchRequest, environment: Mapping[str, str]) -> Variables:
-    """The variables that are the same in every attempt.
-
-    Args:
-        request: this node's launch.
-        environment: variables from the accelerator's profile.
-    """
+    """The variables that are the same in every attempt."""
     threads = {"OMP_NUM_THREADS": "1"} if request.nproc > 1 else {}
     return _defaults({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", **threads, **environment})
 

@@ -101,7 +101,7 @@ class ExitWatch:
         self._told: set[int] = set()
 
     def pause(self, leaving: Iterable[int]) -> float | None:
-        """Seconds until the next look; None where nobody has to be looked at."""
+        """Seconds until the next look; None if nobody has to be looked at."""
         is_needed = self._patience > 0 and any(rank not in self.hung for rank in leaving)
         return max(0.0, self._due - time.monotonic()) if is_needed else None
 

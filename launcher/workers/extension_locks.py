@@ -27,9 +27,8 @@ class Lock:
     """A lock of an extension's build.
 
     Attributes:
-        path: the file.
         age: seconds since it was made.
-        owner: a process of this host that builds there; None where there is none.
+        owner: a process of this host that builds there; None if there is none.
         shared: why somebody else who isn't seen from here may build there; empty if nobody can.
     """
 
@@ -44,9 +43,6 @@ def clear(environment: Mapping[str, str]) -> Iterator[str]:
 
     One that is held needs no word: every load of an extension takes it, if only for a moment, and
     workers that wait for it long are found by the watch for hangs.
-
-    Args:
-        environment: the workers', which may name the folder of the extensions.
     """
     for path in _paths(environment):
         with suppress(OSError):  # its build has just ended

@@ -38,7 +38,7 @@ class HangWatch:
     Attributes:
         look: how far this node's ranks have come.
         asker: asks this node's ranks; readable once there is an answer.
-        at_end: ranks that have only to end, and hang; none where other nodes take part.
+        at_end: ranks that have only to end, and hang; none if other nodes take part.
         proof: the report for which the run is to be ended; None as long as it may go on.
     """
 
@@ -52,17 +52,7 @@ class HangWatch:
         tell: Callable[[HangReport], None],
         notice: Callable[[str], None],
     ) -> None:
-        """Begins the watch.
-
-        Args:
-            times: how long to wait.
-            ranks: the ranks of each node.
-            look: how far this node's ranks have come.
-            asker: asks this node's ranks.
-            peers: the other nodes.
-            tell: called with a report for the user.
-            notice: called with a line for the user.
-        """
+        """Begins the watch."""
         self.at_end: frozenset[int] = frozenset()
         self.proof: HangReport | None = None
         self._proven_at = 0.0
@@ -220,23 +210,13 @@ class HangWatch:
 
 
 def quiet_of(rows: Sequence[RankProgress], alive: set[int]) -> float:
-    """Seconds since any rank that runs last moved; where none is left, since the last one ended.
-
-    Args:
-        rows: how far the ranks have come.
-        alive: the ranks that run.
-    """
+    """Seconds since any rank that runs last moved; if none is left, since the last one ended."""
     running = [row for row in rows if row.rank in alive]
     return min((row.quiet for row in running or rows), default=0.0)
 
 
 def limit_of(rows: Sequence[RankProgress], times: HangTimes) -> float:
-    """Seconds without a movement after which the ranks are asked: before the run is to be ended.
-
-    Args:
-        rows: how far the ranks have come.
-        times: how long to wait.
-    """
+    """Seconds without a movement after which the ranks are asked: before the run is to be ended."""
     longest = max((row.longest_quiet for row in rows), default=0.0)
     usual = min(max(times.report, FACTOR * longest), MOST * times.report)
     return usual if times.timeout is None else min(usual, times.timeout)
@@ -244,10 +224,6 @@ def limit_of(rows: Sequence[RankProgress], times: HangTimes) -> float:
 
 def is_worth_telling(report: HangReport, patience: float) -> bool:
     """Whether the user should read a report that nobody has asked for.
-
-    Args:
-        report: the report.
-        patience: `HangTimes.report`.
 
     A rank that works is no hang; it is told after a long while, as the others' collective may time
     out. Before the first step, a program in which nobody waits for anybody may be what it is meant

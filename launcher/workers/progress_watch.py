@@ -41,16 +41,7 @@ class ProgressWatch:
         notice: Callable[[str], None],
         has_output: Callable[[], bool],
     ) -> None:
-        """Begins the watch.
-
-        Args:
-            node: this node's rank.
-            folder: the attempt's folder.
-            look: how far this node's ranks have come.
-            peers: the other nodes, with what they have said of theirs.
-            notice: called with a line for the user.
-            has_output: whether a rank of this node has printed anything yet.
-        """
+        """Begins the watch."""
         self._node = node
         self._folder = folder
         self._look = look
@@ -90,7 +81,7 @@ class ProgressWatch:
             self._writer.start()
 
     def _reassure(self, rows: tuple[RankProgress, ...]) -> None:
-        """Says once what the ranks do where none of them has printed anything yet."""
+        """Prints once what the ranks do, if none of them has printed anything yet."""
         if self._is_reassured or not rows or self._has_output():
             return
         self._is_reassured = True

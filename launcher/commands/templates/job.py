@@ -33,11 +33,7 @@ class TemplateJob:
 
 
 def shipped(path: str) -> str:
-    """The text of a file of `scripts/`, which can be used unchanged.
-
-    Args:
-        path: path of the file below `scripts/`.
-    """
+    """The text of a file of `scripts/`, which can be used unchanged."""
     return Path(str(files("safe_launch.scripts"))).joinpath(path).read_text("utf-8")
 
 

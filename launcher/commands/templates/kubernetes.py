@@ -111,7 +111,7 @@ def _fill(
 
 
 def _with_value(text: str, value: str) -> str:
-    """A marked line's text with the job's value; as it is where it holds none, or keeps its own."""
+    """A marked line's text with the job's value; unchanged if it holds none, or keeps its own."""
     found = VALUE.fullmatch(text)
     if found is None or not value:
         return text
@@ -139,6 +139,6 @@ def _argument(text: str) -> str:
 
 
 def _scalar(text: str) -> str:
-    """A string in YAML, quoted where any version of YAML might read it differently."""
+    """A string in YAML, quoted if any version of YAML might read it differently."""
     is_plain = PLAIN.fullmatch(text) and yaml.safe_load(f"[{text}]") == [text]
     return text if is_plain else json.dumps(text, ensure_ascii=False)

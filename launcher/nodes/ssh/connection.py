@@ -75,8 +75,8 @@ class Connection:
         host: as in the hostfile.
         process: the ssh.
         heard: the kinds of events so far.
-        address: where ssh reached the host; empty where its server doesn't say.
-        code: exit code of the launcher there; None while it runs, and where it is unknown.
+        address: where ssh reached the host; empty if its server doesn't say.
+        code: exit code of the launcher there; None while it runs, or if it is unknown.
         complaints: output before the host answered, from ssh or a shell.
         is_first: it's the first host, whose launcher speaks for all; the others' lines are kept.
         words: the latest of these kept lines.

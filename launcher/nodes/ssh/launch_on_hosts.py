@@ -1,4 +1,4 @@
-"""A launch on the chosen hosts: over ssh, or without it where this machine is the only host."""
+"""A launch on the chosen hosts: over ssh, or without it if this machine is the only host."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def launch_on_hosts(
     is_launch: bool,
     run: Callable[[Sequence[str]], int],
 ) -> int:
-    """Launches on the hosts; without ssh where this machine is the only host, or for a plan.
+    """Launches on the hosts; without ssh if this machine is the only host, or for a plan.
 
     Args:
         chosen: the hosts.

@@ -23,7 +23,7 @@ from . import exported_environment, remote_hosts, remote_main
 def variables_here(slots: Sequence[int], environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that restrict this machine's workers to the chosen devices.
 
-    Empty where the chosen devices are the first of those that the user makes visible: the workers
+    Empty if the chosen devices are the first of those that the user makes visible: the workers
     take these anyway.
 
     Raises:
@@ -112,7 +112,7 @@ def rank_options(chosen: HostChoice, rank: int, head: str = "") -> list[str]:
 
 
 def part_of(chosen: HostChoice, rank: str | None) -> tuple[int, Host]:
-    """This host's rank and entry, where the command is started on each host separately.
+    """This host's rank and entry, if the command is started on each host separately.
 
     Args:
         chosen: the hosts.

@@ -47,7 +47,7 @@ STYLE = {
 
 
 def timeline(attempts: Sequence[ToldAttempt], hosts: Sequence[str]) -> str:
-    """The attempts over all nodes; empty where no attempt's times are known."""
+    """The attempts over all nodes; empty if no attempt's times are known."""
     timed = [(attempt, attempt.span) for attempt in attempts if attempt.span]
     if not timed:
         return ""
@@ -67,7 +67,7 @@ def timeline(attempts: Sequence[ToldAttempt], hosts: Sequence[str]) -> str:
 
 
 def curves(attempts: Sequence[ToldAttempt]) -> str:
-    """Losses and steps a second across attempts; empty where neither is known."""
+    """Losses and steps a second across attempts; empty if neither is known."""
     parts = [any(one.losses for one in attempts), any(map(_speeds, attempts))]
     if not any(parts):
         return ""

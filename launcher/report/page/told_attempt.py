@@ -43,9 +43,9 @@ class Failure:
     Attributes:
         who: the rank and its host.
         what: the exception and the first line of its message.
-        entry: the known failure's id; empty where none explains it.
+        entry: the known failure's id; empty if none explains it.
         role: as the diagnosis has it.
-        excerpt: the user's line; None where there is none.
+        excerpt: the user's line; None if there is none.
         traceback: as Python prints it, with the whole message.
     """
 
@@ -73,7 +73,7 @@ class ToldAttempt:
 
     Attributes:
         number: from 1.
-        span: begin and end in seconds of the wall clock since the epoch; None where unknown.
+        span: begin and end in seconds of the wall clock since the epoch; None if unknown.
         plan: `plan.json`.
         failures: the root cause first, at most `MOST_FAILURES`.
         rows: what failed first, what to do, where and why, as the launch has them.
@@ -116,7 +116,7 @@ class ToldAttempt:
 
     @property
     def components(self) -> dict[str, int]:
-        """The predicted memory by component in bytes; empty where it isn't estimated."""
+        """The predicted memory by component in bytes; empty if it isn't estimated."""
         estimate = self.plan.get("estimate")
         found = estimate.get("components") if isinstance(estimate, dict) else None
         sizes = found.items() if isinstance(found, dict) else ()
@@ -223,7 +223,7 @@ def _dicts(value: object) -> list[Mapping[str, Any]]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """A file's document; empty where there is none that can be read: the status says why."""
+    """A file's document; empty if there is none that can be read: the status says why."""
     try:
         return msgspec.json.decode(regular_files.read(path), type=dict[str, Any])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

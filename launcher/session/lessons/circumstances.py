@@ -53,10 +53,6 @@ def script_name(request: LaunchRequest) -> str:
 def circumstances(request: LaunchRequest, workload: Workload) -> str:
     """A digest of all that lessons on a script depend on, wherever the script lies.
 
-    Args:
-        request: what is launched.
-        workload: what is known of it before the launch.
-
     Raises:
         LaunchError: the script can't be read.
     """

@@ -36,7 +36,7 @@ from .lesson import Forbidden, Lesson, Measurement, latest_run
 LONGEST = 300
 """Characters of a failure's message that are kept as evidence."""
 SHARED_DEVICE = re.compile(r"\bProcess \d+ has [\d.]+ \wiB memory in use")
-"""What CUDACachingAllocator.cpp says where other processes hold a part of the device: they may be
+"""What CUDACachingAllocator.cpp prints if other processes hold a part of the device: they may be
 gone the next time."""
 
 UNUSABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, LaunchError)
@@ -88,13 +88,6 @@ def learnt(
     environment: Mapping[str, str],
 ) -> Learnt:
     """The lessons of a script's earlier runs that still hold.
-
-    Args:
-        request: what is launched.
-        workload: what is known of it.
-        hardware: what it runs on.
-        catalogue: the known failures that concern the installed versions.
-        environment: the launcher's.
 
     Raises:
         LaunchError: the script can't be read.
@@ -210,7 +203,7 @@ def success_of(state: RunState, before: Workload, hardware: Hardware, run: str) 
     """The lesson of a successful run: versions and, for the next estimate, its memory.
 
     What the workers told is kept with its memory: the next plan of the script need not wait for
-    them. None where the run has failed, or where a correction's lesson has the versions already.
+    them. None if the run has failed, or where a correction's lesson has the versions already.
 
     Args and errors: as of `lessons_of`.
     """
@@ -256,7 +249,7 @@ def _blank(state: RunState, before: Workload, run: str) -> Lesson:
 
 
 def _on_machine(lesson: Lesson, state: RunState, before: Workload, hardware: Hardware) -> Lesson:
-    """The lesson, for measurements: with the machine, and the model where no file tells it."""
+    """The lesson, for measurements: with the machine, and the model if no file describes it."""
     seen = next((each.seen.model for each in state.outcomes if each.seen.model), None)
     return msgspec.structs.replace(
         lesson,
@@ -266,7 +259,7 @@ def _on_machine(lesson: Lesson, state: RunState, before: Workload, hardware: Har
 
 
 def _root(state: RunState, number: int) -> Finding | None:
-    """The failure of an attempt that another plan cures, whenever; None where there is none."""
+    """The failure of an attempt that another plan cures, whenever; None if there is none."""
     root = state.findings.get(number)
     if root is None or root.entry is None or SHARED_DEVICE.search(root.record.message):
         return None
@@ -295,15 +288,7 @@ def keep(
     run: str,
     environment: Mapping[str, str],
 ) -> Iterator[str]:
-    """Keeps what a run has proved; gives what the user should know of it.
-
-    Args:
-        state: the run at its end.
-        before: what was known of the training without any run.
-        hardware: what it ran on.
-        run: the name of its directory.
-        environment: the launcher's.
-    """
+    """Keeps what a run has proved; gives what the user should know of it."""
     places = store.folders(environment)
     if not places:
         return
@@ -326,12 +311,7 @@ def keep(
 
 
 def forget_disproved(state: RunState, lessons: Sequence[store.Kept]) -> Iterator[str]:
-    """Removes lessons without which a run has succeeded at once; says so.
-
-    Args:
-        state: the run at its end.
-        lessons: those that were left out.
-    """
+    """Removes lessons without which a run has succeeded at once; says so."""
     if isinstance(state.last, Succeeded) and len(state.outcomes) == 1:
         for kept in lessons:
             refused = store.forget(kept.path)

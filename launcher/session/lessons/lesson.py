@@ -56,7 +56,7 @@ class Lesson(Struct, frozen=True):
 
     Attributes:
         script: name of the script or module.
-        failure: id of the known failure that taught it; empty where the workers only showed what
+        failure: id of the known failure that taught it; empty if the workers only showed what
             no file says.
         evidence: how that failure showed itself.
         run: name of the run directory.
@@ -69,8 +69,7 @@ class Lesson(Struct, frozen=True):
         machine: accelerator, bytes of memory and number of workers, on which memory was measured.
         measured: memory that was measured on it when it ran out.
         trained: memory that was measured on it when the training went well.
-        model: the model as a worker described it, where no file does.
-        format: of the file.
+        model: the model as a worker described it, if no file does.
     """
 
     script: Named

@@ -38,7 +38,6 @@ class Folder:
     """A folder with lessons.
 
     Attributes:
-        path: it.
         is_trusted: whether everybody's lessons in it count, not this user's and root's alone.
     """
 
@@ -51,8 +50,6 @@ class Kept:
     """A lesson and its file.
 
     Attributes:
-        path: the file.
-        lesson: what it says.
         owner: whose file it is; empty for this user's.
     """
 
@@ -62,7 +59,7 @@ class Kept:
 
 
 def folders(environment: Mapping[str, str]) -> tuple[Folder, ...]:
-    """Where lessons are read; they are written to the first. None where they are switched off."""
+    """Where lessons are read; they are written to the first. None if they are switched off."""
     shared, own = environment.get(SHARED, ""), _own()
     if shared == OFF:
         return ()
@@ -112,7 +109,7 @@ def found(
 
 
 def _read(folder: Folder, name: str) -> Kept | Refused | int:
-    """A lesson; refused where the file is none; the owner where that is another user."""
+    """A lesson; refused if the file is none; the owner if that is another user."""
     path = folder.path / name
     try:
         with os.fdopen(os.open(path, READ), "rb") as file:
@@ -148,10 +145,6 @@ def keep(lesson: Lesson, folder: Path) -> Refused | None:
     """Writes a lesson, over the one that taught the same before; a reader meets either whole.
 
     Other writers of the same file, also on other hosts, do the same with files of their own.
-
-    Args:
-        lesson: it.
-        folder: where to; it is made.
     """
     path = folder / lesson.file_name
     text = f"{redacted(run_directory.lines(msgspec.to_builtins(lesson)))}\n"

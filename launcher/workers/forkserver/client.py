@@ -84,7 +84,7 @@ class Server:
         per_rank_variables: variables that differ between ranks.
         problem: why no worker can be forked, or why each does its imports itself; None if neither.
         store: the store of the next workers; on node 0 alone.
-        store_host: process id of a fork that hosts the store; None where the launcher does.
+        store_host: process id of a fork that hosts the store; None if the launcher does.
         excluded_package: a package that every worker imports by itself. Its import order may
             matter, so nothing is preloaded until a worker has reported its imports.
         copy_refused: why no worker is forked from a copy that has imported more.
@@ -179,7 +179,7 @@ class Server:
     def fork(
         self, environments: Mapping[int, Mapping[str, str]], streams: Mapping[int, Sequence[int]]
     ) -> Forked | None:
-        """Forks workers; returns None where that is impossible, with the reason in `problem`.
+        """Forks workers; returns None if that is impossible, with the reason in `problem`.
 
         Args:
             environments: of each worker, beyond the launcher's own, by local rank.
@@ -222,7 +222,7 @@ class Server:
     def _fork_from_copy(
         self, environments: Mapping[int, Mapping[str, str]], streams: Mapping[int, Sequence[int]]
     ) -> Forked | None:
-        """Forks workers from the copy; returns None where it can't be used."""
+        """Forks workers from the copy; returns None if it can't be used."""
         if self._copy is None:
             return None
         if self.state is State.COPY_IMPORTING:
@@ -314,7 +314,7 @@ class Server:
         return tcp_store.store_error(reason)
 
     def leave(self) -> None:
-        """Ends the server; leaves a copy for the next launch where that is wanted."""
+        """Ends the server; leaves a copy for the next launch if that is wanted."""
         if self.warm_key and self._original and self.state is not State.IMPORTING:
             handover.leave(self._original, self.warm_key, self.keep_seconds)
         self.end()

@@ -2,7 +2,7 @@
 
 A script imports more while it runs: in its functions, after calls with unknown effects, inside
 libraries. A worker reports these imports. A copy of the server then imports the same modules,
-before anything that the next worker's script does. The copy is used only where the earlier import
+before anything that the next worker's script does. The copy is used only if the earlier import
 provably makes no difference; otherwise workers are forked from the server as before.
 """
 
@@ -109,7 +109,7 @@ class Fork:
 def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -> str | None:
     """Imports in this process what a worker has imported.
 
-    No worker may be forked from this process afterwards where
+    No worker may be forked from this process afterwards if
 
     1. the user's code has put something of its own into an installed package: a later import may
        take it from there, or wrap it;
@@ -127,7 +127,7 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
         excluded_package: a package to skip, since it looks up what differs between ranks.
 
     Returns:
-        The first of these reasons; None where workers may be forked.
+        The first of these reasons; None if workers may be forked.
     """
     if report.replaced is not None:
         return f"the script has replaced {report.replaced}"

@@ -111,7 +111,7 @@ def fork_workers(
 def _die_with(parent: int, intermediate: int) -> None:
     """Has the kernel kill this process when the one ends whose child it is about to become.
 
-    Where the guardian is killed as well, nobody else would.
+    If the guardian is killed as well, nobody else would.
     """
     while os.getppid() == intermediate:
         time.sleep(0.001)

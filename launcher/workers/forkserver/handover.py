@@ -44,13 +44,9 @@ class TakenOver:
 
 
 def take_over(key: str, launch: Launch) -> tuple[TakenOver, ForkingProcess] | None:
-    """Takes over a server, which from now on is this launch's; None where there is none.
+    """Takes over a server, which from now on is this launch's; None if there is none.
 
     Those whose imports aren't right any more are ended.
-
-    Args:
-        key: what the launch that left it must have in common with this one.
-        launch: this launch.
     """
     found = (_take_over(server, launch) for server in warm_servers.found(key))
     return next(filter(None, found), None)
@@ -75,13 +71,7 @@ def _take_over(server: WarmServer, launch: Launch) -> tuple[TakenOver, ForkingPr
 
 
 def leave(process: ForkingProcess, key: str, seconds: float) -> None:
-    """Has a server leave a copy for the next launch, in place of earlier ones.
-
-    Args:
-        process: the server.
-        key: what the next launch must have in common with this one.
-        seconds: how long the copy waits.
-    """
+    """Has a server leave a copy for the next launch, in place of earlier ones."""
     folder = warm_servers.folder()
     if folder is None:
         terminal.tell("the imports aren't kept for the next launch: no private folder can be made")

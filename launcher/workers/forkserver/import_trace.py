@@ -2,7 +2,7 @@
 
 What a process has imported can be used again later only if a fresh interpreter would find the same.
 So these files count: every one that an import has opened, those of the imported modules and
-libraries, what decides where modules are found, and the modules in folders of the user's own.
+libraries, what decides where modules are found, and the modules in the user's folders.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TICK = 20_000_000
 HELD_HERE = 3
 """References to an object that only `sys`, a local variable and the question hold."""
 Signature = tuple[int, int, int, int, int] | None
-"""A file's device, inode, size in bytes, and times in ns; None where there is none."""
+"""A file's device, inode, size in bytes, and times in ns; None if there is none."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class ImportTrace:
             begun: when the imports began, in ns since the epoch.
 
         Returns:
-            Why what was imported may not be what is there now; None where it is.
+            Why what was imported may not be what is there now; None if it is.
         """
         for path in sorted(self._paths() - self.signatures.keys()):
             found = signature(path)

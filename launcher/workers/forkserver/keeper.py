@@ -35,12 +35,6 @@ def keep(
 ) -> tuple[socket.socket, CapturedOutput] | None:
     """Leaves a copy of this process for the next launches.
 
-    Args:
-        order: the launcher's.
-        connection: to the launcher, which gets the answer.
-        output: the output of the preloaded imports.
-        kept: what was imported.
-
     Returns:
         None in this process; in a process that belongs to a later launch, its connection to that
         launch, and its captured output.

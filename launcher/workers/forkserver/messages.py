@@ -56,7 +56,6 @@ class Launch:
     """A later launch for a kept server: how a server would be started for it.
 
     Attributes:
-        command: the command line.
         environment: all variables.
         folder: the working directory.
         per_rank_variables: variables that differ between ranks.
@@ -84,7 +83,6 @@ class HostStore(_Message):
     """To the server: host a store for the workers that are requested next.
 
     Attributes:
-        port: its number.
         listener: the descriptor of the listening socket.
         line: the descriptor of a socket on which the host sends its error if it fails; the store
             ends when the socket is closed.
@@ -103,8 +101,6 @@ class ForkWorker(_Message):
     Attributes:
         environment: its variables beyond the server's.
         remaining: how many workers are still to be requested.
-        stdout: a descriptor.
-        stderr: a descriptor.
     """
 
     DESCRIPTORS = ("stdout", "stderr")
@@ -163,11 +159,7 @@ class TakeOver(_Message):
 
 @dataclass(frozen=True, slots=True)
 class AskEnd(_Message):
-    """To a server that is the workers' parent: how has this process of yours ended?
-
-    Attributes:
-        pid: its process id.
-    """
+    """To a server that is the workers' parent: how has this process of yours ended?"""
 
     pid: int
 
@@ -188,7 +180,7 @@ class Readiness(_Message):
     """From the server or its copy: whether workers can be forked from it.
 
     Attributes:
-        problem: why not; None where they can.
+        problem: why not; None if they can.
     """
 
     problem: str | None
@@ -199,7 +191,6 @@ class Unshared(_Message):
     """From the server, which then ends: each worker has to do an import by itself.
 
     Attributes:
-        package: what is imported.
         reason: why, as a predicate.
     """
 
@@ -209,11 +200,7 @@ class Unshared(_Message):
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentDiffers(_Message):
-    """From the server or its copy: imports have read variables that differ in a worker.
-
-    Attributes:
-        variables: their names.
-    """
+    """From the server or its copy: imports have read variables that differ in a worker."""
 
     variables: Sequence[str]
 
@@ -233,11 +220,7 @@ class WorkersForked(_Message):
 
 @dataclass(frozen=True, slots=True)
 class Copied(_Message):
-    """From the server: the copy is running; from a kept server's fork: it is the launch's own.
-
-    Attributes:
-        pid: the process id.
-    """
+    """From the server: the copy is running; from a kept server's fork: it is the launch's own."""
 
     pid: int
 
@@ -272,7 +255,7 @@ def send(connection: socket.socket, message: Message) -> None:
 
 
 def receive(connection: socket.socket) -> Message | None:
-    """The next message, with its descriptors; None where the other end is closed.
+    """The next message, with its descriptors; None if the other end is closed.
 
     Raises:
         OSError: the connection is broken.

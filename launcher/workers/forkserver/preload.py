@@ -61,7 +61,7 @@ class RecordingEnvironment(Environment):
     Attributes:
         reads: names that were looked up, each with the script's line of the latest import that did.
         per_rank: names of variables that differ between ranks.
-        line: the script's line of the current import; None where nothing is recorded.
+        line: the script's line of the current import; None if nothing is recorded.
     """
 
     reads: dict[str, int]
@@ -173,7 +173,7 @@ def _without_collector() -> Iterator[None]:
 def _import(module: str, names: tuple[str, ...]) -> None:
     """Does `from module import names`; a lazy module imports what a name stands for.
 
-    SystemExit is suppressed too: some modules raise it where they can't be imported.
+    SystemExit is suppressed too: some modules raise it if they can't be imported.
 
     Raises:
         UnsharedImport: it has failed and left something, so that it would fail otherwise next time.
@@ -259,7 +259,7 @@ def set_blas_threads() -> None:
 
 
 def release_nvml() -> None:
-    """Closes NVML, which torch leaves open where it has counted devices by it.
+    """Closes NVML, which torch leaves open if it has counted devices with it.
 
     torch/cuda/__init__.py: `_raw_device_count_nvml` initializes the library and doesn't shut it
     down. It holds the devices open, which would keep every worker from being forked.

@@ -52,7 +52,6 @@ class Warmth:
     """State that a forked worker inherits from the server.
 
     Attributes:
-        preloaded: what has been imported.
         is_first: whether the worker is the first of its attempt on this node.
     """
 
@@ -62,9 +61,6 @@ class Warmth:
 
 def serve(steps_of: Callable[[], Iterable[Step]]) -> Warmth:
     """Preloads and forks workers until the launcher is gone.
-
-    Args:
-        steps_of: finds the script's first imports.
 
     Returns:
         Only in a forked worker.
@@ -110,7 +106,7 @@ def serve(steps_of: Callable[[], Iterable[Step]]) -> Warmth:
 
 
 def _import(start: Start, kept: Keepable) -> None:
-    """Imports what the script imports first; traces it where a later launch may use it.
+    """Imports what the script imports first; traces it if a later launch may use it.
 
     Raises:
         UnsharedImport: each worker has to do an import by itself.

@@ -1,6 +1,6 @@
 """Makes a fork of a kept server the server of a later launch, if its imports are still right there.
 
-They are where a fresh interpreter would import the same: the files are unchanged, the script begins
+They are if a fresh interpreter would import the same: the files are unchanged, the script begins
 with the same imports, and the environment is equal. What a launch must have in common besides is in
 the server's key (`warm_key`).
 """
@@ -46,10 +46,9 @@ class Keepable:
     """The server's imports, with all that decides whether they may be used again.
 
     Attributes:
-        preloaded: what was imported.
         trace: what the imports depend on.
         steps_of: reads the script's first imports anew.
-        refused: why it may not be used again; None where it may.
+        refused: why it may not be used again; None if it may.
     """
 
     preloaded: Preloaded
@@ -60,11 +59,6 @@ class Keepable:
 
 def take_over(connection: socket.socket, output: CapturedOutput, kept: Keepable) -> CapturedOutput:
     """Makes this process the server of the launch that has connected, or ends it.
-
-    Args:
-        connection: to its launcher, which gets the answer, and the readiness later.
-        output: the output of the imports, which other forks share.
-        kept: what was imported.
 
     Returns:
         The output of the imports, this process's own.
@@ -113,7 +107,7 @@ def take_over(connection: socket.socket, output: CapturedOutput, kept: Keepable)
 def _difference(
     launch: Launch, kept: Keepable, arguments: Sequence[str], further: Iterator[Step]
 ) -> str | None:
-    """Why the imports may not be used for a launch; None where they may.
+    """Why the imports may not be used for a launch; None if they may.
 
     Args:
         launch: the launch.

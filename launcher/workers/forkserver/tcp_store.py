@@ -72,7 +72,7 @@ class Store:
             raise store_error(one_line(error)) from error
 
     def last_words(self) -> str | None:
-        """The error that the host has sent; None where it sent none."""
+        """The error that the host has sent; None if it sent none."""
         with suppress(BlockingIOError):
             return self.line[0].recv(LAST_WORDS, socket.MSG_DONTWAIT).decode(errors="replace")
         return None
@@ -104,7 +104,7 @@ def import_torch() -> None:
 
 
 def torch_error(reason: str) -> LaunchError:
-    """The error where torch can't be imported."""
+    """The error if torch can't be imported."""
     hint = "`python -c 'import torch'` has to work; `safe-launch catalogue MESSAGE` may know more"
     return LaunchError(f"torch can't be imported: {reason}", hint)
 

@@ -34,7 +34,6 @@ class WarmServer:
     Attributes:
         folder: where its socket is.
         key: what a launch must have in common with the one that left it.
-        pid: its process id.
         until: when it ends, in seconds of `clock`.
     """
 
@@ -45,7 +44,7 @@ class WarmServer:
 
     @classmethod
     def at(cls, folder: Path, name: str) -> Self | None:
-        """The server with this socket; None where the name isn't one's on this host."""
+        """The server with this socket; None if the name isn't one's on this host."""
         match name.rsplit("-", 3):
             case [key, pid, until, host] if key and host == boot():
                 if pid.isdecimal() and until.isdecimal():
@@ -76,7 +75,7 @@ class WarmServer:
         return listener
 
     def connect(self) -> socket.socket | None:
-        """A connection to it; None where it has ended, or isn't this user's."""
+        """A connection to it; None if it has ended, or isn't this user's."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with at_folder(self.folder, self.name) as path:
@@ -118,7 +117,7 @@ def _places() -> Iterator[Path]:
 
 
 def folder() -> Path | None:
-    """The folder for sockets, made where it is missing; None where it can't be."""
+    """The folder for sockets, made where it is missing; None if it can't be."""
     for place in _places():
         with suppress(OSError):
             private_files.make_unshared(place)
@@ -127,11 +126,7 @@ def folder() -> Path | None:
 
 
 def found(key: str = "") -> list[WarmServer]:
-    """This user's servers, the one that ends last first.
-
-    Args:
-        key: only those with this key.
-    """
+    """This user's servers, the one that ends last first."""
     servers: list[WarmServer] = []
     for place in _places():
         with suppress(OSError):
