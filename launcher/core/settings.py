@@ -87,7 +87,7 @@ class Fact(_Named):
     SEVERAL_BACKWARDS = "several_backwards", bool
     """An engine goes backward several times before a step, and isn't told which is the last."""
     DEVICE = "device", str
-    """The kind of accelerator: cpu, cuda, rocm, xpu, npu; known when an entry is matched with a plan."""
+    """The kind of accelerator: cpu, cuda, rocm, xpu, npu; known when entries meet a plan."""
     FP32_ACCUMULATION = "fp32_accumulation", bool
     """DeepSpeed is asked to accumulate 16-bit gradients in fp32."""
     SEQUENCE_LENGTH = "sequence_length", int
@@ -99,7 +99,7 @@ class Fact(_Named):
     CACHE_EMPTIED = "cache_emptied", bool
     """Torch's allocator gives back what it holds unused every few steps."""
     NODES = "nodes", int
-    """The number of nodes; known when an entry is matched with a plan."""
+    """The number of nodes; known when entries meet a plan."""
     COMPILED = "compiled", bool
     """The Trainer compiles the model: torch.compile."""
     TRAINER = "trainer", str

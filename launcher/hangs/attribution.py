@@ -1,4 +1,4 @@
-"""Which rank the others wait for: from where every rank stands to a report."""
+"""Attributes a hang to the ranks that the others wait for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .scene import Scene
 from .standing import Standing
 
 FIXED = (HangKind.DIVERGENT, HangKind.ENDED)
-"""Kinds that work can't change. But a rank that works may be on its way into the same collective:
-it takes a second look."""
+"""Kinds that further work can't change. A busy rank may still be on its way into the same
+collective, so these need a second look."""
 
 
 def attributed(
@@ -44,6 +44,4 @@ def attributed(
         quiet=quiet,
     )
     proven = is_proof(report, earlier, limit, is_recorded=cause.is_recorded)
-    return HangReport(
-        report.kind, report.culprits, report.waiting, report.collective, standings, proven, quiet
-    )
+    return replace(report, is_proof=proven)

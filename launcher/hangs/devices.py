@@ -1,4 +1,4 @@
-"""How busy the ranks' devices are, by their vendors' own tools."""
+"""How busy the ranks' devices are, according to their vendors' tools."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _USE = re.compile(r"^(\d+)(?:\.\d+)?\s")
 
 
 def utilization(pids: Sequence[int]) -> Mapping[int, float]:
-    """The use of each rank's device, from 0 to 1, by process id; unknown ones are left out.
+    """The use of each device, from 0 to 1, by the process id of its rank, if known.
 
     Args:
-        pids: the processes of this node's ranks, in their order.
+        pids: the processes of this node's ranks, in order.
     """
     with suppress(Exception):  # a driver in trouble may raise anything
         return _nvidia(pids) or _ascend(pids)
@@ -27,7 +27,7 @@ def utilization(pids: Sequence[int]) -> Mapping[int, float]:
 
 
 def _nvidia(pids: Sequence[int]) -> dict[int, float]:
-    """By the processes that NVML knows of; in a container it may know none of them."""
+    """From NVML's list of processes, which may be empty in a container."""
     if not nvidia.has_driver():
         return {}
     import pynvml

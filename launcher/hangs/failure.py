@@ -1,4 +1,4 @@
-"""A hang that has ended the run, as failure records that the catalogue's signatures match."""
+"""Failure records for a hang that ended the run; the catalogue's signatures match them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SENTENCES: Mapping[HangKind, str] = {
     HangKind.IDLE: "no rank does anything, and none waits for another",
     HangKind.UNKNOWN: "no rank is known to be missing",
 }
-"""How a hang's message begins, by its kind: signatures of the catalogue match these."""
+"""First words of a hang's message, by its kind; signatures of the catalogue match them."""
 COMPLETE = "no rank is missing"
-"""The same if every rank's recorder shows that it has entered the collective."""
+"""First words if every rank's recorder shows that it has entered the collective."""
 MOST_STACKS = 4
 MOST_FRAMES = 20
 """Frames of a stack in the message, the innermost."""
@@ -34,7 +34,7 @@ _LEFT_OUT = re.compile(
     r"^<|torch/(nn/modules/module|_compile|_dynamo/eval_frame|utils/_contextlib"
     r"|distributed/c10d_logger)\.py$|deepspeed/utils/nvtx\.py$"
 )
-"""Files whose frames are wrappers around the actual call."""
+"""Files of wrappers around the actual call."""
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
 
 
@@ -77,7 +77,7 @@ def message_of(report: HangReport) -> str:
     if report.kind is HangKind.UNKNOWN and report.collective is not None:
         is_read = all(standing.collectives is not None for standing in report.standings)
         sentence = COMPLETE if is_read else sentence
-    since = f" (for {report.quiet:.0f} s)" if report.quiet else ""  # dumps don't tell
+    since = f" (for {report.quiet:.0f} s)" if report.quiet else ""  # unknown from dumps
     head = f"{sentence}: {'; '.join(parts) or 'nothing has moved'}{since}"
     return str(cleaned("\n".join([head, *_stacks(report)])))
 
@@ -98,9 +98,8 @@ def _collective(standing: Standing) -> str:
     pending = [entry for entry in standing.collectives or () if not entry.is_retired]
     if pending:
         return f"in {collective_text(pending[0])}"
-    call = waiting_function(standing.frames)
-    if not call and standing.frames:
-        call = standing.frames[-1].function
+    inner = standing.frames[-1].function if standing.frames else ""
+    call = waiting_function(standing.frames) or inner
     return f"in {call}" if call else ""
 
 
@@ -126,7 +125,7 @@ def _stacks(report: HangReport) -> list[str]:
 
 
 def _of_worker(frames: Sequence[Frame]) -> Sequence[Frame]:
-    """The stack of a data loader's process without what it had below it when it was forked."""
+    """The stack of a data loader's process, without the frames inherited from its fork."""
     starts = [at for at, frame in enumerate(frames) if frame.function == "_worker_loop"]
     return frames[starts[-1] :] if starts else frames
 

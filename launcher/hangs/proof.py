@@ -16,11 +16,11 @@ kProcessGroupNCCLDefaultTimeout)."""
 def is_proof(
     report: HangReport, earlier: HangReport | None, limit: float, *, is_recorded: bool
 ) -> bool:
-    """Whether waiting longer can't help. It takes two reports that say the same.
+    """Whether waiting longer can't help; it takes two reports that agree.
 
     Args:
-        report: what is found now.
-        earlier: what was found before, with no movement since.
+        report: the current report.
+        earlier: the one before, with no movement since.
         limit: seconds without a movement after which ranks are asked.
         is_recorded: the recorders show that ranks are in different collectives.
     """
@@ -44,9 +44,8 @@ def is_proof(
             lines = [(_line(before[standing.rank]), _line(standing)) for standing in culprits]
             return (
                 report.quiet >= PATIENCE * limit
-                and any(
-                    standing.step for standing in report.standings
-                )  # else it may be a server's rank 0
+                # Without a step, it may be a server's rank 0.
+                and any(standing.step for standing in report.standings)
                 and all(old == new for old, new in lines)
                 and not any(map(_may_go_on, culprits))
             )
@@ -61,7 +60,7 @@ def _has_moved(old: Standing, new: Standing) -> bool:
 
 
 def _may_go_on(culprit: Standing) -> bool:
-    """Whether a culprit may still do something by itself, or a person may make it."""
+    """Whether a culprit may continue by itself, or through a person."""
     return culprit.state == "t" or is_busy(culprit) or place_of(culprit.frames) is Place.PERSON
 
 

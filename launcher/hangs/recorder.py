@@ -1,4 +1,4 @@
-"""The collectives of a rank: torch's flight recorder, as its debug server tells it in JSON."""
+"""The collectives of a rank, from torch's flight recorder, which its debug server gives as JSON."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..evidence import inquiry, socket_folder
 from .standing import Collective
 
 HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
-"""Names under which torch tells them. Two recorders: gloo's and other backends' (since 2.10,
-control_plane/Handlers.cpp), and NCCL's own (ProcessGroupNCCLUtils; only if NCCL is built in)."""
+"""Torch's handlers for its two recorders: that of gloo and other backends (since 2.10,
+control_plane/Handlers.cpp), and NCCL's (ProcessGroupNCCLUtils; only if NCCL is built in)."""
 UNKNOWN = "its collectives aren't known"
 DONE = 64
-"""Of the collectives of a group that are done, only so many of the latest are kept."""
+"""Finished collectives of a group that are kept, the latest."""
 MOST = 64 << 20
 """Bytes of an answer; 2000 collectives, torch's default, are one megabyte."""
 
@@ -45,7 +45,7 @@ def collectives(folder: Path, rank: int, seconds: float) -> tuple[Collective, ..
 
 
 def parsed(document: Any) -> Iterator[Collective]:
-    """The entries of a recorder's JSON; what a version of torch lacks is left out."""
+    """The entries of a recorder's JSON; fields that a version of torch lacks are empty."""
     document = document if isinstance(document, dict) else {}
     configured = document.get("pg_config")
     groups = configured if isinstance(configured, dict) else {}

@@ -9,7 +9,7 @@ from .standing import Collective, Standing
 
 
 class HangKind(StrEnum):
-    """Why nothing moves, as far as the ranks' standings show it."""
+    """Why nothing moves, according to the ranks' standings."""
 
     ABSENT = "absent"
     """Some ranks wait in a collective that others have not entered: they stand elsewhere, idle."""

@@ -1,4 +1,4 @@
-"""Where a rank stands, as it was found from outside: evidence, without interpretation."""
+"""Where a rank stands, as observed from outside: evidence without interpretation."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class Standing:
 
     Attributes:
         host: the node that it runs on; empty for node 0.
-        phase: what it was doing, by the board.
+        phase: its phase on the board.
         step: optimizer steps done; None if unknown.
-        quiet: seconds since it last moved, by the board.
+        quiet: seconds since it last moved on the board.
         state: its state in /proc (proc_pid_stat(5)): R, S, D, T stopped, t traced, Z; empty if
             the process is gone.
         cpu: processor seconds that it used while it was watched, without its children.
@@ -69,10 +69,10 @@ class Standing:
         window: seconds for which it was watched.
         frames: its main thread's Python stack, outermost first; empty if it can't be read.
         own_files: the files among these frames that belong to the user.
-        collectives: what its recorder holds, the oldest first; None if it can't be read.
+        collectives: its recorder's entries, the oldest first; None if it can't be read.
         children: the processes that it has started.
         utilization: of its device, from 0 to 1; None if unknown.
-        problem: what couldn't be asked, and why; empty if everything could.
+        problem: the questions that failed, and why; empty if none did.
         is_at_file: it or a child is inside a system call that reads or writes a file.
     """
 

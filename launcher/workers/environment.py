@@ -36,9 +36,8 @@ class Own:
         environment: variables from the devices' profiles.
         resume: what a training resumes from (`checkpoint.VARIABLE`); empty for the script's own
             choice.
-        board: where the workers open their node's progress board; empty if there is none.
-        sockets: the folder for sockets at which the workers can be asked where they stand; empty
-            for none.
+        board: path of this node's progress board; empty for none.
+        sockets: folder of the sockets on which the workers answer inquiries; empty for none.
     """
 
     request: LaunchRequest
@@ -60,10 +59,9 @@ def environments(
 
     Scripts under torch elastic's `record` write their error to TORCHELASTIC_ERROR_FILE.
 
-    The names up to TORCHELASTIC_* are those that torchrun gives
-    (`_start_workers` in torch/distributed/elastic/agent/server/local_elastic_agent.py). Where a
-    scheduler starts a task for every device, several launchers share a host, and local ranks count
-    over all of them, unless each sees only its own device.
+    The names up to TORCHELASTIC_* are torchrun's (`_start_workers` in torch/distributed/elastic/
+    agent/server/local_elastic_agent.py). If a scheduler starts a task for every device, several
+    launchers share a host, and local ranks count over all of them unless each sees only its device.
     """
     request = own.request
     placement, nproc = request.placement, request.nproc
@@ -119,12 +117,9 @@ def environments(
 
 
 def _per_worker(request: LaunchRequest, place: int, local: int) -> Variables:
-    """A worker's own variables: its one visible device, its cores.
+    """The variables of one worker: its visible device, its cores.
 
-    Args:
-        request: this node's launch.
-        place: the worker's place among this launcher's workers.
-        local: its local rank.
+    Its `place` is among this launcher's workers; `local` is its local rank on the host.
     """
     result: Variables = {}
     if request.worker_options.own_device:
@@ -147,7 +142,7 @@ def lasting(request: LaunchRequest, environment: Mapping[str, str]) -> Variables
 
 
 def _defaults(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those of the variables that the user has not set.
+    """The variables without those that the user has set.
 
     PYTORCH_ALLOC_CONF, the newer name for every device, excludes the device's own: torch_npu
     refuses both.

@@ -29,7 +29,7 @@ class ForkingProcess:
     connection: socket.socket
 
     def answer(self, seconds: float, wakeup: SignalWakeup) -> Message | None:
-        """Its next message; None if it has ended, or sends nothing for so many seconds.
+        """Its next message; None if it has ended, or sends nothing in the given seconds.
 
         Raises:
             StoppedError: a signal that ends the run has come before.
@@ -40,7 +40,7 @@ class ForkingProcess:
         return None
 
     def ask(self, message: Message, seconds: float) -> Message | None:
-        """Its answer to a message, whatever signals come; None if there is none in the time."""
+        """Its answer to a message, regardless of signals; None if none comes in time."""
         with suppress(OSError):
             send(self.connection, message)
             if select.select([self.connection], [], [], seconds)[0]:

@@ -1,4 +1,4 @@
-"""Takes over the server that an earlier launch has left, and leaves one for the next launch."""
+"""Takes over the server of an earlier launch, and leaves one for the next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .messages import Copied, Keep, Launch, Readiness, TakeOver
 from .warm_servers import WarmServer
 
 TAKE_OVER_SECONDS = 10.0
-"""Seconds for a kept server to look whether its imports are still right."""
+"""Seconds for a kept server to check whether its imports are still right."""
 LEAVE_SECONDS = 5.0
 """Seconds for the server to copy itself."""
 STDIN = 0
@@ -24,11 +24,7 @@ STDIN = 0
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """A server that isn't this process's child.
-
-    Attributes:
-        descriptor: a pidfd.
-    """
+    """A server that isn't this process's child, by its pidfd."""
 
     descriptor: int
 

@@ -1,8 +1,8 @@
 """Dependencies of imports besides the environment: files, and the command line.
 
-What a process has imported can be used again later only if a fresh interpreter would find the same.
-So these files count: every one that an import has opened, those of the imported modules and
-libraries, what decides where modules are found, and the modules in the user's folders.
+Imports can be used again later only if a fresh interpreter would import the same. So these files
+count: every one that an import has opened, those of the imported modules and libraries, those that
+decide where modules are found, and the modules in the user's folders.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class ImportTrace:
 
     Attributes:
         opened: paths that were opened for reading, whether they exist or not.
-        written: paths that were opened for writing: what the imports write themselves.
+        written: paths that were opened for writing, by the imports.
         signatures: the signature of every file and folder that counts.
-        own_modules: the names of the modules in each folder of the user's own on `sys.path`.
+        own_modules: names of the modules in each of the user's folders on `sys.path`.
         reads_arguments: an import reads the command line, or keeps it.
-        is_recording: whether what happens now is noted.
+        is_recording: whether events are noted.
     """
 
     opened: set[str] = field(default_factory=set)
@@ -52,7 +52,7 @@ class ImportTrace:
         sys.addaudithook(self._note)
 
     def during(self, steps: Iterable[Step]) -> Iterator[Step]:
-        """Yields the steps, and records what is done with each, not what is done to find them."""
+        """Yields the steps, and records their execution but not the search for them."""
         arguments = sys.argv if isinstance(sys.argv, _Arguments) else _Arguments(sys.argv)
         arguments.trace, sys.argv = self, arguments
         try:
@@ -68,13 +68,13 @@ class ImportTrace:
                 self.reads_arguments = True
 
     def settle(self, begun: int) -> str | None:
-        """Notes what each file is like now that it has been imported.
+        """Notes the state of each file after the imports.
 
         Args:
             begun: when the imports began, in ns since the epoch.
 
         Returns:
-            Why what was imported may not be what is there now; None if it is.
+            Why the files may differ from the imported ones; None if they don't.
         """
         for path in sorted(self._paths() - self.signatures.keys()):
             found = signature(path)
@@ -95,12 +95,7 @@ class ImportTrace:
         return None
 
     def _paths(self) -> set[str]:
-        files = {
-            *self.opened,
-            *_module_files(),
-            *_mapped_files(),
-            *_finding_files(),
-        }
+        files = {*self.opened, *_module_files(), *_mapped_files(), *_finding_files()}
         return {path for path in files if not path.startswith(IGNORED)} - self.written
 
     def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -114,10 +109,7 @@ class ImportTrace:
 
 
 class _Arguments(list[str]):
-    """The command line while modules are imported: it notes that it is read.
-
-    The first is the script, which is the same in every launch.
-    """
+    """The command line during imports, which notes when it is read, except for the script."""
 
     trace: ImportTrace
 
@@ -161,7 +153,7 @@ def _mapped_files() -> Iterator[str]:
 
 
 def _finding_files() -> Iterator[str]:
-    """What decides where modules are found: folders with packages, and the files that add more."""
+    """Paths that decide where modules are found: folders with packages, and files that add more."""
     yield f"{sys.prefix}/pyvenv.cfg"
     for folder in {site.getusersitepackages(), *sys.path}:
         if is_installed(folder):
@@ -170,7 +162,7 @@ def _finding_files() -> Iterator[str]:
 
 
 def _own_modules() -> dict[str, frozenset[str]]:
-    """The names of the modules in each folder of the user's own on `sys.path`.
+    """The names of the modules in each of the user's folders on `sys.path`.
 
     A folder without `__init__.py` doesn't count: runs write folders beside their script.
     """

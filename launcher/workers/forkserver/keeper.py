@@ -1,7 +1,7 @@
 """A copy of the server that outlives its launch, and waits for the next one.
 
-It never does anything itself: for each launch that asks, it forks a process, which checks whether
-what was imported is still right for it (`takeover`). So it stays as it was after the imports.
+It only forks a process for each launch that asks, which checks whether the imports are still right
+for that launch (`takeover`). So the copy itself stays as it was after the imports.
 """
 
 from __future__ import annotations

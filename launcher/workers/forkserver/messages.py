@@ -2,8 +2,8 @@
 
 A message is JSON text on a socket that preserves message boundaries; descriptors travel beside it.
 
-The types are plain dataclasses and the codec is json: whatever is imported here is still loaded in
-the worker, whose script may need another version of any other module.
+The types are plain dataclasses and the codec is json, as modules imported here are still loaded in
+the worker, whose script may need another version of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self, get_args
 WARM = "SAFE_LAUNCH_WARM"
 """Environment variable that makes a worker's command line start the server; holds a `Start`."""
 TARGET = 4
-"""Where a worker's command line names the script or module, before its arguments."""
+"""Index of the script or module in a worker's command line."""
 LONGEST = 1 << 20
 """Bytes of a message at most."""
 
@@ -68,11 +68,7 @@ class Launch:
 
 
 class _Message:
-    """A message on the socket.
-
-    Attributes:
-        DESCRIPTORS: the fields that are descriptors.
-    """
+    """A message on the socket, with the names of its fields that are descriptors."""
 
     __slots__ = ()
     DESCRIPTORS: ClassVar[tuple[str, ...]] = ()
@@ -131,10 +127,10 @@ class Keep(_Message):
     """To the server: leave a copy of yourself for the next launch.
 
     Attributes:
-        key: what the next launch must have in common with this one.
+        key: key that the next launch must share.
         seconds: how long the copy waits for it.
         leader: process id of the session's leader, with which the copy ends.
-        folder: where its socket is to be.
+        folder: the folder for its socket.
     """
 
     key: str
