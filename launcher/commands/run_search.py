@@ -54,7 +54,7 @@ def _opened(descriptor: Path) -> Path | None:
 def named(text: str, root: Path) -> Path:
     """The run directory that a user means: its path, its name, or a part of its name.
 
-    The part is of no other run's name, or of no other that runs.
+    The part must identify one run, or one of those that run.
 
     Raises:
         LaunchError: there is none, or there are several.
@@ -90,7 +90,7 @@ def named_or_latest(text: str | None, root: Path) -> Path:
 
 
 def status_of(run: Path) -> RunStatus:
-    """How a run goes, or went; what can't be read becomes a note."""
+    """The status of a run; unreadable files become notes."""
     notes: list[str] = []
     launchers: list[LauncherRecord] = []
     for found in launcher_record.records(run):
@@ -118,7 +118,7 @@ def status_of(run: Path) -> RunStatus:
 
 
 def _outcome(path: Path, notes: list[str]) -> dict[str, Any] | None:
-    """How the run ended; what isn't of its form is left out, and noted."""
+    """How the run ended; malformed parts are left out, and noted."""
     outcome = _mapping(path, notes)
     if outcome is None:
         return None

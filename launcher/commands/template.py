@@ -1,4 +1,4 @@
-"""The command `template`: the files of `scripts/` for a cluster, filled in for the job at hand."""
+"""`safe-launch template`: the files of `scripts/` for a cluster, filled in for a job."""
 
 from __future__ import annotations
 

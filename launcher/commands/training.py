@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
@@ -34,9 +33,6 @@ from ..workload import contradictions
 from ..workload.config_files import accelerate
 from ..workload.config_files.accelerate import Configuration
 from .registry import COMMANDS
-
-if TYPE_CHECKING:
-    pass
 
 
 def run(
@@ -78,17 +74,13 @@ def run(
         return here(options)
     from ..nodes.ssh import launch_on_hosts
 
+    def again(words: Sequence[str]) -> int:
+        return run(parsed(words), here, is_launch=is_launch)
+
     script = [options.script, *options.arguments]
-    again = partial(_run_again, here, is_launch=is_launch)
     return launch_on_hosts.launch_on_hosts(
         hosts, options.own, script, options, is_launch=is_launch, run=again
     )
-
-
-def _run_again(
-    here: Callable[[argparse.Namespace], int], words: Sequence[str], *, is_launch: bool
-) -> int:
-    return run(parsed(words), here, is_launch=is_launch)
 
 
 def _check_folder() -> None:

@@ -1,7 +1,7 @@
 """The exceptions of a failed launch in the tool that has called `torch.distributed.run`.
 
 They are torch's own: tools catch them to clean up and to report. If nothing catches them, the tool
-ends with the launch's exit code and without torch's table, as safe-launch has said what failed.
+ends with the launch's exit code and without torch's table, as safe-launch has reported the failure.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _EMBEDDINGS = ("wte", "wpe")
 _OUTPUTS = ("lm_head", "embed_out", "output_layer", "output")
 _WRAPPED = ("modules_to_save", "original_module")
-"""Modules in the place of one that peft trains in full (peft/utils/other.py)."""
+"""Modules that replace one that peft trains in full (peft/utils/other.py)."""
 _CLASSES = {
     Output.SCORES: re.compile(r"For(\w*Classification|MultipleChoice|QuestionAnswering)$"),
     Output.VOCABULARY: re.compile(
@@ -24,7 +25,7 @@ _CLASSES = {
 
 
 def output_of(class_name: str) -> Output | None:
-    """What a model of transformers' makes of its last hidden states, by the name of its class."""
+    """The output of a model of transformers, by the name of its class."""
     return next((each for each, names in _CLASSES.items() if names.search(class_name)), None)
 
 
@@ -39,8 +40,7 @@ class Weight:
             layer's weight is [outputs, inputs].
         count: the number of equal parameters.
         trained: whether it takes a gradient.
-        bits: bits of an element as stored on the accelerator if it is quantized; None
-            where the training's precision decides.
+        bits: bits of an element as stored on the accelerator if it is quantized, else None.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Weight:
 
     @property
     def _called(self) -> str:
-        """The last part of its module's name, without what peft wraps around it."""
+        """The last part of its module's name, without peft's wrappers."""
         parts = self.module.split(".")
         return parts[-2] if len(parts) > 1 and parts[-1] in _WRAPPED else parts[-1]
 
@@ -189,13 +189,12 @@ class Model:
 def grouped(parameters: Iterable[tuple[str, tuple[int, ...], bool]]) -> tuple[Weight, ...]:
     """Groups parameters that have equal names, shapes and training across layers.
 
-    A number as a component of a name counts as that of a layer or an expert: `h.0.mlp.w1`
-    becomes `h.*.mlp.w1`.
+    A number as a component of a name is that of a layer or an expert: `h.0.mlp.w1` becomes
+    `h.*.mlp.w1`.
     """
-    counts: dict[tuple[str, tuple[int, ...], bool], int] = {}
-    for name, shape, trained in parameters:
-        key = (_NUMBER.sub("*", name), tuple(shape), trained)
-        counts[key] = counts.get(key, 0) + 1
+    counts = Counter(
+        (_NUMBER.sub("*", name), tuple(shape), trained) for name, shape, trained in parameters
+    )
     return tuple(
         Weight(name, shape, count, trained) for (name, shape, trained), count in counts.items()
     )

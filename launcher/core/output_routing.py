@@ -1,4 +1,4 @@
-"""Where the workers' output goes, by the user's options."""
+"""The routing of the workers' output, by the user's options."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Streams:
         return selects(self.teed, local, stream) or not selects(self.redirected, local, stream)
 
     def is_split(self, local: int, stream: int) -> bool:
-        """Whether a stream has a file of its own."""
+        """Whether a stream has a separate file."""
         return selects(self.teed, local, stream) or selects(self.redirected, local, stream)
 
     def is_headed(self, local: int, stream: int) -> bool:
@@ -87,7 +87,5 @@ def words(text: str) -> tuple[str, ...]:
 QUIET = 0.25
 """Seconds without further output after which an incomplete line is shown: a prompt. An unbuffered
 Python writes a line in two parts, which shouldn't be torn apart on a busy machine."""
-
-
 LONGEST = 1024 * 1024
 """Bytes after which an incomplete line is shown."""

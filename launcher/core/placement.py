@@ -46,7 +46,7 @@ class Placement:
         shows_all_devices: whether each of these launchers sees all devices, not only its own.
         nproc: the scheduler's maximum of workers on this node; None if it gives none.
         nproc_source: where that number was read.
-        sources: where each value was read, as rows of a label and a text, for the plan.
+        sources: where each value was read, as rows for the plan.
         times: the timeouts of the rendezvous.
         may_join: it is node 0 only because of its host's address, so it joins another launcher on
             that host which has started first.

@@ -42,13 +42,12 @@ class StopTimes:
 
 @dataclass(frozen=True, slots=True)
 class HangTimes:
-    """When a run that doesn't move is spoken of, and when it is ended.
+    """When a run that doesn't move is reported, and when it is ended.
 
     Attributes:
-        report: seconds without a movement after which the ranks are asked where they stand, at
-            least; 0 for never.
-        timeout: seconds without a movement after which the run is ended; None to end it only where
-            it is proven that waiting can't help.
+        report: least seconds without a movement before the ranks are asked; 0 for never.
+        timeout: seconds without a movement after which the run is ended; None to end it only if
+            waiting is proven not to help.
     """
 
     report: float = 60.0
@@ -64,9 +63,9 @@ class Limits:
         strict: refuse a launch that would need a change.
         allow_restart: a correction may restart from scratch if it can't resume.
         max_restarts: how often a failure of unknown cause is restarted with the same plan.
-        forget: launch without what earlier runs have taught.
-        asks: settings may also be changed where the workers ask for them.
-        never_changed: settings that stay as asked, each with who says so.
+        forget: launch without the lessons of earlier runs.
+        asks: settings may also be changed at the workers' boundaries.
+        never_changed: settings that stay as asked, each with its source.
     """
 
     fix: Fix = Fix.AUTO
@@ -102,7 +101,7 @@ class WorkerOptions:
 
     Attributes:
         start_method: `spawn` for fresh processes, or `forkserver`.
-        keep_warm: how long what the workers import is kept for the next launch; 0 for not at all.
+        keep_warm: seconds for which the workers' imports are kept for the next launch.
         interpreter: the Python that runs the workers; empty for this one.
         own_device: every worker sees only its own device, as device 0.
         numa_binding: torch's way of binding workers to the cores near their GPUs; empty for none.

@@ -1,4 +1,4 @@
-"""The training as far as it is known, with the source of each value."""
+"""The training, with the known values and their sources."""
 
 from __future__ import annotations
 
@@ -81,12 +81,11 @@ class Workload:
         framework: the owner of the training loop.
         known: settings as the user asked for them, and facts, by name.
         versions: installed versions of the frameworks, by distribution name.
-        notes: what a reader saw and could not use, as sentences.
-        unmodelled: what the estimate of memory and time leaves out or assumes, as sentences.
+        notes: values that a reader could not use, as sentences.
+        unmodelled: omissions and assumptions of the estimates, as sentences.
         not_understood: flags that, by their names, decide memory or a known failure, and that no
             reader understood.
-        makes_batches: the script says itself which samples make a batch: the options only state
-            a size.
+        makes_batches: the script itself chooses the samples of a batch; options only state a size.
         trains_all: neither the script's source, all of which was read, nor a flag names adapters,
             frozen weights or further models: the first that it loads is trained as it is.
         wanted: settings that the launcher's own options ask for instead of the script's.
@@ -125,7 +124,7 @@ class Workload:
     def asked(self) -> dict[Setting, Value]:
         """The settings that the user asked for, or the framework's defaults."""
         own = {name: known.value for name, known in self.known.items() if isinstance(name, Setting)}
-        return {**own, **{name: known.value for name, known in self.wanted.items()}}
+        return own | {name: known.value for name, known in self.wanted.items()}
 
     @property
     def micro_steps(self) -> int | None:
@@ -147,13 +146,11 @@ class Workload:
 
     @property
     def is_length_stated(self) -> bool:
-        """Whether the user has said how long sequences are, or a worker has seen it.
+        """Whether the user has stated the length of sequences, or a worker has seen it.
 
-        What a script sets by itself, often 32,768 tokens, is a limit that the data may stay far
-        below.
+        A script's own value, often 32,768 tokens, is a limit that the data may stay far below.
         """
-        known = self.known.get(Fact.SEQUENCE_LENGTH)
-        return known is not None and known.origin.certainty > Certainty.DERIVED
+        return self.is_certain(Fact.SEQUENCE_LENGTH)
 
     @property
     def facts(self) -> dict[Name, Value]:

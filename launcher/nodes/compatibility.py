@@ -1,4 +1,4 @@
-"""Requirements that a job's nodes share, and the plan's hardware if they differ."""
+"""Requirements on the nodes of a job, and the plan's hardware if they differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .joining import Join, Refusal, Unable
 EXACT = ("safe-launch",)
 """Versions that must be equal: the messages between launchers may change."""
 SERIES = ("torch", "deepspeed", "torch_npu")
-"""Versions whose major and minor must be equal: the code decides which collectives are called."""
+"""Versions whose major and minor must be equal: they decide which collectives are called."""
 
 
 def of_another_job(node: Join | Unable, job: str) -> Refusal | None:
@@ -62,7 +62,7 @@ def _release(version: str) -> list[str]:
 
 
 def differences(joins: Sequence[Join]) -> tuple[str, ...]:
-    """Sentences on differences between the nodes that don't keep them from training together."""
+    """Sentences on differences between the nodes that don't prevent a training."""
     head = joins[0]
     names = sorted({name for node in joins for name in node.versions})
     versions = {
@@ -119,7 +119,7 @@ def common_hardware(joins: Sequence[Join]) -> Hardware:
 
 
 def never_changed_by(limits: Limits, others: Sequence[Join]) -> Limits:
-    """Node 0's limits, with what the other nodes forbid to change, each by its host."""
+    """Node 0's limits with the settings that other nodes forbid to change, each by its host."""
     theirs = (
         tuple((setting, f"{OPTION} on {node.host}") for setting in node.never_changed)
         for node in others

@@ -1,4 +1,4 @@
-"""A launcher that can't take part tells the other launchers so before it ends."""
+"""A launcher that can't take part informs the other launchers before it ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .secret import Trust
 
 @contextmanager
 def told(placement: Placement, trust: Trust, say: Callable[[str], None]) -> Iterator[None]:
-    """Tells the other launchers why the block has failed, before they meet this one."""
+    """Informs the other launchers if the block fails, before they meet this one."""
     try:
         yield
     except LaunchError as error:

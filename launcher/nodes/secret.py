@@ -24,7 +24,7 @@ VARIABLE = "SAFE_LAUNCH_SECRET"
 MOST = 4096
 """Bytes of a secret at most."""
 SHORT = 16
-"""Bytes below which a secret can be guessed from a handshake that somebody has seen."""
+"""Bytes below which a secret can be guessed from an observed handshake."""
 HOW = f"give every node the same: --secret-file FILE, or {VARIABLE} (openssl rand -hex 32)"
 
 
@@ -76,7 +76,7 @@ class Unprotected:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """All launchers of the job have been given the same text."""
+    """All launchers of the job have the same text."""
 
     value: bytes = field(repr=False)
     kind: Kind = Kind.SECRET
@@ -94,8 +94,8 @@ class Secret:
 class Munge:
     """All launchers of the job are of one user of a cluster with munge.
 
-    A joining node makes a key of its own for each connection, which munge hides from everybody but
-    this user (munge(1), `--restrict-uid`).
+    A joining node makes a key for each connection, which munge hides from everybody but this user
+    (munge(1), `--restrict-uid`).
 
     Attributes:
         socket: of munged on this host; empty for munge's default.
@@ -180,8 +180,8 @@ def _checked(value: bytes, source: str) -> bytes:
 def _read(path: Path) -> bytes:
     """The content of a file that nobody else can read.
 
-    As ssh does with keys (`sshkey_perm_ok` in OpenSSH's authfile.c), only a file of one's own is
-    looked at so strictly: a pod's Secret belongs to root.
+    As with ssh's keys (`sshkey_perm_ok` in OpenSSH's authfile.c), only a file of this user must be
+    private: a pod's Secret belongs to root.
 
     Raises:
         LaunchError: it isn't such a file, or can't be read.

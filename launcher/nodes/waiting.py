@@ -28,8 +28,7 @@ class Waiting:
 
     Attributes:
         nodes: the nodes that have joined, each with its connection.
-        over: why the job can't start, since too many of its nodes can't take part; None while it
-            can.
+        over: why the job can't start without the nodes that can't take part; None while it can.
         refused: nodes of this job that can't take part, by rank or host name.
     """
 
@@ -70,7 +69,7 @@ class Waiting:
             callers.close()
 
     def text(self) -> str:
-        """How many nodes have joined in how much time, and which haven't."""
+        """The nodes that have joined and those that haven't, with the time."""
         missing = self._missing()
         text = f"{self._joined()}; {f'{missing} never came; ' if missing else ''}gave up"
         return f"{text} after {time.monotonic() - self._began:.0f} s"

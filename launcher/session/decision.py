@@ -21,7 +21,7 @@ from ..planning.fewer_nodes import on_survivors
 from ..planning.search import Rules
 
 RELAUNCHES = {Fix.AUTO: 6, Fix.ONCE: 1, Fix.SUGGEST: 0}
-"""How often the workers may be relaunched with a corrected plan."""
+"""Relaunches with a corrected plan at most."""
 
 ONLY_PRINTED = "not relaunched: only the worker's output tells of the failure"
 """A printed error may have been survived, or be a child's, which no correction would reach."""
@@ -32,16 +32,15 @@ class RunState:
     """The state that a run carries from one attempt to the next.
 
     Attributes:
-        request: what is launched, on the nodes that are left.
-        workload: what is known of the training.
-        constraints: what the catalogue, the hardware and the attempts so far forbid.
+        request: the launch, on the nodes that are left.
+        constraints: those of the catalogue, the hardware and the attempts so far.
         outcomes: the outcome of each attempt, by its number.
         findings: the root cause of each failed attempt, by its number.
         retried: ids of transient failures that have been retried.
         restarts: how often the same plan was restarted because of --max-restarts.
         standing: number of the attempt whose failure is reported if no correction is left, because
             its corrections have only led to other failures; None to report the last attempt's.
-        has_learnt: earlier runs have taught what fails.
+        has_learnt: earlier runs have failed, and left lessons.
     """
 
     request: LaunchRequest

@@ -29,11 +29,7 @@ from ..workers.watch import Watch
 from . import metrics_process
 
 
-def follow(
-    own: Own,
-    link: Connection,
-    welcome: RunStarted,
-) -> int:
+def follow(own: Own, link: Connection, welcome: RunStarted) -> int:
     """Takes part in the run until node 0 ends it; returns the exit code.
 
     Raises:
@@ -86,7 +82,7 @@ def _check_order(
     outcomes: Sequence[AttemptEnd],
     link: Connection,
 ) -> str:
-    """Checks an order from node 0; returns what this node's workers resume from.
+    """Checks an order from node 0; returns the checkpoint that this node's workers resume from.
 
     Raises:
         LaunchError: the order isn't for this node and this run; node 0 is told.

@@ -1,4 +1,4 @@
-"""The loop: launch, diagnose, learn, plan, and again, until it trains or nothing is left."""
+"""The loop of a run: launch, diagnose, learn, plan, until it trains or no plan is left."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from .decision import (
 from .reporter import Reporter
 
 PAUSE = 10.0
-"""Seconds before each attempt, once one has failed of what passes by itself: devices and ports are
-released later than their process ends (CANN asks for ten seconds, its error EJ0001)."""
+"""Seconds before each attempt after a transient failure: devices and ports are released later than
+their process ends (CANN asks for ten seconds, its error EJ0001)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Effects:
 
     Attributes:
         run_attempt: runs an attempt on all nodes.
-        prepare: prepares on disk what an attempt with this plan resumes from.
-        known_failures: reads those that concern the installed versions.
+        prepare: prepares on disk the checkpoint that an attempt with this plan resumes from.
+        known_failures: reads those for the installed versions.
         pause: see `PAUSE`.
     """
 
@@ -68,10 +68,7 @@ class Relaunch:
 
 
 def run_attempts(
-    state: RunState,
-    plan: Plan,
-    hardware: Hardware,
-    effects: Effects,
+    state: RunState, plan: Plan, hardware: Hardware, effects: Effects
 ) -> tuple[RunState, End]:
     """Runs attempts until the run ends; returns the final state and the end."""
     start = Start(None)

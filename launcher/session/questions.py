@@ -12,7 +12,7 @@ from ..diagnosis.attempt import Attempt
 from ..evidence.worker_messages import Ask, Boundary
 
 LOADING = (Boundary.FROM_PRETRAINED, Boundary.FROM_CONFIG)
-"""Where a model is about to be made."""
+"""Boundaries at which a model is about to be made."""
 
 
 def expected(workload: Workload, where: str) -> list[Statement]:
@@ -24,8 +24,7 @@ def expected(workload: Workload, where: str) -> list[Statement]:
 def is_mistaken(attempt: Attempt, stated: Iterable[Statement]) -> bool:
     """Whether a change rests on another value than the script asks for.
 
-    It may have been read or learnt, and have changed since. The global batch would then be
-    another.
+    A value that was read or learnt may have changed since; the global batch would change with it.
     """
     plan = attempt.plan
     believed = plan.workload.asked

@@ -1,4 +1,4 @@
-"""Prepares what the next attempt resumes from, or says why it would lose progress."""
+"""Prepares the next attempt's checkpoint, or refuses if progress would be lost."""
 
 from __future__ import annotations
 

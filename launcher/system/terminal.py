@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
@@ -181,6 +181,15 @@ def table(rows: Iterable[tuple[str, str]], indent: int = 2) -> list[str]:
             start = head if number == 0 else " " * len(head)
             lines += [f"{start}{paragraph}"] if label in WHOLE else _wrapped(paragraph, start)
     return [line.replace(UNBROKEN, " ") for line in lines]
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as aligned lines."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 def _wrapped(paragraph: str, start: str) -> list[str]:

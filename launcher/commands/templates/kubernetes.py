@@ -1,8 +1,8 @@
 """The manifests of `scripts/kubernetes/`, filled in.
 
 The values that depend on the job are in lines with a mark at the end, `completions: 2  # nodes`,
-which also helps people who edit the file. What only some jobs have stands there as a comment with
-marks: `# cpu: 64  # cpus`.
+which also helps people who edit the file. Lines for only some jobs are comments with marks:
+`# cpu: 64  # cpus`.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def launch_on_hosts(
         own: the launcher's options, spelt out.
         command: the script and its arguments.
         values: the parsed command line.
-        is_launch: a launch, not only a plan, is wanted.
+        is_launch: launch, instead of only planning.
         run: runs a command line without a hostfile; returns the exit code.
 
     Raises:

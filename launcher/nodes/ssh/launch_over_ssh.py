@@ -23,8 +23,7 @@ from . import exported_environment, remote_hosts, remote_main
 def variables_here(slots: Sequence[int], environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that restrict this machine's workers to the chosen devices.
 
-    Empty if the chosen devices are the first of those that the user makes visible: the workers
-    take these anyway.
+    Empty if the chosen devices are the first visible ones, which the workers take anyway.
 
     Raises:
         LaunchError: the user's own variable chooses the devices too.
@@ -114,9 +113,7 @@ def rank_options(chosen: HostChoice, rank: int, head: str = "") -> list[str]:
 def part_of(chosen: HostChoice, rank: str | None) -> tuple[int, Host]:
     """This host's rank and entry, if the command is started on each host separately.
 
-    Args:
-        chosen: the hosts.
-        rank: as given by the user; None to find this host by its name.
+    With `rank` None, this host is found by its name.
 
     Raises:
         LaunchError: there is no such rank, or this host isn't among them.

@@ -1,4 +1,4 @@
-"""A lesson: what one failure, and the run that got over it, have proved of a script."""
+"""A lesson: the proof about a script from one failure and the run that overcame it."""
 
 from __future__ import annotations
 
@@ -110,12 +110,12 @@ class Lesson(Struct, frozen=True):
 
     @property
     def teaches(self) -> bool:
-        """Whether it says anything but that the run has succeeded."""
+        """Whether it has more than the versions of a successful run."""
         return self.trained is not None or self.is_of_correction
 
     @property
     def source(self) -> str:
-        """Where what it says comes from, in words."""
+        """Its run, in words."""
         return f"run {self.run} on {self.date[:10]}"
 
     def statements(self, workload: Workload) -> Iterator[Statement]:
@@ -149,16 +149,11 @@ class Lesson(Struct, frozen=True):
             yield Constraint(terms, Cause(CauseKind.LESSON, self.failure, summary, each.reference))
 
     def measurements(self) -> Iterator[Measured]:
-        """The memory that was measured.
-
-        Raises:
-            ValueError: a value isn't one of its setting.
-            KeyError: there is no such setting.
-        """
+        """The memory that was measured; raises like `constraints`."""
         yield from map(_measured, self.measured)
 
     def memory(self) -> Measured | None:
-        """The memory that a training has needed; raises what `measurements` does."""
+        """The memory that a training has needed; raises like `constraints`."""
         return None if self.trained is None else _measured(self.trained)
 
 

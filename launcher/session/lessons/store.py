@@ -81,12 +81,8 @@ def found(
 ) -> Iterator[Kept | Refused]:
     """The lessons in some folders, each once, in the order of their names.
 
-    Other users' come as one refusal for each of these users, however many they are.
-
-    Args:
-        places: the folders, the most important first.
-        script: only those on this script.
-        circumstances: only those of these circumstances.
+    Folders are given by importance. For another user's lessons there is one refusal for each user.
+    With `script` and `circumstances`, only lessons on these are found.
     """
     begin = f"{script}-{circumstances}" if circumstances else script
     seen: set[str] = set()
@@ -144,7 +140,7 @@ def _others_sentence(folder: Path, owner: str, count: int) -> str:
 def keep(lesson: Lesson, folder: Path) -> Refused | None:
     """Writes a lesson, over the one that taught the same before; a reader meets either whole.
 
-    Other writers of the same file, also on other hosts, do the same with files of their own.
+    Concurrent writers, also on other hosts, do the same with separate files.
     """
     path = folder / lesson.file_name
     text = f"{redacted(run_directory.lines(msgspec.to_builtins(lesson)))}\n"
