@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> None:
                 told = warmth.preloaded, lambda name: sender.send(Reexecution(name))
                 restart_in_place.watch(*told)
         code = run(kind, target, rest, rank, sender, observations)
-    except KeyboardInterrupt as interrupt:  # before the script, or while its end is told
+    except KeyboardInterrupt as interrupt:  # before the script, or during the report of its end
         interrupt.__context__ = None
         show(interrupt)
         code = 128 + signal.SIGINT
@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> None:
 def run(
     kind: str, target: str, rest: list[str], rank: int, sender: Sender, observations: Observations
 ) -> int:
-    """Runs the script and tells the launcher how it has ended; returns its exit code.
+    """Runs the script and reports its end to the launcher; returns its exit code.
 
     Raises:
         SystemExit: the script's own, with a code other than 0.
@@ -152,7 +152,7 @@ def report_failure(
     """Sends the record of a failure; a stop that arrives meanwhile has to wait.
 
     Making the record takes time, in which other ranks fail as a result. The failure is announced at
-    once, so that the first rank to fail is known as such, even if its record is never sent.
+    once, so that the first rank to fail is known, even if its record is never sent.
     """
     first = from_exception.first_record(error, rank, time.monotonic(), code)
     with _stops_wait():
@@ -247,11 +247,7 @@ def _code_of(loader: Any, name: str) -> CodeType | None:
 
 
 def make_main(script: str | None) -> None:
-    """Makes a fresh `__main__`, which the script or module becomes; imports may keep it (dill's).
-
-    Args:
-        script: its path; None for a module, whose file isn't known yet.
-    """
+    """Makes a fresh `__main__` for the script or module; imports may keep it (dill's)."""
     module = sys.modules["__main__"] = ModuleType("__main__")
     if script is not None:
         module.__file__ = _absolute(script)

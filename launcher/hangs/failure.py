@@ -46,8 +46,7 @@ def records(report: HangReport, at: float) -> tuple[FailureRecord, ...]:
         at: when the run was ended, in seconds of the host's monotonic clock.
     """
     message = message_of(report)
-    culprits = [standing for standing in report.standings if standing.rank in report.culprits]
-    if not culprits:
+    if not report.blamed:
         return (FailureRecord(None, at, HANG, message, traceback=_traceback((), message)),)
     return tuple(
         FailureRecord(
@@ -62,7 +61,7 @@ def records(report: HangReport, at: float) -> tuple[FailureRecord, ...]:
             host=standing.host,
             pid=standing.pid or None,
         )
-        for standing in culprits
+        for standing in report.blamed
     )
 
 
@@ -95,9 +94,8 @@ def _part(report: HangReport, ranks: Iterable[int]) -> str:
 
 def _collective(standing: Standing) -> str:
     """The collective that a rank is in, else its innermost function."""
-    pending = [entry for entry in standing.collectives or () if not entry.is_retired]
-    if pending:
-        return f"in {collective_text(pending[0])}"
+    if standing.pending:
+        return f"in {collective_text(standing.pending[0])}"
     inner = standing.frames[-1].function if standing.frames else ""
     call = waiting_function(standing.frames) or inner
     return f"in {call}" if call else ""

@@ -138,10 +138,13 @@ def without_wrappers(frames: Sequence[Frame]) -> Sequence[Frame]:
     return frames[:end]
 
 
-def own_frame(standing: Standing) -> Frame | None:
-    """The innermost frame in a file of the user's; None if there is none."""
+def shown_frame(standing: Standing) -> Frame | None:
+    """The innermost frame in a file of the user's, else the innermost; None without frames."""
     own = set(standing.own_files)
-    return next((frame for frame in reversed(standing.frames) if frame.file in own), None)
+    inner = reversed(standing.frames)
+    return next(
+        (frame for frame in inner if frame.file in own), next(iter(standing.frames[-1:]), None)
+    )
 
 
 def waiting_function(frames: Sequence[Frame]) -> str:
@@ -158,8 +161,7 @@ def is_leaving(standing: Standing) -> bool:
     """Whether it waits where ranks meet after the training, at a barrier or the groups' end."""
     if call := waiting_function(standing.frames):
         return call in _LEAVING
-    pending = [entry for entry in standing.collectives or () if not entry.is_retired]
-    return bool(pending) and "barrier" in pending[0].kind
+    return bool(standing.pending) and "barrier" in standing.pending[0].kind
 
 
 def is_saving(frames: Sequence[Frame]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .activity import is_busy
-from .places import Place, own_frame, place_of
+from .places import Place, place_of, shown_frame
 from .report import HangKind, HangReport
 from .standing import Standing
 
@@ -32,7 +32,7 @@ def is_proof(
     pairs = [(before.get(standing.rank), standing) for standing in report.standings]
     if any(old is None or _has_moved(old, new) for old, new in pairs):
         return False
-    culprits = [standing for standing in report.standings if standing.rank in report.culprits]
+    culprits = report.blamed
     match report.kind:
         case HangKind.STOPPED:
             return all(standing.state == "T" for standing in culprits)
@@ -65,5 +65,5 @@ def _may_go_on(culprit: Standing) -> bool:
 
 
 def _line(standing: Standing) -> tuple[str, int] | None:
-    frame = own_frame(standing) or (standing.frames[-1] if standing.frames else None)
+    frame = shown_frame(standing)
     return (frame.file, frame.line) if frame else None

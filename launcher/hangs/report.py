@@ -50,3 +50,8 @@ class HangReport:
     standings: tuple[Standing, ...]
     is_proof: bool
     quiet: float
+
+    @property
+    def blamed(self) -> list[Standing]:
+        """The standings of the culprits."""
+        return [standing for standing in self.standings if standing.rank in self.culprits]

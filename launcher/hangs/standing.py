@@ -93,3 +93,8 @@ class Standing:
     utilization: Share | None = None
     problem: Line = ""
     is_at_file: bool = False
+
+    @property
+    def pending(self) -> list[Collective]:
+        """The collectives of its recorder that aren't done."""
+        return [entry for entry in self.collectives or () if not entry.is_retired]

@@ -1,4 +1,4 @@
-"""How many steps an attempt had done, from time to time: kept in its folder, for its report."""
+"""The steps that an attempt had done over time, kept in its folder for its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a script was asked for its plan, in rows of text."""
+"""The answers of a script that was asked for its plan, in rows of text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAMED = 5
 
 
 def rows(asked: Asked) -> list[Row]:
-    """That the script was run, how far it came, and what follows from that."""
+    """How far the script ran, and the consequences."""
     found = [("asked", f"{asked.script}, in one process: {_how(asked)}")]
     if asked.written:
         others = len(asked.written) - NAMED

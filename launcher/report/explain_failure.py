@@ -42,12 +42,8 @@ def failure_rows(
 ) -> list[Row]:
     """The rows on a known failure: the exception, what to do unless it is cured, where, and why.
 
-    Args:
-        finding: the failure.
-        attempt: the failed attempt.
-        spots: lines of the user's that it is about.
-        follows: another attempt is planned.
-        whole: include what happens by the entry, and the model.
+    The `spots` are the user's lines concerned; another attempt `follows`. With `whole` the rows
+    include the entry's explanation and the model.
     """
     record, entry = finding.record, finding.entry
     assert entry is not None, "an unexplained failure has no rows"
@@ -130,7 +126,7 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path, *, whole: bool = False) ->
 
 
 def next_step_rows(record: FailureRecord) -> list[Row]:
-    """The rows on what to do about a failure that no entry names, where the record tells."""
+    """The rows on the next step after an unknown failure, if the record suggests one."""
     step = next_step(record)
     if step.basis is Basis.OPEN:
         return []
@@ -195,11 +191,9 @@ def diagnosis_rows(
 
 
 def suspect_row(changed: Mapping[Setting, tuple[Value | None, Value]], first: int) -> Row:
-    """The row that says that our own correction may have caused the failure.
+    """The row on our own correction that may have caused the failure.
 
-    Args:
-        changed: old and new value of each corrected setting.
-        first: the corrected attempt, 0 for the first.
+    `changed` has old and new values; `first` is the corrected attempt, from 0.
     """
     what = ", ".join(f"{setting.value} {old} -> {new}" for setting, (old, new) in changed.items())
     text = f"our own correction of attempt {first + 1} ({what}): this failure first came with it"
@@ -235,7 +229,7 @@ def where_texts(record: FailureRecord, spots: Sequence[SourceLocation]) -> list[
 
 
 def allocation_texts(record: FailureRecord) -> list[str]:
-    """The memory requested, held and available, as far as the failure shows."""
+    """The memory requested, held and available, from the failure."""
     seen = allocation_of(record)
     held = seen.process if seen.process is not None else seen.allocated
     parts = [

@@ -1,4 +1,4 @@
-"""A run that is kept, as `safe-launch runs` lists it and its page tells of it."""
+"""A run that is kept, for `safe-launch runs` and its page."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ HEAD = ("begun", "took", "attempts", "ended", "run", "changed")
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """A run as it is listed.
-
-    Attributes:
-        status: how it went.
-        changes: what its last plan changed, as in `zero_stage: 3 -> 2`.
-    """
+    """A run as it is listed, with its last plan's changes, as in `zero_stage: 3 -> 2`."""
 
     status: RunStatus
     changes: tuple[str, ...]

@@ -52,7 +52,7 @@ def failure_line(
 
 
 def dead_end_line(refused: NoPlan) -> str:
-    """A training without a plan: what rules out all presets, and what would help."""
+    """A training without a plan: the causes that rule out all presets, and alternatives."""
     from . import explain_plan
 
     rows = explain_plan.dead_end_rows(refused)

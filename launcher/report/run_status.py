@@ -1,4 +1,4 @@
-"""How a run goes, or went: a value, and its words for a person and for programs."""
+"""The status of a run, with its forms for a person and for programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .throughput import line_of
 
 HEAD = ("rank", "host", "phase", "step", "last moved", "step time", "memory", "process")
 FRESH = 60.0
-"""Seconds after which what another host has written is no sign of life: it writes every 10 s."""
+"""Seconds for which another host's last write is a sign of life: it writes every 10 s."""
 STATES = {
     "R": "runs",
     "S": "sleeps",
@@ -94,11 +94,11 @@ class RunStatus:
 
     Attributes:
         launchers: the records of its launchers, by node; none of an older version's run.
-        failures: what failed first in each attempt, by its number from 1; empty if nothing did.
-        ranks: how far the ranks of the last attempt have come, as far as that can be read here.
-        outcome: what `outcome.json` says; None if there is none.
-        notes: what couldn't be read, and why.
-        checks: what the checks of the last attempt have found, and skipped.
+        failures: the first failure of each attempt, by its number from 1; empty if there is none.
+        ranks: the progress of the last attempt's ranks, if readable here.
+        outcome: the content of `outcome.json`; None if there is none.
+        notes: files that couldn't be read, and why.
+        checks: findings and skipped checks of the last attempt.
     """
 
     folder: Path
@@ -111,7 +111,7 @@ class RunStatus:
 
     @property
     def is_running(self) -> bool:
-        """Whether it runs, as far as can be seen from here."""
+        """Whether it runs, as seen from here."""
         if self.outcome is not None or not self.launchers:
             return False
         state = self.launchers[0].state

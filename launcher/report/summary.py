@@ -28,10 +28,7 @@ def attempt_line(outcome: Outcome, findings: Mapping[int, Finding]) -> str:
 def show_end(
     outcomes: Sequence[Outcome], findings: Mapping[int, Finding], run: Path, code: int
 ) -> None:
-    """Prints how the last attempt ended, unless that was printed already, and the records' path.
-
-    Also how fast, if steps were done.
-    """
+    """Prints the records' path, the throughput, and the last attempt's end unless it failed."""
     is_told = isinstance(outcomes[-1], Failed)
     lines = [] if is_told else [attempt_line(outcomes[-1], findings)]
     speed = throughput_of(outcomes)
@@ -98,10 +95,7 @@ def write_pod_status(end: RunEnded) -> None:
 
 
 def write_or_warn(path: Path, content: object) -> None:
-    """Writes to the run directory; prints an error, e.g. of a full disk, and continues.
-
-    Whether the run goes on as well isn't known here.
-    """
+    """Writes to the run directory; prints an error, e.g. of a full disk, and continues."""
     try:
         run_directory.write(path, content)
     except LaunchError as error:

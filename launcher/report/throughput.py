@@ -1,4 +1,4 @@
-"""How fast a run has trained, and how much of its time failures and relaunches have cost."""
+"""The throughput of a run, and the part of its time lost to failures and relaunches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Told(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """How fast a run has trained, by the last attempt that has timed steps.
+    """The throughput of a run, from the last attempt that has timed steps.
 
     Attributes:
         steps: optimizer steps that this run has done, without those before a resume that began it.
@@ -112,7 +112,7 @@ def _first(outcome: Outcome) -> RankProgress | None:
 def _sizes(outcome: Outcome, steps: int) -> tuple[float | None, float | None]:
     """Samples of a step and tokens of a sample, each None if it is only assumed.
 
-    What node 0's ranks have seen of these steps stands for all ranks.
+    The observations of node 0's ranks represent all ranks.
     """
     plan = outcome.attempt.plan
     rows = outcome.seen.rows
@@ -146,7 +146,7 @@ def _span(outcome: Outcome) -> float:
 
 
 def _kept(outcome: Outcome, following: Outcome) -> float:
-    """Seconds of an attempt's steps that the following attempt went on from."""
+    """Seconds of an attempt's steps from which the following attempt continued."""
     done, next_done = _first(outcome), _first(following)
     if done is None or next_done is None:
         return 0.0

@@ -16,11 +16,8 @@ def merged(
 ) -> Placement:
     """The placement of this launcher.
 
-    Args:
-        stated: what people and platforms state in torchrun's terms, by precedence.
-        scheduled: what the scheduler that started this launcher states.
-        times: the timeouts of the rendezvous.
-        is_launch: the nodes are going to meet; otherwise only a plan is wanted.
+    The statements in torchrun's terms (`stated`) are in order of precedence; `scheduled` is from
+    the scheduler that started this launcher.
 
     Raises:
         LaunchError: two sources contradict each other.
@@ -110,7 +107,7 @@ def _first(every: Sequence[Reported], name: str) -> Reported | None:
 
 
 def _node_range(counted: Reported, scheduled: Reported | None) -> tuple[int, int]:
-    """The least and the greatest number of nodes; the scheduler knows how many it started.
+    """The least and the greatest number of nodes; at most as many as the scheduler has started.
 
     Raises:
         LaunchError: the scheduler has started fewer or more than were asked for.

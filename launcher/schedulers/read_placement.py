@@ -1,11 +1,11 @@
 """The schedulers, and the placement that follows from all sources.
 
-A scheduler is a module with `read(environment, here) -> Reported | None`. To teach safe-launch a
-scheduler, add a module here and to `SCHEDULERS`. The first that recognizes this launcher is used,
-so a scheduler that runs inside another precedes it.
+A scheduler is a module with `read(environment, here) -> Reported | None`. To support another one,
+add a module here and to `SCHEDULERS`. The first that recognizes this launcher is used, so a
+scheduler that runs inside another precedes it.
 
 The command line takes precedence over torchrun's PET_* variables, and these over the scheduler. But
-the scheduler knows how many launchers there are, and which this is: contradictions are refused.
+the scheduler has the number of launchers and this one's rank: contradictions are refused.
 """
 
 from __future__ import annotations

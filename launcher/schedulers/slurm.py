@@ -20,7 +20,7 @@ NO_TASKS = 4_294_967_290
 FIRST_PORT, PORTS = 16_384, 16_384
 """Ports below Linux's ephemeral ones, which start at 32768."""
 PORTS_OF_A_JOB = 16
-"""So many steps of a job have different ports, also from those of the next jobs."""
+"""Steps of a job with different ports, also from those of the next jobs."""
 
 
 def read(environment: Mapping[str, str], here: Here) -> Reported | None:
@@ -127,15 +127,9 @@ def _heterogeneous() -> Reported:
 
 def _beside(environment: Mapping[str, str], node: int) -> int:
     """The number of tasks on this node."""
-    name = next(
-        (
-            name
-            for name in ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
-            if name in environment
-        ),
-        "",
-    )
-    return (tasks_on(environment[name], node) if name else None) or 1
+    names = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
+    listed = next((environment[name] for name in names if name in environment), None)
+    return (None if listed is None else tasks_on(listed, node)) or 1
 
 
 def _workers(environment: Mapping[str, str], *, several: bool) -> tuple[int | None, str]:

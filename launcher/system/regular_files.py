@@ -1,4 +1,4 @@
-"""Files that belong to the user and are read or written because the user has named them."""
+"""Reads and writes files that the user has named."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read(path: Path, largest: int = LARGEST) -> bytes:
         OSError: it can't be read, is too large, or isn't a regular file.
     """
     with opened(path) as file:
-        # As many bytes are allocated as are asked for.
+        # `read` allocates all requested bytes.
         content = file.read(min(largest, os.fstat(file.fileno()).st_size) + 1)
     if len(content) > largest:
         raise OSError(errno.EINVAL, f"it is larger than {largest / MIB:g} MiB")

@@ -1,4 +1,4 @@
-"""An attempt as its page tells it, read from the attempt's folder; broken files tell less."""
+"""An attempt for its page, read from the attempt's folder; broken files give less."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ class ToldAttempt:
         span: begin and end in seconds of the wall clock since the epoch; None if unknown.
         plan: `plan.json`.
         failures: the root cause first, at most `MOST_FAILURES`.
-        rows: what failed first, what to do, where and why, as the launch has them.
-        failed: how many ranks have failed.
-        hangs: what was found while it stood still.
-        nodes: how far each node's ranks had come.
+        rows: the launch's rows on the failure.
+        failed: the number of failed ranks.
+        hangs: the reports on standstills.
+        nodes: the progress of each node's ranks.
         losses: as the Trainer has printed them.
         points: seconds since the epoch and steps done by then.
-        observed_memory: bytes by name: what was held, and the limit that a failure tells.
-        checks: what its checks have found, and skipped.
+        observed_memory: bytes by name: the memory held, and a failure's limit.
+        checks: findings and skipped checks.
     """
 
     number: int
@@ -110,7 +110,7 @@ class ToldAttempt:
 
     @property
     def has_trained(self) -> bool:
-        """Whether any rank has done a step, as far as is known."""
+        """Whether any rank is known to have done a step."""
         steps = (row.step for node in self.nodes for row in node.rows)
         return bool(self.losses or self.points) or any(map(bool, steps))
 
