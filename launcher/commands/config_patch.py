@@ -13,15 +13,9 @@ from ..core.refused import Refused
 
 
 def patched(text: str, key: str, value: object) -> str | Refused:
-    """The text with another value of a key, which is added if it is missing.
+    """A text in JSON or YAML with another value of a key, which is added if it is missing.
 
-    Args:
-        text: of a file in JSON or YAML.
-        key: the key, with dots between levels.
-        value: a number, a truth value, a string or a mapping of these.
-
-    Returns:
-        The new text, or why it can't be changed safely.
+    The key has dots between levels. Refused if the text can't be changed safely.
     """
     # YAML allows no tabs between the tokens of JSON. The replacement has the same length.
     plain = text.replace("\t", " ")

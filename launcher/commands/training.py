@@ -120,12 +120,7 @@ def placement_of(options: argparse.Namespace, *, is_launch: bool) -> Placement:
 def training_of(
     options: argparse.Namespace, *, is_launch: bool, placement: Placement | None = None
 ) -> Training:
-    """The training on this machine that the options describe.
-
-    Args:
-        options: the command line's.
-        is_launch: it is going to be launched, not only planned.
-        placement: this launcher's; None to read it here.
+    """The training on this machine that the options describe, to be launched or only planned.
 
     Raises:
         LaunchError: they are incomplete or invalid.

@@ -16,18 +16,11 @@ collective, so these need a second look."""
 
 
 def attributed(
-    now: Sequence[Standing],
-    quiet: float,
-    limit: float,
-    earlier: HangReport | None = None,
+    now: Sequence[Standing], quiet: float, limit: float, earlier: HangReport | None = None
 ) -> HangReport:
-    """The report on a run that has stopped moving.
+    """The report on a run that has been quiet for some seconds, and was asked after `limit`.
 
-    Args:
-        now: where every rank stands.
-        quiet: seconds for which nothing has moved.
-        limit: seconds without a movement after which ranks are asked.
-        earlier: the report before, if nothing has moved since; without it nothing is proven.
+    Without an earlier report, since which nothing has moved, nothing is proven.
     """
     standings = tuple(sorted(now, key=lambda standing: standing.rank))
     scene = Scene(standings)

@@ -16,11 +16,7 @@ _USE = re.compile(r"^(\d+)(?:\.\d+)?\s")
 
 
 def utilization(pids: Sequence[int]) -> Mapping[int, float]:
-    """The use of each device, from 0 to 1, by the process id of its rank, if known.
-
-    Args:
-        pids: the processes of this node's ranks, in order.
-    """
+    """The use of each rank's device, from 0 to 1, by process id; the ranks' ids are in order."""
     with suppress(Exception):  # a driver in trouble may raise anything
         return _nvidia(pids) or _ascend(pids)
     return {}

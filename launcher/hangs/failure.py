@@ -39,11 +39,9 @@ _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
 
 
 def records(report: HangReport, at: float) -> tuple[FailureRecord, ...]:
-    """A record for each rank that the others wait for; without any, a record of no rank's.
+    """A record for each rank that the others wait for; without any, a record without a rank.
 
-    Args:
-        report: the hang.
-        at: when the run was ended, in seconds of the host's monotonic clock.
+    The run was ended `at` these seconds of the host's monotonic clock.
     """
     message = message_of(report)
     if not report.blamed:

@@ -16,13 +16,9 @@ kProcessGroupNCCLDefaultTimeout)."""
 def is_proof(
     report: HangReport, earlier: HangReport | None, limit: float, *, is_recorded: bool
 ) -> bool:
-    """Whether waiting longer can't help; it takes two reports that agree.
+    """Whether waiting longer can't help: two reports agree, and nothing has moved between.
 
-    Args:
-        report: the current report.
-        earlier: the one before, with no movement since.
-        limit: seconds without a movement after which ranks are asked.
-        is_recorded: the recorders show that ranks are in different collectives.
+    Ranks are asked after `limit` seconds; see `Cause.is_recorded`.
     """
     if earlier is None or not report.culprits:
         return False

@@ -106,9 +106,7 @@ def is_still(pid: int, earlier: proc.Ran) -> bool:
 def parsed(text: str, thread: int = 0) -> list[Frame]:
     """The frames of a thread in faulthandler's text, outermost first, without source text.
 
-    Args:
-        text: a section for each thread, the oldest, which is the main thread, last.
-        thread: its identifier; 0 for the last.
+    The text has a section for each thread; the last is the main thread, for the identifier 0.
     """
     sections = _SECTION.split(text)[1:]  # in turn: an identifier or None, and its frames
     of = {int(name or "0", 16): frames for name, frames in zip(*[iter(sections)] * 2, strict=True)}

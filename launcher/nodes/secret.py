@@ -126,11 +126,8 @@ def of_job(
 ) -> Trust:
     """The proof that this job's launchers exchange.
 
-    Args:
-        file: of `--secret-file`.
-        placement: this launcher's.
-        environment: the launcher's; the secret is taken out of it, so that no worker inherits it.
-        is_required: more than one host without protection is refused.
+    A secret is removed from the environment, so that no worker inherits it. With `is_required`,
+    more than one host without protection is refused.
 
     Raises:
         LaunchError: the secret can't be used, or is required and absent.

@@ -47,13 +47,8 @@ def placement_of(
 ) -> Placement:
     """This launcher's placement by all sources, with the source of each value.
 
-    Args:
-        given: torchrun's options on the command line, by names with underscores.
-        silence: seconds after which an unreachable node counts as lost; None for the default.
-        environment: the launcher's environment.
-        here: this host.
-        is_launch: the nodes are going to meet; otherwise only a plan is wanted, which doesn't
-            need this node's rank or node 0's address.
+    The `given` options are torchrun's, by names with underscores; `silence` is None by default.
+    A plan, without `is_launch`, doesn't need this node's rank or node 0's address.
 
     Raises:
         LaunchError: sources contradict each other, a value is missing or invalid.

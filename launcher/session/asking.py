@@ -35,12 +35,9 @@ WITHOUT_DEVICE = re.compile(r"\b(CUDA|NVIDIA|GPU|NPU|XPU|HIP)\b", re.IGNORECASE)
 
 
 def ask(request: LaunchRequest, hardware: Hardware, here: Hardware) -> Asked:
-    """Runs a script in one process until its plan is known; returns its answers.
+    """Runs a script in one process until its plan for some hardware is known; returns its answers.
 
-    Args:
-        request: the launch that is planned.
-        hardware: the planned hardware.
-        here: this host's hardware.
+    This host has the hardware `here`.
 
     Raises:
         LaunchError: it isn't Python, or can't be started.

@@ -40,10 +40,7 @@ def is_port(target: str) -> bool:
 
 
 def opened(target: str) -> Target:
-    """Makes sure that metrics can be shown there.
-
-    Args:
-        target: a file, `:PORT` or `HOST:PORT`; empty for no metrics.
+    """Makes sure that metrics can be shown at a file, `:PORT` or `HOST:PORT`, unless empty.
 
     Raises:
         LaunchError: they can't.

@@ -32,10 +32,7 @@ class FilesBelow:
 def find(paths: Sequence[Path], deepest: int = DEEPEST, most: int = MOST) -> FilesBelow:
     """The files among the paths, and below them; links to folders aren't followed.
 
-    Args:
-        paths: files and folders.
-        deepest: folders between a named folder and a file at most.
-        most: files and folders below each that are looked at, the nearest first.
+    The limits are as of `DEEPEST` and `MOST`; the nearest files come first.
     """
     found: list[Path] = []
     left_out: list[str] = []

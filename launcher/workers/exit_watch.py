@@ -93,11 +93,9 @@ class ExitWatch:
         return max(0.0, self._due - time.monotonic()) if is_needed else None
 
     def check(self, leaving: Iterable[int], finalizing: Set[int] = frozenset()) -> set[int]:
-        """Looks, if it is due; returns the ranks that are to be ended.
+        """Looks, if it is due, at ranks that have only to exit; returns those to be ended.
 
-        Args:
-            leaving: running ranks that have only to exit.
-            finalizing: those of them whose exit handlers have run.
+        The exit handlers of the `finalizing` ones have run.
         """
         now = time.monotonic()
         if self.patience <= 0 or now < self._due:

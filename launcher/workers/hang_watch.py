@@ -77,12 +77,7 @@ class HangWatch:
         return max(0.0, self._due - time.monotonic()) if self._is_watching else None
 
     def check(self, alive: set[int], *, is_stopping: bool) -> None:
-        """Does what is due.
-
-        Args:
-            alive: the ranks of this node that still run.
-            is_stopping: the workers are being stopped, or have failed: only a person needs reports.
-        """
+        """Looks at the ranks, if it is due; with `is_stopping`, only a person needs reports."""
         self._is_over = is_stopping
         now = time.monotonic()
         if self._deadline is not None:

@@ -66,8 +66,7 @@ class NodeWorkers:
     def leaving(self, at_end: Set[int] = frozenset()) -> set[int]:
         """Ranks that still run, if every rank of this node has only to exit.
 
-        Args:
-            at_end: ranks that hang as their objects are destroyed: they are such ranks in any case.
+        Those `at_end`, which hang as their objects are destroyed, are included in any case.
         """
         rest = self.pids.keys() - self.finished - self.exits.keys()
         return self.alive & (at_end if rest else self.exiting | at_end)

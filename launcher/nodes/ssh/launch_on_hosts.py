@@ -38,13 +38,8 @@ def launch_on_hosts(
 ) -> int:
     """Launches on the hosts; without ssh if this machine is the only host, or for a plan.
 
-    Args:
-        chosen: the hosts.
-        own: the launcher's options, spelt out.
-        command: the script and its arguments.
-        values: the parsed command line.
-        is_launch: launch, instead of only planning.
-        run: runs a command line without a hostfile; returns the exit code.
+    The launcher's `own` options are spelt out; `command` is the script and its arguments. `run`
+    runs a command line without a hostfile, and returns the exit code.
 
     Raises:
         LaunchError: the launch isn't possible as asked.

@@ -51,11 +51,8 @@ def launch_over_ssh(
 ) -> int:
     """Launches on all hosts; returns the exit code.
 
-    Args:
-        chosen: the hosts.
-        own: the launcher's options, without those about hosts.
-        command: the script and its arguments.
-        patience: seconds that the other hosts get to end by themselves when one has failed.
+    The launcher's `own` options are without those about hosts. When a host fails, the others have
+    `patience` seconds to end by themselves.
 
     Raises:
         LaunchError: a host can't be reached, or can't run the launcher.

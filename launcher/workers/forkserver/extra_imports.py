@@ -120,10 +120,8 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
     7. a module holds another function, class or flag than in the worker, or has another file;
     8. the script has changed torch's defaults, which functions may have stored.
 
-    Args:
-        report: the worker's report.
-        preloaded: the imports so far; variables read from now on are noted as late.
-        excluded_package: a package to skip, since it looks up what differs between ranks.
+    Variables read from now on are noted as late reads of `preloaded`. The excluded package is
+    skipped, as it looks up variables that differ between ranks.
 
     Returns:
         The first of these reasons; None if workers may be forked.

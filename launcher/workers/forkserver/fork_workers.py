@@ -58,11 +58,7 @@ def fork_workers(
     nearest ancestor that is a subreaper, which can then wait for them: the launcher, or a server
     that it has taken over.
 
-    Args:
-        request: the processes to fork.
-        connection: to the launcher; forked processes close it.
-        output: the output of the preloaded imports.
-        parent: process id of that ancestor; the forked processes die with it.
+    That ancestor is `parent`, with which the forked processes die.
 
     Returns:
         None in a worker; elsewhere the answer to the launcher.

@@ -68,10 +68,7 @@ class ImportTrace:
                 self.reads_arguments = True
 
     def settle(self, begun: int) -> str | None:
-        """Notes the state of each file after the imports.
-
-        Args:
-            begun: when the imports began, in ns since the epoch.
+        """Notes the state of each file after imports that began at a time in ns since the epoch.
 
         Returns:
             Why the files may differ from the imported ones; None if they don't.
