@@ -43,7 +43,7 @@ def declare(parser: Parser) -> None:
         ("--gib", "the latest, up to N GiB"),
     ):
         prune.add_argument(name, type=_amount, metavar="N", default=math.inf, help=what)
-    prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    prune.add_argument("--dry-run", action="store_true", help="only print what would be removed")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -42,7 +42,7 @@ def declare(parser: Parser) -> None:
     parser.add_argument(
         "--stacks",
         action="store_true",
-        help="ask where every rank of a running run stands; the run goes on",
+        help="ask where every rank of a running run stands; the run continues",
     )
 
 

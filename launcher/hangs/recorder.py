@@ -34,13 +34,13 @@ def collectives(folder: Path, rank: int, seconds: float) -> tuple[Collective, ..
         bodies = [body for status, body in answers if status == 200]
         found = [one for body in bodies for one in latest(parsed(msgspec.json.decode(body)))]
     except FileNotFoundError:
-        return Refused(f"{UNKNOWN}: it has no torch that tells them (2.8 or newer)")
+        return Refused(f"{UNKNOWN}: it has no torch that reports them (2.8 or newer)")
     except TimeoutError:
         return Refused(f"{UNKNOWN}: torch's debug server there doesn't answer")
     except (OSError, ValueError) as error:
         return Refused(f"{UNKNOWN}: {reason_of(error)}")
     if not bodies:
-        return Refused(f"{UNKNOWN}: this version of torch doesn't tell them")
+        return Refused(f"{UNKNOWN}: this version of torch doesn't report them")
     return tuple(found)
 
 

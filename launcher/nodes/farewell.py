@@ -49,7 +49,7 @@ def _tell(placement: Placement, trust: Trust, why: Refusal, say: Callable[[str],
         else:
             _tell_node_0(brief, trust, why, say)
     except LaunchError as error:
-        say(f"the other nodes can't be told: {error.problem}")
+        say(f"the other nodes can't be informed: {error.problem}")
 
 
 def _tell_node_0(

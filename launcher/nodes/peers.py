@@ -107,7 +107,7 @@ class Peers:
         came, connection.waiting = [*connection.waiting, *connection.receive()], []
         for message in came:
             if self.spans and (foreign := ranks_in(message).difference(self.spans[rank])):
-                connection.refuse(f"told of rank {min(foreign, key=str)}, which isn't its own")
+                connection.refuse(f"reported rank {min(foreign, key=str)}, which isn't its own")
                 break
             match message := self._of_this_host(rank, message):
                 case Failing(records=records):

@@ -132,7 +132,7 @@ class Waiting:
         if self._placement.nodes - len(self.refused) < self._placement.least:
             self.over = structs.replace(refused, problem=f"{refused.problem}; no node can start")
         else:
-            self._say(f"refused a node: {refused.problem}; the others go on without it")
+            self._say(f"refused a node: {refused.problem}; the others continue without it")
 
     def _receive(self, connection: Connection) -> None:
         """Notices the end of a node that has joined; it may come back."""

@@ -39,7 +39,7 @@ PHASES = {
 ADVICE = {
     HangKind.ABSENT: "look at that line for what it waits for, and why on some ranks alone",
     HangKind.BUSY: "nothing, if some ranks alone are meant to do this; else let all take part, "
-    "or do it before the launch. --hang-report sets after how long this is told",
+    "or do it before the launch. --hang-report sets when this is reported",
     HangKind.DIVERGENT: "look for what only some ranks run before this collective "
     "(`if rank == 0:`, a condition on the data, an early `continue` or `break`) and let all ranks "
     "run it, or none",
@@ -148,15 +148,15 @@ def _nobody(report: HangReport) -> str:
     if report.kind is HangKind.IDLE:
         return "no rank does anything, and none waits for another"
     if report.kind is HangKind.DIVERGENT:
-        return "ranks wait in different places, and nothing tells which are right"
+        return "ranks wait in different places, and nothing shows which are right"
     if report.kind is HangKind.UNKNOWN and report.collective is not None:
         text = collective_text(report.collective)
         return f"{text} isn't done, though no rank is known to be missing in it"
     if report.waiting:
         count = len(report.waiting)
         subject = "all ranks" if count == len(report.standings) else ranks_text(report.waiting)
-        return f"{subject} {_wait(report, count)}, and nothing tells for whom"
-    return "what could be asked doesn't tell why"
+        return f"{subject} {_wait(report, count)}, and nothing shows for whom"
+    return "the answers don't show why"
 
 
 def _wait(report: HangReport, count: int) -> str:
@@ -315,11 +315,11 @@ def _notes(report: HangReport) -> list[str]:
 
 def _advice(report: HangReport) -> str:
     if at_end(report):
-        return "the training is done: nothing of it is lost where the run is stopped"
+        return "the training is done: nothing of it is lost if the run is stopped"
     text = ADVICE[report.kind]
     if report.kind is HangKind.STOPPED:
         pids = [str(standing.pid) for standing in report.blamed[:MOST_NOTES]]
         text = text.replace("PID", " ".join(pids))
     if report.is_proof:
         return f"waiting can't help: {text}"
-    return f"{text}. The run goes on meanwhile" if report.quiet else text
+    return f"{text}. The run continues meanwhile" if report.quiet else text

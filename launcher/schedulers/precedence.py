@@ -124,7 +124,7 @@ def _node_range(counted: Reported, scheduled: Reported | None) -> tuple[int, int
     problem = f"{asked}, but {scheduled.by} has started {there} {what} "
     raise LaunchError(
         f"{problem}({scheduled.origin('nodes')})",
-        f"leave {counted.origin('nodes')} out: {scheduled.by} knows; "
+        f"leave {counted.origin('nodes')} out: {scheduled.by} sets it; "
         "--standalone lets every launcher train by itself",
     )
 
@@ -145,7 +145,7 @@ def _source_of_rank(every: Sequence[Reported], scheduled: Reported | None) -> Re
         )
         hint = f"leave {found.origin('rank')} out"
         if scheduled.nodes is None:
-            hint += f", or unset {scheduled.origin('rank')} where it numbers something else"
+            hint += f", or unset {scheduled.origin('rank')} if it numbers something else"
         raise LaunchError(problem, hint)
     return found
 

@@ -203,7 +203,7 @@ def unknown_settings(conf: Mapping[str, str]) -> tuple[Row, ...]:
     if not strange:
         return ()
     hints = filter(None, dict.fromkeys(meant(key, known) for key in strange))
-    text = f"--rdzv-conf: {', '.join(strange)} has no effect: torch knows no such setting"
+    text = f"--rdzv-conf: {', '.join(strange)} has no effect: torch has no such setting"
     return (("note", "; ".join([text, *hints])),)
 
 

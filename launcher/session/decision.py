@@ -23,7 +23,7 @@ from ..planning.search import Rules
 RELAUNCHES = {Fix.AUTO: 6, Fix.ONCE: 1, Fix.SUGGEST: 0}
 """Relaunches with a corrected plan at most."""
 
-ONLY_PRINTED = "not relaunched: only the worker's output tells of the failure"
+ONLY_PRINTED = "not relaunched: only the worker's output shows the failure"
 """A printed error may have been survived, or be a child's, which no correction would reach."""
 
 

@@ -118,7 +118,7 @@ def resume_variable(order: Order, outcomes: Sequence[AttemptEnd]) -> str | Refus
         save_folders.gather(places)
     folder = discovery.own_folder(order.resume, [first for first, *_ in saves])
     if folder is None:
-        unknown = "no worker here has said where it is"
+        unknown = "no worker here has reported where it is"
         return Refused(f"to resume from {order.resume.name}, and {unknown}")
     return checkpoint.resume_value(order.resume.training, folder)
 

@@ -160,7 +160,7 @@ class Settling:
     def went_on(self, rank: int, key: str) -> None:
         """Notes that a rank got no answer in time, and trains as asked."""
         self.notice(
-            f"rank {rank} got no answer in time where it asked what to set: it asks no more"
+            f"rank {rank} got no answer in time when it asked for its settings: it asks no more"
         )
         for other, given in self.given.items():
             if given.answer.overrides and (rank not in given.ranks or other == key):

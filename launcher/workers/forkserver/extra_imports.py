@@ -156,7 +156,7 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
     if unknown := theirs.keys() ^ ours.keys():
         return f"{min(unknown)} is imported only by the script, or only before it"
     if different := next(_differing_names(ours, theirs), None):
-        return f"{different} differs where the script imports it"
+        return f"{different} differs when the script imports it"
     if torch_defaults() != report.defaults:
         return "the script has changed torch's defaults"
     return None

@@ -179,6 +179,6 @@ def test_waiting_cant_help_or_the_run_goes_on(kind: HangKind) -> None:
     proven = replace(report, is_proof=True)
     (advice,) = (text for label, text in explain_hang.rows(proven) if label == "do")
     assert "waiting can't help" not in open_advice
-    assert open_advice.endswith("The run goes on meanwhile")
+    assert open_advice.endswith("The run continues meanwhile")
     assert advice.startswith("waiting can't help: ")
-    assert "goes on meanwhile" not in advice
+    assert "continues meanwhile" not in advice

@@ -59,7 +59,7 @@ def test_what_the_workers_resume_from(tmp_path: Path) -> None:
     part = AttemptEnd({1: Ended(False)}, saves=(Saves(str(tmp_path)),))
     assert resume_variable(ORDER, []) == ""
     assert resume_variable(order, [part]) == f"0:{tmp_path / 'checkpoint-4'}"
-    unknown = Refused("to resume from checkpoint-4, and no worker here has said where it is")
+    unknown = Refused("to resume from checkpoint-4, and no worker here has reported where it is")
     assert resume_variable(order, []) == unknown
     assert resume_variable(order, [replace(part, saves=(Saves(str(tmp_path), 1),))]) == unknown
 
