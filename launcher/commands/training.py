@@ -188,12 +188,7 @@ def request_of(
     if asked is None and placement.nproc is None and configured.workers is not None:
         asked, option = str(configured.workers), configured.source
     nproc, source = workers_asked(
-        asked,
-        hardware.accelerator.name,
-        hardware.accelerators,
-        hardware.cores,
-        placement,
-        option,
+        asked, hardware.accelerator.name, hardware.accelerators, hardware.cores, placement, option
     )
     shows_all = shows_all_devices(placement, nproc, hardware.accelerators)
     return LaunchRequest(

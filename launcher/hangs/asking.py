@@ -124,10 +124,7 @@ def _ran(pids: Sequence[int]) -> dict[int, proc.Ran]:
 
 
 def _watched(
-    row: RankProgress,
-    before: Sequence[proc.Process],
-    family: Sequence[proc.Process],
-    took: float,
+    row: RankProgress, before: Sequence[proc.Process], family: Sequence[proc.Process], took: float
 ) -> Standing:
     """A rank's state from the progress board and /proc."""
     earlier = {process.pid: process for process in before}

@@ -24,15 +24,7 @@ from ..report import plan_table, summary
 from ..report.explain_failure import diagnosis_rows
 from ..system import run_directory
 from . import retries
-from .decision import (
-    End,
-    Replan,
-    RunState,
-    decide,
-    exit_code,
-    no_correction_left,
-    relaunch_refused,
-)
+from .decision import End, Replan, RunState, decide, exit_code, no_correction_left, relaunch_refused
 from .reporter import Reporter
 
 PAUSE = 10.0

@@ -40,13 +40,7 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing import PContext
 
 
-def run_attempt(
-    order: Order,
-    own: Own,
-    folder: Path,
-    watch: Watch,
-    peers: Peers,
-) -> AttemptEnd:
+def run_attempt(order: Order, own: Own, folder: Path, watch: Watch, peers: Peers) -> AttemptEnd:
     """Starts and watches this node's workers; stops them when any worker of the job fails.
 
     Raises:

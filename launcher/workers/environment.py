@@ -49,11 +49,7 @@ class Own:
 
 
 def environments(
-    order: Order,
-    own: Own,
-    channel: str,
-    folder: Path,
-    interface: str | None = None,
+    order: Order, own: Own, channel: str, folder: Path, interface: str | None = None
 ) -> dict[int, Variables]:
     """Each worker's variables beyond the launcher's own environment, by local rank.
 

@@ -21,17 +21,7 @@ from ...workload.script.imports import Step
 from . import preload
 from .captured_output import CapturedOutput, text_of
 from .import_trace import ImportTrace
-from .messages import (
-    TARGET,
-    Copied,
-    Launch,
-    Message,
-    Readiness,
-    TakeOver,
-    Unshared,
-    receive,
-    send,
-)
+from .messages import TARGET, Copied, Launch, Message, Readiness, TakeOver, Unshared, receive, send
 from .preload import Preloaded
 
 PATIENCE = 10.0

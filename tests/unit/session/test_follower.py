@@ -27,10 +27,7 @@ STARTED = RunStarted("run", 1, 2)
     [
         (ORDER, None),
         (structs.replace(ORDER, run_id="other"), "an attempt of run other, and this is run run"),
-        (
-            structs.replace(ORDER, rank=2, workers=(2, 2, 2)),
-            "node 2 of 3, and this is node 1 of 2",
-        ),
+        (structs.replace(ORDER, rank=2, workers=(2, 2, 2)), "node 2 of 3, and this is node 1 of 2"),
         (structs.replace(ORDER, rank=0, workers=(2, 2, 2)), "node 0 of 3, and this is node 1 of 2"),
         (
             structs.replace(ORDER, workers=(2, 3)),
