@@ -119,7 +119,7 @@ def _node_range(counted: Reported, scheduled: Reported | None) -> tuple[int, int
     there = scheduled.nodes[1]
     if least <= there <= most:
         return least, there
-    asked = f"{counted.origin('nodes')} {_range(least, most)}"
+    asked = f"{counted.origin('nodes')} {Placement(most, least).range_text}"
     what = "launchers, several on a host" if scheduled.has_tasks else "nodes"
     problem = f"{asked}, but {scheduled.by} has started {there} {what} "
     raise LaunchError(
@@ -148,10 +148,6 @@ def _source_of_rank(every: Sequence[Reported], scheduled: Reported | None) -> Re
             hint += f", or unset {scheduled.origin('rank')} if it numbers something else"
         raise LaunchError(problem, hint)
     return found
-
-
-def _range(least: int, most: int) -> str:
-    return str(most) if least == most else f"{least}:{most}"
 
 
 def _rows(found: Placement, stated: Sequence[Reported], scheduled: Reported | None) -> list[Row]:

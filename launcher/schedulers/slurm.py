@@ -32,7 +32,9 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     if number(environment, "SLURM_JOB_ID") is None:
         return None
     if (number(environment, "SLURM_HET_SIZE") or 1) > 1:
-        return _heterogeneous()
+        problem = "a heterogeneous Slurm job (SLURM_HET_SIZE) numbers the nodes of each part from 0"
+        hint = "give --nnodes, --node-rank and --master-addr, or --standalone for this node alone"
+        return Reported(by="Slurm", refusal=LaunchError(problem, hint))
     if not is_task(environment, here):
         return _shell(environment)
     try:
@@ -117,12 +119,6 @@ def _shell(environment: Mapping[str, str]) -> Reported:
         origins={"nodes": "SLURM_NNODES", "rank": "the batch script's node", "nproc": origin},
         refusal=refusal,
     )
-
-
-def _heterogeneous() -> Reported:
-    problem = "a heterogeneous Slurm job (SLURM_HET_SIZE) numbers the nodes of each part from 0"
-    hint = "give --nnodes, --node-rank and --master-addr, or --standalone for this node alone"
-    return Reported(by="Slurm", refusal=LaunchError(problem, hint))
 
 
 def _beside(environment: Mapping[str, str], node: int) -> int:

@@ -25,8 +25,9 @@ def prepare(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start 
 
     No worker of the job runs meanwhile; processes started here carry the run's mark, like workers.
     """
-    start = _prepared(following, outcomes, run_id)
-    if isinstance(start, Refused) or not (start.training or _has_trained(outcomes[-1])):
+    start, last = _prepared(following, outcomes, run_id), outcomes[-1]
+    has_trained = isinstance(last, Failed) and any(record.has_trained for record in last.records)
+    if isinstance(start, Refused) or not (start.training or has_trained):
         return start
     return replace(start, sentence="; ".join(filter(None, [start.sentence, AGAIN])))
 
@@ -56,11 +57,6 @@ def _prepared(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Star
         if not isinstance(made, Refused):
             return _move_newer(replace(start, checkpoint=replace(start.checkpoint, folder=made)))
         checkpoints = resume_point.without(checkpoints, start.checkpoint, made.sentence)
-
-
-def _has_trained(outcome: Outcome) -> bool:
-    """Whether a training of the script was over when another one failed."""
-    return isinstance(outcome, Failed) and any(record.has_trained for record in outcome.records)
 
 
 def clean_up(start: Start) -> None:

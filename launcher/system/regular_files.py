@@ -73,12 +73,17 @@ def overwrite(path: Path, content: bytes) -> Path:
     try:
         mode = target.lstat().st_mode
     except FileNotFoundError:
-        mask = os.umask(0o077)
-        os.umask(mask)
-        mode = stat.S_IFREG | (NEW & ~mask)
+        mode = stat.S_IFREG | (NEW & ~umask())
     _check(mode)
     private_files.replace(target, content, stat.S_IMODE(mode), is_lasting=True)
     return target
+
+
+def umask() -> int:
+    """The process's mask of permissions, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def owner(number: int) -> str:

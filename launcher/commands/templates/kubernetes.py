@@ -96,8 +96,9 @@ def _fill(
         script, marked = SCRIPT.fullmatch(line), MARKED.fullmatch(line)
         marks = [] if marked is None else marked["marks"].split(", ")
         if script is not None:
-            if before is None:
-                yield from (f"{script['indent']}{_argument(word)}  # script" for word in command)
+            if before is None:  # the kubelet would expand `$(...)`
+                words = (_scalar(word.replace("$", "$$")) for word in command)
+                yield from (f"{script['indent']}{word}  # script" for word in words)
         elif marked is not None and values.keys() >= {*marks}:
             given = [value for mark in marks if (value := values[mark]) is not None]
             if given:
@@ -131,11 +132,6 @@ def _name(job: TemplateJob) -> str:
     problem = f"--name {job.name!r}" if job.name else f"{job.label!r} isn't a valid job name"
     hint = "--name: at most 50 small letters, digits and hyphens, the first one a letter"
     raise LaunchError(problem, hint)
-
-
-def _argument(text: str) -> str:
-    """A word of the command line, escaped: the kubelet would expand `$(...)`."""
-    return _scalar(text.replace("$", "$$"))
 
 
 def _scalar(text: str) -> str:

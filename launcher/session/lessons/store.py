@@ -150,7 +150,7 @@ def keep(lesson: Lesson, folder: Path) -> Refused | None:
             mode = 0o600
         else:  # others of the team are to read it, and nobody to change it
             folder.mkdir(parents=True, exist_ok=True)
-            mode = 0o644 & ~_umask()
+            mode = 0o644 & ~regular_files.umask()
         private_files.replace(path, text.encode(), mode, is_lasting=True)
     except OSError as error:
         return Refused(f"what this run has learnt can't be kept in {folder}: {reason_of(error)}")
@@ -164,9 +164,3 @@ def forget(path: Path) -> Refused | None:
     except OSError as error:
         return Refused(f"{path} can't be removed: {reason_of(error)}")
     return None
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
