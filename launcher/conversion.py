@@ -1,8 +1,8 @@
 """Writes DeepSpeed's universal checkpoint: `python -m safe_launch.conversion INPUT OUTPUT`.
 
-DeepSpeed's own converter is used for stages 1 and 2. What it writes for stage 3 only stage 3 can
-read, with one parameter group (0.16.9) or with the first group's weight decay for all (0.19.8). So
-stage 3 is converted here, to the form that stages 1 and 2 read
+DeepSpeed's own converter is used for stages 1 and 2. Its result for stage 3 is readable only by
+stage 3, with one parameter group (0.16.9) or with the first group's weight decay for all (0.19.8).
+So stage 3 is converted here, to the form that stages 1 and 2 read
 (`load_hp_checkpoint_state` in deepspeed/checkpoint/universal_checkpoint.py).
 """
 

@@ -60,7 +60,9 @@ def command_line(launcher: str, options: Sequence[str], arguments: Sequence[str]
 
     if launcher == "safe-launch" and arguments and arguments[0] in COMMANDS:
         return list(arguments)
-    form = ["--launcher=pdsh"] if launcher == "deepspeed" else []  # its default, said: its form
+    form = (
+        ["--launcher=pdsh"] if launcher == "deepspeed" else []
+    )  # its default, but it selects the form
     return [*options, *form, *arguments]
 
 
@@ -77,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
     command += as_arguments(get_args_parser(), options)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    descriptor = os.memfd_create("failed-workers")  # which a full disk doesn't matter to
+    descriptor = os.memfd_create("failed-workers")  # which works with a full disk
     file = f"/proc/{os.getpid()}/fd/{descriptor}"
     child = subprocess.Popen(
         command,

@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> None:
         find = module_steps if kind == "module" else steps
         sys.argv[:] = ["-m" if kind == "module" else target, *rest]  # as imports would see it
         warmth = server.serve(lambda: find(target))
-        rest = sys.argv[1:]  # those of a later launch, where this process serves one
+        rest = sys.argv[1:]  # those of a later launch, if this process serves one
     else:
         orphans.die_with(os.getppid(), signal.SIGKILL)
     try:
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> None:
                 told = warmth.preloaded, lambda name: sender.send(Reexecution(name))
                 restart_in_place.watch(*told)
         code = run(kind, target, rest, rank, sender, observations)
-    except KeyboardInterrupt as interrupt:  # before the script, or while its end is told
+    except KeyboardInterrupt as interrupt:  # before the script, or during the report of its end
         interrupt.__context__ = None
         show(interrupt)
         code = 128 + signal.SIGINT
@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> None:
 def run(
     kind: str, target: str, rest: list[str], rank: int, sender: Sender, observations: Observations
 ) -> int:
-    """Runs the script and tells the launcher how it has ended; returns its exit code.
+    """Runs the script and reports its end to the launcher; returns its exit code.
 
     Raises:
         SystemExit: the script's own, with a code other than 0.
@@ -123,7 +123,7 @@ def run(
         code = 1
         try:
             report_failure(error, rank, code, sender, observations)
-        finally:  # also where Ctrl-C has come meanwhile
+        finally:  # also if Ctrl-C has come meanwhile
             show(error)
     observations.end()
     if code == 0:
@@ -152,7 +152,7 @@ def report_failure(
     """Sends the record of a failure; a stop that arrives meanwhile has to wait.
 
     Making the record takes time, in which other ranks fail as a result. The failure is announced at
-    once, so that the first rank to fail is known as such, even if its record is never sent.
+    once, so that the first rank to fail is known, even if its record is never sent.
     """
     first = from_exception.first_record(error, rank, time.monotonic(), code)
     with _stops_wait():
@@ -223,7 +223,7 @@ def run_module(name: str, arguments: list[str]) -> None:
 
 
 def _run_found(spec: ModuleSpec | None, problem: str) -> None:
-    """Runs a module that was found; prints the problem where there is none."""
+    """Runs a module that was found; prints the problem if there is none."""
     code = None if spec is None or spec.loader is None else _code_of(spec.loader, spec.name)
     if spec is None or code is None:
         print(f"{sys.executable}: {problem}", file=sys.stderr)  # noqa: T201
@@ -247,11 +247,7 @@ def _code_of(loader: Any, name: str) -> CodeType | None:
 
 
 def make_main(script: str | None) -> None:
-    """Makes a fresh `__main__`, which the script or module becomes; imports may keep it (dill's).
-
-    Args:
-        script: its path; None for a module, whose file isn't known yet.
-    """
+    """Makes a fresh `__main__` for the script or module; imports may keep it (dill's)."""
     module = sys.modules["__main__"] = ModuleType("__main__")
     if script is not None:
         module.__file__ = _absolute(script)

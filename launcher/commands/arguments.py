@@ -16,12 +16,7 @@ def add_json(parser: Parser) -> None:
 
 
 def add_run(parser: Parser, otherwise: str = "") -> None:
-    """Declares `RUN` and `--log-dir`.
-
-    Args:
-        parser: the command's.
-        otherwise: what else `RUN` can be, or what is taken without it.
-    """
+    """Declares `RUN` and `--log-dir`; `otherwise` ends the help on `RUN`."""
     named = "a run directory, its name, or a part of the name"
     parser.add_argument("run", metavar="RUN", nargs="?", help=f"{named}{otherwise}")
     add_log_dir(parser)

@@ -1,4 +1,4 @@
-"""`safe-launch completion`: what makes a shell complete our command line."""
+"""`safe-launch completion`: the script with which a shell completes our command line."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def show(shell: str) -> int:
         raise LaunchError(problem, "pip install 'safe-launch[completion]'")
     import shtab
 
-    functions: Any = _functions(" ".join(COMMANDS))  # a mapping, which its annotation doesn't say
+    functions: Any = _functions(" ".join(COMMANDS))  # a mapping, unlike its annotation
     terminal.show(shtab.complete(_with_places(), shell, preamble=functions).rstrip())
     return ExitCode.SUCCESS
 
 
 def _with_places() -> argparse.ArgumentParser:
-    """The launch's options and what follows them, with what each place takes."""
+    """The launch's options and arguments, with the kind of words that each takes."""
     import shtab
 
     known = parser()

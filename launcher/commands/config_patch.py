@@ -13,17 +13,11 @@ from ..core.refused import Refused
 
 
 def patched(text: str, key: str, value: object) -> str | Refused:
-    """The text with another value of a key, which is added where it isn't given yet.
+    """A text in JSON or YAML with another value of a key, which is added if it is missing.
 
-    Args:
-        text: of a file in JSON or YAML.
-        key: the key, with dots between levels.
-        value: a number, a truth value, a string or a mapping of these.
-
-    Returns:
-        The new text, or why it can't be changed safely.
+    The key has dots between levels. Refused if the text can't be changed safely.
     """
-    # YAML takes no tabs between the tokens of JSON. Each has the length of what replaces it here.
+    # YAML allows no tabs between the tokens of JSON. The replacement has the same length.
     plain = text.replace("\t", " ")
     try:
         node = yaml.compose(plain, yaml.SafeLoader)
@@ -35,10 +29,10 @@ def patched(text: str, key: str, value: object) -> str | Refused:
     parts = key.split(".")
     found = node
     while parts and isinstance(found, yaml.MappingNode):
-        following = _value_of(found, parts[0])
-        if following is None:
+        values = [value for name, value in found.value if name.value == parts[0]]
+        if not values:
             break
-        found, parts = following, parts[1:]
+        found, parts = values[-1], parts[1:]  # the last of several, as in JSON
     if parts and isinstance(found, yaml.MappingNode):
         nested: object = value
         for part in reversed(parts[1:]):
@@ -59,7 +53,7 @@ def patched(text: str, key: str, value: object) -> str | Refused:
 
 
 def _read(text: str) -> Any:
-    """The document, read as JSON where it is."""
+    """The document, read as JSON if it is JSON."""
     try:
         return json.loads(text)
     except ValueError:
@@ -73,12 +67,6 @@ def _with_value(document: Any, keys: list[str], value: object) -> Any:
         within = within.setdefault(key, {})
     within[keys[-1]] = value
     return changed
-
-
-def _value_of(mapping: yaml.MappingNode, key: str) -> yaml.Node | None:
-    """The value of a key: of the last where there are several, as JSON has it."""
-    values = [value for name, value in mapping.value if name.value == key]
-    return values[-1] if values else None
 
 
 def _with_item(text: str, mapping: yaml.MappingNode, key: str, value: object) -> str:

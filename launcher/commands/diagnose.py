@@ -53,7 +53,8 @@ def run(options: argparse.Namespace) -> int:
     paths, as_json = options.paths, options.json
     catalogue = known_failures(options.catalogue)
     dumped = dumps.find(paths)
-    hang = _hang(dumped)
+    stood = dumps.standings(dumped)
+    hang = stood if isinstance(stood, Refused) else dumps.report_on(stood)
     chosen = files.find_logs(paths, dumped)
     if not chosen.paths:
         return _show_hang(hang, catalogue, as_json=as_json)
@@ -99,8 +100,8 @@ def _show(text: str) -> None:
 def read(paths: Sequence[str], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
     """The judgement on each attempt in the logs.
 
-    Of a log that seems copied by hand, wrapped lines are joined first; if that shows no known
-    failure, it is read with the lines that it has.
+    In a log that seems copied by hand, wrapped lines are joined first; if that shows no known
+    failure, it is read as it is.
 
     Raises:
         LaunchError: a path can't be read.
@@ -126,12 +127,6 @@ def read(paths: Sequence[str], catalogue: Sequence[KnownFailure]) -> tuple[Judge
     return as_it_is if _is_known(as_it_is) else attempts
 
 
-def _hang(dumped: Sequence[Path]) -> HangReport | Refused:
-    """Whom the ranks waited for, by their dumps."""
-    standings = dumps.standings(dumped)
-    return standings if isinstance(standings, Refused) else dumps.report_on(standings)
-
-
 def _hang_lines(hang: HangReport | Refused) -> list[str]:
     if isinstance(hang, Refused):
         return terminal.table([("note", hang.sentence)])
@@ -141,7 +136,7 @@ def _hang_lines(hang: HangReport | Refused) -> list[str]:
 def _show_hang(
     hang: HangReport | Refused, catalogue: Sequence[KnownFailure], *, as_json: bool
 ) -> int:
-    """Prints what the dumps alone show; returns the exit code of the verdict.
+    """Prints the diagnosis from dumps alone; returns the verdict's exit code.
 
     Raises:
         LaunchError: no dump can be read.

@@ -1,4 +1,4 @@
-"""The command `fix`: what makes a run's corrections last, as a patch of the user's own files."""
+"""`safe-launch fix`: makes a run's corrections permanent, as a patch of the user's files."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ class FilePatch:
     """A file of the user's, as it is and as it should be.
 
     Attributes:
-        path: of the file.
-        before: its text.
         after: the text with the edits; the same if they have been made.
         refused: the edits that can't be made safely, and why.
     """
@@ -67,7 +65,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Shows or writes what makes a run's corrections last; returns the exit code.
+    """Shows or writes the edits that make corrections permanent; returns the exit code.
 
     Raises:
         LaunchError: there is no such run, or a file can't be written.
@@ -91,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _require_own(run: Path) -> None:
-    """Checks that a run is this user's: its record names the files that are written.
+    """Checks that a run is this user's, as its record names the files to write.
 
     Raises:
         LaunchError: somebody else could have written it.
@@ -118,7 +116,7 @@ def _edits(status: RunStatus) -> list[Edit]:
 def _patches(edits: Sequence[Edit]) -> Iterator[FilePatch]:
     """A patch for each file, with all edits of it."""
     for path in dict.fromkeys(edit.file for edit in edits if edit.is_written):
-        target = Path(os.path.realpath(path))  # what a link leads to is what is written
+        target = Path(os.path.realpath(path))  # the target of a link is written
         yield _patch(target, [edit for edit in edits if edit.file == path])
 
 
@@ -147,7 +145,7 @@ def _patch(path: Path, edits: Sequence[Edit]) -> FilePatch:
 
 
 def _with_own_ends(text: str, change: Callable[[str], str | Refused]) -> str | Refused:
-    """The text changed; where all of its lines end as on Windows, the new ones do too."""
+    """The text changed; if all of its lines end as on Windows, the new ones do too."""
     if "\r\n" not in text or re.search(r"(?<!\r)\n", text):
         return change(text)
     changed = change(text.replace("\r\n", "\n"))
@@ -155,7 +153,7 @@ def _with_own_ends(text: str, change: Callable[[str], str | Refused]) -> str | R
 
 
 def _applied(patch: FilePatch) -> Path | None:
-    """Writes a file, after a copy of what it was; returns the copy, None where nothing changes.
+    """Writes a file after a copy of it; returns the copy, None if nothing changes.
 
     Raises:
         LaunchError: it can't be written, or has changed meanwhile.

@@ -1,4 +1,4 @@
-"""`safe-launch hardware`: the known accelerators, and what was found on this host."""
+"""`safe-launch hardware`: the known accelerators, and the hardware of this host."""
 
 from __future__ import annotations
 
@@ -62,9 +62,4 @@ def known_table(devices: Sequence[Accelerator], nodes: Sequence[str]) -> str:
             lines.append(
                 (device.name, *cells, f"{device.bandwidth / 1e9:g}", f"{device.link / 1e9:g}")
             )
-    widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
-    table = [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    ]
-    return "\n".join([*table, "", f"nodes: {', '.join(nodes)}"])
+    return "\n".join([*terminal.columns(lines), "", f"nodes: {', '.join(nodes)}"])

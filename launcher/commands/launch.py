@@ -1,4 +1,4 @@
-"""A launch: what a command line without a command does."""
+"""A launch, for a command line without a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`safe-launch lessons`: what corrected runs have proved, which the next launches know."""
+"""`safe-launch lessons`: the lessons of earlier runs, which later launches use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`safe-launch metrics`: a run as metrics, once or, for a launch, as long as it goes on."""
+"""`safe-launch metrics`: a run as metrics, once or, for a launch, until its end."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from . import run_search
 from .arguments import add_run, root_of
 
 PACE = 15.0
-"""Seconds between two looks at the run; what a scraper usually takes."""
+"""Seconds between two looks at the run, as is usual for scrapers."""
 PATIENCE = 2.0
 """Seconds that a scraper may pause."""
 WHOLE = 5.0
-"""Seconds that a scraper may take for all, however little it pauses."""
+"""Seconds that a scraper may take in all."""
 AT_ONCE = 8
-"""Scrapers that are answered at once; for another one the oldest is dropped."""
+"""Scrapers that are answered concurrently; for another one the oldest is dropped."""
 CONTENT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
@@ -94,13 +94,13 @@ def _answer_until_the_end(run: Path, listener: int) -> None:
     lock = threading.Lock()
 
     def drop(request: socket.socket) -> None:
-        """Ends a connection, and with it what its thread waits for."""
+        """Ends a connection, and with it its thread's wait."""
         del since[request]
         with suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
 
     class Handler(BaseHTTPRequestHandler):
-        """Knows one document."""
+        """Serves one document."""
 
         timeout = PATIENCE
 
@@ -117,7 +117,7 @@ def _answer_until_the_end(run: Path, listener: int) -> None:
             self.wfile.write(text)
 
         def log_message(self, *_: object) -> None:
-            """Says nothing: who scrapes does so all the time."""
+            """Logs nothing: scrapers come all the time."""
 
     class Server(ThreadingHTTPServer):
         """Has a bounded number of threads."""
@@ -142,7 +142,7 @@ def _answer_until_the_end(run: Path, listener: int) -> None:
                     drop(request)
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """Says nothing: a scraper has gone."""
+            """Ignores a scraper that has gone."""
 
     given = socket.socket(fileno=listener)
     server = Server(given.getsockname()[:2], Handler, bind_and_activate=False)

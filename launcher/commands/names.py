@@ -1,4 +1,4 @@
-"""The run or the lesson that a user means by a part of its name."""
+"""Finds a run or a lesson by a part of its name."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ LISTED = 5
 def meant(text: str, names: Collection[str], kind: str, preferred: Collection[str] = ()) -> str:
     """The name that a text is, or is a part of; empty if there is none.
 
-    Args:
-        text: what the user has written.
-        names: the known ones.
-        kind: of what they are names.
-        preferred: those that count first where a part of several is given.
+    The `preferred` names take precedence if the text is a part of several; messages use `kind`.
 
     Raises:
         LaunchError: it is a part of several, or empty, and so a part of all.

@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    """Plans for this host; with `--ask`, by what the script itself states."""
-    gc.disable()  # soon over: to look for garbage would be an eighth of the time
+    """Plans for this host; with `--ask`, from the script's own statements."""
+    gc.disable()  # the process ends soon, and collecting would take an eighth of its time
     found = training.training_of(options, is_launch=False)
     request, hardware = found.request, found.hardware
     workload = found.workload(request)
@@ -88,14 +88,14 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _informed(workload: Workload, asked: Asked | None) -> Workload:
-    """The workload with what the script has said."""
+    """The workload with the script's answers."""
     if asked is None:
         return workload
     limit = workload.value(Fact.SEQUENCE_LENGTH) if workload.is_length_stated else 0
     found = workload.informed(
         (name, known)
         for name, known in asked.statements
-        # Some samples say less than a maximum that is stated.
+        # Some samples are shorter than a maximum that is stated.
         if not (name is Fact.SEQUENCE_LENGTH and int(known.value) <= int(limit or 0))
     )
     found = replace(found, framework=asked.framework or found.framework)
@@ -104,7 +104,7 @@ def _informed(workload: Workload, asked: Asked | None) -> Workload:
 
 
 def _with_asked(rows: list[Row], asked: Asked | None) -> list[Row]:
-    """The rows of a plan with how the script was asked: first, where that isn't whole."""
+    """The rows of a plan with how the script was asked: first, if that is incomplete."""
     if asked is None:
         return rows
     told = explain_asked.rows(asked)
@@ -114,12 +114,9 @@ def _with_asked(rows: list[Row], asked: Asked | None) -> list[Row]:
 
 
 def _text(
-    plan: Plan | NoPlan,
-    workload: Workload,
-    suspects: Sequence[SuspectLine],
-    asked: Asked | None,
+    plan: Plan | NoPlan, workload: Workload, suspects: Sequence[SuspectLine], asked: Asked | None
 ) -> list[str]:
-    """The plan, or why there is none; with `--verbose`, also what is known and the candidates."""
+    """The plan, or why there is none; with `--verbose`, also the known values and candidates."""
     whole = terminal.is_verbose()
     job = model_sizes_of(workload)
     model = ("model", plan_table.model_text(workload, None if job is None else job.trained))

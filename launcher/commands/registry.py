@@ -1,4 +1,4 @@
-"""The registry of commands: which one a command line is, its help, and how it is run."""
+"""The registry of commands: finds the command of a command line, with its help, and runs it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..core.errors import MEANINGS, LaunchError
 from ..options.parser import Parser, ScriptParser, parser
 
 PAGES = "https://github.com/safe-launch/safe-launch/blob/main/docs/using/"
-"""Where the pages of the documentation are."""
+"""The address of the documentation's pages."""
 NO_FILE = frozenset({"-m", "--module", "--no-python", "--no_python"})
-"""Options with which the first word is no script's file: a module or a program of that name."""
+"""Options with which the first word is a module or a program, not a script's file."""
 ABOUT_WORDS = frozenset({"-v", "--verbose", "-q", "--quiet"})
-"""Options about how much is printed; a command that has none of its own prints the same."""
+"""Options about how much is printed; commands without them print the same."""
 
 
 class Module(Protocol):
@@ -216,6 +216,6 @@ def _before_the_first_word(arguments: Sequence[str]) -> tuple[list[str], list[st
     """The options at the beginning, and what follows; `-v plan` is the command as well."""
     if not arguments or not arguments[0].startswith("-"):
         return [], list(arguments)
-    with suppress(LaunchError):  # an ambiguous one: the parser says so
+    with suppress(LaunchError):  # an ambiguous one: the parser reports it
         return parser().apart(arguments)
     return [], list(arguments)

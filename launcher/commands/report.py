@@ -69,7 +69,7 @@ def _write_page(run: Path, path: Path) -> Path:
 
 
 def _write(path: Path, text: str) -> Path:
-    """Writes a page where there is none, or an older one.
+    """Writes a page if there is none, or only an older one.
 
     Raises:
         LaunchError: it can't be written, or the file is something else.

@@ -54,7 +54,7 @@ def _opened(descriptor: Path) -> Path | None:
 def named(text: str, root: Path) -> Path:
     """The run directory that a user means: its path, its name, or a part of its name.
 
-    The part is of no other run's name, or of no other that runs.
+    The part must identify one run, or one of those that run.
 
     Raises:
         LaunchError: there is none, or there are several.
@@ -77,7 +77,7 @@ def named(text: str, root: Path) -> Path:
 
 
 def named_or_latest(text: str | None, root: Path) -> Path:
-    """The run directory that a user means, the latest where none is named.
+    """The run directory that a user means; the latest if none is named.
 
     Raises:
         LaunchError: there is none, or several are meant.
@@ -90,7 +90,7 @@ def named_or_latest(text: str | None, root: Path) -> Path:
 
 
 def status_of(run: Path) -> RunStatus:
-    """How a run goes, or went; what can't be read becomes a note."""
+    """The status of a run; unreadable files become notes."""
     notes: list[str] = []
     launchers: list[LauncherRecord] = []
     for found in launcher_record.records(run):
@@ -118,7 +118,7 @@ def status_of(run: Path) -> RunStatus:
 
 
 def _outcome(path: Path, notes: list[str]) -> dict[str, Any] | None:
-    """How the run ended; what isn't of its form is left out, and noted."""
+    """How the run ended; malformed parts are left out, and noted."""
     outcome = _mapping(path, notes)
     if outcome is None:
         return None
@@ -153,7 +153,7 @@ def _changes(run: Path) -> tuple[str, ...]:
 
 
 def _ranks(launcher: LauncherRecord, attempt: Path, notes: list[str]) -> list[RankStatus]:
-    """The ranks of a node: by its board where that is here, else as last written."""
+    """The ranks of a node: from its board if that is on this host, else as last written."""
     if launcher.state is State.RUNNING:
         link = board.board_of(launcher.pid)
         with suppress(OSError, ValueError):
@@ -169,7 +169,7 @@ def _ranks(launcher: LauncherRecord, attempt: Path, notes: list[str]) -> list[Ra
 
 
 def _letter(pid: int) -> str | None:
-    """The state of a process in /proc; empty where it is gone, None where it hasn't begun."""
+    """The state of a process in /proc; empty if it is gone, None if it hasn't begun."""
     if not pid:
         return None
     with suppress(OSError):
@@ -198,7 +198,7 @@ def _failure(attempt: Path, notes: list[str]) -> str:
 
 
 def _mapping(path: Path, notes: list[str]) -> dict[str, Any] | None:
-    """A JSON file of the run directory; None where there is none, or none that can be read."""
+    """A JSON file of the run directory; None if there is none, or none that can be read."""
     try:
         return msgspec.json.decode(regular_files.read(path), type=dict[str, Any])
     except FileNotFoundError:

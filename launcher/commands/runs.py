@@ -1,4 +1,4 @@
-"""`safe-launch runs`: the runs that are kept, how each ended and what was changed."""
+"""`safe-launch runs`: the kept runs, their ends and their changes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import argparse
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
-from ..core.refused import Refused
 from ..core.units import GIB
 from ..options.parser import Parser
 from ..report.past_run import HEAD, PastRun
 from ..system import kept_runs, terminal
-from ..system.kept_runs import DAY, VARIABLE, KeptRun, Limits
+from ..system.kept_runs import DAY, VARIABLE, Limits
 from ..system.run_directory import named
 from . import run_search
 from .arguments import add_json, add_log_dir, root_of
@@ -44,7 +43,7 @@ def declare(parser: Parser) -> None:
         ("--gib", "the latest, up to N GiB"),
     ):
         prune.add_argument(name, type=_amount, metavar="N", default=math.inf, help=what)
-    prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    prune.add_argument("--dry-run", action="store_true", help="only print what would be removed")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -83,13 +82,7 @@ def _amount(text: str) -> float:
 def _table(folders: Sequence[Path]) -> list[str]:
     """The runs, a line each."""
     rows = [run_search.past(folder).cells() for folder in folders]
-    if not rows:
-        return []
-    widths = [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (HEAD, *rows)
-    ]
+    return terminal.columns((HEAD, *rows)) if rows else []
 
 
 def _show(run: PastRun, *, as_json: bool) -> int:
@@ -117,7 +110,7 @@ def _prune(options: argparse.Namespace, root: Path) -> int:
     going = "would be removed" if options.dry_run else "is removed"
     if found and not options.json:  # before anything goes
         terminal.show("\n".join(f"{going}: {run.folder}" for run in found))
-    refused = [] if options.dry_run else [*_removed(found)]
+    refused = [] if options.dry_run else [*filter(None, map(kept_runs.remove, found))]
     gone = "would be removed" if options.dry_run else "removed"
     size = sum(run.size for run in found) / GIB
     if options.json:
@@ -128,8 +121,3 @@ def _prune(options: argparse.Namespace, root: Path) -> int:
     if refused:
         raise LaunchError(refused[0].sentence, code=ExitCode.CANNOT_WRITE)
     return ExitCode.SUCCESS
-
-
-def _removed(found: Sequence[KeptRun]) -> Iterator[Refused]:
-    """Removes runs; those that can't be."""
-    yield from filter(None, map(kept_runs.remove, found))

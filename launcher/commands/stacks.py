@@ -42,7 +42,7 @@ def show_stacks(run: Path, *, as_json: bool) -> None:
                 _show(report, path, as_json=as_json)
                 return
     problem = f"the launcher of {run.name} (process {launcher.pid}) hasn't answered"
-    hint = "it may be stopped; where the nodes share no run directory, node 0 prints the answer"
+    hint = "it may be stopped; if the nodes share no run directory, node 0 prints the answer"
     raise LaunchError(problem, hint, code=ExitCode.RETRY_ELSEWHERE)
 
 

@@ -1,4 +1,4 @@
-"""`safe-launch status`: how far runs have come, and how they ended."""
+"""`safe-launch status`: the progress of runs, and how they ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .stacks import show_stacks
 PAUSE = 2.0
 """Seconds between two looks of --watch."""
 LATEST = 5
-"""How many of the runs that have ended are shown where none runs."""
+"""Ended runs that are shown if none is running."""
 CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 """Moves a terminal's cursor home, and clears screen and scrollback (console_codes(4))."""
 
@@ -42,7 +42,7 @@ def declare(parser: Parser) -> None:
     parser.add_argument(
         "--stacks",
         action="store_true",
-        help="ask where every rank of a running run stands; the run goes on",
+        help="ask where every rank of a running run stands; the run continues",
     )
 
 

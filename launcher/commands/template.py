@@ -1,4 +1,4 @@
-"""The command `template`: the files of `scripts/` for a cluster, filled in for the job at hand."""
+"""`safe-launch template`: the files of `scripts/` for a cluster, filled in for a job."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _parser(name: str, chosen: Template) -> ScriptParser:
     result.add_argument(
         "-o", "--output", type=named_path, metavar="FILE", help="write to this file, not to stdout"
     )
-    result.add_argument("--force", action="store_true", help="replace FILE where it exists")
+    result.add_argument("--force", action="store_true", help="replace FILE if it exists")
     return result
 
 

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
@@ -35,19 +34,11 @@ from ..workload.config_files import accelerate
 from ..workload.config_files.accelerate import Configuration
 from .registry import COMMANDS
 
-if TYPE_CHECKING:
-    pass
-
 
 def run(
     given: argparse.Namespace, here: Callable[[argparse.Namespace], int], *, is_launch: bool
 ) -> int:
     """Launches or plans a training, on the hosts that the options choose or here.
-
-    Args:
-        given: the options on the command line; files and variables may set further ones.
-        here: launches or plans on this host.
-        is_launch: it is going to be launched, not only planned.
 
     Returns:
         The exit code.
@@ -83,17 +74,13 @@ def run(
         return here(options)
     from ..nodes.ssh import launch_on_hosts
 
+    def again(words: Sequence[str]) -> int:
+        return run(parsed(words), here, is_launch=is_launch)
+
     script = [options.script, *options.arguments]
-    again = partial(_run_again, here, is_launch=is_launch)
     return launch_on_hosts.launch_on_hosts(
         hosts, options.own, script, options, is_launch=is_launch, run=again
     )
-
-
-def _run_again(
-    here: Callable[[argparse.Namespace], int], words: Sequence[str], *, is_launch: bool
-) -> int:
-    return run(parsed(words), here, is_launch=is_launch)
 
 
 def _check_folder() -> None:
@@ -133,12 +120,7 @@ def placement_of(options: argparse.Namespace, *, is_launch: bool) -> Placement:
 def training_of(
     options: argparse.Namespace, *, is_launch: bool, placement: Placement | None = None
 ) -> Training:
-    """The training on this machine that the options describe.
-
-    Args:
-        options: the command line's.
-        is_launch: it is going to be launched, not only planned.
-        placement: this launcher's; None to read it here.
+    """The training on this machine that the options describe, to be launched or only planned.
 
     Raises:
         LaunchError: they are incomplete or invalid.
@@ -206,12 +188,7 @@ def request_of(
     if asked is None and placement.nproc is None and configured.workers is not None:
         asked, option = str(configured.workers), configured.source
     nproc, source = workers_asked(
-        asked,
-        hardware.accelerator.name,
-        hardware.accelerators,
-        hardware.cores,
-        placement,
-        option,
+        asked, hardware.accelerator.name, hardware.accelerators, hardware.cores, placement, option
     )
     shows_all = shows_all_devices(placement, nproc, hardware.accelerators)
     return LaunchRequest(

@@ -1,4 +1,4 @@
-"""`safe-launch warm`: what launches with `--keep-warm` have left for the next ones."""
+"""`safe-launch warm`: the processes that launches with `--keep-warm` have left."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _document(server: WarmServer, script: str) -> dict[str, object]:
 
 
 def _script(server: WarmServer) -> str:
-    """The script or module; the process id where the process can't be read."""
+    """The script or module; the process id if the process can't be read."""
     with suppress(OSError, IndexError):
         words = Path(f"/proc/{server.pid}/cmdline").read_bytes().split(b"\0")
         return words[TARGET].decode(errors="replace")
@@ -70,7 +70,7 @@ def _script(server: WarmServer) -> str:
 
 
 def _bytes(server: WarmServer) -> int:
-    """Its memory, with its share of what it has in common with running workers; 0 if unknown."""
+    """Its memory, with its share of pages that workers share; 0 if unknown."""
     with suppress(OSError, ValueError, IndexError):
         lines = Path(f"/proc/{server.pid}/smaps_rollup").read_text().splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))

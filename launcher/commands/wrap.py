@@ -1,4 +1,4 @@
-"""The command `wrap`: runs a tool, and replaces the launches that it starts."""
+"""`safe-launch wrap`: runs a tool, and replaces the launches that it starts."""
 
 from __future__ import annotations
 
@@ -34,11 +34,9 @@ HINT = "safe-launch wrap [safe-launch options] COMMAND..."
 
 @dataclass(slots=True)
 class Connected:
-    """A process below the command that has connected: an inner launch, once it says so.
+    """A process below the command that has connected, and its bytes so far.
 
-    Attributes:
-        pid: its process id.
-        sent: what it has sent so far: that it is one, and at its end its exit code.
+    An inner launch identifies itself by `HELLO`, and sends its exit code at its end.
     """
 
     pid: int
@@ -58,8 +56,8 @@ class WrappedRun:
         process: the command.
         patience: seconds from a stop to SIGKILL.
         mark: the value that identifies the processes below the command in their environment.
-        connected: who is connected, by their connection.
-        codes: exit codes of inner launches; None where one was killed before it could report.
+        connected: the connected processes, by connection.
+        codes: exit codes of inner launches; None if one was killed before it could report.
         stop: the first signal that was to stop everything.
         deadline: when the processes left after a stop get SIGKILL, on the monotonic clock.
     """
@@ -117,7 +115,7 @@ class WrappedRun:
         loop.on_readable(connection, lambda: self._receive(connection, loop))
 
     def _receive(self, connection: socket.socket, loop: EventLoop) -> None:
-        """Reads from an inner launch; who sends something else is none, and isn't waited for."""
+        """Reads from an inner launch; another process isn't waited for."""
         inner = self.connected[connection]
         was_launch = inner.is_launch
         try:
@@ -164,7 +162,7 @@ def declare(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs a command; returns its exit code, or that of a failed inner launch.
 
-    The command leads a session of its own, so that Ctrl-C reaches only the inner launch: most
+    The command leads a new session, so that Ctrl-C reaches only the inner launch: most
     tools would kill their launcher at once, and the workers couldn't exit in time.
 
     Raises:
@@ -191,7 +189,7 @@ def run(options: argparse.Namespace) -> int:
                 wrapped.watch(listener, wakeup)
                 is_done = wrapped.stop is None
             finally:
-                if not is_done:  # stopped, or an error of ours: nothing goes on unsupervised
+                if not is_done:  # stopped, or our own error: leave nothing unsupervised
                     orphans.kill(mark, variable=MARK)
                 guardian.dismiss()
             return _exit_code(wrapped, command)

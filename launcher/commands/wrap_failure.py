@@ -1,7 +1,7 @@
 """The exceptions of a failed launch in the tool that has called `torch.distributed.run`.
 
 They are torch's own: tools catch them to clean up and to report. If nothing catches them, the tool
-ends with the launch's exit code and without torch's table, as safe-launch has said what failed.
+ends with the launch's exit code and without torch's table, as safe-launch has reported the failure.
 """
 
 from __future__ import annotations
@@ -19,13 +19,8 @@ from ..system.signals import ENDING
 def error_of(script: str, pid: int, code: int, failed: Sequence[FailedWorker]) -> Exception:
     """What torch raises if a launch ends so: ChildFailedError, or SignalException after a stop.
 
-    If no worker of this node has failed, the failed process is the launch's own, with rank -1.
-
-    Args:
-        script: the script that was launched.
-        pid: the launch's process.
-        code: its exit code, above 0.
-        failed: the workers of this node that have failed, the earliest first.
+    The `failed` workers are those of this node, the earliest first. Without any, the failed process
+    is the launch's own, `pid`, with rank -1.
     """
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure

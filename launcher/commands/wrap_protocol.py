@@ -17,7 +17,7 @@ SOCKET = "SAFE_LAUNCH_WRAP_SOCKET"
 NAME = "wrap"
 """The socket's name there."""
 HELLO = b"launch\n"
-"""What an inner launch sends first; its exit code on a line follows at its end."""
+"""The first bytes from an inner launch; its exit code on a line follows at its end."""
 LONGEST = len(HELLO) + len(b"255\n")
 """Bytes that it sends at most."""
 HOOK = Path(__file__).with_name("hook")
@@ -27,14 +27,7 @@ HOOK = Path(__file__).with_name("hook")
 def hooked(
     environment: Mapping[str, str], mark: str, sockets: Path, options: Sequence[str]
 ) -> dict[str, str]:
-    """The environment of a wrapped command.
-
-    Args:
-        environment: `wrap`'s own.
-        mark: what marks the processes below the command.
-        sockets: the folder of `wrap`'s socket.
-        options: for the inner launches.
-    """
+    """The environment of a wrapped command."""
     path = environment.get("PYTHONPATH")
     return {
         **environment,
@@ -54,6 +47,6 @@ def unhooked(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def code_of(sent: bytes) -> int | None:
-    """The exit code in what an inner launch has sent; None where it was killed before."""
+    """The exit code in an inner launch's bytes; None if it was killed before."""
     code = re.fullmatch(HELLO + rb"(\d{1,3})\n", sent)
     return int(code[1]) if code else None

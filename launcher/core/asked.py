@@ -1,4 +1,4 @@
-"""Answers of a script that was run in one process for its plan, and how that ended."""
+"""The answers of a script that was run in one process for its plan, and its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Ending(StrEnum):
     """How a script that was only asked has ended."""
 
     WHOLE = "whole"
-    """It came to where the plan has all that it can be asked."""
+    """It reached the boundary at which the plan is complete."""
     CUT = "cut"
     """It needed weights, or a device that the host doesn't have."""
     LATE = "late"
@@ -31,17 +31,15 @@ class Asked:
     """A script's answers.
 
     Attributes:
-        script: its name.
         ending: how it ended.
-        seconds: how long it ran.
         where: the last boundary, or the line of the user's where it ended; empty for none.
-        why: what ended it, as a sentence's part; empty where it came to the end.
+        why: the reason for the end, as a part of a sentence; empty if it is complete.
         statements: settings that it asks for, and facts.
-        framework: the owner of its training loop; None where unknown.
-        shape: its model, see `Seen.model`; None where it has made none.
-        output: the last of what it has printed.
-        written: files that were written meanwhile, as paths.
-        lacking: the planned device, where this host has none of its kind; empty where it has.
+        framework: the owner of its training loop; None if unknown.
+        shape: its model, see `Seen.model`; None if it has made none.
+        output: the last part of its output.
+        written: paths of files that were written meanwhile.
+        lacking: the planned device if this host has none of its kind, else empty.
     """
 
     script: str
@@ -57,7 +55,7 @@ class Asked:
     lacking: str = ""
 
     def document(self) -> dict[str, Any]:
-        """How it was asked, for programs; what it said is in the plan."""
+        """How it was asked, for programs; the plan has its answers."""
         return {
             "script": self.script,
             "ending": self.ending.value,

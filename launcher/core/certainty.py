@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Self
 
 
 class Certainty(IntEnum):
-    """How a value is known; docs/using/certainty.md says what a plan may do at which."""
+    """How a value is known; docs/using/certainty.md has what a plan may do at each level."""
 
     ASSUMED = 0
     """A framework's default, which the script may override."""
     DERIVED = 1
-    """Follows from what the script imports."""
+    """Follows from the script's imports."""
     STATED = 2
     """The user's flag, configuration file or option."""
     OBSERVED = 3
@@ -21,38 +22,33 @@ class Certainty(IntEnum):
 
 
 class Origin(IntEnum):
-    """Where a value comes from; of two statements on a name, the higher origin takes precedence."""
+    """Where a value comes from; of two statements on a name, the higher origin takes precedence.
 
-    DEFAULT = 0
+    Attributes:
+        certainty: how values from there are known.
+    """
+
+    certainty: Certainty
+
+    def __new__(cls, rank: int, certainty: Certainty) -> Self:
+        """A row `NAME = rank, certainty`."""
+        row = int.__new__(cls, rank)
+        row._value_, row.certainty = rank, certainty
+        return row
+
+    DEFAULT = 0, Certainty.ASSUMED
     """The framework's default in the installed version, which the script may override."""
-    SCRIPT = 1
-    """Derived: it follows from what the script imports."""
-    PRESET = 2
+    SCRIPT = 1, Certainty.DERIVED
+    """Derived from the script's imports."""
+    PRESET = 2, Certainty.STATED
     """A named preset."""
-    CONFIG = 3
+    CONFIG = 3, Certainty.STATED
     """A configuration file, or an environment variable for it."""
-    FLAG = 4
+    FLAG = 4, Certainty.STATED
     """A flag on the script's command line."""
-    LEARNT = 5
+    LEARNT = 5, Certainty.PROVEN
     """Proven or observed by an earlier run of the same script."""
-    OBSERVED = 6
+    OBSERVED = 6, Certainty.OBSERVED
     """Observed in a running worker."""
-    LESSON = 7
+    LESSON = 7, Certainty.PROVEN
     """Proven by the failure of an attempt."""
-
-    @property
-    def certainty(self) -> Certainty:
-        """How what comes from there is known."""
-        return CERTAINTIES[self]
-
-
-CERTAINTIES = {
-    Origin.DEFAULT: Certainty.ASSUMED,
-    Origin.SCRIPT: Certainty.DERIVED,
-    Origin.PRESET: Certainty.STATED,
-    Origin.CONFIG: Certainty.STATED,
-    Origin.FLAG: Certainty.STATED,
-    Origin.LEARNT: Certainty.PROVEN,
-    Origin.OBSERVED: Certainty.OBSERVED,
-    Origin.LESSON: Certainty.PROVEN,
-}

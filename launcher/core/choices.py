@@ -100,7 +100,7 @@ class Objective(StrEnum):
 
 
 class Output(StrEnum):
-    """What a model makes of its last hidden states."""
+    """The output that a model computes from its last hidden states."""
 
     VOCABULARY = "vocabulary"
     """A logit for every entry of the vocabulary, at every token."""
@@ -112,7 +112,7 @@ class Units(StrEnum):
     """The modules whose parameters FSDP gathers together."""
 
     LAYERS = "layers"
-    """Each layer is a unit; what is outside of layers is one too, or few."""
+    """Each layer is a unit; the rest is one too, or a few."""
     WHOLE = "whole"
     """The model is one unit."""
 

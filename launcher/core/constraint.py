@@ -1,4 +1,4 @@
-"""Constraints: what can't hold together, and why."""
+"""Constraints: combinations that can't hold, and why."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ class Term:
 
     Attributes:
         name: of a setting or a fact.
-        values: the values.
-        least: a number from which on all values are; None for no others.
+        least: a number from which on all values are part of it, too; None for none.
     """
 
     name: Name
@@ -59,11 +58,10 @@ class Cause:
     """Why something is forbidden.
 
     Attributes:
-        kind: the kind of the cause.
         name: id of the known failure (also of a lesson's), or the attempt's number.
         summary: the reason as a phrase, e.g. a known failure's title.
-        reference: where to read more; empty for nothing.
-        is_silent: it raises no error, so that nothing tells of it later.
+        reference: where to read more; may be empty.
+        is_silent: it raises no error, so nothing reveals it later.
     """
 
     kind: CauseKind

@@ -12,13 +12,11 @@ ANSI = re.compile(
     r"|[ -/]*[0-~])"
 )
 """Colours, cursor movements, titles and other control sequences and strings (ECMA-48, 5.3 to 5.6),
-each with what belongs to it."""
-
-
+each with its parameters."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters that control a terminal or the direction of writing."""
 ESCAPES = (b"\\u", b"\\b", b"\\f", b"\\r", b"\x7f")
-"""How JSON in ASCII writes such a character (RFC 8259, 7); raw ones below a space are no JSON."""
+"""Escapes of such characters in ASCII JSON (RFC 8259, 7), which allows none below a space raw."""
 
 
 def cleaned_json(text: bytes) -> Any:
@@ -34,7 +32,7 @@ def cleaned_json(text: bytes) -> Any:
 
 
 def is_garbage(line: str) -> bool:
-    """Whether a line is binary data: more than a tenth of it is no text, colours apart.
+    """Whether a line is binary data: over a tenth of it isn't text, apart from colours.
 
     Text in another encoding than UTF-8, such as GBK, has no control characters.
     """

@@ -1,4 +1,4 @@
-"""How many there are of something, in words that agree with the number."""
+"""Counts, in words that agree with the number."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from __future__ import annotations
 def count_of(number: int, singular: str, plural: str = "") -> str:
     """A number with its noun, as in `1 run`, `2 processes` or `12,480 more places`.
 
-    Args:
-        number: how many.
-        singular: what follows the number 1: a noun, whatever stands before it, or more of a
-            sentence, as in `node is left`.
-        plural: what follows any other number; by default `singular` with its last word's ending.
+    The singular may have words around the noun, as in `node is left`; the plural is by default the
+    singular with the ending of its last word.
     """
     return f"{number:,} {noun_of(number, singular, plural)}"
 

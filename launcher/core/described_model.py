@@ -1,4 +1,4 @@
-"""A model described as JSON: by the process that has it; checked where the text comes from it."""
+"""A model as JSON: described by the process that has it, and checked by the receiver."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 SIZE = 1 << 63
-"""Elements along a dimension, fewer than which every tensor of torch's has."""
+"""More elements than any dimension of a tensor has."""
 DIMENSIONS = 8
 """Of a weight, at most."""
 COUNT = 1 << 28
@@ -16,7 +16,7 @@ COUNT = 1 << 28
 
 
 def is_described_model(shape: Mapping[str, Any]) -> bool:
-    """Whether it has the form of what `shape_of` returns."""
+    """Whether it has the form of `shape_of`'s results."""
     weights = shape.get("weights")
     return (
         isinstance(shape.get("config"), dict)

@@ -7,24 +7,18 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """The launcher's own exit codes, which are stable.
+    """The launcher's own exit codes, which are stable; `MEANINGS` explains them.
 
-    Any other code is the failed worker's own, 128 + N if signal N killed it. The numbers follow
-    sysexits.h, whose range scripts hardly ever use.
+    Any other code is the failed worker's, 128 + N if signal N killed it. The numbers follow
+    sysexits.h, whose range scripts hardly use.
     """
 
     SUCCESS = 0
-    """The script ran to its end on every rank."""
     USAGE = 64
-    """The command line, the script or a configuration file can't be used."""
     INTERNAL = 70
-    """A mistake of safe-launch itself; what to report is printed."""
     CANNOT_WRITE = 73
-    """The run directory, or the output, can't be written."""
     RETRY_ELSEWHERE = 75
-    """A node is at fault, lost or never came: the same job may succeed on others."""
     NO_PLAN = 78
-    """Nothing that is known to work is left to launch."""
 
 
 MEANINGS = {
@@ -56,7 +50,7 @@ class LaunchError(Exception):
 
     Attributes:
         problem: what is wrong, with the setting or file and line.
-        hint: what to do; empty where the problem says it all.
+        hint: what to do; empty if the problem says it all.
         code: the launcher's exit code.
     """
 

@@ -19,8 +19,8 @@ class Accelerator:
         name: the profile's, e.g. `a100-80gb`; without a profile, the device's own.
         kind: `cuda`, `rocm`, `npu`, `cpu` or `unknown`.
         memory: total bytes as reported by the framework, not the marketing number. 0 for a CPU:
-            its workers share the host's memory. 0 as well where nothing is known of it.
-        taken: bytes that aren't the framework's allocator's: the accelerator's context, its
+            its workers share the host's memory. 0 also if it is unknown.
+        taken: bytes outside of the framework's allocator: the accelerator's context, its
             libraries' workspaces, the buffers of NCCL or HCCL.
         precisions: types that it computes in at full speed.
         compute: dense 16-bit FLOP/s.
@@ -29,7 +29,7 @@ class Accelerator:
         node_link: bytes/s in one direction to a device of another node.
         host_link: bytes/s in one direction to the host's memory.
         environment: variables that its workers need unless the user has set them.
-        restrictions: what is known not to work on it, as sentences.
+        restrictions: known limitations, as sentences.
         measured: whether a profile names it; otherwise its facts are conservative defaults.
         sized: whether its memory is known; otherwise nothing is changed or refused because of it.
     """
@@ -55,7 +55,7 @@ class Hardware:
     """The accelerators and the host of one node.
 
     Attributes:
-        accelerator: the device; where a host's devices differ, the minimum of their facts.
+        accelerator: the device; if a host's devices differ, the minimum of their facts.
         accelerators: the number of them that this job may use; 0 for a CPU.
         cores: processor cores that this job may use, cgroup limits included.
         host_memory: bytes of host memory that this job may use, cgroup limits included.
@@ -74,7 +74,7 @@ class Hardware:
 
 
 def common_device(every: Sequence[Accelerator]) -> Accelerator:
-    """A device with the least memory and rates, what all can do and what any needs."""
+    """A device with the least memory and rates, the common abilities, and all needs."""
     return replace(
         min(every, key=lambda device: device.memory),
         taken=max(device.taken for device in every),

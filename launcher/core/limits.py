@@ -1,7 +1,7 @@
 """Types with the limits of their values, for fields that may come from another process.
 
-`Annotated` carries the limits, which `nodes.field_limits` checks. They aren't `msgspec.Meta`, since
-workers import these types, and nothing that the user's environment may have in another version.
+`Annotated` carries the limits, which `nodes.field_limits` checks. They aren't `msgspec.Meta`, as
+workers import these types, and must not import packages of which the user may have another version.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .described_model import is_described_model
 from .settings import Setting, Value, is_value
 
 NODES, WORKERS = 1 << 16, 1 << 12
-"""Nodes of a job, and workers of a node, at most: more than any real cluster has."""
+"""Nodes of a job, and workers of a node, at most: beyond any real cluster."""
 RANKS = NODES * WORKERS
 BYTES = 1 << 63
 SECONDS = 1e12

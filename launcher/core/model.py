@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _EMBEDDINGS = ("wte", "wpe")
 _OUTPUTS = ("lm_head", "embed_out", "output_layer", "output")
 _WRAPPED = ("modules_to_save", "original_module")
-"""Modules in the place of one that peft trains in full (peft/utils/other.py)."""
+"""Modules that replace one that peft trains in full (peft/utils/other.py)."""
 _CLASSES = {
     Output.SCORES: re.compile(r"For(\w*Classification|MultipleChoice|QuestionAnswering)$"),
     Output.VOCABULARY: re.compile(
@@ -24,7 +25,7 @@ _CLASSES = {
 
 
 def output_of(class_name: str) -> Output | None:
-    """What a model of transformers' makes of its last hidden states, by the name of its class."""
+    """The output of a model of transformers, by the name of its class."""
     return next((each for each, names in _CLASSES.items() if names.search(class_name)), None)
 
 
@@ -39,8 +40,7 @@ class Weight:
             layer's weight is [outputs, inputs].
         count: the number of equal parameters.
         trained: whether it takes a gradient.
-        bits: bits of an element as stored on the accelerator if it is quantized; None
-            where the training's precision decides.
+        bits: bits of an element as stored on the accelerator if it is quantized, else None.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Weight:
 
     @property
     def _called(self) -> str:
-        """The last part of its module's name, without what peft wraps around it."""
+        """The last part of its module's name, without peft's wrappers."""
         parts = self.module.split(".")
         return parts[-2] if len(parts) > 1 and parts[-1] in _WRAPPED else parts[-1]
 
@@ -102,22 +102,19 @@ class Stack:
 
     Attributes:
         prefix: beginning of the names of the layers' weights, e.g. `model.layers.`.
-        layers: the number of layers.
         hidden: width of the residual stream.
-        heads: attention heads.
         kv_heads: heads of keys and values; fewer than `heads` in grouped-query attention.
-        head_dim: width of one head.
-        ffn: width of the feed-forward part; of one expert where there are experts.
+        ffn: width of the feed-forward part, or of one expert.
         gated: whether the feed-forward part also has a gate projection (SwiGLU, GeGLU).
         experts: experts of a layer; 0 for a dense one.
         experts_per_token: experts that one token passes through.
         patch: side of an image's patch, in pixels; 0 in a language model.
-        image: side of the image that the tower takes, in pixels; 0 where any size is taken, or in
+        image: side of the image that the tower takes, in pixels; 0 if any size is taken, or in
             a language model.
         merge: patches along each side that become one token of the language model; 1 for none.
-        slice: side of the slices that an image is cut into, in pixels; 0 where it isn't.
-        slices: how many there are at most, with the image as a whole; 1 where it isn't cut.
-        activation: the feed-forward part's function, e.g. `silu`; empty where it isn't known.
+        slice: side of the slices that an image is cut into, in pixels; 0 if it isn't.
+        slices: how many there are at most, with the image as a whole; 1 if it isn't cut.
+        activation: the feed-forward part's function, e.g. `silu`; empty if it isn't known.
         rotary: whether queries and keys are rotated, which makes new tensors of them.
         scales_in_fp32: whether a norm multiplies with its weight in fp32, as Gemma's do.
         drops_hidden: whether the outputs of attention and feed-forward part go through dropout.
@@ -158,9 +155,9 @@ class Model:
         weights: all parameters; tied ones once.
         source: where it was read, e.g. `Qwen2-7B/config.json and 4 safetensors headers`.
         tied: whether the output projection is the embedding.
-        context: longest sequence by the configuration, in tokens; 0 where it gives none.
-        model_type: the configuration's `model_type`, e.g. `qwen2`; empty where it isn't known.
-        stored: type of the weights on disk, e.g. `bfloat16`; empty where unknown.
+        context: longest sequence by the configuration, in tokens; 0 if it gives none.
+        model_type: the configuration's `model_type`, e.g. `qwen2`; empty if it isn't known.
+        stored: type of the weights on disk, e.g. `bfloat16`; empty if unknown.
     """
 
     architecture: str
@@ -192,13 +189,12 @@ class Model:
 def grouped(parameters: Iterable[tuple[str, tuple[int, ...], bool]]) -> tuple[Weight, ...]:
     """Groups parameters that have equal names, shapes and training across layers.
 
-    A number as a component of a name counts as that of a layer or an expert: `h.0.mlp.w1`
-    becomes `h.*.mlp.w1`.
+    A number as a component of a name is that of a layer or an expert: `h.0.mlp.w1` becomes
+    `h.*.mlp.w1`.
     """
-    counts: dict[tuple[str, tuple[int, ...], bool], int] = {}
-    for name, shape, trained in parameters:
-        key = (_NUMBER.sub("*", name), tuple(shape), trained)
-        counts[key] = counts.get(key, 0) + 1
+    counts = Counter(
+        (_NUMBER.sub("*", name), tuple(shape), trained) for name, shape, trained in parameters
+    )
     return tuple(
         Weight(name, shape, count, trained) for (name, shape, trained), count in counts.items()
     )

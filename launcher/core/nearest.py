@@ -6,9 +6,9 @@ import difflib
 from collections.abc import Callable, Iterable
 
 SHOWN = 3
-"""How many known words an answer names."""
+"""Known words that an answer names."""
 LIKE = 0.6
-"""From this likeness on, the nearest word is taken to be what was meant."""
+"""Likeness from which on the nearest word is taken as the intended one."""
 
 
 def nearest(
@@ -16,18 +16,14 @@ def nearest(
 ) -> list[str]:
     """The known words that are most like a word, the likest first.
 
-    Args:
-        word: the word that isn't known.
-        known: the known words.
-        shown: how many to name.
-        key: what of a word counts; by default its case doesn't.
+    The `key` extracts the part of a word to be compared; by default, case is ignored.
     """
     text, words = key(str(word)), dict.fromkeys(map(str, known))
     return sorted(words, key=lambda each: -_likeness(text, key(each)))[:shown]
 
 
 def near(word: object, known: Iterable[object], key: Callable[[str], str] = str.lower) -> str:
-    """A hint with the nearest known words; empty where none are known."""
+    """A hint with the nearest known words; empty if none are known."""
     found = nearest(word, known, key=key)
     if not found:
         return ""
@@ -38,12 +34,9 @@ def near(word: object, known: Iterable[object], key: Callable[[str], str] = str.
 
 
 def meant(word: object, known: Iterable[object], likeness: float = 0.75) -> str:
-    """A hint with the one word that was meant; empty if no known word is close to it.
+    """A hint with the intended word; empty if no known word is close to the misspelt one.
 
-    Args:
-        word: the misspelt word.
-        known: the known words.
-        likeness: the least ratio of `difflib`, from 0 to 1; `plna` for `plan` has 0.75.
+    The `likeness` is the least ratio of `difflib`, from 0 to 1; `plna` for `plan` has 0.75.
     """
     close = [
         each

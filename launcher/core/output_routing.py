@@ -1,4 +1,4 @@
-"""Where the workers' output goes, by the user's options."""
+"""The routing of the workers' output, by the user's options."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Streams:
         return selects(self.teed, local, stream) or not selects(self.redirected, local, stream)
 
     def is_split(self, local: int, stream: int) -> bool:
-        """Whether a stream has a file of its own."""
+        """Whether a stream has a separate file."""
         return selects(self.teed, local, stream) or selects(self.redirected, local, stream)
 
     def is_headed(self, local: int, stream: int) -> bool:
@@ -56,7 +56,7 @@ class Streams:
         return selects(self.teed, local, stream)
 
     def head(self, local: int, rank: int, role: str) -> str:
-        """The prefix of a rank's lines where several ranks' output is mixed."""
+        """The prefix of a rank's lines if several ranks' output is mixed."""
         host = os.uname().nodename
         known = {"role_name": role, "rank": rank, "local_rank": local, "hostname": host}
         return Template(self.prefix).safe_substitute(known)
@@ -69,7 +69,7 @@ def selects(which: Which, local: int, stream: int) -> bool:
 
 
 def which(text: str) -> Which | None:
-    """Parses torchrun's `3` or `0:1,1:2`; None where it is neither."""
+    """Parses torchrun's `3` or `0:1,1:2`; None if it is neither."""
     if re.fullmatch(r"[0-3]", text):
         return ((EVERY, int(text)),) if text != "0" else ()
     if not re.fullmatch(r"\d+:[0-3](,\d+:[0-3])*", text, re.ASCII):
@@ -87,7 +87,5 @@ def words(text: str) -> tuple[str, ...]:
 QUIET = 0.25
 """Seconds without further output after which an incomplete line is shown: a prompt. An unbuffered
 Python writes a line in two parts, which shouldn't be torn apart on a busy machine."""
-
-
 LONGEST = 1024 * 1024
 """Bytes after which an incomplete line is shown."""

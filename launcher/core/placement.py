@@ -29,24 +29,24 @@ class JoinTimes:
 class Placement:
     """The nodes of a job, and the position of this node.
 
-    A node is one launcher with its workers: a host, a pod, or, where a scheduler starts a task for
+    A node is one launcher with its workers: a host, a pod, or, if a scheduler starts a task for
     every device, one task.
 
     Attributes:
         nodes: the number of nodes at most.
         least: the fewest nodes with which the training may continue.
-        rank: this node's rank; None where node 0 numbers the nodes as they join.
+        rank: this node's rank; None if node 0 numbers the nodes as they join.
         address: name or address of node 0, as the other nodes reach it; empty on a single node.
         port: the port of node 0's launcher.
         meeting: on a single node, the port of the workers' store; 0 for any.
-        hosts: the nodes' names by rank, where the scheduler tells them.
-        job: an id that only the launchers of this job have; empty where none is given.
+        hosts: the nodes' names by rank, if the scheduler has them.
+        job: an id that only the launchers of this job have; empty if none is given.
         local: index of this launcher among those on its host.
         beside: the number of launchers of the job on this host, this one included.
         shows_all_devices: whether each of these launchers sees all devices, not only its own.
-        nproc: the scheduler's maximum of workers on this node; None where it gives none.
+        nproc: the scheduler's maximum of workers on this node; None if it gives none.
         nproc_source: where that number was read.
-        sources: where each value was read, as rows of a label and a text, for the plan.
+        sources: where each value was read, as rows for the plan.
         times: the timeouts of the rendezvous.
         may_join: it is node 0 only because of its host's address, so it joins another launcher on
             that host which has started first.

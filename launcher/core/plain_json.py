@@ -12,7 +12,7 @@ from typing import Any
 def plain(value: object) -> Any:
     """A value as JSON, for `json.dumps(..., default=plain)`.
 
-    json calls this only for types that it doesn't know, so its fast encoder does the rest.
+    json calls this only for unknown types, so its fast encoder does the rest.
     """
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
@@ -27,10 +27,6 @@ def plain(value: object) -> Any:
 
 def parsed(text: str | bytes, **how: Any) -> Any:
     """The values in a JSON text.
-
-    Args:
-        text: the text.
-        how: options of `json.loads`.
 
     Raises:
         ValueError: it isn't JSON, is nested too deeply, or has a number of thousands of digits.

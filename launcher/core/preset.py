@@ -13,9 +13,9 @@ from .settings import Setting, Value, parse_value
 VARIABLE = "SAFE_LAUNCH_PRESET"
 """Environment variable that carries the preset, as JSON, to the workers."""
 OVERRIDES_VARIABLE = "SAFE_LAUNCH_OVERRIDES"
-"""Environment variable with the settings that the guards enforce: those changed by the plan."""
+"""Environment variable with the settings that the plan changes, which the guards enforce."""
 REPLACED_VARIABLE = "SAFE_LAUNCH_REPLACED"
-"""Environment variable with the script's own values of those settings, where known."""
+"""Environment variable with the script's own values of those settings, if known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""The names inside other packages that safe-launch uses though nobody promises them.
+"""Private names in other packages that safe-launch uses.
 
-What begins with an underscore, or is in no documentation, may go with any release. So each is here,
-with what doesn't work without it; whoever uses one says that in a line and goes on, where he can.
-`scripts/versions` looks which of the versions that it tries have them. Names that are only
-recognized, in tracebacks and on stacks, stay where they are: what isn't there isn't recognized.
+Names with an underscore, or without documentation, may vanish in any release. So each is here, with
+the consequences of its absence; its user prints that in a line and continues, if possible.
+`scripts/versions` finds out which of the versions that it tries have them. Names that are only
+recognized, in tracebacks and on stacks, aren't here: if they vanish, nothing is recognized.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from .errors import LaunchError
 
 @dataclass(frozen=True, slots=True)
 class PrivateName:
-    """A name that another package doesn't promise.
+    """A private name of another package.
 
     Attributes:
         package: the distribution that has it, or `python`.
-        versions: which of the versions that safe-launch runs on have it, as PEP 440 writes ranges.
-        module: where it is.
-        path: it in there: `Trainer._inner_training_loop`.
-        without: what doesn't work without it, a sentence without its end.
+        versions: the range of supported versions that have it (PEP 440).
+        path: its path in the module, as in `Trainer._inner_training_loop`.
+        without: the consequences of its absence, a sentence without its end.
     """
 
     package: str
@@ -36,7 +35,7 @@ class PrivateName:
 
     @property
     def attribute(self) -> str:
-        """The last part of its path, by which an object has it."""
+        """The last part of its path."""
         return self.path.rpartition(".")[2]
 
     @property
@@ -45,7 +44,7 @@ class PrivateName:
         return f"this {self.package} has no {self.module}.{self.path}: {self.without}"
 
     def of(self, owner: Any) -> Any:
-        """It as an attribute of a module, class or object.
+        """Its value as an attribute of a module, class or object.
 
         Raises:
             MissingNameError: it isn't there.
@@ -56,7 +55,7 @@ class PrivateName:
             raise MissingNameError(self) from None
 
     def found(self) -> Any:
-        """It in its module, which is imported.
+        """Its value in its module, which is imported.
 
         Raises:
             MissingNameError: it isn't there.

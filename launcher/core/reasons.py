@@ -1,4 +1,4 @@
-"""Why a file, a port or a program can't be used: Python's errors as clauses, and what to do."""
+"""Reasons why a file, a port or a program can't be used: Python's errors as clauses, and hints."""
 
 from __future__ import annotations
 
@@ -34,22 +34,17 @@ OWN = {
     re.compile(r"No closing quotation"): "a quotation isn't closed",
     re.compile(r"No escaped character"): "nothing follows the backslash at its end",
 }
-"""Sentences of Python's own that say nothing of files, and what is said instead."""
+"""Python's messages without any mention of files, and their replacements."""
 
 
 def hint_of(error: BaseException, otherwise: str = "") -> str:
-    """A hint on an error; empty if there is none.
-
-    Args:
-        error: it.
-        otherwise: what helps whatever the error is, as a clause that follows "or".
-    """
+    """A hint on an error, followed by a clause that always helps; empty if there is neither."""
     known = HINTS.get(error.errno or 0, "") if isinstance(error, OSError) else ""
     return ", or ".join(filter(None, (known, otherwise)))
 
 
 def file_and_reason(error: BaseException) -> str:
-    """Which file can't be used, where the error names it, and why."""
+    """Which file can't be used, if the error names it, and why."""
     if isinstance(error, OSError) and isinstance(error.filename, str | bytes):
         return f"{os.fsdecode(error.filename)}: {reason_of(error)}"
     return reason_of(error)
@@ -88,7 +83,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _of_text(error: BaseException) -> str:
-    """The clause for an error that has no type of its own."""
+    """The clause for an error of a general type."""
     text = _first_line(error)
     for theirs, own in OWN.items():
         if found := theirs.match(text):

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The refusal of a request.
-
-    Attributes:
-        sentence: what was refused and why, as printed.
-    """
+    """The refusal of a request, and why, as a sentence to be printed."""
 
     sentence: str

@@ -42,13 +42,12 @@ class StopTimes:
 
 @dataclass(frozen=True, slots=True)
 class HangTimes:
-    """When a run that doesn't move is spoken of, and when it is ended.
+    """When a run that doesn't move is reported, and when it is ended.
 
     Attributes:
-        report: seconds without a movement after which the ranks are asked where they stand, at
-            least; 0 for never.
-        timeout: seconds without a movement after which the run is ended; None to end it only where
-            it is proven that waiting can't help.
+        report: least seconds without a movement before the ranks are asked; 0 for never.
+        timeout: seconds without a movement after which the run is ended; None to end it only if
+            waiting is proven not to help.
     """
 
     report: float = 60.0
@@ -62,11 +61,11 @@ class Limits:
     Attributes:
         fix: how far it may go in correcting.
         strict: refuse a launch that would need a change.
-        allow_restart: a correction may restart from scratch where it can't resume.
+        allow_restart: a correction may restart from scratch if it can't resume.
         max_restarts: how often a failure of unknown cause is restarted with the same plan.
-        forget: launch without what earlier runs have taught.
-        asks: settings may also be changed where the workers ask for them.
-        never_changed: settings that stay as asked, each with who says so.
+        forget: launch without the lessons of earlier runs.
+        asks: settings may also be changed at the workers' boundaries.
+        never_changed: settings that stay as asked, each with its source.
     """
 
     fix: Fix = Fix.AUTO
@@ -101,18 +100,14 @@ class WorkerOptions:
     """How the workers of this node are started, displayed and stopped.
 
     Attributes:
-        stop_times: grace periods of the workers.
-        hang_times: the patience with workers that don't move.
         start_method: `spawn` for fresh processes, or `forkserver`.
-        keep_warm: how long what the workers import is kept for the next launch; 0 for not at all.
+        keep_warm: seconds for which the workers' imports are kept for the next launch.
         interpreter: the Python that runs the workers; empty for this one.
-        role: the workers' role, as in torchrun.
         own_device: every worker sees only its own device, as device 0.
         numa_binding: torch's way of binding workers to the cores near their GPUs; empty for none.
-        cores: CPU cores of each worker, in order; empty where workers aren't bound.
+        cores: CPU cores of each worker, in order; empty if workers aren't bound.
         forwarded: signals that are passed on to workers with a handler for them.
         streams: where the workers' output goes.
-        checks: what is looked at while they train.
     """
 
     stop_times: StopTimes = StopTimes()
@@ -134,7 +129,7 @@ class LaunchRequest:
     """The launcher's options, the script and its arguments.
 
     Attributes:
-        script: path of a Python file, or the name of a module where `is_module`.
+        script: path of a Python file, or the name of a module if `is_module`.
         is_module: `-m` was given.
         arguments: the script's own arguments, untouched.
         nproc: workers to start on this node.
@@ -143,13 +138,10 @@ class LaunchRequest:
             be observed or corrected inside.
         log_dir: folder for the run directory; None for the user's cache.
         metrics: a file, `:PORT` or `HOST:PORT`; empty for none.
-        placement: this node's place among the nodes of the job.
         workers: the number of workers of each node, by rank, once the nodes have agreed; empty
             before, when all nodes are assumed to be like this one.
         whole_world: the number of workers before nodes were lost, for which the script's batch was
-            meant; None where none were lost.
-        limits: what the launcher may do on its own.
-        worker_options: how the workers are started, displayed and stopped.
+            meant; None if none were lost.
     """
 
     script: str

@@ -99,7 +99,7 @@ FORMATS = {
     r"(?:(?:\s|\\[nr])*+(?:Proc-Type|DEK-Info|Version|Comment):[^\n\\]*+)*+"
     r"(?:[^-]*+-----END [A-Z ]*+-----|(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{24,}+)*+)",
 }
-"""Begins of keys, and what follows them."""
+"""First characters of keys, and the patterns of the rest."""
 _USER = re.compile(
     r"://(?:[^/\s:@\"']*+:(?P<password>(?:[^/\s@\"']*+@)++)|(?<=https://)(?:[^/\s@\"']++@)++)"
 )
@@ -110,7 +110,7 @@ _HOOK = re.compile(
     r"|/triggers?/|api\.telegram\.org/bot|\.logic\.azure\.com[:\d]*/workflows/))"
     r"(?=[^\s\"'\\<>]{0,64}\d)[^\s\"'\\<>]{8,}"
 )
-"""An address that whoever knows it may post to."""
+"""An address to which anybody who has it may post."""
 _QUERY = re.compile(r"[?&](?:amp;)?([\w.-]{2,64})=([^\s\"'\\&#<>]{4,})", re.ASCII)
 _SIGNED = re.compile(r"sig|key|(?:x-(?:amz|goog)-)?(?:signature|credential|security-token)", re.I)
 """Keys of a query that alone let somebody in: of signed addresses, and of some webhooks."""
@@ -122,10 +122,10 @@ _HEADER = re.compile(
 )
 """A header, or a part of one; words that follow `basic` in prose have no digits.
 
-Numbers of a JSON document are none, which would be none any more without them.
+Numbers of a JSON document aren't headers: without them it would be invalid.
 """
 _HEADERS = ("uthorization", "UTHORIZATION", "earer", "EARER", "asic", "ASIC")
-"""One of these is in every header; most texts have none, which is found out far faster."""
+"""One of these is in every header, and none in most texts, which is a fast check."""
 _COOKIE = re.compile(r"([Cc]ookie: ?)(?=[^\s=;]{1,80}=)[^\n\"'\\]+")
 _COMMAND = re.compile(
     r"(sshpass\s{1,4}-p\s{0,4}|curl [^\n]{0,200}?(?:-u|--user)[ =]{1,2}[\"']?[^\s:\"'\\]{1,80}:"
@@ -164,7 +164,7 @@ def _without_value(found: re.Match[str]) -> str:
 def _format(begin: str) -> re.Pattern[str]:
     """A key's form at the edge of a word, also after a line break as JSON has it and after a color.
 
-    Compiled where a text needs it: all of them take 10 ms.
+    Compiled on demand: all of them take 10 ms.
     """
     first = re.escape(begin)
     edge = rf"(?<![A-Za-z0-9]{first})|(?<=\\[nrtbf]{first})|(?<=[\d;\[]m{first})"
@@ -172,7 +172,7 @@ def _format(begin: str) -> re.Pattern[str]:
 
 
 def _keys(text: str) -> Iterator[tuple[int, int]]:
-    """Where keys of services stand, from their begin to their end."""
+    """The spans of services' keys."""
     found = [
         found.span()
         for begin in FORMATS
@@ -187,7 +187,7 @@ def _keys(text: str) -> Iterator[tuple[int, int]]:
 
 
 def without(text: str, places: Iterable[tuple[int, int]]) -> str:
-    """A text without what stands at these places, which follow each other."""
+    """A text without these spans, which follow each other."""
     parts = []
     end = 0
     for first, last in places:

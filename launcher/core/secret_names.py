@@ -22,7 +22,7 @@ PLACES = _words("""
     timeout ttl expiry expires enabled required provider manager backend store format scope
     policy version rotation days host port region label prompt callback class
 """)
-"""Last words of names that say where a secret is, or tell something else about it."""
+"""Last words of names that hold a secret's place or a property of it."""
 ADDRESSES = frozenset(["url", "uri", "endpoint"])
 """As `PLACES`, but a webhook's address is itself the secret."""
 SERVICES = _words("""

@@ -1,4 +1,4 @@
-"""Which words of a command line, an environment or a text are secrets, and texts without them."""
+"""Finds secrets in command lines, environments and texts, and removes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORDINARY = (
     *("default", "disabled", "enabled", "required", "optional", "unknown", "unlimited"),
     *("automatic", "localhost", "password", "passwd", "secret", "username", "anonymous"),
 )
-"""Words that are values of everything: they aren't looked for in texts."""
+"""Common values, which aren't looked for in texts."""
 _OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
 _ASSIGNED = re.compile(r"[-+]*([A-Za-z_][\w.-]*)=(.+)", re.DOTALL)
 _KEYWORDS = {
@@ -29,7 +29,7 @@ _KEYWORDS = {
     **dict.fromkeys(("pass", "auth"), r"(?![a-z])"),
     **{word: rf"(?<![a-z]{word})(?![a-z])" for word in ("pat", "sas", "otp", "totp", "sk", "ak")},
 }
-"""What every name of a secret has, in small letters, and what isn't beside it there."""
+"""Parts of every secret's name in lower case, and patterns that must not adjoin them."""
 _NAME = re.compile(r"[A-Za-z0-9_-]*")
 _IN_NAMES = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _ESCAPES = "nrtbf"
@@ -43,8 +43,8 @@ _ENDS = {
 }
 _ESCAPED_END = re.compile(r"[^\"'\\\n]*+")
 _BARE = re.compile(r"(?P<separator>=|\s{1,24}=\s{0,4}|:\s?|\s++)(?P<value>[^\s\"'`\\&,;)]{6,256}+)")
-"""No more of a value is looked at before it is known to be a secret, so that names joined by `=`
-are each read once."""
+"""No more of a value is read before it is known to be a secret, so that names joined by `=` are
+each read once."""
 _REST = re.compile(r"[^\s\"'`\\&,;)]*+")
 _HAS_DIGIT = re.compile(r"[^\s\"'`\\&,;)\d]{0,128}+\d")
 _NUMBER = re.compile(r"[\d.,:/%+-]++")
@@ -106,12 +106,7 @@ def in_mapping(content: object) -> Iterator[str]:
 
 
 def hidden(text: str, secrets: Iterable[str] = ()) -> str:
-    """A text without these secrets, and without what looks like others.
-
-    Args:
-        text: any text, or JSON.
-        secrets: those that are known.
-    """
+    """A text without these secrets, and without what looks like others."""
     for secret in sorted(secrets, key=len, reverse=True):  # one may begin with another
         # As it is, as Python shows it, and either in JSON.
         plain = {secret, repr(secret)[1:-1]}
@@ -122,10 +117,7 @@ def hidden(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def _values(text: str) -> Iterator[tuple[int, int]]:
-    """Where values stand that a name calls a secret, from their begin to their end.
-
-    Every name and every value is looked at once: the search goes on behind it.
-    """
+    """The spans of values that a name marks as secret; each name and value is read once."""
     lower = text.lower()
     if len(lower) != len(text):  # of all characters, one alone has two small ones
         lower = text.replace("\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}", "I").lower()
@@ -150,7 +142,7 @@ def _alternatives(words: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _first_of_name(text: str, keyword: int, done: int) -> int:
-    """Where the name begins that has a keyword here, or `LONGEST` before it."""
+    """The begin of the name with a keyword here, at most `LONGEST` before it."""
     first = keyword
     least = max(done, keyword - LONGEST - 1)
     while first > least and text[first - 1] in _IN_NAMES:
@@ -161,7 +153,7 @@ def _first_of_name(text: str, keyword: int, done: int) -> int:
 
 
 def _full_name(text: str, first: int, last: int) -> str:
-    """The name, with the word before it where that says what it is: `API key`, `backward pass`."""
+    """The name, with the word before it if that is part of the name: `API key`, `backward pass`."""
     name = text[first:last]
     if name.lower() in ("key", "token", "pass") and text[first - 1 : first] == " ":
         before = text[max(0, first - 16) : first - 1].rpartition(" ")[2]
@@ -171,7 +163,7 @@ def _full_name(text: str, first: int, last: int) -> str:
 
 
 def _value(text: str, first: int, last: int) -> tuple[int, int] | None:
-    """Where the value of this name stands, if a secret stands there."""
+    """The span of this name's value, if it is a secret."""
     name = text[first:last]
     if quoted := _QUOTED.match(text, last):
         return _quoted_value(text, quoted, is_option=name.startswith("-"))

@@ -1,4 +1,4 @@
-"""The settings that a preset decides, the facts that are known of a run, and their values."""
+"""The settings that a preset decides, the facts of a run, and their values."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ class Fact(_Named):
     RANKS_DIVERGE = "ranks_diverge", bool
     """In one step different ranks train different parameters: experts, towers."""
     SEVERAL_BACKWARDS = "several_backwards", bool
-    """An engine goes backward several times before a step, and isn't told which is the last."""
+    """An engine goes backward several times before a step, without a mark on the last."""
     DEVICE = "device", str
-    """The kind of accelerator: cpu, cuda, rocm, xpu, npu; known where an entry tells of a plan."""
+    """The kind of accelerator: cpu, cuda, rocm, xpu, npu; known when entries meet a plan."""
     FP32_ACCUMULATION = "fp32_accumulation", bool
     """DeepSpeed is asked to accumulate 16-bit gradients in fp32."""
     SEQUENCE_LENGTH = "sequence_length", int
@@ -99,11 +99,11 @@ class Fact(_Named):
     CACHE_EMPTIED = "cache_emptied", bool
     """Torch's allocator gives back what it holds unused every few steps."""
     NODES = "nodes", int
-    """The number of nodes; known where an entry tells of a plan."""
+    """The number of nodes; known when entries meet a plan."""
     COMPILED = "compiled", bool
     """The Trainer compiles the model: torch.compile."""
     TRAINER = "trainer", str
-    """The class of trl's that trains; none where another package's derives from it."""
+    """The class of trl's that trains; none if another package's derives from it."""
     LIGER = "liger", bool
     """The Trainer is asked for Liger's kernels."""
     PAD_IS_END = "pad_is_end", bool
@@ -113,7 +113,7 @@ class Fact(_Named):
     ENTROPY_SELECTED = "entropy_selected", bool
     """GRPO trains the tokens of the highest entropy alone."""
     RESUMES_MIDWAY = "resumes_midway", bool
-    """The Trainer goes on within a later epoch than the first."""
+    """The Trainer continues within a later epoch than the first."""
     OPTIMIZER = "optimizer", Optimizer
     FUSED_STEP = "fused_step", bool
     """Whether the optimizer's step needs no temporaries of the size of the parameters."""
@@ -143,7 +143,7 @@ class Fact(_Named):
     LORA_SAVED = "lora_saved", str
     """Modules trained in full beside adapters (peft's `modules_to_save`), separated by commas."""
     TIED_SAVED = "tied_saved", bool
-    """One end of tied embeddings, or each, is trained as a copy of its own beside adapters."""
+    """One end of tied embeddings, or each, is trained as a separate copy beside adapters."""
     MODEL_PARALLEL = "model_parallel", int
     """Ranks that share a sample or a copy of the model (tensors, pipelines); not modelled."""
     DEVICE_MAP = "device_map", bool
@@ -181,7 +181,7 @@ class Fact(_Named):
     """DeepSpeed's stage3_use_all_reduce_for_fetch_params."""
     REDUCE_SCATTER = "reduce_scatter", bool
     """DeepSpeed's stages 1 and 2 give each rank the mean of its own part of the gradients alone;
-    known where that isn't enough for the optimizer: Muon."""
+    known if that isn't enough for the optimizer: Muon."""
     CONTIGUOUS_GRADIENTS = "contiguous_gradients", bool
     SUPER_OFFLOAD = "super_offload", bool
     """DeepSpeed's super_offload in offload_optimizer, for superchips."""
@@ -190,7 +190,7 @@ class Fact(_Named):
     LOADS_UNIVERSAL = "loads_universal", bool
     """DeepSpeed's load_universal: checkpoints are loaded in its universal format."""
     WARMUP_WITHOUT_RATE = "warmup_without_rate", bool
-    """DeepSpeed's WarmupLR isn't told where to end, and the optimizer has another rate than its."""
+    """DeepSpeed's WarmupLR has no final rate, and its default isn't the optimizer's."""
     RATE_IN_STAIRS = "rate_in_stairs", bool
     """DeepSpeed's OneCycle is asked to change the rate in stairs."""
     RATES_DIFFER = "rates_differ", bool
@@ -203,7 +203,7 @@ class Fact(_Named):
     OVERFLOW_BY_DEFAULT = "overflow_by_default", bool
     """DeepSpeed's configuration doesn't state whether bf16 gradients are checked for overflows."""
     DTYPE_BY_DEFAULT = "dtype_by_default", bool
-    """`from_pretrained` isn't told the type of the weights."""
+    """`from_pretrained` is called without the type of the weights."""
     MASTER_PRECISION = "master_precision", Precision
     """Type of the sharded weights that FSDP's optimizer steps on; if absent, as they are loaded."""
     REDUCE_PRECISION = "reduce_precision", Precision

@@ -1,4 +1,4 @@
-"""The training as far as it is known, with the source of each value."""
+"""The training, with the known values and their sources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ class Known:
     """A value and where it was read.
 
     Attributes:
-        value: the value.
         origin: rank of the source.
         source: the source in words, e.g. `zero3.json: zero_optimization.stage`.
     """
@@ -51,7 +50,7 @@ class Measured:
         needed: bytes that a rank held at most; with what it requested when it failed, which is a
             lower bound of its need.
         context: bytes of it that aren't the training's: the accelerator's context, or the process
-            with its libraries; None where unknown.
+            with its libraries; None if unknown.
         limit: bytes that the rank could get at most.
     """
 
@@ -82,18 +81,17 @@ class Workload:
         framework: the owner of the training loop.
         known: settings as the user asked for them, and facts, by name.
         versions: installed versions of the frameworks, by distribution name.
-        notes: what a reader saw and could not use, as sentences.
-        unmodelled: what the estimate of memory and time leaves out or assumes, as sentences.
+        notes: values that a reader could not use, as sentences.
+        unmodelled: omissions and assumptions of the estimates, as sentences.
         not_understood: flags that, by their names, decide memory or a known failure, and that no
             reader understood.
-        makes_batches: the script says itself which samples make a batch: the options only state
-            a size.
+        makes_batches: the script itself chooses the samples of a batch; options only state a size.
         trains_all: neither the script's source, all of which was read, nor a flag names adapters,
             frozen weights or further models: the first that it loads is trained as it is.
         wanted: settings that the launcher's own options ask for instead of the script's.
         measured: measurements of the memory from attempts that ran out of it.
-        trained: a measurement of the memory from a run that trained; None where there is none.
-        model: the shape of the model on disk, or as a worker reported it; None where unknown.
+        trained: a measurement of the memory from a run that trained; None if there is none.
+        model: the shape of the model on disk, or as a worker reported it; None if unknown.
         earlier: the latest run of the script that is on record; None for none.
     """
 
@@ -112,13 +110,13 @@ class Workload:
     earlier: Earlier | None = None
 
     def value(self, name: Name) -> Value | None:
-        """The value of a setting or fact; None where unknown."""
+        """The value of a setting or fact; None if unknown."""
         known = self.known.get(name)
         return None if known is None else known.value
 
     @property
     def engine(self) -> Engine | None:
-        """The engine that reduces the gradients; None where unknown."""
+        """The engine that reduces the gradients; None if unknown."""
         value = self.value(Fact.ENGINE)
         return None if value is None else Engine(str(value))
 
@@ -126,11 +124,11 @@ class Workload:
     def asked(self) -> dict[Setting, Value]:
         """The settings that the user asked for, or the framework's defaults."""
         own = {name: known.value for name, known in self.known.items() if isinstance(name, Setting)}
-        return {**own, **{name: known.value for name, known in self.wanted.items()}}
+        return own | {name: known.value for name, known in self.wanted.items()}
 
     @property
     def micro_steps(self) -> int | None:
-        """Samples per rank in an optimizer step, as asked for; None where unknown."""
+        """Samples per rank in an optimizer step, as asked for; None if unknown."""
         micro, steps = (self.asked.get(name) for name in BATCH)
         return None if micro is None or steps is None else int(micro) * int(steps)
 
@@ -148,13 +146,11 @@ class Workload:
 
     @property
     def is_length_stated(self) -> bool:
-        """Whether the user has said how long sequences are, or a worker has seen it.
+        """Whether the user has stated the length of sequences, or a worker has seen it.
 
-        What a script sets by itself, often 32,768 tokens, is a limit that the data may stay far
-        below.
+        A script's own value, often 32,768 tokens, is a limit that the data may stay far below.
         """
-        known = self.known.get(Fact.SEQUENCE_LENGTH)
-        return known is not None and known.origin.certainty > Certainty.DERIVED
+        return self.is_certain(Fact.SEQUENCE_LENGTH)
 
     @property
     def facts(self) -> dict[Name, Value]:

@@ -6,10 +6,10 @@ from ..progress.board import Phase
 from .standing import Child, Standing
 
 WORKS = 0.025
-"""Share of a processor from which on a process works: ranks that stood still used at most 0.01 with
-all of their threads, a rank that saved a checkpoint 0.18."""
+"""Least share of a processor that counts as work: ranks that stood still used at most 0.01 with all
+their threads, a rank that saved a checkpoint 0.18."""
 LEAST_IO = 16 << 10
-"""Bytes in the time of watching from which on a rank works."""
+"""Least number of bytes read or written while watched that counts as work."""
 ENDED_STATES = frozenset({"", "Z", "X"})
 """States of a process that has ended (proc_pid_stat(5))."""
 
@@ -17,8 +17,8 @@ ENDED_STATES = frozenset({"", "Z", "X"})
 def is_busy(standing: Standing) -> bool:
     """Whether the rank or its children use the processor, read or write.
 
-    A process that can't be interrupted (D) waits for its disk, and so does something; so does who
-    is inside a system call that reads or writes a file.
+    A process that can't be interrupted (D) waits for its disk, which counts as work, as does a
+    system call that reads or writes a file.
     """
     if standing.state == "D" or standing.is_at_file or standing.io >= LEAST_IO:
         return True

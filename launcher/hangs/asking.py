@@ -1,6 +1,6 @@
-"""Asks the ranks of a node where they stand, all side by side, and without their help.
+"""Finds out where the ranks of a node stand, all side by side and without their help.
 
-/proc is read twice; what costs a process anything is asked once, at the end.
+/proc is read twice; questions that cost a process anything come once, at the end.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..core.refused import Refused
 from ..evidence.failure_record import Frame
 from ..progress.board import RankProgress
 from . import devices, proc, py_spy, recorder, stacks
+from .activity import ENDED_STATES
 from .file_calls import is_at_file
 from .standing import Child, Standing
 
@@ -28,9 +29,7 @@ EACH = 0.8
 MARGIN = 0.3
 """Seconds for the threads that ask to notice that the time is over."""
 CHILDREN = 8
-"""Of so many of a rank's processes the stacks are read."""
-ENDED = ("", "Z", "X")
-"""States of a process that has ended, gone or not yet waited for."""
+"""A rank's child processes whose stacks are read, at most."""
 STOPPED = {"T": "the process is stopped (SIGSTOP)", "t": "a debugger holds the process"}
 Result = TypeVar("Result")
 
@@ -45,12 +44,12 @@ class _Answer(Generic[Result]):
         self._thread.start()
 
     def by(self, end: float) -> Result:
-        """The answer, or what holds otherwise, at that time of the monotonic clock."""
+        """The answer, or the fallback if it hasn't come by that time of the monotonic clock."""
         self._thread.join(max(0.0, end - monotonic()))
         return self._value
 
     def _ask(self) -> None:
-        with suppress(Exception):  # of a process that is ending: its other answers matter
+        with suppress(Exception):  # the process is ending: its other answers matter
             self._value = self._question()
 
 
@@ -62,14 +61,13 @@ def standings(
 ) -> tuple[Standing, ...]:
     """Where each rank of this node stands; takes `window` and about three seconds at most.
 
-    A rank that had stood and moves again meanwhile isn't asked: it might be in another call by now,
-    which it shouldn't be disturbed in.
+    A rank that has moved again meanwhile isn't asked: it may be in another call by now.
 
     Args:
         rows: the ranks, as the board has them.
         folder: where their sockets are.
         window: seconds for which their processes are watched.
-        look: reads the board; it may be closed by then.
+        look: reads the board, which may be closed by then.
     """
     pids = [row.pid for row in rows]
     use = _Answer[Mapping[int, float]](partial(devices.utilization, pids), {})
@@ -95,12 +93,7 @@ def standings(
 def up_to_date(
     found: Sequence[Standing], look: Callable[[], Sequence[RankProgress]]
 ) -> tuple[Standing, ...]:
-    """The same with how far the ranks have come by now: they may have moved while they were asked.
-
-    Args:
-        found: where they stand.
-        look: reads the board; it may be closed by now.
-    """
+    """The standings with the board's current rows: ranks may have moved while they were asked."""
     latest = _by_rank(look)
     return tuple(
         replace(each, phase=row.phase, step=row.step, quiet=row.quiet)
@@ -131,10 +124,7 @@ def _ran(pids: Sequence[int]) -> dict[int, proc.Ran]:
 
 
 def _watched(
-    row: RankProgress,
-    before: Sequence[proc.Process],
-    family: Sequence[proc.Process],
-    took: float,
+    row: RankProgress, before: Sequence[proc.Process], family: Sequence[proc.Process], took: float
 ) -> Standing:
     """A rank's state from the progress board and /proc."""
     earlier = {process.pid: process for process in before}
@@ -156,8 +146,8 @@ def _watched(
 
 
 def _asked(seen: Standing, thread: int, ran: proc.Ran | None, folder: Path, end: float) -> Standing:
-    """The same with the stacks and the collectives."""
-    if seen.state in ENDED:
+    """A standing with the process's stacks and collectives."""
+    if seen.state in ENDED_STATES:
         why = "its process has ended" if seen.pid else "its process hasn't begun"
         return _with_problem(seen, why)
     pids = (seen.pid, *(child.pid for child in seen.children))
@@ -185,14 +175,14 @@ def _asked(seen: Standing, thread: int, ran: proc.Ran | None, folder: Path, end:
 
 
 def _with_stack(child: Child, end: float) -> Child:
-    frames = Refused("") if child.state in ENDED else _stack(child.pid, 0, child.state, end)
+    frames = Refused("") if child.state in ENDED_STATES else _stack(child.pid, 0, child.state, end)
     return child if isinstance(frames, Refused) else replace(child, frames=frames)
 
 
 def _stack(
     pid: int, thread: int, state: str, end: float, ran: proc.Ran | None = None
 ) -> tuple[Frame, ...] | Refused:
-    """A process's stack: by its own handler, or by py-spy where it has none or can't run."""
+    """A process's stack: by its own handler, or by py-spy if it has none or can't run."""
     if state in STOPPED:
         written: tuple[Frame, ...] | Refused = Refused(f"{stacks.UNKNOWN}: {STOPPED[state]}")
     else:

@@ -1,4 +1,4 @@
-"""Which ranks hang at the end of a training that is done, as objects are destroyed in native code.
+"""Ranks that hang after their training, as objects are destroyed in native code.
 
 Seen with torch 2.13: when a process group goes, a thread of gloo's is joined with the interpreter's
 lock held, while that thread waits for the lock.
@@ -19,14 +19,14 @@ _WAITS_ON_PURPOSE = re.compile(
     r"\b(accept|acquire|communicate|get|input|join|listen|poll|read\w*|recv\w*|result|"
     r"run_forever|select|serve\w*|sleep|until|wait\w*)\w*\("
 )
-"""Calls in a source line with which a script may wait for something else than its own end."""
+"""Calls with which a script may wait for something else than its end, in a source line."""
 
 
 def at_end(report: HangReport) -> frozenset[int]:
-    """The ranks that have only to end, and don't.
+    """The ranks that have only to exit, and don't.
 
-    All others have ended, rank 0 among them, after the same number of steps. These do nothing, and
-    wait neither for others nor for anything that a script waits for on purpose.
+    All others have ended, rank 0 among them, after the same number of steps. These ranks do
+    nothing, and wait neither for others nor for anything that a script waits for on purpose.
     """
     ended = {each.rank for each in report.standings if each.phase is Phase.ENDED}
     rest = [each for each in report.standings if each.rank not in ended]

@@ -1,4 +1,4 @@
-"""Which rank the others wait for: from where every rank stands to a report."""
+"""Attributes a hang to the ranks that the others wait for."""
 
 from __future__ import annotations
 
@@ -11,23 +11,16 @@ from .scene import Scene
 from .standing import Standing
 
 FIXED = (HangKind.DIVERGENT, HangKind.ENDED)
-"""Kinds that work can't change. But a rank that works may be on its way into the same collective:
-it takes a second look."""
+"""Kinds that further work can't change. A busy rank may still be on its way into the same
+collective, so these need a second look."""
 
 
 def attributed(
-    now: Sequence[Standing],
-    quiet: float,
-    limit: float,
-    earlier: HangReport | None = None,
+    now: Sequence[Standing], quiet: float, limit: float, earlier: HangReport | None = None
 ) -> HangReport:
-    """The report on a run that has stopped moving.
+    """The report on a run that has been quiet for some seconds, and was asked after `limit`.
 
-    Args:
-        now: where every rank stands.
-        quiet: seconds for which nothing has moved.
-        limit: seconds without a movement after which ranks are asked.
-        earlier: the report before, if nothing has moved since; without it nothing is proven.
+    Without an earlier report, since which nothing has moved, nothing is proven.
     """
     standings = tuple(sorted(now, key=lambda standing: standing.rank))
     scene = Scene(standings)
@@ -44,6 +37,4 @@ def attributed(
         quiet=quiet,
     )
     proven = is_proof(report, earlier, limit, is_recorded=cause.is_recorded)
-    return HangReport(
-        report.kind, report.culprits, report.waiting, report.collective, standings, proven, quiet
-    )
+    return replace(report, is_proof=proven)

@@ -1,4 +1,4 @@
-"""How busy the ranks' devices are, by their vendors' own tools."""
+"""How busy the ranks' devices are, according to their vendors' tools."""
 
 from __future__ import annotations
 
@@ -16,18 +16,14 @@ _USE = re.compile(r"^(\d+)(?:\.\d+)?\s")
 
 
 def utilization(pids: Sequence[int]) -> Mapping[int, float]:
-    """The use of each rank's device, from 0 to 1, by process id; unknown ones are left out.
-
-    Args:
-        pids: the processes of this node's ranks, in their order.
-    """
+    """The use of each rank's device, from 0 to 1, by process id; the ranks' ids are in order."""
     with suppress(Exception):  # a driver in trouble may raise anything
         return _nvidia(pids) or _ascend(pids)
     return {}
 
 
 def _nvidia(pids: Sequence[int]) -> dict[int, float]:
-    """By the processes that NVML knows of; in a container it may know none of them."""
+    """From NVML's list of processes, which may be empty in a container."""
     if not nvidia.has_driver():
         return {}
     import pynvml
@@ -75,5 +71,5 @@ def of_npu_smi(table: str) -> Iterator[float]:
 
 
 def _in_order(pids: Sequence[int], devices: Sequence[Any]) -> dict[int, Any]:
-    """The first rank has the first device, and so on, where there is a device for each."""
+    """The first rank has the first device, and so on, if there is a device for each."""
     return dict(zip(pids, devices, strict=True)) if len(pids) == len(devices) else {}

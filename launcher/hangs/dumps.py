@@ -1,4 +1,4 @@
-"""Flight recorders' dumps of any launcher: files into standings, which are attributed as live ones.
+"""Reads flight recorders' dumps into standings, which are attributed like live ones.
 
 NCCL's and HCCL's process groups write a pickle for each rank when a collective times out
 (`TORCH_NCCL_DEBUG_INFO_TEMP_FILE`, `TORCH_FR_DUMP_TEMP_FILE`, `TORCH_HCCL_DEBUG_INFO_TEMP_FILE`);
@@ -57,11 +57,7 @@ class _PlainUnpickler(pickle.Unpickler):
     """Reads containers, numbers and texts: a stranger's pickle could run anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """A container's type.
-
-        Raises:
-            pickle.UnpicklingError: it is anything else.
-        """
+        """A container's type; raises UnpicklingError for anything else."""
         known = _CONTAINERS.get((module.replace("__builtin__", "builtins"), name))
         if known is None:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no recorder writes")
@@ -69,7 +65,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def is_dump(path: Path) -> bool:
-    """Whether a file looks like a recorder's dump of a rank."""
+    """Whether a file looks like a flight recorder's dump."""
     try:
         if _RANK.search(path.name) is None or not path.is_file():
             return False
@@ -91,21 +87,12 @@ def find(paths: Sequence[str]) -> tuple[Path, ...]:
 
 
 def of_ranks(prefix: str, ranks: Iterable[int]) -> tuple[Path, ...]:
-    """The dumps that ranks have written.
-
-    Args:
-        prefix: how their names begin.
-        ranks: the ranks.
-    """
+    """The dumps that ranks have written."""
     return tuple(filter(is_dump, (Path(f"{prefix}{rank}") for rank in ranks)))
 
 
 def standings(files: Iterable[Path]) -> tuple[Standing, ...] | Refused:
-    """Where the ranks stood that have left dumps.
-
-    Args:
-        files: a dump of each rank.
-    """
+    """Where the ranks stood that have left dumps."""
     found, problems = [], []
     for file in files:
         document = read(file)
@@ -119,11 +106,7 @@ def standings(files: Iterable[Path]) -> tuple[Standing, ...] | Refused:
 
 
 def report_on(found: Sequence[Standing]) -> HangReport:
-    """Whom the ranks waited for, by the dumps that some or all of them have left.
-
-    Args:
-        found: where the ranks stood that have left dumps.
-    """
+    """Whom the ranks waited for, by the dumps that some or all of them have left."""
     known = {rank for stood in found for entry in stood.collectives or () for rank in entry.ranks}
     absent = [
         Standing(rank, phase=Phase.TRAINING, problem="it has left no dump")
@@ -150,7 +133,7 @@ def read(file: Path) -> Mapping[str, Any] | Refused:
 
 
 def _plain(value: Any) -> Any:
-    """A pickled document as JSON has it: tuples as lists."""
+    """A pickled document as it would be in JSON: tuples become lists."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):
@@ -159,7 +142,7 @@ def _plain(value: Any) -> Any:
 
 
 def _standing(rank: int, document: Mapping[str, Any]) -> Standing:
-    """A rank by its dump: its stack is that of the first collective that isn't done."""
+    """A rank's standing from its dump, with the stack of its first unfinished collective."""
     every = tuple(parsed(document))
     entries = [entry for entry in document["entries"] if isinstance(entry, dict)]
     pending = [at for at, entry in enumerate(every) if not entry.is_retired]

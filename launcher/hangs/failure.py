@@ -1,4 +1,4 @@
-"""A hang that has ended the run, as failure records that the catalogue's signatures match."""
+"""Failure records for a hang that ended the run; the catalogue's signatures match them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SENTENCES: Mapping[HangKind, str] = {
     HangKind.IDLE: "no rank does anything, and none waits for another",
     HangKind.UNKNOWN: "no rank is known to be missing",
 }
-"""How a hang's message begins, by its kind: signatures of the catalogue match these."""
+"""First words of a hang's message, by its kind; signatures of the catalogue match them."""
 COMPLETE = "no rank is missing"
-"""The same where every rank's recorder shows that it has entered the collective."""
+"""First words if every rank's recorder shows that it has entered the collective."""
 ALONE = "no rank waits for another, and those that work have done no step"
-"""The same where a rank works and nobody waits for it: only `--hang-timeout` ends such a run."""
+"""First words if a rank works and nobody waits for it: only `--hang-timeout` ends such a run."""
 MOST_STACKS = 4
 MOST_FRAMES = 20
 """Frames of a stack in the message, the innermost."""
@@ -36,20 +36,17 @@ _LEFT_OUT = re.compile(
     r"^<|torch/(nn/modules/module|_compile|_dynamo/eval_frame|utils/_contextlib"
     r"|distributed/c10d_logger)\.py$|deepspeed/utils/nvtx\.py$"
 )
-"""Files whose frames are wrappers around the actual call."""
+"""Files of wrappers around the actual call."""
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
 
 
 def records(report: HangReport, at: float) -> tuple[FailureRecord, ...]:
-    """A record for each rank that the others wait for; without any, a record of no rank's.
+    """A record for each rank that the others wait for; without any, a record without a rank.
 
-    Args:
-        report: the hang.
-        at: when the run was ended, in seconds of the host's monotonic clock.
+    The run was ended `at` these seconds of the host's monotonic clock.
     """
     message = message_of(report)
-    culprits = [standing for standing in report.standings if standing.rank in report.culprits]
-    if not culprits:
+    if not report.blamed:
         return (FailureRecord(None, at, HANG, message, traceback=_traceback((), message)),)
     return tuple(
         FailureRecord(
@@ -64,7 +61,7 @@ def records(report: HangReport, at: float) -> tuple[FailureRecord, ...]:
             host=standing.host,
             pid=standing.pid or None,
         )
-        for standing in culprits
+        for standing in report.blamed
     )
 
 
@@ -81,7 +78,7 @@ def message_of(report: HangReport) -> str:
         sentence = COMPLETE if is_read else sentence
     elif report.kind is HangKind.BUSY and not report.waiting:
         sentence = ALONE
-    since = f" (for {report.quiet:.0f} s)" if report.quiet else ""  # dumps don't tell
+    since = f" (for {report.quiet:.0f} s)" if report.quiet else ""  # unknown from dumps
     head = f"{sentence}: {'; '.join(parts) or 'nothing has moved'}{since}"
     return str(cleaned("\n".join([head, *_stacks(report)])))
 
@@ -99,12 +96,10 @@ def _part(report: HangReport, ranks: Iterable[int]) -> str:
 
 def _collective(standing: Standing) -> str:
     """The collective that a rank is in, else its innermost function."""
-    pending = [entry for entry in standing.collectives or () if not entry.is_retired]
-    if pending:
-        return f"in {collective_text(pending[0])}"
-    call = waiting_function(standing.frames)
-    if not call and standing.frames:
-        call = standing.frames[-1].function
+    if standing.pending:
+        return f"in {collective_text(standing.pending[0])}"
+    inner = standing.frames[-1].function if standing.frames else ""
+    call = waiting_function(standing.frames) or inner
     return f"in {call}" if call else ""
 
 
@@ -130,7 +125,7 @@ def _stacks(report: HangReport) -> list[str]:
 
 
 def _of_worker(frames: Sequence[Frame]) -> Sequence[Frame]:
-    """The stack of a data loader's process without what it had below it when it was forked."""
+    """The stack of a data loader's process, without the frames inherited from its fork."""
     starts = [at for at, frame in enumerate(frames) if frame.function == "_worker_loop"]
     return frames[starts[-1] :] if starts else frames
 

@@ -1,8 +1,8 @@
 """Whether a process is inside a system call that reads or writes a file.
 
 A tensor is written by a single call, which takes minutes on a slow file system; until it returns,
-the counters in /proc/PID/io stand still. State D tells it of most file systems; of those in user
-space (FUSE) the process sleeps as if it waited for anything (proc_pid_syscall(5)).
+the counters in /proc/PID/io stand still. State D shows it on most file systems, but on those in
+user space (FUSE) the process sleeps as in any other wait (proc_pid_syscall(5)).
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ _CALLS = {
 https://github.com/torvalds/linux/blob/v6.6/arch/x86/entry/syscalls/syscall_64.tbl,
 https://github.com/torvalds/linux/blob/v6.6/include/uapi/asm-generic/unistd.h."""
 _NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:")
-
-
 LOOKS, PAUSE = 5, 0.02
-"""How often it is looked at most, and seconds between: a thread may be between two calls."""
+"""Looks at most, and seconds between them: a thread may be between two calls."""
 
 
 def is_at_file(pids: Iterable[int]) -> bool:
-    """Whether a thread of these processes reads or writes a file; nothing asks the file system."""
+    """Whether a thread of these processes reads or writes a file; doesn't touch the file system."""
     folders = [Path(f"/proc/{pid}/task") for pid in pids]
     for look in range(LOOKS):
         if look:

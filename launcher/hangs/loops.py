@@ -12,9 +12,9 @@ from ..evidence.failure_record import Frame
 from ..system import regular_files
 
 _LIBRARY = re.compile(r"/(torch|deepspeed|accelerate)/")
-"""Whose loops are over buckets and parameters, not over batches."""
+"""Libraries whose loops are over buckets and parameters, not over batches."""
 LONGEST = 2 << 20
-"""Bytes of a source file that is read; larger ones are no training loops."""
+"""Bytes of a source file at most; larger ones aren't training loops."""
 
 
 def has_left(left: Sequence[Frame], inside: Sequence[Frame], *, deep: bool = False) -> bool | None:
@@ -28,7 +28,7 @@ def has_left(left: Sequence[Frame], inside: Sequence[Frame], *, deep: bool = Fal
         deep: loops in functions that only the other is in count too.
 
     Returns:
-        None where the stacks or the file don't tell.
+        None if the stacks or the file don't show it.
     """
     for depth, (mine, others) in enumerate(zip(left, inside, strict=False)):
         if (mine.file, mine.function) != (others.file, others.function):
@@ -48,7 +48,7 @@ def has_left(left: Sequence[Frame], inside: Sequence[Frame], *, deep: bool = Fal
 
 @lru_cache(maxsize=64)
 def _loops(file: str) -> tuple[range, ...] | None:
-    """The lines of each loop of a file; None where it can't be read as Python."""
+    """The lines of each loop of a file; None if it can't be read as Python."""
     try:
         tree = ast.parse(regular_files.read(Path(file), LONGEST))
     except (OSError, SyntaxError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""A rank's activity, inferred from its Python stack: the calls in which ranks wait, sourced."""
+"""A rank's activity, inferred from its Python stack; the source of each rule is beside it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .standing import Standing
 
 
 class Place(Enum):
-    """A rank's activity, as far as its stack shows it."""
+    """A rank's activity, inferred from its stack."""
 
     COLLECTIVE = "collective"
     """It waits for other ranks in a collective or a message."""
@@ -91,7 +91,7 @@ _WRAPPERS = re.compile(
     r"torch/(_ops|distributed/c10d_logger|utils/_contextlib|_tensor|_compile)\.py$"
     r"|torch/_dynamo/eval_frame\.py$|deepspeed/utils/nvtx\.py$"
 )
-"""Files whose frames are below a call that waits: what they were called by counts."""
+"""Files of wrappers, whose callers count instead."""
 _LOADER = re.compile(r"torch/utils/data/dataloader\.py$")
 _LOADER_WAITS = frozenset({"_try_get_data", "_get_data", "_shutdown_workers"})
 _QUEUES = re.compile(
@@ -99,8 +99,9 @@ _QUEUES = re.compile(
     r"selectors|subprocess|asyncio/\w+|concurrent/futures/\w+)\.py$"
 )
 _WORK = re.compile(r"\.wait\(\)")
-"""`Work.wait` and `Handle.wait` are C++ and have no frame: the line that calls them has."""
+"""`Work.wait` and `Handle.wait` are C++ and have no frame, unlike their caller."""
 _ON_DEVICE = re.compile(r"\.(item|cpu|tolist|numpy|cuda|npu|synchronize)\(|\.to\(")
+_DEBUGGERS = ("pdb.py", "bdb.py", "ipdb.py")
 _INPUT = re.compile(r"\b(raw_)?input\(|\bbreakpoint\(\)|set_trace\(\)")
 _LEAVING = frozenset(
     {"barrier", "monitored_barrier", "destroy_process_group", "wait_for_everyone", "end_training"}
@@ -109,18 +110,13 @@ _SAVES = re.compile(r"save|checkpoint|state_dict|consolidat")
 
 
 def place_of(frames: Sequence[Frame]) -> Place:
-    """A rank's activity, inferred from its innermost frames.
-
-    Args:
-        frames: the main thread's stack, outermost first.
-    """
+    """A rank's activity, inferred from its innermost frames."""
     if not frames:
         return Place.UNREAD
     inner = without_wrappers(frames)
     last = inner[-1]
-    if _INPUT.search(last.source) or any(
-        file_is(frame, "pdb.py", "bdb.py", "ipdb.py") for frame in inner[-6:]
-    ):
+    debugging = any(frame.file.rpartition("/")[2] in _DEBUGGERS for frame in inner[-6:])
+    if debugging or _INPUT.search(last.source):
         return Place.PERSON
     for file, function, place in _TABLE:
         if re.search(file, last.file) and re.search(function, last.function):
@@ -135,26 +131,24 @@ def place_of(frames: Sequence[Frame]) -> Place:
 
 
 def without_wrappers(frames: Sequence[Frame]) -> Sequence[Frame]:
-    """A stack without the innermost frames that only call what they were given."""
+    """A stack without its innermost frames that belong to wrappers."""
     end = len(frames)
     while end > 1 and _WRAPPERS.search(frames[end - 1].file):
         end -= 1
     return frames[:end]
 
 
-def file_is(frame: Frame, *names: str) -> bool:
-    """Whether a frame's file has one of these names."""
-    return frame.file.rpartition("/")[2] in names
-
-
-def own_frame(standing: Standing) -> Frame | None:
-    """The innermost frame in a file of the user's; None where there is none."""
+def shown_frame(standing: Standing) -> Frame | None:
+    """The innermost frame in a file of the user's, else the innermost; None without frames."""
     own = set(standing.own_files)
-    return next((frame for frame in reversed(standing.frames) if frame.file in own), None)
+    inner = reversed(standing.frames)
+    return next(
+        (frame for frame in inner if frame.file in own), next(iter(standing.frames[-1:]), None)
+    )
 
 
 def waiting_function(frames: Sequence[Frame]) -> str:
-    """The function in which a stack waits for others, as in `barrier`; empty where none is seen."""
+    """The function in which a stack waits for others, as in `barrier`; empty if none is seen."""
     for frame in reversed(frames):
         if place_of((frame,)) is Place.COLLECTIVE and frame.function in _COLLECTIVES.split():
             return frame.function
@@ -165,11 +159,9 @@ def waiting_function(frames: Sequence[Frame]) -> str:
 
 def is_leaving(standing: Standing) -> bool:
     """Whether it waits where ranks meet after the training, at a barrier or the groups' end."""
-    call = waiting_function(standing.frames)
-    if call:
+    if call := waiting_function(standing.frames):
         return call in _LEAVING
-    pending = [entry for entry in standing.collectives or () if not entry.is_retired]
-    return bool(pending) and "barrier" in pending[0].kind
+    return bool(standing.pending) and "barrier" in standing.pending[0].kind
 
 
 def is_saving(frames: Sequence[Frame]) -> bool:

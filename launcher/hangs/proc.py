@@ -1,7 +1,7 @@
 """The state of ranks and their child processes, from /proc (proc_pid_stat(5)).
 
-One pass over all processes: psutil looks at each of them again for every rank's children. Nothing
-is read that waits for a process's memory to be free, as its command line does.
+A single pass over all processes; psutil would repeat it for every rank's children. Nothing is read
+that waits for the lock on a process's memory, as its command line does.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ class Process:
     """A process at a moment.
 
     Attributes:
-        pid: its process id.
-        parent: its parent's.
         name: its name, of 15 letters at most.
         state: one letter.
         born: when it was started, in clock ticks since boot: with the pid, its identity.
         cpu: processor seconds that it has used in all its threads.
         called: bytes that it has read and written by system calls, pipes and sockets included.
-        fetched: bytes that it has read from and written to storage, by whatever way: the files
-            that a data set maps into memory are read without system calls.
+        fetched: bytes that it has read from and written to storage, including the files that a data
+            set maps into memory.
     """
 
     pid: int
@@ -60,7 +58,7 @@ class Ran:
 
 
 Trees = Mapping[int, tuple[Process, ...]]
-"""By a rank's process id: this process and those that descend from it; empty if it is gone."""
+"""By a rank's process id: its process and all descendants; empty if it is gone."""
 
 
 def trees(roots: Collection[int]) -> Trees:
@@ -81,24 +79,24 @@ def trees(roots: Collection[int]) -> Trees:
 
 def used(process: Process, before: Mapping[int, Process]) -> float:
     """Processor seconds that a process has used since an earlier moment."""
-    return process.cpu - _cpu(before.get(process.pid), process)
+    earlier = _earlier(process, before)
+    return process.cpu - (earlier.cpu if earlier else 0.0)
 
 
 def moved(process: Process, before: Mapping[int, Process]) -> int:
     """Bytes that a process has read and written since an earlier moment, the larger count."""
-    earlier = before.get(process.pid)
-    if earlier is None or earlier.born != process.born:
+    earlier = _earlier(process, before)
+    if earlier is None:
         return max(process.called, process.fetched)
     return max(process.called - earlier.called, process.fetched - earlier.fetched, 0)
 
 
 def takes(pid: int, thread: int, number: int) -> bool:
-    """Whether a process has a handler for a signal, and its thread would run it at once."""
+    """Whether a process has a handler for a signal that its thread would run at once."""
     fields: dict[str, int] = {}
     with suppress(OSError, ValueError):
-        for line in (
-            Path(f"/proc/{pid}/task/{thread}/status").read_text(errors="replace").splitlines()
-        ):
+        status = Path(f"/proc/{pid}/task/{thread}/status").read_text(errors="replace")
+        for line in status.splitlines():
             name, _, value = line.partition(":")
             if name in ("SigCgt", "SigBlk", "SigPnd", "ShdPnd"):
                 fields[name] = int(value, 16) >> (number - 1) & 1
@@ -117,9 +115,10 @@ def ran(pid: int) -> Ran:
     return Ran(at, main.state == "R", found)
 
 
-def _cpu(earlier: Process | None, now: Process) -> float:
-    """The usage at that time; 0 for a new process, even if it reuses an old process id."""
-    return earlier.cpu if earlier is not None and earlier.born == now.born else 0.0
+def _earlier(process: Process, before: Mapping[int, Process]) -> Process | None:
+    """The process as it was; None for a new process, even if it reuses an old process id."""
+    earlier = before.get(process.pid)
+    return earlier if earlier is not None and earlier.born == process.born else None
 
 
 def _all() -> Iterator[Process]:

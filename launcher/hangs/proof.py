@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .activity import is_busy
-from .places import Place, own_frame, place_of
+from .places import Place, place_of, shown_frame
 from .report import HangKind, HangReport
 from .standing import Standing
 
@@ -16,13 +16,9 @@ kProcessGroupNCCLDefaultTimeout)."""
 def is_proof(
     report: HangReport, earlier: HangReport | None, limit: float, *, is_recorded: bool
 ) -> bool:
-    """Whether waiting longer can't help. It takes two reports that say the same.
+    """Whether waiting longer can't help: two reports agree, and nothing has moved between.
 
-    Args:
-        report: what is found now.
-        earlier: what was found before, with no movement since.
-        limit: seconds without a movement after which ranks are asked.
-        is_recorded: the recorders show that ranks are in different collectives.
+    Ranks are asked after `limit` seconds; see `Cause.is_recorded`.
     """
     if earlier is None or not report.culprits:
         return False
@@ -32,7 +28,7 @@ def is_proof(
     pairs = [(before.get(standing.rank), standing) for standing in report.standings]
     if any(old is None or _has_moved(old, new) for old, new in pairs):
         return False
-    culprits = [standing for standing in report.standings if standing.rank in report.culprits]
+    culprits = report.blamed
     match report.kind:
         case HangKind.STOPPED:
             return all(standing.state == "T" for standing in culprits)
@@ -44,9 +40,8 @@ def is_proof(
             lines = [(_line(before[standing.rank]), _line(standing)) for standing in culprits]
             return (
                 report.quiet >= PATIENCE * limit
-                and any(
-                    standing.step for standing in report.standings
-                )  # else it may be a server's rank 0
+                # Without a step, it may be a server's rank 0.
+                and any(standing.step for standing in report.standings)
                 and all(old == new for old, new in lines)
                 and not any(map(_may_go_on, culprits))
             )
@@ -61,10 +56,10 @@ def _has_moved(old: Standing, new: Standing) -> bool:
 
 
 def _may_go_on(culprit: Standing) -> bool:
-    """Whether a culprit may still do something by itself, or a person may make it."""
+    """Whether a culprit may continue by itself, or through a person."""
     return culprit.state == "t" or is_busy(culprit) or place_of(culprit.frames) is Place.PERSON
 
 
 def _line(standing: Standing) -> tuple[str, int] | None:
-    frame = own_frame(standing) or (standing.frames[-1] if standing.frames else None)
+    frame = shown_frame(standing)
     return (frame.file, frame.line) if frame else None

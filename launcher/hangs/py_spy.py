@@ -28,12 +28,7 @@ def command() -> str | None:
 
 
 def stack(pid: int, seconds: float) -> tuple[Frame, ...] | Refused:
-    """The main thread's frames, outermost first, without the launcher's own.
-
-    Args:
-        pid: the process.
-        seconds: how long it may take.
-    """
+    """The main thread's frames, outermost first, without the launcher's own."""
     program = command()
     if seconds <= 0:
         return Refused("there was no time left for py-spy")

@@ -1,4 +1,4 @@
-"""The collectives of a rank: torch's flight recorder, as its debug server tells it in JSON."""
+"""The collectives of a rank, from torch's flight recorder, which its debug server gives as JSON."""
 
 from __future__ import annotations
 
@@ -17,41 +17,35 @@ from ..evidence import inquiry, socket_folder
 from .standing import Collective
 
 HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
-"""Names under which torch tells them. Two recorders: gloo's and other backends' (since 2.10,
-control_plane/Handlers.cpp), and NCCL's own (ProcessGroupNCCLUtils; only where NCCL is built in)."""
+"""Torch's handlers for its two recorders: that of gloo and other backends (since 2.10,
+control_plane/Handlers.cpp), and NCCL's (ProcessGroupNCCLUtils; only if NCCL is built in)."""
 UNKNOWN = "its collectives aren't known"
 DONE = 64
-"""Of the collectives of a group that are done, only so many of the latest are kept."""
+"""Finished collectives of a group that are kept, the latest."""
 MOST = 64 << 20
 """Bytes of an answer; 2000 collectives, torch's default, are one megabyte."""
 
 
 def collectives(folder: Path, rank: int, seconds: float) -> tuple[Collective, ...] | Refused:
-    """The entries of a rank's flight recorders, oldest first in each.
-
-    Args:
-        folder: where the ranks' sockets are.
-        rank: the rank.
-        seconds: how long it may take.
-    """
+    """The entries of a rank's flight recorders, oldest first in each."""
     end = monotonic() + seconds
     try:
         answers = [_asked(folder, rank, handler, end) for handler in HANDLERS]
         bodies = [body for status, body in answers if status == 200]
         found = [one for body in bodies for one in latest(parsed(msgspec.json.decode(body)))]
     except FileNotFoundError:
-        return Refused(f"{UNKNOWN}: it has no torch that tells them (2.8 or newer)")
+        return Refused(f"{UNKNOWN}: it has no torch that reports them (2.8 or newer)")
     except TimeoutError:
         return Refused(f"{UNKNOWN}: torch's debug server there doesn't answer")
     except (OSError, ValueError) as error:
         return Refused(f"{UNKNOWN}: {reason_of(error)}")
     if not bodies:
-        return Refused(f"{UNKNOWN}: this version of torch doesn't tell them")
+        return Refused(f"{UNKNOWN}: this version of torch doesn't report them")
     return tuple(found)
 
 
 def parsed(document: Any) -> Iterator[Collective]:
-    """The entries of a recorder's JSON; what a version of torch lacks is left out."""
+    """The entries of a recorder's JSON; fields that a version of torch lacks are empty."""
     document = document if isinstance(document, dict) else {}
     configured = document.get("pg_config")
     groups = configured if isinstance(configured, dict) else {}

@@ -9,7 +9,7 @@ from .standing import Collective, Standing
 
 
 class HangKind(StrEnum):
-    """Why nothing moves, as far as the ranks' standings show it."""
+    """Why nothing moves, according to the ranks' standings."""
 
     ABSENT = "absent"
     """Some ranks wait in a collective that others have not entered: they stand elsewhere, idle."""
@@ -36,11 +36,9 @@ class HangReport:
     """A run that has stopped making progress, and the ranks responsible.
 
     Attributes:
-        kind: why nothing moves.
         culprits: the ranks that the others wait for, in order; empty if unknown.
         waiting: the ranks that wait in a collective.
         collective: the first collective that isn't complete on all its ranks; None if unknown.
-        standings: where every rank stands.
         is_proof: waiting longer can't help: the run may be ended.
         quiet: seconds for which nothing has moved.
     """
@@ -52,3 +50,8 @@ class HangReport:
     standings: tuple[Standing, ...]
     is_proof: bool
     quiet: float
+
+    @property
+    def blamed(self) -> list[Standing]:
+        """The standings of the culprits."""
+        return [standing for standing in self.standings if standing.rank in self.culprits]

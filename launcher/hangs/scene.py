@@ -1,6 +1,6 @@
-"""Why nothing moves: all ranks together, with what follows from their recorders and stacks.
+"""Finds out why nothing moves, from all ranks' recorders and stacks together.
 
-The recorders are asked first: they show which ranks have entered a collective and which have not. A
+The recorders come first: they show which ranks have entered a collective and which have not. A
 wait is followed to the ranks that don't wait themselves. If the recorders don't show it, the stacks
 may; if these don't either, nobody is blamed.
 """
@@ -37,9 +37,6 @@ class Cause:
     """Why nothing moves.
 
     Attributes:
-        kind: why.
-        culprits: the ranks that the others wait for.
-        collective: the first collective that isn't complete; None if unknown.
         is_recorded: the recorders show that ranks are in different collectives.
     """
 
@@ -50,7 +47,7 @@ class Cause:
 
 
 class Scene:
-    """All ranks together, with what follows from their recorders and stacks."""
+    """All ranks together, with the conclusions from their recorders and stacks."""
 
     def __init__(self, standings: Sequence[Standing]) -> None:
         self.by_rank: Mapping[int, Standing] = {each.rank: each for each in standings}
@@ -64,8 +61,8 @@ class Scene:
     def _waits_by_stack(self, standing: Standing) -> bool:
         """Whether its stack shows that it waits for others.
 
-        In the backward pass, and for its device, a rank may compute: its recorder tells, else
-        whether it works. Ranks with a device spin while they wait.
+        In the backward pass, and at its device, a rank may also compute: its recorder shows that,
+        else its processor time. Ranks with a device spin while they wait.
         """
         place = self.places[standing.rank]
         if place in WAITS_FOR_OTHERS or standing.collectives is not None:
@@ -116,7 +113,7 @@ class Scene:
         in_it = frozenset(rank for _, ranks in split.parts for rank in ranks)
         members = self.recorders.members(split.group)
         odd = self._deviants(in_it)
-        tied = in_it if members <= in_it else frozenset()  # those that can't be read might tell
+        tied = in_it if members <= in_it else frozenset()  # the missing recorders might decide
         for mine, ranks in reversed(split.parts):
             left, rest = frozenset(ranks), in_it - frozenset(ranks)
             if mine.is_retired or not all(self._has_left(rank, rest, deep=True) for rank in left):
@@ -136,7 +133,7 @@ class Scene:
         return Cause(HangKind.DIVERGENT, odd or tied, collective, is_recorded=True)
 
     def _deviants(self, ranks: frozenset[int]) -> frozenset[int]:
-        """Those of the ranks that have left the sequence of all, else of these ranks.
+        """The ranks among these that have left the sequence of all, else of these.
 
         Where ranks send messages, as from stage to stage of a pipeline, their programs differ.
         """
@@ -148,7 +145,7 @@ class Scene:
         return deviants(self.recorders, ranks)
 
     def _missing(self) -> Cause:
-        """Ranks wait for others that have not entered their collective: who doesn't wait?"""
+        """Ranks wait for others that haven't entered their collective: who doesn't wait?"""
         awaited: dict[int, set[int]] = {}
         for wait in self.waits:
             awaited.setdefault(wait.rank, set()).update(wait.missing)
@@ -159,7 +156,7 @@ class Scene:
             return self._absent(free)
         if not sinks:
             return self._cycle(awaited)
-        # They wait as well, in what the recorders don't hold: for somebody who doesn't, if anybody.
+        # They wait as well, unseen by the recorders: for a rank that doesn't, if there is one.
         others = {rank for rank in self.by_rank if self._stands_free(rank)}
         if others:
             return self._absent(others)
@@ -187,7 +184,7 @@ class Scene:
         return Cause(kind, culprits, self._awaited(culprits), is_recorded=True)
 
     def _unexplained(self) -> Cause:
-        """Ranks wait, and no recorder shows for whom: those are left who stand elsewhere."""
+        """Ranks wait, and no recorder shows for whom: the ranks that stand elsewhere remain."""
         free = {
             rank
             for rank in self.by_rank
@@ -201,7 +198,7 @@ class Scene:
         return Cause(HangKind.UNKNOWN, collective=next(iter(complete), self._awaited(())))
 
     def _stands_free(self, rank: int) -> bool:
-        """Whether it stands where nobody waits for others, or hasn't begun."""
+        """Whether it is at a place where nobody waits for others, or hasn't begun."""
         each = self.by_rank[rank]
         if rank in self.waiting:
             return False
@@ -215,7 +212,7 @@ class Scene:
         )
 
     def _may_await(self, waiting: int, rank: int) -> bool:
-        """Whether a waiting rank may wait for another, as far as is known."""
+        """Whether a waiting rank may wait for another."""
         own = [wait for wait in self.waits if wait.rank == waiting]
         return not own or any(rank in wait.unknown for wait in own)
 
@@ -228,10 +225,10 @@ class Scene:
         )
 
     def _parts_by_stack(self) -> Cause | None:
-        """The odd ranks where stacks alone show different collectives; None where they don't.
+        """The odd ranks if stacks alone show different collectives; None if they don't.
 
-        Messages are no proof of anything. A group whose network fails holds up two ranks at least,
-        so none but a single rank is blamed.
+        Messages prove nothing. A failing network holds up at least two ranks of a group, so only a
+        single rank is blamed.
         """
         if self.waits:
             return None
@@ -266,7 +263,7 @@ class Scene:
         return Cause(HangKind.IDLE)
 
     def _absent(self, culprits: set[int]) -> Cause:
-        """The kind of what the ranks do that others wait for; those that work are named alone."""
+        """The cause if others wait for these ranks; if some of them work, only those are blamed."""
         busy = {rank for rank in culprits if is_busy(self.by_rank[rank])}
         if busy:
             return Cause(HangKind.BUSY, frozenset(busy), self._awaited(busy))

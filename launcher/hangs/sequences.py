@@ -1,8 +1,8 @@
-"""Which rank has left the common sequence of collectives, where ranks are in different ones.
+"""Which rank has left the common sequence of collectives, if ranks are in different ones.
 
-All ranks of a group run the same program, so the ranks' recorders hold the same sequence, whatever
-the groups are. Where two sequences part, most ranks are right; of as many, those who go on as the
-run has gone on before at such a place.
+All ranks of a group run the same program, so their recorders hold the same sequence, in any group.
+Where two sequences part, the majority is right; in a tie, the ranks that continue as the run has
+continued before at such a place.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from .waits import Recorders
 
 _Step = tuple[object, ...]
 CONTEXT = 64
-"""Collectives before the parting that are compared with earlier ones, at most."""
+"""Collectives before the parting that are compared with earlier ones."""
 
 
 def deviants(recorders: Recorders, ranks: Iterable[int]) -> frozenset[int]:
-    """The ranks that have left the sequence of the others; empty where that can't be told."""
+    """The ranks that have left the sequence of the others; empty if that isn't decidable."""
     sequences = _aligned(recorders, sorted(ranks))
     if len(sequences) < 2:
         return frozenset()
@@ -66,12 +66,12 @@ def _aligned(recorders: Recorders, ranks: Sequence[int]) -> dict[int, tuple[_Ste
 
 
 def _step(entry: Collective) -> _Step:
-    """A collective without what differs between ranks and times: its group only by description."""
+    """A collective without fields that differ between ranks and times; its group by description."""
     return entry.group.partition(" ")[2], entry.kind, entry.shapes, entry.dtypes
 
 
 def _next(before: Sequence[_Step], candidates: Sequence[_Step]) -> _Step | None:
-    """Which of the candidates has followed such a sequence most often; None if none has.
+    """The candidate that has followed such a sequence most often; None if none has.
 
     The longest context that has occurred before decides.
     """

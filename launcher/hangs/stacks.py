@@ -1,7 +1,7 @@
 """The main thread's stack of a process, which writes it when it gets a signal.
 
 faulthandler writes it in C, into memory that the process has opened (`evidence/inquiry.py`), so
-that an extension that holds the GIL doesn't matter. Children made by os.fork can do it as well.
+it works while an extension holds the GIL. Children made by os.fork can do it as well.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$', re.MULTILINE)
 _SECTION = re.compile(r"^(?:(?:Current t|T)hread 0x([0-9a-f]+)|Stack) .*$", re.MULTILINE)
 _ESCAPE = re.compile(r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}")
 _INSTALLED = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3[.\d]*t?/|python3\d+\.zip/")
-"""Python's own files and installed ones, wherever that Python is: it may be another than ours."""
+"""Files of Python and of installed packages; that Python may be another than ours."""
 _TGKILL = {"x86_64": 234}.get(platform.machine(), 131)
 """The number of tgkill(2), which older C libraries have no function for; 131 is every newer
 architecture's (include/uapi/asm-generic/unistd.h)."""
 _PAUSE = 0.002
 _TAKES = 0.1
-"""Seconds for a thread to take a signal: it doesn't while it makes another thread."""
+"""Seconds for a thread to accept a signal, which it doesn't while it starts another thread."""
 _WORKS = 0.02
-"""The share of a time for which the other threads of a process that is still may run, together."""
+"""The share of time for which the other threads of a still process may run, together."""
 _MOST = 1 << 20
 
 
@@ -47,14 +47,14 @@ def stack(
 ) -> tuple[Frame, ...] | Refused:
     """The main thread's frames, outermost first, without the launcher's own.
 
-    A process without the handler would die of the signal: none is sent where anything is missing.
+    A process without the handler would die of the signal: none is sent if anything is missing.
 
     Args:
         pid: the process, which isn't stopped.
-        thread: its main thread's identifier in Python; 0 where it isn't known.
+        thread: its main thread's identifier in Python; 0 if it isn't known.
         seconds: how long it may take.
-        earlier: how long its threads had run a while ago, a second or more: of one that hasn't
-            moved since, another thread reads the frames. None: the main thread is asked.
+        earlier: how long its threads had run at least a second ago: if it hasn't run since, another
+            thread reads the frames. With None, the main thread writes them.
     """
     try:
         memory, waiting = _memory(pid)
@@ -89,10 +89,10 @@ def _soon(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def is_still(pid: int, earlier: proc.Ran) -> bool:
-    """Whether a process's main thread doesn't run at all, and its others next to not.
+    """Whether a process's main thread doesn't run at all, and the others hardly.
 
-    Only then nobody changes frames while another thread reads them, or else the process dies:
-    tried, one reading in 90 of a process that naps for 0.1 s between its work.
+    Only then are frames unchanged while another thread reads them; otherwise the process dies, as
+    one reading in 90 did that naps for 0.1 s between its work.
     """
     now = proc.ran(pid)
     others = sum(now.threads.values()) - sum(earlier.threads.values())
@@ -106,9 +106,7 @@ def is_still(pid: int, earlier: proc.Ran) -> bool:
 def parsed(text: str, thread: int = 0) -> list[Frame]:
     """The frames of a thread in faulthandler's text, outermost first, without source text.
 
-    Args:
-        text: a section for each thread, the oldest, which is the main thread, last.
-        thread: its identifier; 0 for the last.
+    The text has a section for each thread; the last is the main thread, for the identifier 0.
     """
     sections = _SECTION.split(text)[1:]  # in turn: an identifier or None, and its frames
     of = {int(name or "0", 16): frames for name, frames in zip(*[iter(sections)] * 2, strict=True)}
@@ -154,7 +152,7 @@ def is_same_program(pid: int, child: int) -> bool:
 def _memory(pid: int) -> tuple[str, int]:
     """Where the memory for a process's stack can be opened, and the thread that takes `OF_ALL`.
 
-    A forked child has no such thread: its number is 0. The path is empty where the memory is no
+    A forked child has no such thread: its number is 0. The path is empty if the memory is no
     longer open.
     """
     for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - quick
@@ -167,5 +165,5 @@ def _memory(pid: int) -> tuple[str, int]:
 
 
 def _plain(text: str) -> str:
-    """A name as it is: faulthandler escapes what isn't ASCII."""
+    """A name without faulthandler's escapes of non-ASCII characters."""
     return _ESCAPE.sub(lambda found: chr(int(found[0][2:], 16)), text)

@@ -1,4 +1,4 @@
-"""Where a rank stands, as it was found from outside: evidence, without interpretation."""
+"""Where a rank stands, as observed from outside: evidence without interpretation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Collective:
         group: name and description of the process group.
         is_retired: the process group has taken it off its list: it is done.
         is_message: it is a send or a receive.
-        ranks: the ranks of the group; empty where the recorder doesn't say.
+        ranks: the ranks of the group; empty if the recorder doesn't say.
     """
 
     number: int
@@ -40,11 +40,10 @@ class Child:
     """A process that a rank has started, such as a data loader's worker.
 
     Attributes:
-        pid: its process id.
         name: its command, shortened.
         state: its state in /proc, one letter.
         cpu: processor seconds used while it was watched.
-        frames: its main thread's stack, outermost first; empty where it can't be read.
+        frames: its main thread's stack, outermost first; empty if it can't be read.
     """
 
     pid: Pid
@@ -59,23 +58,21 @@ class Standing:
     """Where a rank stands.
 
     Attributes:
-        rank: the rank.
         host: the node that it runs on; empty for node 0.
-        pid: its process.
-        phase: what it was doing, by the board.
-        step: optimizer steps done; None where unknown.
-        quiet: seconds since it last moved, by the board.
-        state: its state in /proc (proc_pid_stat(5)): R, S, D, T stopped, t traced, Z; empty where
+        phase: its phase on the board.
+        step: optimizer steps done; None if unknown.
+        quiet: seconds since it last moved on the board.
+        state: its state in /proc (proc_pid_stat(5)): R, S, D, T stopped, t traced, Z; empty if
             the process is gone.
         cpu: processor seconds that it used while it was watched, without its children.
         io: bytes that it and its children read and wrote while they were watched, by system calls.
         window: seconds for which it was watched.
-        frames: its main thread's Python stack, outermost first; empty where it can't be read.
+        frames: its main thread's Python stack, outermost first; empty if it can't be read.
         own_files: the files among these frames that belong to the user.
-        collectives: what its recorder holds, the oldest first; None where it can't be read.
+        collectives: its recorder's entries, the oldest first; None if it can't be read.
         children: the processes that it has started.
-        utilization: of its device, from 0 to 1; None where unknown.
-        problem: what couldn't be asked, and why; empty where everything could.
+        utilization: of its device, from 0 to 1; None if unknown.
+        problem: the questions that failed, and why; empty if none did.
         is_at_file: it or a child is inside a system call that reads or writes a file.
     """
 
@@ -96,3 +93,8 @@ class Standing:
     utilization: Share | None = None
     problem: Line = ""
     is_at_file: bool = False
+
+    @property
+    def pending(self) -> list[Collective]:
+        """The collectives of its recorder that aren't done."""
+        return [entry for entry in self.collectives or () if not entry.is_retired]

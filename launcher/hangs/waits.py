@@ -1,7 +1,7 @@
-"""Who waits for whom, by the ranks' flight recorders.
+"""Which ranks wait for which, according to their flight recorders.
 
-A collective is complete once every rank of its group has entered it. So a rank waits in the first
-that it hasn't finished, for those that are known not to have entered it.
+A collective is complete once every rank of its group has entered it. So a rank waits in its first
+unfinished collective, for the ranks that are known not to have entered it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MESSAGE = re.compile(r"^(send|recv) (\d+)(?:->|<-)(\d+)")
 """As ProcessGroupNCCL.cpp names messages: own rank, then the peer, both within the group."""
 
 Group = tuple[str, tuple[int, ...]]
-"""A process group: its name, and its ranks where they are known."""
+"""A process group: its name, and its ranks if they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,9 @@ class Wait:
     """A rank's wait in a collective.
 
     Attributes:
-        rank: the rank that waits.
         collective: the first of a group that it hasn't finished.
         missing: ranks of the group that are known not to have entered it.
-        unknown: ranks that may be missing: it isn't known what they have entered, or whether
-            they belong to the group.
+        unknown: ranks that may be missing: their entries, or their membership, aren't known.
     """
 
     rank: int
@@ -53,7 +51,6 @@ class Split:
     """A collective in which ranks differ: it can't be completed.
 
     Attributes:
-        group: its group.
         parts: the ranks by what they have entered as this number of the group; the largest first.
     """
 
@@ -67,7 +64,6 @@ class Recorders:
 
     Attributes:
         entries: of each rank whose recorder can be read, the oldest first.
-        ranks: all ranks.
     """
 
     entries: Mapping[int, tuple[Collective, ...]]
@@ -86,7 +82,7 @@ class Recorders:
 
     @cached_property
     def _known_ranks(self) -> Mapping[str, set[tuple[int, ...]]]:
-        """The ranks of the groups of a name, as far as any rank's recorder says."""
+        """The ranks of the groups of a name, from any rank's recorder."""
         known: dict[str, set[tuple[int, ...]]] = defaultdict(set)
         for entries in self.entries.values():
             for entry in entries:
@@ -95,7 +91,7 @@ class Recorders:
         return known
 
     def group_of(self, entry: Collective, rank: int) -> Group:
-        """The group of a rank's collective; another rank's recorder may know its ranks."""
+        """The group of a rank's collective; another rank's recorder may have its ranks."""
         if entry.ranks:
             return entry.group, tuple(sorted(entry.ranks))
         fitting = [ranks for ranks in self._known_ranks.get(entry.group, ()) if rank in ranks]
@@ -104,8 +100,7 @@ class Recorders:
     def entered(self, rank: int, group: Group) -> int | None:
         """The last number of a group that a rank has entered, 0 for none; None if unknown.
 
-        A recorder is a ring: one that has forgotten its first entries doesn't tell of groups that
-        it has none of.
+        A recorder is a ring: one that has dropped its first entries may have dropped whole groups.
         """
         if rank not in self.entries:
             return None
@@ -159,7 +154,7 @@ def waits_of(recorders: Recorders) -> tuple[Wait, ...]:
 
 
 def _messages(recorders: Recorders) -> list[Wait]:
-    """Sends and receives that aren't done, each for its peer unless that is in it as well."""
+    """Unfinished sends and receives, each waiting for its peer unless that is in it as well."""
     waits = []
     for rank, entries in recorders.entries.items():
         for entry in entries:
@@ -184,7 +179,7 @@ def _messages(recorders: Recorders) -> list[Wait]:
 
 
 def _peer(entry: Collective) -> int | None:
-    """The rank at the other end of a message; None where the recorder doesn't say."""
+    """The rank at the other end of a message; None if the recorder doesn't have it."""
     found = _MESSAGE.match(entry.kind)
     if found is None:
         return None

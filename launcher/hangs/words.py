@@ -1,4 +1,4 @@
-"""Collectives in words, as short as they can be said."""
+"""Collectives in a few words."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from .messages import Ended
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How an attempt ended on the nodes that this node knows of; node 0 knows of all.
+    """How an attempt ended: on this node, or for node 0 on all nodes.
 
     Attributes:
         ended: how each node's workers ended, by the node's rank.

@@ -1,4 +1,4 @@
-"""Callers: those who have connected to the job's port and haven't said yet who they are."""
+"""Connections to the job's port that haven't identified themselves yet."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .messages import FromOthers
 STRANGERS = 64
 """Callers at most, in addition to one for each node."""
 TIME = 10.0
-"""Seconds that a caller has to prove itself and to say who it is; honest ones come again."""
+"""Seconds for a caller to prove and identify itself; honest ones come again."""
 LINES = 64
-"""Different sentences at most that callers may make node 0 say."""
+"""Different messages about callers at most."""
 
 
 class Callers:
-    """Accepts connections, and asks who is there.
+    """Accepts connections and identifies their callers.
 
-    Of too many, some of the address with the most are closed, by chance: a flood from one host
-    keeps nodes on other hosts from nothing, and a node on the same host has its chance, too. If
-    most of them say nothing, it is one of these: a node speaks at once.
+    If there are too many, random ones of the address with the most are closed: a flood from one
+    host doesn't affect other hosts, and a node on that host has its chance. If most of these are
+    silent, one of the silent ones is closed, as a node speaks at once.
     """
 
     def __init__(
@@ -42,14 +42,12 @@ class Callers:
         """Begins to accept.
 
         Args:
-            loop: calls this when somebody connects or speaks.
+            loop: the loop that handles the connections.
             listener: the job's port.
             silence: seconds after which an unreachable host counts as lost.
             nodes: the number of nodes.
-            admits: answers a node; returns what reads its connection from now on, or None where
-                it is refused.
-            note: called with a sentence on who can't prove to be of this job, or sends what no
-                launcher sends.
+            admits: answers a node; returns the further reader of its connection, None if refused.
+            note: called with a sentence on a caller without proof, or that breaks the protocol.
         """
         self._loop = loop
         self._listener = listener

@@ -1,4 +1,4 @@
-"""Requirements that a job's nodes share, and the plan's hardware if they differ."""
+"""Requirements on the nodes of a job, and the plan's hardware if they differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .joining import Join, Refusal, Unable
 EXACT = ("safe-launch",)
 """Versions that must be equal: the messages between launchers may change."""
 SERIES = ("torch", "deepspeed", "torch_npu")
-"""Versions whose major and minor must be equal: the code decides which collectives are called."""
+"""Versions whose major and minor must be equal: they decide which collectives are called."""
 
 
 def of_another_job(node: Join | Unable, job: str) -> Refusal | None:
@@ -27,13 +27,7 @@ def of_another_job(node: Join | Unable, job: str) -> Refusal | None:
 
 
 def misplaced(node: Join | Unable, job: str, nodes: int) -> Refusal | None:
-    """Why a launcher isn't one of this job's other nodes; None where it is.
-
-    Args:
-        node: what it says of itself.
-        job: the job's id.
-        nodes: the number of nodes at most.
-    """
+    """Why a launcher isn't one of this job's other nodes; None if it is."""
     if (another := of_another_job(node, job)) is not None:
         return another
     if node.rank is not None and not 0 < node.rank < nodes:
@@ -44,13 +38,7 @@ def misplaced(node: Join | Unable, job: str, nodes: int) -> Refusal | None:
 
 
 def refusal(node: Join | Unable, head: Join, nodes: int) -> Refusal | None:
-    """Why a launcher can't take part in the job; None where it can.
-
-    Args:
-        node: what it says of itself.
-        head: node 0's join.
-        nodes: the number of nodes at most.
-    """
+    """Why a launcher can't take part in the job; None if it can."""
     if (outside := misplaced(node, head.job, nodes)) is not None:
         return outside
     who, own = node.host, head.host
@@ -74,7 +62,7 @@ def _release(version: str) -> list[str]:
 
 
 def differences(joins: Sequence[Join]) -> tuple[str, ...]:
-    """Sentences on differences between the nodes that don't keep them from training together."""
+    """Sentences on differences between the nodes that don't prevent a training."""
     head = joins[0]
     names = sorted({name for node in joins for name in node.versions})
     versions = {
@@ -97,7 +85,7 @@ def differences(joins: Sequence[Join]) -> tuple[str, ...]:
 
 
 def _differing(values: Mapping[str, str]) -> str:
-    """Each value with some of its hosts; empty where all nodes have the same."""
+    """Each value with some of its hosts; empty if all nodes have the same."""
     hosts: dict[str, list[str]] = {}
     for host, value in values.items():
         hosts.setdefault(value, []).append(host)
@@ -131,7 +119,7 @@ def common_hardware(joins: Sequence[Join]) -> Hardware:
 
 
 def never_changed_by(limits: Limits, others: Sequence[Join]) -> Limits:
-    """Node 0's limits, with what the other nodes forbid to change, each by its host."""
+    """Node 0's limits with the settings that other nodes forbid to change, each by its host."""
     theirs = (
         tuple((setting, f"{OPTION} on {node.host}") for setting in node.never_changed)
         for node in others

@@ -1,14 +1,14 @@
 """The connections between node 0's launcher and the others: messages as JSON, in frames, over TCP.
 
-Before anything else both ends prove that they are of one job (`handshake`); what is sent earlier
-waits. Then every frame is authenticated and numbered (`frames`), its size limited by what it may
-hold, each field checked against its limits (`field_limits`), and control characters are removed
-from texts. Anything that no launcher sends ends the connection.
+First, both ends prove that they are of one job (`handshake`); earlier messages wait. Every frame
+is then authenticated and numbered (`frames`), its size is limited by its contents, each field is
+checked against its limits (`field_limits`), and control characters are removed from texts. A
+message that no launcher sends ends the connection.
 
-A connection is also how each end knows that the other is alive: where a process ends, the kernel
-closes it at once; where a host can't be reached any more, the kernel's keep-alive probes find out
-(tcp(7): TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_USER_TIMEOUT). Where a launcher is stopped, its kernel
-goes on answering; `liveness` finds that.
+The connection also shows that the other end is alive: if a process ends, the kernel closes it at
+once; if a host is unreachable, the kernel's keep-alive probes detect it (tcp(7): TCP_KEEPIDLE,
+TCP_KEEPINTVL, TCP_USER_TIMEOUT). If a launcher is stopped, its kernel still answers; `liveness`
+detects that.
 """
 
 from __future__ import annotations
@@ -58,13 +58,11 @@ class Connection:
     """One end of a connection.
 
     Attributes:
-        socket: the TCP socket.
         peer: the other end's name, for people.
         allowed: the messages that the other end may send.
         waiting: messages that have arrived and haven't been taken yet.
         fault: why the connection has ended, as a sentence; None while it is open.
-        is_foreign: it was ended because the other end can't prove itself, or sent what no launcher
-            sends.
+        is_foreign: it ended because the other end can't prove itself, or breaks the protocol.
         is_proven: the handshake is over.
     """
 
@@ -87,7 +85,7 @@ class Connection:
         return self.socket.fileno()
 
     def send(self, *messages: Message) -> None:
-        """Sends messages, after the handshake; if that fails, `fault` says why."""
+        """Sends messages, after the handshake; sets `fault` if that fails."""
         if not self.is_proven:
             self._early += messages
         else:
@@ -120,7 +118,7 @@ class Connection:
         return found
 
     def refuse(self, problem: str) -> None:
-        """Ends the connection, and says what the other end has done."""
+        """Ends the connection, and tells the other end the problem."""
         self.send(Refusal(ExitCode.USAGE, f"this node {problem}"))
         self._refuse(f"it {problem}")
 
@@ -132,7 +130,7 @@ class Connection:
         return self
 
     def _shake_hands(self) -> None:
-        """Goes on with the handshake as far as what has come allows."""
+        """Continues the handshake with the bytes that have arrived."""
         while self._handshake is not None and len(self._partial) >= self._needed:
             came = bytes(self._partial[: self._needed])
             del self._partial[: self._needed]
@@ -145,7 +143,7 @@ class Connection:
                 self._write(answer)
 
     def _agree(self, keys: Keys | Refused) -> None:
-        """Takes the handshake's result; sends what has waited for it."""
+        """Takes the handshake's result; sends the messages that have waited for it."""
         if isinstance(keys, Refused):
             self._refuse(keys.sentence)
             return
@@ -164,7 +162,7 @@ class Connection:
         return None if payload is None else decoded(payload, self.allowed)
 
     def _write(self, content: bytes) -> None:
-        """Sends bytes; if that fails, `fault` says why."""
+        """Sends bytes; sets `fault` if that fails."""
         if self.fault is None and content:
             try:
                 self.socket.sendall(content)
@@ -172,7 +170,7 @@ class Connection:
                 self._end(error)
 
     def _refuse(self, fault: str) -> None:
-        """Takes nothing more from the other end."""
+        """Ignores the other end from now on."""
         self.fault, self.is_foreign = fault, True
         self._partial.clear()
 
@@ -234,12 +232,6 @@ def decoded(payload: bytes, allowed: UnionType) -> Message:
 def joined_to(opened: socket.socket, peer: str, silence: float, trust: Trust) -> Connection:
     """A joining node's end of a connection to node 0.
 
-    Args:
-        opened: a connected socket.
-        peer: node 0's name, for people.
-        silence: seconds after which an unreachable host counts as lost, at most.
-        trust: what both ends prove.
-
     Raises:
         LaunchError: this node has no credential to offer.
     """
@@ -280,14 +272,10 @@ def next_message(link: Connection, seconds: float = math.inf) -> Message | None:
 
 
 def deliver(connections: Iterable[Connection], seconds: float) -> None:
-    """Waits until the other ends' hosts have all that was sent, before the connections are closed.
+    """Waits until the other hosts have acknowledged all messages, before the connections close.
 
-    A connection that is closed with unread messages is reset at once: what the other host hasn't
-    acknowledged by then is lost (RFC 1122, 4.2.2.13).
-
-    Args:
-        connections: those on which the last message has been sent.
-        seconds: how long to wait at most.
+    Closing a connection with unread messages resets it, and loses unacknowledged data (RFC 1122,
+    4.2.2.13).
     """
     end = time.monotonic() + seconds
     left = [connection for connection in connections if connection.fault is None]

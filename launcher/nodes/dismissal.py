@@ -1,4 +1,4 @@
-"""Node 0 of a job that won't start tells the nodes that still come."""
+"""Node 0 of a job that won't start informs the nodes that still come."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .listener import Listener
 from .missing_nodes import clock, seat
 
 LONGEST = 60.0
-"""Seconds at most for which launchers that can't train look for each other, to say so: the nodes of
-a job rarely start further apart."""
+"""Seconds at most for which launchers that can't train look for each other: the nodes of a job
+rarely start further apart."""
 
 
 def dismiss(
@@ -26,15 +26,7 @@ def dismiss(
     told: set[int | str],
     say: Callable[[str], None],
 ) -> None:
-    """Tells the nodes that still come that the job won't start.
-
-    Args:
-        listener: the job's port.
-        placement: node 0's.
-        why: the reason.
-        told: the nodes that know already, by rank or host name.
-        say: called with a line that the user should see.
-    """
+    """Refuses the nodes that still come; adds them to `told`, the informed ones by rank or host."""
 
     def answer(node: Join | Unable, connection: Connection) -> None:
         outside = misplaced(node, placement.job, placement.nodes)

@@ -1,4 +1,4 @@
-"""Whether the others find this node 0 where they look for it."""
+"""Whether the other nodes find this node 0."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .waiting import PATIENCE
 def check_endpoint(
     placement: Placement, trust: Trust, own: Join, say: Callable[[str], None]
 ) -> None:
-    """Looks for another node 0, where this one's address isn't its host's.
+    """Looks for another node 0 if this one's address isn't its host's.
 
-    It may be all the same: a Kubernetes Service, or a forwarded port. So nobody is refused but by
-    the node 0 that answers there.
+    It may still lead here, as a Kubernetes Service or a forwarded port does. So only another node 0
+    that answers there refuses this one.
 
     Raises:
-        LaunchError: another launcher is node 0, and says so.
+        LaunchError: another launcher is node 0.
     """
     where = f"{placement.address}:{placement.port}"
     if not placement.is_head or placement.may_join or owns(placement.address):

@@ -1,4 +1,4 @@
-"""A launcher that can't take part tells the other launchers so before it ends."""
+"""A launcher that can't take part informs the other launchers before it ends."""
 
 from __future__ import annotations
 
@@ -22,13 +22,7 @@ from .secret import Trust
 
 @contextmanager
 def told(placement: Placement, trust: Trust, say: Callable[[str], None]) -> Iterator[None]:
-    """Tells the other launchers why the block has failed, before they meet this one.
-
-    Args:
-        placement: this launcher's.
-        trust: what the launchers of the job prove to each other.
-        say: called with a line that the user should see.
-    """
+    """Informs the other launchers if the block fails, before they meet this one."""
     try:
         yield
     except LaunchError as error:
@@ -55,7 +49,7 @@ def _tell(placement: Placement, trust: Trust, why: Refusal, say: Callable[[str],
         else:
             _tell_node_0(brief, trust, why, say)
     except LaunchError as error:
-        say(f"the other nodes can't be told: {error.problem}")
+        say(f"the other nodes can't be informed: {error.problem}")
 
 
 def _tell_node_0(

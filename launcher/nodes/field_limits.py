@@ -1,7 +1,7 @@
 """Whether a message's fields are within the limits that their types state (`core.limits`).
 
-msgspec checks the types when it converts a message. The limits are checked afterwards: nothing
-beyond them is used, whoever sent it.
+msgspec checks the types when it converts a message; the limits are checked afterwards, for every
+sender.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from .sent import Sent
 SHOWN = 60
 """Characters of a wrong value that are shown."""
 NUMBER = number(-BYTES, BYTES)
-"""Every number without a limit of its own."""
+"""The limit of any other number."""
 UNLIMITED = (str, bool, tuple[str, ...], ClassVar[int])
-"""Types of which every value is allowed, and what isn't a field."""
+"""Types of which every value is allowed, and that of class variables."""
 
 
 @cache
@@ -33,12 +33,7 @@ def largest(allowed: UnionType) -> int:
 
 
 def problem(message: Message, size: int = 0) -> str | None:
-    """The first field beyond its limits, with the limits; None if all are within.
-
-    Args:
-        message: a message.
-        size: its bytes.
-    """
+    """The first field beyond its limits, with the limits; None if all are within."""
     if size > message.MOST:
         kind = type(message).__name__
         return f"{kind} of {count_of(size, 'byte')}, and {message.MOST:,} are allowed"

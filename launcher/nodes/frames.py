@@ -1,7 +1,7 @@
-"""The frames of a link: each payload with its length before it and, with a key, a tag behind it.
+"""The frames of a link: a payload after its length and, if there is a key, before a tag.
 
 The tag is an HMAC over the frame's number, its length and its payload with the key of its
-direction: a frame that was changed, repeated, left out or sent back to its sender has another.
+direction, which reveals frames that were changed, repeated, dropped or sent back.
 """
 
 from __future__ import annotations
@@ -36,10 +36,6 @@ class Direction:
 
     def opened(self, buffer: bytearray, most: int) -> bytes | None:
         """Takes the next frame off a buffer; returns its payload, None while it isn't complete.
-
-        Args:
-            buffer: what has come.
-            most: bytes of a payload at most.
 
         Raises:
             ValueError: it is too long, or its tag is wrong.

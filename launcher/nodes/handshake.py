@@ -1,12 +1,12 @@
-"""How two launchers prove to each other that they are of one job, before either says more.
+"""The handshake by which two launchers prove that they are of one job, before anything else.
 
-A mutual authentication in three passes with keyed checks over both ends' nonces, as ISO/IEC 9798-4
-has it: the joining node sends its hello, node 0 its nonce and its proof, the node its own proof.
-The proofs and the keys of the link come from the secret by HKDF (RFC 5869) with all that was said.
-Without a secret nothing is proven, and the frames that follow have no tags.
+A mutual authentication in three passes with keyed checks over both ends' nonces, as in ISO/IEC
+9798-4: the joining node sends its hello, node 0 its nonce and proof, the node its own proof. The
+proofs and the keys of the link are derived from the secret and all exchanged bytes by HKDF (RFC
+5869). Without a secret nothing is proven, and the following frames have no tags.
 
-Sizes are fixed, and no word of the job is said. Each side is a generator: it yields what to send
-and how many bytes to wait for, gets these, and returns the link's keys or why there will be none.
+Sizes are fixed, and the job isn't mentioned. Each side is a generator: it yields bytes to send and
+the number of bytes to wait for, receives these, and returns the link's keys or a refusal.
 """
 
 from __future__ import annotations
@@ -22,24 +22,19 @@ from .secret import HOW, Kind, Trust
 
 NAME = b"safe-launch link "
 MAGIC = NAME + b"2"
-"""How hello and answer begin; the number changes with anything in this module or in `frames`."""
+"""First bytes of hello and answer; the number changes with this module or `frames`."""
 NONCE = PROOF = 32
 HELLO = struct.Struct(f"!B{NONCE}s460sc")
-"""What follows in a hello: what it can prove, its nonce, a credential; a line's end, with which
-launchers that still spoke in lines answer at once."""
+"""The rest of a hello: kind of proof, nonce, credential, and a line's end, at which launchers of a
+line-based version answer at once."""
 ANSWER = struct.Struct(f"!B{NONCE}s{PROOF}s")
-"""What follows in an answer: what node 0 can prove, its nonce, its proof."""
+"""The rest of an answer: kind of proof, nonce, proof."""
 OTHER_VERSION = "it is of another version of safe-launch: install the same on every node"
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of a link's frames; empty without a secret.
-
-    Attributes:
-        sent: of what this end sends.
-        received: of what the other end sends.
-    """
+    """The keys of the frames that this end sends and receives; empty without a secret."""
 
     sent: bytes = field(default=b"", repr=False)
     received: bytes = field(default=b"", repr=False)

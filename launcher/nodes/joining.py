@@ -1,4 +1,4 @@
-"""The messages by which the launchers of a job find together, or are refused."""
+"""Messages with which the launchers of a job join, or are refused."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ class Join(Sent, frozen=True, tag=True):
 
     Attributes:
         job: the job's id, the same for all its launchers.
-        rank: the node's rank; None where node 0 assigns it.
-        host: its host name.
+        rank: the node's rank; None if node 0 assigns it.
         nproc: the number of workers that it starts.
-        hardware: what it trains on, without the variables of its profile.
+        hardware: its hardware, without the variables of its profile.
         versions: versions of safe-launch, Python and the frameworks, by name.
         script: digest of the script's text, or of the name of a module or a program.
         arguments: digest of the script's arguments.
@@ -66,12 +65,8 @@ class Unable(Sent, frozen=True, tag=True):
     """A node of the job can't take part, and its launcher ends.
 
     Attributes:
-        job: the job's id, the same for all its launchers.
-        rank: the node's rank; None where node 0 would assign it.
-        host: its host name.
-        code: the launcher's exit code.
+        rank: the node's rank; None if node 0 would assign it.
         problem: why, as a sentence.
-        hint: what to do.
     """
 
     MOST = SMALL
@@ -98,11 +93,9 @@ class RunStarted(Sent, frozen=True, tag=True):
     """All nodes have joined.
 
     Attributes:
-        run_id: the run's id.
         rank: rank of the node that receives this.
-        nodes: the number of nodes.
-        devices: names of the profiles of all nodes' devices. Where they differ, every worker needs
-            the variables of all, which each node reads from its own copy of the profiles.
+        devices: names of the profiles of all nodes' devices. If they differ, every worker needs the
+            variables of all, which each node reads from its copy of the profiles.
     """
 
     run_id: RunId

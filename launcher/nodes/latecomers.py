@@ -1,4 +1,4 @@
-"""Launchers that find node 0 when its run has begun: refused, with the reason."""
+"""Refuses launchers that come after the run has begun, with the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .peers import Peers
 
 @contextmanager
 def late_ones_refused(peers: Peers, loop: EventLoop) -> Iterator[None]:
-    """Refuses whoever comes while an attempt runs; on node 0 alone."""
+    """Refuses launchers that come while an attempt runs; on node 0 alone."""
     if peers.listener is None:
         yield
         return
@@ -34,8 +34,8 @@ def late_ones_refused(peers: Peers, loop: EventLoop) -> Iterator[None]:
 def too_late(node: Join | Unable, peers: Peers) -> Refusal:
     """Why a launcher can't take part in a run that has begun.
 
-    Where it takes the place of one that the run has lost, or is about to lose, the next run may
-    have it. Else its start was a mistake, and another would be.
+    If it replaces a node that the run has lost, or is about to lose, it may join the next run. Else
+    its start was a mistake, and a repetition would be one too.
     """
     count = len(peers.connections) + 1
     running = f"a run of {count_of(count, 'node')} is under way"

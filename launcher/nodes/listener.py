@@ -1,4 +1,4 @@
-"""The job's port at node 0: it listens there, and takes what the other launchers open."""
+"""The job's port at node 0, which accepts the other launchers' connections."""
 
 from __future__ import annotations
 
@@ -17,12 +17,7 @@ BATCH = 64
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """The job's port at node 0.
-
-    Attributes:
-        socket: listens there.
-        trust: what whoever comes must prove, as node 0 does.
-    """
+    """The job's port at node 0, and the proof that both ends give."""
 
     socket: socket.socket
     trust: Trust
@@ -49,19 +44,15 @@ def listening(port: int, trust: Trust) -> Listener:
 
 
 def _listening(port: int, family: socket.AddressFamily) -> socket.socket:
-    listener = socket.create_server(
-        ("", port),
-        family=family,
-        backlog=4096,
-        dualstack_ipv6=family is socket.AF_INET6,
-    )
+    both = family is socket.AF_INET6
+    listener = socket.create_server(("", port), family=family, backlog=4096, dualstack_ipv6=both)
     listener.settimeout(0)
     return listener
 
 
 def arrivals(listener: Listener, silence: float) -> list[Connection]:
     """Accepts the oldest waiting connections; never waits."""
-    found: list[Connection] = []
+    accepted: list[Connection] = []
     for _ in range(BATCH):
         try:
             opened, address = listener.socket.accept()
@@ -71,5 +62,5 @@ def arrivals(listener: Listener, silence: float) -> list[Connection]:
         except OSError:  # nobody is left, or there are too many open files
             break
         peer = address[0].removeprefix("::ffff:")
-        found.append(Connection(opened, peer, FromCallers).begin(hosting(listener.trust)))
-    return found
+        accepted.append(Connection(opened, peer, FromCallers).begin(hosting(listener.trust)))
+    return accepted

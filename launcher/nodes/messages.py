@@ -53,14 +53,13 @@ class Order(Sent, frozen=True, tag=True):
 
     Attributes:
         attempt: its number, 0 for the first.
-        run_id: the run's id.
         rank: rank of the node that receives this.
         workers: the number of workers of each node, by rank.
         port: the store's port, at the address by which this node has found node 0.
         preset: the settings of the plan.
         overrides: the settings among them that the guards enforce.
-        replaced: the script's own values of the overrides, where they are known.
-        resume: what a training resumes from; None for the script's own choice.
+        replaced: the script's own values of the overrides, if known.
+        resume: the checkpoint to resume from; None for the script's own choice.
     """
 
     MOST = 1 << 20
@@ -68,7 +67,6 @@ class Order(Sent, frozen=True, tag=True):
     run_id: RunId
     rank: OtherNode
     workers: WorkerCounts
-
     port: Annotated[int, number(1, 65535)]
     preset: PlanSettings
     overrides: PlanSettings
@@ -76,7 +74,7 @@ class Order(Sent, frozen=True, tag=True):
     resume: Resume | None = None
 
     def contradiction(self) -> str:
-        """The rank is one of the nodes', and what is enforced is in the plan."""
+        """The rank is one of the nodes', and enforced settings are in the plan."""
         if not self.rank < len(self.workers) <= NODES:
             return OUTSIDE
         is_planned = self.overrides.items() <= self.preset.items()
@@ -175,7 +173,6 @@ class Failing(Sent, frozen=True, tag=True):
     """Workers of a node have failed; the others are being stopped.
 
     Attributes:
-        records: the records of the failures.
         now: the node's monotonic clock when this was sent, in seconds.
     """
 
@@ -195,7 +192,7 @@ class Ended(Sent, frozen=True, tag=True):
         is_success: every worker has run the script to its end.
         records: the record of each worker that failed by itself.
         remarks: sentences on what happened after the script's end.
-        signal: the signal that stopped the node's launcher; None where there was none.
+        signal: the signal that stopped the node's launcher; None if there was none.
         now: the node's monotonic clock when this was sent, in seconds.
         standings: where its ranks stood by their recorders' dumps, if they have left any.
     """
@@ -227,10 +224,7 @@ class Pong(Sent, frozen=True, tag=True):
 
 
 class Ask(Sent, frozen=True, tag=True):
-    """Nothing moves, or a person wants to know: where do the ranks stand?
-
-    Node 0 asks a node for its own ranks; a node asks node 0 for a report on all.
-    """
+    """Node 0 asks a node where its ranks stand; a node asks node 0 for a report on all ranks."""
 
 
 class Standings(Sent, frozen=True, tag=True):
@@ -250,7 +244,7 @@ class RunEnded(Sent, frozen=True, tag=True):
     Attributes:
         code: every launcher's exit code.
         line: why, in a few words.
-        diagnosis: the text for a pod's status; empty where `line` says it all.
+        diagnosis: the text for a pod's status; empty if `line` says it all.
     """
 
     code: Code
@@ -261,7 +255,7 @@ class RunEnded(Sent, frozen=True, tag=True):
 FromHead = Accepted | RunStarted | Refusal | Order | Stop | Ping | Ask | NodeAnswer | RunEnded
 """The messages from node 0."""
 FromCallers = Join | Unable | Refusal
-"""The messages of whoever node 0 doesn't know yet."""
+"""The first messages of an unknown launcher to node 0."""
 FromOthers = (
     Join
     | Unable
@@ -283,20 +277,16 @@ Message = FromHead | FromOthers
 
 
 def ranks_in(message: Message) -> set[int | None]:
-    """The ranks that a message to node 0 tells of."""
+    """The ranks in a message to node 0."""
     match message:
-        case NodeAsk(rank=rank) | NodeWentOn(rank=rank):
-            return {rank}
-        case NodeFound(rank=rank) | NodeCompared(rank=rank):
-            return {rank}
+        case NodeAsk() | NodeWentOn() | NodeFound() | NodeCompared():
+            return {message.rank}
         case Failing(records=records):
-            told: tuple[FailureRecord | Standing | RankProgress, ...] = records
+            return {record.rank for record in records}
         case Ended(records=records, standings=standings):
-            told = (*records, *standings)
+            return {record.rank for record in records} | {stood.rank for stood in standings}
         case Standings(standings=standings):
-            told = standings
+            return {stood.rank for stood in standings}
         case Pong(progress=progress):
-            told = progress
-        case _:
-            told = ()
-    return {one.rank for one in told}
+            return {row.rank for row in progress}
+    return set()

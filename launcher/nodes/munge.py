@@ -1,6 +1,6 @@
-"""munge's credentials: what a user says on a host of a cluster, and only this user can read.
+"""munge's credentials: data from a user on a host of a cluster that only this user can read.
 
-munge is what Slurm itself authenticates with (slurm.conf(5), AuthType=auth/munge). Its daemon on
+Slurm itself authenticates with munge (slurm.conf(5), AuthType=auth/munge). Its daemon on
 each host signs and encrypts with the cluster's key; libmunge asks it over a local socket
 (munge_encode(3), munge_decode(3), munge_ctx(3); numbers from munge.h of 0.5.15).
 """
@@ -47,12 +47,9 @@ def _context(socket: str) -> Iterator[tuple[ctypes.CDLL, ctypes.c_void_p]]:
 
 
 def encoded(payload: bytes, reader: int, socket: str) -> bytes | Refused:
-    """A credential that only one user can open.
+    """A credential that only the user with the id `reader` can open.
 
-    Args:
-        payload: what it hides.
-        reader: the user's id.
-        socket: of munged on this host; empty for munge's default.
+    The `socket` is that of munged on this host; empty for munge's default.
     """
     credential = ctypes.c_char_p()
     try:
@@ -69,13 +66,7 @@ def encoded(payload: bytes, reader: int, socket: str) -> bytes | Refused:
 
 
 def decoded(credential: bytes, writer: int, socket: str) -> bytes | Refused:
-    """The payload of a credential, where one user has made it.
-
-    Args:
-        credential: as it has come.
-        writer: the user's id.
-        socket: of munged on this host; empty for munge's default.
-    """
+    """The payload of a credential, if the user with the id `writer` has made it."""
     payload, size = ctypes.c_void_p(), ctypes.c_int()
     user, group = ctypes.c_uint32(), ctypes.c_uint32()
     try:

@@ -16,7 +16,7 @@ from .listener import Listener
 from .messages import Ended, Failing, Message, Order, RunEnded, Standings, Stop, ranks_in
 
 SHORT = 500
-"""Characters of a failure's message that are passed on, after a node's first failures."""
+"""Characters of a message that are passed on, for failures after a node's first ones."""
 IN_FULL = 2
 """Failures of a node that are passed on in full; a collective error fails every rank."""
 
@@ -28,7 +28,7 @@ class Peers:
     Attributes:
         connections: by the node's rank.
         listener: the job's port, for nodes that come too late; on node 0 alone.
-        job: the job's id, by which these are told from another job's.
+        job: the job's id, which distinguishes its nodes from another job's.
         silence: seconds after which a node that should answer counts as lost.
         ended: how the other nodes' workers ended.
         failing: failure records that nodes sent while their workers were still being stopped.
@@ -37,10 +37,10 @@ class Peers:
             measurements, since each includes the time in which a message lay unread.
         deadline: when nodes that owe an answer count as lost; None before they owe it. Other nodes
             owe node 0 an answer to a stop; node 0 owes them an answer to a reported failure.
-        is_answered: node 0 has said that the workers are to be stopped.
+        is_answered: node 0 has ordered the workers to be stopped.
         progress: how far the ranks of the other nodes have come, by their last sign of life.
         mute: nodes whose launchers give no sign of life, though the connection is open.
-        spans: the ranks of each node, on node 0: a node tells of its own.
+        spans: the ranks of each node, on node 0: a node may only report its own.
     """
 
     connections: dict[int, Connection] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Peers:
 
     @property
     def interface(self) -> str | None:
-        """This node's network interface towards the other nodes, where gloo wouldn't find it.
+        """This node's network interface towards the other nodes, if gloo wouldn't find it.
 
         Gloo listens at the address of the host's own name (`createDefaultDevice` in
         torch/csrc/distributed/c10d/ProcessGroupGloo.cpp); NCCL and HCCL look for interfaces.
@@ -88,7 +88,7 @@ class Peers:
         return None
 
     def send_orders(self, order: Order) -> None:
-        """Tells every other node to start its workers."""
+        """Orders every other node to start its workers."""
         self.spans = order.spans
         for rank, connection in self.connections.items():
             connection.send(structs.replace(order, rank=rank))
@@ -107,7 +107,7 @@ class Peers:
         came, connection.waiting = [*connection.waiting, *connection.receive()], []
         for message in came:
             if self.spans and (foreign := ranks_in(message).difference(self.spans[rank])):
-                connection.refuse(f"told of rank {min(foreign, key=str)}, which isn't its own")
+                connection.refuse(f"reported rank {min(foreign, key=str)}, which isn't its own")
                 break
             match message := self._of_this_host(rank, message):
                 case Failing(records=records):
@@ -153,7 +153,7 @@ class Peers:
         return Peers(links, self.listener, self.job, self.silence)
 
     def is_overdue(self) -> bool:
-        """Whether nodes that owe an answer have had their time, or give no sign of life."""
+        """Whether nodes that owe an answer have exceeded their time, or give no sign of life."""
         if self.deadline is None:
             return False
         awaited = self.awaited()

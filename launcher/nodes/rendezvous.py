@@ -41,7 +41,7 @@ PAUSES = (0.1, 0.2, 0.4, 0.8, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The nodes of a job, as node 0 knows them.
+    """The nodes of a job.
 
     Attributes:
         joins: the nodes' joins, in the order of their ranks, node 0's first.
@@ -75,11 +75,7 @@ def own_join(request: LaunchRequest, hardware: Hardware, versions: dict[str, str
         host=socket.gethostname(),
         nproc=request.nproc,
         hardware=replace(hardware, accelerator=replace(hardware.accelerator, environment={})),
-        versions={
-            "safe-launch": VERSION,
-            "python": platform.python_version(),
-            **versions,
-        },
+        versions={"safe-launch": VERSION, "python": platform.python_version(), **versions},
         script=script,
         arguments=_digest(
             "\0".join(hidden_arguments(request.arguments)).encode(errors="surrogateescape")
@@ -111,8 +107,7 @@ def gather(
 ) -> Joined:
     """Node 0's part: waits until the nodes have joined.
 
-    A node that joins and then disconnects may come back within the time for which a silent node is
-    waited for.
+    A node that joins and then disconnects may come back within the time allowed for silence.
 
     Raises:
         LaunchError: too few nodes have joined in time, or too few can take part.
@@ -165,9 +160,8 @@ def join(
 ) -> tuple[Connection, RunStarted]:
     """Another node's part: finds node 0, joins, and waits until all nodes have joined.
 
-    If a connection is accepted and then closed without a message, that may be a proxy in front of
-    a node 0 that isn't up yet, or a node 0 that has died. It is tried again for as long as a silent
-    node is waited for.
+    A connection that is accepted and closed without a message may be a proxy before a node 0 that
+    isn't up yet, or a dead node 0. It is retried within the time allowed for silence.
 
     Raises:
         LaunchError: node 0 can't be found in time, refuses this node, or ends.

@@ -24,7 +24,7 @@ VARIABLE = "SAFE_LAUNCH_SECRET"
 MOST = 4096
 """Bytes of a secret at most."""
 SHORT = 16
-"""Bytes below which a secret can be guessed from a handshake that somebody has seen."""
+"""Bytes below which a secret can be guessed from an observed handshake."""
 HOW = f"give every node the same: --secret-file FILE, or {VARIABLE} (openssl rand -hex 32)"
 
 
@@ -76,11 +76,7 @@ class Unprotected:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """All launchers of the job have been given the same text.
-
-    Attributes:
-        value: the text.
-    """
+    """All launchers of the job have the same text."""
 
     value: bytes = field(repr=False)
     kind: Kind = Kind.SECRET
@@ -98,8 +94,8 @@ class Secret:
 class Munge:
     """All launchers of the job are of one user of a cluster with munge.
 
-    A joining node makes a key of its own for each connection, which munge hides from everybody but
-    this user (munge(1), `--restrict-uid`).
+    A joining node makes a key for each connection, which munge hides from everybody but this user
+    (munge(1), `--restrict-uid`).
 
     Attributes:
         socket: of munged on this host; empty for munge's default.
@@ -117,7 +113,7 @@ class Munge:
         return credential, key
 
     def key(self, credential: bytes) -> bytes | Refused:
-        """The key in a credential, where this user has made it."""
+        """The key in a credential, if this user has made it."""
         return munge.decoded(credential, os.getuid(), self.socket)
 
 
@@ -130,11 +126,8 @@ def of_job(
 ) -> Trust:
     """The proof that this job's launchers exchange.
 
-    Args:
-        file: of `--secret-file`.
-        placement: this launcher's.
-        environment: the launcher's; the secret is taken out of it, so that no worker inherits it.
-        is_required: more than one host without protection is refused.
+    A secret is removed from the environment, so that no worker inherits it. With `is_required`,
+    more than one host without protection is refused.
 
     Raises:
         LaunchError: the secret can't be used, or is required and absent.
@@ -184,8 +177,8 @@ def _checked(value: bytes, source: str) -> bytes:
 def _read(path: Path) -> bytes:
     """The content of a file that nobody else can read.
 
-    As ssh does with keys (`sshkey_perm_ok` in OpenSSH's authfile.c), only a file of one's own is
-    looked at so strictly: a pod's Secret belongs to root.
+    As with ssh's keys (`sshkey_perm_ok` in OpenSSH's authfile.c), only a file of this user must be
+    private: a pod's Secret belongs to root.
 
     Raises:
         LaunchError: it isn't such a file, or can't be read.

@@ -26,11 +26,7 @@ OUTSIDE = "the rank is of one of the nodes"
 
 
 class Sent(Struct, frozen=True):
-    """A message between launchers.
-
-    Attributes:
-        MOST: bytes of such a message at most.
-    """
+    """A message between launchers, of at most `MOST` bytes."""
 
     MOST: ClassVar[int] = ORDINARY
 

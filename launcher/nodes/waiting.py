@@ -28,8 +28,7 @@ class Waiting:
 
     Attributes:
         nodes: the nodes that have joined, each with its connection.
-        over: why the job can't start, since too many of its nodes can't take part; None while it
-            can.
+        over: why the job can't start without the nodes that can't take part; None while it can.
         refused: nodes of this job that can't take part, by rank or host name.
     """
 
@@ -70,7 +69,7 @@ class Waiting:
             callers.close()
 
     def text(self) -> str:
-        """How many nodes have joined in how much time, and which haven't."""
+        """The nodes that have joined and those that haven't, with the time."""
         missing = self._missing()
         text = f"{self._joined()}; {f'{missing} never came; ' if missing else ''}gave up"
         return f"{text} after {time.monotonic() - self._began:.0f} s"
@@ -79,7 +78,7 @@ class Waiting:
         return f"{self.count} of {count_of(self._placement.nodes, 'node has', 'nodes have')} joined"
 
     def _missing(self) -> str:
-        """The ranks that are missing, with their hosts; empty where ranks aren't known."""
+        """The ranks that are missing, with their hosts; empty if ranks aren't known."""
         here = {0, *(join.rank for join, _ in self.nodes)}
         missing = sorted(set(range(self._placement.nodes)) - here)
         return "" if None in here else named(missing, self._placement.hosts)
@@ -112,7 +111,7 @@ class Waiting:
         return None
 
     def _double(self, node: Join | Unable) -> Refusal | None:
-        """Refuses a launcher whose place another has taken; None where it has a place."""
+        """Refuses a launcher whose place another has taken; None if it has a place."""
         nodes = self._placement.nodes
         if self.count == nodes:  # it arrived at the same moment as the last node
             return Refusal(
@@ -128,12 +127,12 @@ class Waiting:
         return Refusal(code, problem, "give every node a --node-rank of its own")
 
     def _do_without(self, node: Join | Unable, refused: Refusal) -> None:
-        """Goes on without a node, or ends the waiting where too few are left."""
+        """Continues without a node, or ends the waiting if too few are left."""
         self.refused.add(seat(node))
         if self._placement.nodes - len(self.refused) < self._placement.least:
             self.over = structs.replace(refused, problem=f"{refused.problem}; no node can start")
         else:
-            self._say(f"refused a node: {refused.problem}; the others go on without it")
+            self._say(f"refused a node: {refused.problem}; the others continue without it")
 
     def _receive(self, connection: Connection) -> None:
         """Notices the end of a node that has joined; it may come back."""

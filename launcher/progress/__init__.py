@@ -1,5 +1,5 @@
-"""How far each rank of a node has come: a small board in shared memory.
+"""The progress of each rank of a node, on a small board in shared memory.
 
-In: what the guards of a worker mark as it happens. Out: a `RankProgress` for every rank, for hang
+In: the marks of a worker's guards. Out: a `RankProgress` for every rank, for hang
 detection, stragglers, throughput and `safe-launch status`.
 """

@@ -27,7 +27,7 @@ from ..core.limits import SECONDS, Count, Counter, Limit, Pid, Rank, Seconds
 VARIABLE = "SAFE_LAUNCH_BOARD"
 """Environment variable with the board's path, for the workers."""
 WINDOW = 16
-"""How many of the latest steps a slot keeps the times of."""
+"""Latest steps whose times a slot keeps."""
 _NAME = "safe-launch-board"
 _HEAD = struct.Struct("<8sII")
 """Mark with the version of this layout, the first rank, the number of ranks."""
@@ -48,7 +48,7 @@ _SIZE = _STATE.size + WINDOW * _TIMES.size
 
 
 class Phase(IntEnum):
-    """A rank's activity, as far as the guards see it."""
+    """A rank's activity, as seen by the guards."""
 
     STARTING = 0
     """The worker's process is being made; the script hasn't begun."""
@@ -73,26 +73,25 @@ class RankProgress:
     """How far a rank has come.
 
     Attributes:
-        rank: the rank.
         pid: its process; 0 before it has begun.
         thread: its main thread (`threading.get_ident`); 0 before it has begun.
-        phase: what it is doing.
-        step: optimizer steps done; None where nothing counts them.
+        phase: its current activity.
+        step: optimizer steps done; None if nothing counts them.
         quiet: seconds since anything last moved.
         in_phase: seconds since the phase began.
         longest_quiet: the longest time without a movement in this phase so far, in seconds, in
-            all of its turns; 0 where nothing has moved yet.
-        own: seconds of each of the latest steps that the rank spent on its own, before it
-            waited for others; the latest last, at most `WINDOW`.
+            all of its turns; 0 if nothing has moved yet.
+        own: seconds of each of the latest steps before the rank waited for others; the latest
+            last, at most `WINDOW`.
         whole: seconds of the same steps from end to end.
         timed: how many steps have been timed.
         trained: seconds of all of them together.
         peak: bytes of memory that were held at most so far, on the device or else by the process;
-            0 where it isn't known. Before the script's end a device's context isn't counted.
+            0 if it isn't known. Before the script's end a device's context isn't counted.
         context: bytes of them that aren't the training's, see `Measured`.
         start: optimizer steps that had been done when the attempt began, by a resume.
-        samples: samples of the timed steps, as this rank has seen them; 0 where it hasn't.
-        tokens: their tokens, padding included; 0 where it has seen none.
+        samples: samples of the timed steps, as this rank has seen them; 0 if it hasn't.
+        tokens: their tokens, padding included; 0 if it has seen none.
     """
 
     rank: Rank
@@ -209,7 +208,7 @@ def unread_slot() -> Slot:
 
 
 def slot_of(path: str | None, rank: int) -> Slot:
-    """A rank's slot of the board at a path; one that nobody reads where there is none."""
+    """A rank's slot of the board at a path; one that nobody reads if there is none."""
     with suppress(OSError, ValueError, struct.error):
         if path:
             memory = _mapped(path, writable=True)
@@ -223,7 +222,7 @@ class Board:
     """A node's board, as its launcher makes it.
 
     Attributes:
-        path: where processes of the same user on this host can open it.
+        path: the path at which processes of the same user on this host can open it.
     """
 
     def __init__(self, first: int, count: int) -> None:
@@ -272,7 +271,7 @@ def rows(path: str | Path) -> tuple[RankProgress, ...]:
 
 
 def board_of(pid: int) -> Path | None:
-    """The board that a launcher has while an attempt runs; None where it has none.
+    """The board that a launcher has while an attempt runs; None if it has none.
 
     A process that has opened it, as a worker has, has it as well: mmap keeps a descriptor.
     """
@@ -302,7 +301,7 @@ def _rows(memory: mmap.mmap) -> Iterator[RankProgress]:
         state = _STATE.unpack_from(memory, offset)
         pid, phase, step, thread, changed, entered, longest, timed, trained, kept, *held = state
         times = [
-            _TIMES.unpack_from(memory, _times_at(offset, number))
+            _TIMES.unpack_from(memory, offset + _STATE.size + number % WINDOW * _TIMES.size)
             for number in range(max(0, kept - WINDOW), kept)
         ]
         yield RankProgress(
@@ -324,8 +323,3 @@ def _rows(memory: mmap.mmap) -> Iterator[RankProgress]:
             samples=held[3],
             tokens=held[4],
         )
-
-
-def _times_at(slot: int, number: int) -> int:
-    """Where the times of a step stand, by the number of steps kept before it."""
-    return slot + _STATE.size + number % WINDOW * _TIMES.size

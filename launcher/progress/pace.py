@@ -1,4 +1,4 @@
-"""How many steps an attempt had done, from time to time: kept in its folder, for its report."""
+"""The steps that an attempt had done over time, kept in its folder for its report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..system import private_files, regular_files
 from .board import RankProgress
 
 MOST = 512
-"""Points that are kept; where there are more, every second one goes."""
+"""Points that are kept; if there are more, every second one is dropped."""
 
 Point = tuple[float, int]
 """Seconds of the wall clock since the epoch, and the optimizer steps done by then."""
@@ -35,7 +35,7 @@ def write(folder: Path, points: Sequence[Point]) -> None:
 
 
 def read(folder: Path) -> tuple[Point, ...]:
-    """The points of an attempt; none where there are none, or none that can be read."""
+    """The points of an attempt; none if there are none, or none that can be read."""
     try:
         content = regular_files.read(folder / "pace.json")
         return msgspec.json.decode(content, type=tuple[Point, ...])

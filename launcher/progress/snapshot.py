@@ -22,9 +22,7 @@ class Snapshot:
 
     Attributes:
         node: the node's rank.
-        host: its name.
         written: when, in seconds of the wall clock since the epoch.
-        rows: its ranks.
     """
 
     node: int

@@ -9,16 +9,16 @@ from statistics import fmean, median
 from .board import WINDOW, RankProgress
 
 FACTOR = 1.5
-"""How much slower a straggler is than the median of the others: beyond what batches of different
-lengths make, since a step's own time is without the waiting that evens ranks out."""
+"""Factor of a straggler's time over the median of the others: beyond the effect of batches of
+different lengths, as a step's own time is without the waiting that evens ranks out."""
 SHARE = 0.1
-"""Part of a whole step that it costs the others, at least: less isn't worth a look."""
+"""Least part of a whole step that it costs the others."""
 LEAST = 0.005
-"""Seconds of a step that it costs the others, at least: below that a busy host's scheduler decides,
-whose slices are of a few milliseconds (sched(7))."""
+"""Least seconds of a step that it costs the others: below that, the time slices of a busy host's
+scheduler dominate, of a few milliseconds (sched(7))."""
 PARTS = 4
-"""A straggler is slower in each of so many parts of the window, on average over the part: a loader
-that delivers several batches at a time is seen, a pause of a step or two isn't taken for it."""
+"""Parts of the window, in each of which a straggler must be slower on average: a loader that
+delivers several batches at a time is detected, a pause of a step or two is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,6 @@ class Straggler:
     """A rank that keeps the others waiting.
 
     Attributes:
-        rank: the rank.
         factor: its own time over the median of the others'.
         seconds: what it costs them, each step.
     """
@@ -36,11 +35,7 @@ class Straggler:
     seconds: float
 
     def text(self, host: str) -> str:
-        """A sentence for a person.
-
-        Args:
-            host: where the rank runs.
-        """
+        """A sentence for a person."""
         times = f"{self.factor:.1f}" if self.factor < 10 else f"{self.factor:.0f}"
         return (
             f"rank {self.rank} on {host} keeps the others waiting, {self.seconds:.2g} s a step: "
@@ -51,11 +46,8 @@ class Straggler:
 def stragglers(rows: Sequence[RankProgress]) -> tuple[Straggler, ...]:
     """The ranks whose own times stand out over the latest `WINDOW` steps, the slowest first.
 
-    None while a rank has done fewer steps, and none where as many ranks are slow as aren't: then
+    None while a rank has done fewer steps, and none if as many ranks are slow as aren't: then
     the two halves do different things, which a single rank of two hardly does.
-
-    Args:
-        rows: how far all ranks of the job have come.
     """
     if len(rows) < 2 or any(len(row.own) < WINDOW for row in rows):
         return ()

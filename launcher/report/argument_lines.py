@@ -13,7 +13,7 @@ from ..workload.script.source_files import SourceFile
 from ..workload.script.unguarded_calls import called
 
 ASKED_AT = re.compile(r", (?P<file>[^,]+):(?P<line>\d+)(?:, in a later training)?")
-"""The user's line where a worker asked, at the end of a source."""
+"""The user's line at which a worker asked, at the end of a source."""
 HANDING_ON = ("dict", "partial", "replace", "set_defaults", "update")
 """Functions whose keywords can be the Trainer's arguments elsewhere."""
 READING = ("parse_dict", "create", "Namespace", "SimpleNamespace")
@@ -29,17 +29,11 @@ Line = tuple[SourceFile, int, Arguments]
 def lines_that_set(
     files: Sequence[SourceFile], made: Sequence[Maker], arguments: Arguments
 ) -> list[Line]:
-    """The lines that set the last of the arguments that any line sets; none where none does.
+    """The lines that set the last of the arguments that any line sets; none if none does.
 
-    In a call or a dict all are to be set, by an assignment that one and those after it, which
-    nothing sets yet. Of calls only those count that make the Trainer's arguments, or hand them on;
-    what a package's function gets otherwise is its own. Of what an object sets in itself, as a
-    model does, only what such arguments do.
-
-    Args:
-        files: the user's.
-        made: the calls that make the Trainer's arguments.
-        arguments: the values to be set.
+    In a call or a dict all are to be set; by an assignment, that one and those after it, which
+    nothing sets yet. Only calls count that make the Trainer's arguments or hand them on, not those
+    of other functions of packages. Attributes of `self` only count in classes of such arguments.
     """
     own = {node for each in _own_classes(files) for node in ast.walk(each)}
     taken = set(_taken_by_packages(files, {call for _, call in made}))
@@ -73,7 +67,7 @@ def lines_that_set(
 def _taken_by_packages(files: Sequence[SourceFile], made: Set[ast.Call]) -> Iterator[ast.AST]:
     """Nodes within calls that neither make nor hand on the Trainer's arguments.
 
-    A function or class of the user's own may do either with what it gets.
+    The user's own functions and classes may do either.
     """
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     nodes = (node for file in files for node in ast.walk(file.tree))
@@ -98,7 +92,7 @@ def _taken_by_packages(files: Sequence[SourceFile], made: Set[ast.Call]) -> Iter
 def _setting(
     node: ast.AST, name: str, rest: Arguments, all_: Arguments
 ) -> Iterator[tuple[int, Arguments]]:
-    """The line at which a node sets an argument, and what is to be set there."""
+    """The line at which a node sets an argument, and the arguments to set there."""
     match node:
         case ast.keyword(arg=found) if found == name:
             yield node.lineno, all_
@@ -120,10 +114,8 @@ def _is_of_self(node: ast.AST) -> bool:
 def makers(files: Sequence[SourceFile], source: str, names: Set[str]) -> list[Maker]:
     """The user's own calls that make the Trainer's arguments: the one that asked, else all.
 
-    Args:
-        files: the user's.
-        source: where the old value was read; it may end with the line where a worker asked.
-        names: of the arguments. A call with one of them at that line counts by whatever name.
+    The `source` of the old value may end with the line at which a worker asked. A call at that line
+    with one of these argument names counts, whichever function it calls.
     """
     own = {each.name for each in _own_classes(files)}
     made = [

@@ -37,7 +37,7 @@ def cost_text(
             return "device memory; in return nothing moves between host and device"
         case Setting.OFFLOAD:
             return (
-                "host memory, and gradients and weights that move there and back; where DeepSpeed "
+                "host memory, and gradients and weights that move there and back; if DeepSpeed "
                 "builds its optimizer for the CPU, a C++ compiler"
             )
         case Setting.MICRO_BATCH | Setting.ACCUMULATION:

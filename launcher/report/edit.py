@@ -1,4 +1,4 @@
-"""A place in the user's files or command line, and what to write there."""
+"""Edits to the user's files or command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a script was asked for its plan, in rows of text."""
+"""The answers of a script that was asked for its plan, in rows of text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAMED = 5
 
 
 def rows(asked: Asked) -> list[Row]:
-    """That the script was run, how far it came, and what follows from that."""
+    """How far the script ran, and the consequences."""
     found = [("asked", f"{asked.script}, in one process: {_how(asked)}")]
     if asked.written:
         others = len(asked.written) - NAMED
@@ -24,16 +24,16 @@ def rows(asked: Asked) -> list[Row]:
 
 def _how(asked: Asked) -> str:
     seconds, where = f"{asked.seconds:.1f} s", asked.where
-    so_far = "the plan has what it had told by then"
+    so_far = "the plan has its answers until then"
     match asked.ending:
         case Ending.WHOLE:
             return f"{seconds}, up to {where}"
         case Ending.CUT:
             return f"{seconds}, up to {where}: {asked.why}; {so_far}"
         case Ending.LATE:
-            last = f"it was asked last at {where}; {so_far}" if where else "it had told nothing"
+            last = f"it was asked last at {where}; {so_far}" if where else "it had answered nothing"
             return f"ended after {asked.seconds:.0f} s, the limit; {last}"
         case Ending.OVER:
-            return f"{seconds}; it ran to its end without a training that tells its settings"
+            return f"{seconds}; it ran to its end without a training that reports its settings"
         case Ending.FAILED:
             return f"failed after {seconds}: {asked.why}; {so_far}"

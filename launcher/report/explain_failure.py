@@ -42,12 +42,8 @@ def failure_rows(
 ) -> list[Row]:
     """The rows on a known failure: the exception, what to do unless it is cured, where, and why.
 
-    Args:
-        finding: the failure.
-        attempt: the failed attempt.
-        spots: lines of the user's that it is about.
-        follows: another attempt is planned.
-        whole: include what happens by the entry, and the model.
+    The `spots` are the user's lines concerned; another attempt `follows`. With `whole` the rows
+    include the entry's explanation and the model.
     """
     record, entry = finding.record, finding.entry
     assert entry is not None, "an unexplained failure has no rows"
@@ -89,13 +85,7 @@ def mistyped_rows(record: FailureRecord) -> list[Row]:
 
 
 def advice_on(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> Advice:
-    """The advice on a known failure; a more specific rule precedes a general entry.
-
-    Args:
-        entry: the known failure.
-        record: the failure; an empty record before any.
-        traits: those of the run.
-    """
+    """The advice on a known failure; a more specific rule precedes a general entry."""
     surer = surer_step(entry, record)
     return advice(entry, record, traits) if surer is None else advised(redacted(surer.do))
 
@@ -117,13 +107,7 @@ def other_advice_rows(advice: Advice) -> list[Row]:
 
 
 def unexplained_rows(diagnosis: Diagnosis, log: Path, *, whole: bool = False) -> list[Row]:
-    """The rows on an unexplained failure: the exception and where, or the log.
-
-    Args:
-        diagnosis: the attempt's diagnosis.
-        log: the log of the rank that failed first.
-        whole: include the ranks that failed later.
-    """
+    """The rows on an unexplained failure: the exception and where, or the log."""
     record = diagnosis.root.record
     rows = raised_rows(record) + (mistyped_rows(record) or next_step_rows(record))
     rows += [("where", text) for text in where_texts(record, ())]
@@ -142,7 +126,7 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path, *, whole: bool = False) ->
 
 
 def next_step_rows(record: FailureRecord) -> list[Row]:
-    """The rows on what to do about a failure that no entry names, where the record tells."""
+    """The rows on the next step after an unknown failure, if the record suggests one."""
     step = next_step(record)
     if step.basis is Basis.OPEN:
         return []
@@ -196,15 +180,7 @@ def diagnosis_rows(
     follows: bool,
     whole: bool,
 ) -> tuple[Row, ...]:
-    """The rows on a failed attempt, which the terminal, the page and `failures.json` lay out.
-
-    Args:
-        diagnosis: the attempt's diagnosis.
-        attempt: the failed attempt.
-        spots: lines of the user's that the root cause is about.
-        follows: another attempt is planned.
-        whole: include what only a reader with time wants.
-    """
+    """The rows on a failed attempt, which the terminal, the page and `failures.json` lay out."""
     root = diagnosis.root
     if root.entry is None:
         log = attempt.folder / f"rank-{root.record.rank}.log"
@@ -215,11 +191,9 @@ def diagnosis_rows(
 
 
 def suspect_row(changed: Mapping[Setting, tuple[Value | None, Value]], first: int) -> Row:
-    """The row that says that our own correction may have caused the failure.
+    """The row on our own correction that may have caused the failure.
 
-    Args:
-        changed: old and new value of each corrected setting.
-        first: the corrected attempt, 0 for the first.
+    `changed` has old and new values; `first` is the corrected attempt, from 0.
     """
     what = ", ".join(f"{setting.value} {old} -> {new}" for setting, (old, new) in changed.items())
     text = f"our own correction of attempt {first + 1} ({what}): this failure first came with it"
@@ -255,7 +229,7 @@ def where_texts(record: FailureRecord, spots: Sequence[SourceLocation]) -> list[
 
 
 def allocation_texts(record: FailureRecord) -> list[str]:
-    """The memory requested, held and available, as far as the failure shows."""
+    """The memory requested, held and available, from the failure."""
     seen = allocation_of(record)
     held = seen.process if seen.process is not None else seen.allocated
     parts = [

@@ -1,4 +1,4 @@
-"""A run that stands still in plain words: a headline, and where the ranks stand."""
+"""Reports on a run that stands still: a headline, and where the ranks stand."""
 
 from __future__ import annotations
 
@@ -12,13 +12,7 @@ from ..core.row import Row
 from ..evidence.failure_record import Frame
 from ..hangs.activity import is_busy, is_child_busy
 from ..hangs.at_end import at_end
-from ..hangs.places import (
-    Place,
-    own_frame,
-    place_of,
-    waiting_function,
-    without_wrappers,
-)
+from ..hangs.places import Place, place_of, shown_frame, waiting_function, without_wrappers
 from ..hangs.report import HangKind, HangReport
 from ..hangs.standing import Child, Standing
 from ..hangs.words import collective_text
@@ -26,12 +20,12 @@ from ..progress.board import Phase
 from .explain_failure import short
 
 MOST_PLACES = 8
-"""Places, each with the ranks that stand there, that are told at most."""
+"""Places that are shown at most, each with its ranks."""
 MOST_NOTES = 4
 MOST_DOINGS = 3
 """Different activities in the headline, at most."""
 MOVES = 1.0
-"""Seconds without a movement from which on it is worth a word."""
+"""Least seconds without a movement that are mentioned."""
 LONGEST = 160
 """Characters of a source line that are shown."""
 PHASES = {
@@ -41,11 +35,11 @@ PHASES = {
     Phase.SAVING: "saving",
     Phase.ENDED: "at the end of its script",
 }
-"""Phases that are told beside a place; training goes without saying."""
+"""Phases that are shown beside a place; training isn't mentioned."""
 ADVICE = {
     HangKind.ABSENT: "look at that line for what it waits for, and why on some ranks alone",
     HangKind.BUSY: "nothing, if some ranks alone are meant to do this; else let all take part, "
-    "or do it before the launch. --hang-report sets after how long this is told",
+    "or do it before the launch. --hang-report sets when this is reported",
     HangKind.DIVERGENT: "look for what only some ranks run before this collective "
     "(`if rank == 0:`, a condition on the data, an early `continue` or `break`) and let all ranks "
     "run it, or none",
@@ -90,11 +84,10 @@ def rows(report: HangReport) -> list[Row]:
 
 def _what(report: HangReport) -> str:
     """The culprits' activity; without culprits, that of all ranks."""
-    culprits = [standing for standing in report.standings if standing.rank in report.culprits]
-    if not culprits:
+    if not report.blamed:
         return _nobody(report)
     groups: dict[tuple[str, str], list[int]] = {}
-    for standing in culprits:
+    for standing in report.blamed:
         groups.setdefault(_doing(report.kind, standing), []).append(standing.rank)
     texts = []
     for (singular, plural), ranks in list(groups.items())[:MOST_DOINGS]:
@@ -126,7 +119,8 @@ def _doing(kind: HangKind, standing: Standing) -> tuple[str, str]:
             text = f"for the data loader {where}{_stuck_children(standing)}"
             return f"waits {text}", f"wait {text}"
         case HangKind.DIVERGENT:
-            where += _own_head(standing) if standing.frames else ""
+            if standing.frames and standing.pending:
+                where += f", waiting in {collective_text(standing.pending[0])}"
         case _ if not standing.frames:
             where = f"missing: {where}"
         case _:
@@ -154,19 +148,19 @@ def _nobody(report: HangReport) -> str:
     if report.kind is HangKind.IDLE:
         return "no rank does anything, and none waits for another"
     if report.kind is HangKind.DIVERGENT:
-        return "ranks wait in different places, and nothing tells which are right"
+        return "ranks wait in different places, and nothing shows which are right"
     if report.kind is HangKind.UNKNOWN and report.collective is not None:
         text = collective_text(report.collective)
         return f"{text} isn't done, though no rank is known to be missing in it"
     if report.waiting:
         count = len(report.waiting)
         subject = "all ranks" if count == len(report.standings) else ranks_text(report.waiting)
-        return f"{subject} {_wait(report, count)}, and nothing tells for whom"
-    return "what could be asked doesn't tell why"
+        return f"{subject} {_wait(report, count)}, and nothing shows for whom"
+    return "the answers don't show why"
 
 
 def _wait(report: HangReport, count: int) -> str:
-    """In what the ranks wait."""
+    """The call in which the ranks wait."""
     verb = "waits" if count == 1 else "wait"
     inside = [standing for standing in report.standings if standing.rank in report.waiting]
     is_backward = bool(inside) and all(
@@ -183,12 +177,6 @@ def _wait(report: HangReport, count: int) -> str:
     return f"{verb} in the backward pass" if is_backward else f"{verb} for others"
 
 
-def _own_head(standing: Standing) -> str:
-    """In which collective a rank waits itself."""
-    pending = [entry for entry in standing.collectives or () if not entry.is_retired]
-    return f", waiting in {collective_text(pending[0])}" if pending else ""
-
-
 def _by_place(report: HangReport) -> list[tuple[list[int], str]]:
     """The ranks by where they stand, the culprits first, then the largest groups."""
     groups: dict[tuple[bool, str], list[int]] = {}
@@ -200,8 +188,8 @@ def _by_place(report: HangReport) -> list[tuple[list[int], str]]:
 
 
 def _place_text(standing: Standing) -> str:
-    """Where a rank stands: the user's own line with its text, then what it waits in."""
-    frame = own_frame(standing) or (standing.frames[-1] if standing.frames else None)
+    """Where a rank stands: the user's line with its text, then the call that waits."""
+    frame = shown_frame(standing)
     if frame is None:
         return _without_stack(standing)
     text = _line_text(frame)
@@ -223,9 +211,8 @@ def _without_stack(standing: Standing) -> str:
         return "its process is stopped"
     if standing.phase is Phase.ENDED:
         return "its script has ended"
-    pending = [entry for entry in standing.collectives or () if not entry.is_retired]
-    if pending:
-        return f"waiting in {collective_text(pending[0])}"
+    if standing.pending:
+        return f"waiting in {collective_text(standing.pending[0])}"
     done = [entry for entry in standing.collectives or () if not entry.is_message]
     if done:
         return f"its last collective, which is done, was {collective_text(done[-1])}"
@@ -233,8 +220,8 @@ def _without_stack(standing: Standing) -> str:
 
 
 def _short_place(standing: Standing) -> str:
-    """The user's own function and line, or the innermost there is."""
-    frame = own_frame(standing) or (standing.frames[-1] if standing.frames else None)
+    """The user's function and line, else the innermost ones."""
+    frame = shown_frame(standing)
     if frame is None:
         return _without_stack(standing)
     name = "" if frame.function == "<module>" else f"in {cleaned(frame.function)} "
@@ -259,7 +246,7 @@ def _idleness(standing: Standing) -> str:
 
 
 def _effort(standing: Standing) -> str:
-    """How a rank was seen to work."""
+    """The observed work of a rank."""
     if standing.state == "D":
         return "it waits for its disk"
     works = sum((child.cpu for child in standing.children), standing.cpu)
@@ -274,7 +261,7 @@ def _effort(standing: Standing) -> str:
 
 
 def _hosts(report: HangReport, ranks: Iterable[int]) -> str:
-    """The hosts of ranks, where the run has several."""
+    """The hosts of ranks, if the run has several."""
     hosts = {standing.rank: standing.host for standing in report.standings}
     if len(set(hosts.values())) < 2:
         return ""
@@ -328,13 +315,11 @@ def _notes(report: HangReport) -> list[str]:
 
 def _advice(report: HangReport) -> str:
     if at_end(report):
-        return "the training is done: nothing of it is lost where the run is stopped"
+        return "the training is done: nothing of it is lost if the run is stopped"
     text = ADVICE[report.kind]
     if report.kind is HangKind.STOPPED:
-        pids = [
-            str(standing.pid) for standing in report.standings if standing.rank in report.culprits
-        ]
-        text = text.replace("PID", " ".join(pids[:MOST_NOTES]))
+        pids = [str(standing.pid) for standing in report.blamed[:MOST_NOTES]]
+        text = text.replace("PID", " ".join(pids))
     if report.is_proof:
         return f"waiting can't help: {text}"
-    return f"{text}. The run goes on meanwhile" if report.quiet else text
+    return f"{text}. The run continues meanwhile" if report.quiet else text

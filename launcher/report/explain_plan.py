@@ -35,12 +35,7 @@ KEEP = "--fix suggest launches what was asked, even if it is known to fail"
 
 
 def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
-    """The plan: settings, changes from what was asked, and whether memory suffices.
-
-    Args:
-        plan: the plan.
-        whole: include the command, the machine and the memory by component.
-    """
+    """The plan: settings, changes from what was asked, and whether memory suffices."""
     rows = [("plan", verdict_text(plan))]
     rows += [("change", change_text(plan, change, whole=whole)) for change in plan.changes]
     if plan.chosen.estimate is not None:
@@ -67,7 +62,7 @@ def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
 def launch_rows(plan: Plan) -> list[Row]:
     """The rows of `plan_rows` that a launch prints: of a healthy one as asked, a single line.
 
-    That line has the global batch. What the user should know besides stays in notes.
+    That line has the global batch; notes stay.
     """
     placed = [row for row in plan.request.placement.sources if row[0] == "note"]
     if not _is_plainly_as_asked(plan):
@@ -77,7 +72,7 @@ def launch_rows(plan: Plan) -> list[Row]:
 
 
 def _each_once(rows: list[Row]) -> list[Row]:
-    """The rows; what several sources have found is told once."""
+    """The rows without duplicates from several sources."""
     return list(dict.fromkeys(rows))
 
 
@@ -138,7 +133,7 @@ def _is_known(plan: Plan, setting: Setting) -> bool:
 
 
 def _batch_text(plan: Plan) -> str:
-    """The samples of an optimizer step of all workers, never broken; empty where not known."""
+    """The samples of an optimizer step of all workers, never broken; empty if not known."""
     micro, steps = plan.preset.micro_batch, plan.preset.accumulation
     if plan.workload.makes_batches:
         return ""
@@ -228,7 +223,7 @@ def change_text(plan: Plan, change: Change, *, whole: bool = False) -> str:
 
 
 def why_text(plan: Plan, change: Change) -> str:
-    """The cause of a change; where it is another setting's, the name of that setting."""
+    """The cause of a change; if it is another setting's, the name of that setting."""
     changed = {other.setting for other in plan.changes} - {change.setting}
     cause = change.constraint.cause
     point = plan.workload.facts
@@ -243,7 +238,7 @@ def why_text(plan: Plan, change: Change) -> str:
 
 
 def suggestion_rows(plan: Plan) -> list[Row]:
-    """The changes that would be made, where none may be."""
+    """The changes that would be made, if none may be."""
     return [("suggest", change_text(plan, change)) for change in plan.changes]
 
 
@@ -257,12 +252,7 @@ def correction_rows(
 ) -> list[Row]:
     """How the next attempt differs from the failed attempt.
 
-    Args:
-        plan: the plan of the next attempt.
-        before: the plan of the failed attempt.
-        record: the root cause's record.
-        told: names of causes that were just printed.
-        whole: include what each change costs.
+    Causes in `told` were just printed. With `whole`, the rows include each change's cost.
     """
     rows = []
     changes = {change.setting: change for change in plan.changes}

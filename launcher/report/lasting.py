@@ -22,11 +22,11 @@ from .argument_lines import Arguments, calls_of, lines_that_set, makers
 from .edit import COMMAND_LINE, Edit
 
 IN_FILE = re.compile(r"(?P<file>\S+\.(?:json|ya?ml)): (?P<key>[\w.]+)")
-"""Where a value was read in a configuration file."""
+"""The source of a value from a configuration file."""
 IN_ENVIRONMENT = re.compile(r"\$(?P<name>\w+)")
-"""The environment variable that gave one."""
+"""The source of a value from an environment variable."""
 FLAG = re.compile(r"--(?!set$|preset$)(?P<name>[\w-]+)")
-"""The flag of the script's own that gave one."""
+"""The source of a value from a flag of the script."""
 OF_CHECKPOINTING = ("gradient_checkpointing", "gradient_checkpointing_kwargs")
 NEWER = ("activation_checkpointing", "activation_checkpointing_kwargs")
 """The same from late 5.x on, which goes before the older; with 6 it is alone."""
@@ -35,11 +35,7 @@ SEVERAL_KEYS = (Setting.GRADIENT_CHECKPOINTING, Setting.PRECISION, Setting.OFFLO
 
 
 def edits(plan: Plan) -> list[Edit]:
-    """The edits for each change of a plan, as far as they are known.
-
-    Args:
-        plan: one that has trained to the end.
-    """
+    """The known edits for each change of a plan."""
     return [edit for change in plan.changes for edit in _edits(plan, change)]
 
 
@@ -85,7 +81,7 @@ def _names_of_checkpointing(plan: Plan, source: str) -> tuple[str, str]:
 
 
 def _arguments(setting: Setting, new: Value, of_checkpointing: tuple[str, str]) -> Arguments:
-    """The Trainer's arguments for a value; none where it has none."""
+    """The Trainer's arguments for a value; none if it has none."""
     if setting is Setting.GRADIENT_CHECKPOINTING:
         is_on, kwargs = of_checkpointing
         if new == Checkpointing.OFF.value:
@@ -98,7 +94,7 @@ def _arguments(setting: Setting, new: Value, of_checkpointing: tuple[str, str]) 
 
 
 def _of_trainer(files: Sequence[SourceFile], source: str, arguments: Arguments) -> Iterator[Edit]:
-    """Where arguments of the Trainer's are given: by a flag, in the source, by none yet."""
+    """The edits of the Trainer's arguments: in the source, else on the command line."""
     keywords = _keywords(arguments)
     both = {*OF_CHECKPOINTING, *NEWER}
     names = {*arguments, *(both if both & arguments.keys() else ())}

@@ -1,4 +1,4 @@
-"""A run that is kept, as `safe-launch runs` lists it and its page tells of it."""
+"""A run that is kept, for `safe-launch runs` and its page."""
 
 from __future__ import annotations
 
@@ -15,24 +15,19 @@ HEAD = ("begun", "took", "attempts", "ended", "run", "changed")
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """A run as it is listed.
-
-    Attributes:
-        status: how it went.
-        changes: what its last plan changed, as in `zero_stage: 3 -> 2`.
-    """
+    """A run as it is listed, with its last plan's changes, as in `zero_stage: 3 -> 2`."""
 
     status: RunStatus
     changes: tuple[str, ...]
 
     @property
     def begun(self) -> float | None:
-        """When it began, in seconds of the wall clock; None where no launcher left a record."""
+        """When it began, in seconds of the wall clock; None if no launcher left a record."""
         return min((each.begun for each in self.status.launchers), default=None)
 
     @property
     def seconds(self) -> float | None:
-        """How long it took, or has taken; None where that isn't known."""
+        """How long it took, or has taken; None if that isn't known."""
         ends = [each.ended for each in self.status.launchers[:1]]
         if self.begun is None or (not self.status.is_running and None in ends):
             return None

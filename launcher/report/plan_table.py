@@ -31,7 +31,7 @@ GROUPS: tuple[tuple[str, tuple[Component, ...]], ...] = (
 
 
 def known_rows(workload: Workload) -> Iterator[Row]:
-    """All that is known of the workload, with where each value was read."""
+    """The known values of the workload, each with its source."""
     for name, known in workload.known.items():
         yield "known", f"{name.value} = {known.value} ({known.source})"
     for setting, known in workload.wanted.items():
@@ -41,12 +41,7 @@ def known_rows(workload: Workload) -> Iterator[Row]:
 
 
 def model_text(workload: Workload, trained: int | None) -> str:
-    """The model as one line.
-
-    Args:
-        workload: the workload, whose model is described.
-        trained: trained elements, adapters included; None where that isn't modelled.
-    """
+    """The model as one line; `trained` elements include adapters, None if that isn't modelled."""
     model = workload.model
     if model is None:
         return "not known before a worker has it, so memory isn't estimated"
@@ -164,9 +159,7 @@ def document(
         "not_understood": workload.not_understood,
         "feasible": is_plan,
         "preset": outcome.preset.settings() if isinstance(outcome, Plan) else None,
-        "changes": [_change(change) for change in outcome.changes]
-        if isinstance(outcome, Plan)
-        else [],
+        "changes": [*map(_change, outcome.changes if isinstance(outcome, Plan) else ())],
         "proposals": outcome.proposals if isinstance(outcome, Plan) else (),
         "doubt": _doubt(outcome.doubt) if isinstance(outcome, Plan) else None,
         "remedies": outcome.remedies if isinstance(outcome, NoPlan) else (),

@@ -32,14 +32,7 @@ MESSAGE = 2000
 def failure_line(
     code: int, finding: Finding, workload: Workload, spots: Sequence[SourceLocation] = ()
 ) -> str:
-    """A failed training as one line: the root cause, the user's own line, and what to do.
-
-    Args:
-        code: the launcher's exit code.
-        finding: the root cause.
-        workload: what is known of the training.
-        spots: lines of the user's that the failure is about.
-    """
+    """A failed training as one line: the root cause, the user's own line, and what to do."""
     from ..catalogue.situation import scheduled_by, traits_of
     from ..evidence.exit_reason import death_text
     from . import explain_failure
@@ -59,7 +52,7 @@ def failure_line(
 
 
 def dead_end_line(refused: NoPlan) -> str:
-    """A training without a plan: what rules out all presets, and what would help."""
+    """A training without a plan: the causes that rule out all presets, and alternatives."""
     from . import explain_plan
 
     rows = explain_plan.dead_end_rows(refused)

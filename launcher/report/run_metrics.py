@@ -1,11 +1,11 @@
-"""How a run goes, as metrics: in OpenMetrics for those who scrape, and as a line of JSON."""
+"""A run as metrics: in OpenMetrics for scrapers, and as a line of JSON."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
@@ -89,38 +89,13 @@ def families(status: RunStatus) -> Iterator[Metric]:
 
 
 def _of_ranks(status: RunStatus) -> Iterator[Metric]:
-    """How far the ranks of the last attempt have come; nothing once the run has ended."""
+    """The progress of the last attempt's ranks; nothing once the run has ended."""
     ranks = status.ranks if status.is_running else ()
-    gauges: list[tuple[str, str, str, list[tuple[RankStatus, float | None]]]] = [
-        (
-            "rank_step",
-            "Optimizer steps done.",
-            "",
-            [(rank, rank.progress.step) for rank in ranks],
-        ),
-        (
-            "rank_step_seconds",
-            "Mean time of the latest steps.",
-            "seconds",
-            [(rank, _mean(rank.progress.whole)) for rank in ranks],
-        ),
-        (
-            "rank_own_seconds",
-            "Mean time of the latest steps that the rank didn't wait for others.",
-            "seconds",
-            [(rank, _mean(rank.progress.own)) for rank in ranks],
-        ),
-        (
-            "rank_quiet_seconds",
-            "Time since the rank last moved.",
-            "seconds",
-            [(rank, rank.progress.quiet + rank.age) for rank in ranks],
-        ),
-    ]
-    for name, text, unit, values in gauges:
+    for name, text, value_of in GAUGES:
+        unit = "seconds" if name.endswith("_seconds") else ""
         family = GaugeMetricFamily(f"{PREFIX}_{name}", text, labels=RANK, unit=unit)
-        for rank, value in values:
-            if value is not None:
+        for rank in ranks:
+            if (value := value_of(rank)) is not None:
                 family.add_metric(_labels(status, rank), value)
         yield family
     phases = StateSetMetricFamily(f"{PREFIX}_rank_phase", "What the rank does.", labels=RANK)
@@ -139,8 +114,29 @@ def _mean(values: tuple[float, ...]) -> float | None:
     return fmean(values) if values else None
 
 
+GAUGES: tuple[tuple[str, str, Callable[[RankStatus], float | None]], ...] = (
+    ("rank_step", "Optimizer steps done.", lambda rank: rank.progress.step),
+    (
+        *("rank_step_seconds", "Mean time of the latest steps."),
+        lambda rank: _mean(rank.progress.whole),
+    ),
+    (
+        *(
+            "rank_own_seconds",
+            "Mean time of the latest steps that the rank didn't wait for others.",
+        ),
+        lambda rank: _mean(rank.progress.own),
+    ),
+    (
+        *("rank_quiet_seconds", "Time since the rank last moved."),
+        lambda rank: rank.progress.quiet + rank.age,
+    ),
+)
+"""Metrics of a rank: name, help and value."""
+
+
 def lost_seconds(status: RunStatus) -> float:
-    """Seconds from the first attempt's begin to the last's; to the end where that failed too."""
+    """Seconds from the first attempt's begin to the last's; to the end if that failed too."""
     begins = [begin for number in status.failures if (begin := _begin(status.folder, number))]
     if not begins:
         return 0.0

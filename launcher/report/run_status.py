@@ -1,4 +1,4 @@
-"""How a run goes, or went: a value, and its words for a person and for programs."""
+"""The status of a run, with its forms for a person and for programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .throughput import line_of
 
 HEAD = ("rank", "host", "phase", "step", "last moved", "step time", "memory", "process")
 FRESH = 60.0
-"""Seconds after which what another host has written is no sign of life: it writes every 10 s."""
+"""Seconds for which another host's last write is a sign of life: it writes every 10 s."""
 STATES = {
     "R": "runs",
     "S": "sleeps",
@@ -32,7 +32,7 @@ STATES = {
     "t": "is held by a debugger",
     "": "is gone",
 }
-"""The states of a process in proc_pid_stat(5), in words; empty where there is none."""
+"""The states of a process in proc_pid_stat(5), in words; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,7 @@ class RankStatus:
 
     Attributes:
         progress: its row of the board.
-        host: where it runs.
-        state: its process's letter in /proc, empty where that is gone; None where it isn't here.
+        state: its process's letter in /proc, empty if that is gone; None if it isn't here.
         age: seconds since the row was written; 0 for the board itself.
     """
 
@@ -94,13 +93,12 @@ class RunStatus:
     """How a run goes, or went.
 
     Attributes:
-        folder: its run directory.
         launchers: the records of its launchers, by node; none of an older version's run.
-        failures: what failed first in each attempt, by its number from 1; empty where nothing did.
-        ranks: how far the ranks of the last attempt have come, as far as that can be read here.
-        outcome: what `outcome.json` says; None where there is none.
-        notes: what couldn't be read, and why.
-        checks: what the checks of the last attempt have found, and skipped.
+        failures: the first failure of each attempt, by its number from 1; empty if there is none.
+        ranks: the progress of the last attempt's ranks, if readable here.
+        outcome: the content of `outcome.json`; None if there is none.
+        notes: files that couldn't be read, and why.
+        checks: findings and skipped checks of the last attempt.
     """
 
     folder: Path
@@ -113,7 +111,7 @@ class RunStatus:
 
     @property
     def is_running(self) -> bool:
-        """Whether it runs, as far as can be seen from here."""
+        """Whether it runs, as seen from here."""
         if self.outcome is not None or not self.launchers:
             return False
         state = self.launchers[0].state
@@ -184,7 +182,7 @@ class RunStatus:
         return f"began on {head.host}, which has written nothing for more than {span(FRESH)}"
 
     def _when(self) -> str:
-        """How long ago it ended; empty where that isn't known."""
+        """How long ago it ended; empty if that isn't known."""
         ends = [launcher.ended for launcher in self.launchers[:1]]
         return "".join(f" {span(time.time() - end)} ago" for end in ends if end)
 

@@ -28,10 +28,7 @@ def attempt_line(outcome: Outcome, findings: Mapping[int, Finding]) -> str:
 def show_end(
     outcomes: Sequence[Outcome], findings: Mapping[int, Finding], run: Path, code: int
 ) -> None:
-    """Prints how the last attempt ended, unless that was printed already, and the records' path.
-
-    Where steps were done, also how fast.
-    """
+    """Prints the records' path, the throughput, and the last attempt's end unless it failed."""
     is_told = isinstance(outcomes[-1], Failed)
     lines = [] if is_told else [attempt_line(outcomes[-1], findings)]
     speed = throughput_of(outcomes)
@@ -76,13 +73,7 @@ def show_hidden_output(outcome: Outcome, findings: Mapping[int, Finding]) -> Non
 
 
 def farewell(code: int, outcome: Outcome, findings: Mapping[int, Finding]) -> RunEnded:
-    """The message that tells the other nodes of the end.
-
-    Args:
-        code: the exit code.
-        outcome: the outcome that is reported as the run's.
-        findings: the root cause of each failed attempt, by its number.
-    """
+    """The message that tells the other nodes of the end."""
     line = explain_failure.outcome_text(outcome, findings)
     match outcome:
         case Failed(attempt=attempt):
@@ -104,10 +95,7 @@ def write_pod_status(end: RunEnded) -> None:
 
 
 def write_or_warn(path: Path, content: object) -> None:
-    """Writes to the run directory; prints an error, e.g. of a full disk, and continues.
-
-    Whether the run goes on as well isn't known here.
-    """
+    """Writes to the run directory; prints an error, e.g. of a full disk, and continues."""
     try:
         run_directory.write(path, content)
     except LaunchError as error:

@@ -1,4 +1,4 @@
-"""How fast a run has trained, and how much of its time failures and relaunches have cost."""
+"""The throughput of a run, and the part of its time lost to failures and relaunches."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Told(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """How fast a run has trained, by the last attempt that has timed steps.
+    """The throughput of a run, from the last attempt that has timed steps.
 
     Attributes:
         steps: optimizer steps that this run has done, without those before a resume that began it.
         timed: those of this attempt that were timed: all but its first.
         seconds: the time of these, without evaluation and saving.
-        batch: samples of a step on all ranks, as seen, else as known; None where it is neither.
-        length: tokens of a sample, as seen, padding included; None where none were seen.
-        reached: the last step, where the run began by a resume; None elsewhere.
+        batch: samples of a step on all ranks, as seen, else as known; None if it is neither.
+        length: tokens of a sample, as seen, padding included; None if none were seen.
+        reached: the last step if the run began by a resume, else None.
         lost: part of the run's time that went into failed attempts, but for steps that a later
             attempt went on from, and into the pauses between attempts.
     """
@@ -75,11 +75,7 @@ class Throughput:
 
 
 def line_of(document: Told) -> str:
-    """A throughput as one line for a person.
-
-    Args:
-        document: as `Throughput.document` makes it.
-    """
+    """A throughput as one line for a person."""
     parts = [f"{_number(document['steps_per_second'])} steps/s"]
     if "samples_per_second" in document:
         parts.append(f"{_number(document['samples_per_second'])} samples/s")
@@ -96,11 +92,7 @@ def line_of(document: Told) -> str:
 
 
 def throughput_of(outcomes: Sequence[Outcome]) -> Throughput | None:
-    """How fast a run has trained; None where no step was timed.
-
-    Args:
-        outcomes: how each attempt ended, in order.
-    """
+    """How fast a run has trained; None if no step was timed."""
     last = next((outcome for outcome in reversed(outcomes) if _first(outcome)), None)
     row = None if last is None else _first(last)
     if last is None or row is None or row.step is None:
@@ -112,15 +104,15 @@ def throughput_of(outcomes: Sequence[Outcome]) -> Throughput | None:
 
 
 def _first(outcome: Outcome) -> RankProgress | None:
-    """The first rank's progress; None where it has timed no step."""
+    """The first rank's progress; None if it has timed no step."""
     row = next(iter(outcome.seen.rows), None)
     return row if row is not None and row.timed and row.trained and row.step else None
 
 
 def _sizes(outcome: Outcome, steps: int) -> tuple[float | None, float | None]:
-    """Samples of a step and tokens of a sample, each None where it is only assumed.
+    """Samples of a step and tokens of a sample, each None if it is only assumed.
 
-    What node 0's ranks have seen of these steps stands for all ranks.
+    The observations of node 0's ranks represent all ranks.
     """
     plan = outcome.attempt.plan
     rows = outcome.seen.rows
@@ -154,7 +146,7 @@ def _span(outcome: Outcome) -> float:
 
 
 def _kept(outcome: Outcome, following: Outcome) -> float:
-    """Seconds of an attempt's steps that the following attempt went on from."""
+    """Seconds of an attempt's steps from which the following attempt continued."""
     done, next_done = _first(outcome), _first(following)
     if done is None or next_done is None:
         return 0.0

@@ -16,11 +16,8 @@ def merged(
 ) -> Placement:
     """The placement of this launcher.
 
-    Args:
-        stated: what people and platforms state in torchrun's terms, by precedence.
-        scheduled: what the scheduler that started this launcher states.
-        times: the timeouts of the rendezvous.
-        is_launch: the nodes are going to meet; otherwise only a plan is wanted.
+    The statements in torchrun's terms (`stated`) are in order of precedence; `scheduled` is from
+    the scheduler that started this launcher.
 
     Raises:
         LaunchError: two sources contradict each other.
@@ -110,7 +107,7 @@ def _first(every: Sequence[Reported], name: str) -> Reported | None:
 
 
 def _node_range(counted: Reported, scheduled: Reported | None) -> tuple[int, int]:
-    """The least and the greatest number of nodes; the scheduler knows how many it started.
+    """The least and the greatest number of nodes; at most as many as the scheduler has started.
 
     Raises:
         LaunchError: the scheduler has started fewer or more than were asked for.
@@ -122,12 +119,12 @@ def _node_range(counted: Reported, scheduled: Reported | None) -> tuple[int, int
     there = scheduled.nodes[1]
     if least <= there <= most:
         return least, there
-    asked = f"{counted.origin('nodes')} {_range(least, most)}"
+    asked = f"{counted.origin('nodes')} {Placement(most, least).range_text}"
     what = "launchers, several on a host" if scheduled.has_tasks else "nodes"
     problem = f"{asked}, but {scheduled.by} has started {there} {what} "
     raise LaunchError(
         f"{problem}({scheduled.origin('nodes')})",
-        f"leave {counted.origin('nodes')} out: {scheduled.by} knows; "
+        f"leave {counted.origin('nodes')} out: {scheduled.by} sets it; "
         "--standalone lets every launcher train by itself",
     )
 
@@ -148,13 +145,9 @@ def _source_of_rank(every: Sequence[Reported], scheduled: Reported | None) -> Re
         )
         hint = f"leave {found.origin('rank')} out"
         if scheduled.nodes is None:
-            hint += f", or unset {scheduled.origin('rank')} where it numbers something else"
+            hint += f", or unset {scheduled.origin('rank')} if it numbers something else"
         raise LaunchError(problem, hint)
     return found
-
-
-def _range(least: int, most: int) -> str:
-    return str(most) if least == most else f"{least}:{most}"
 
 
 def _rows(found: Placement, stated: Sequence[Reported], scheduled: Reported | None) -> list[Row]:

@@ -1,11 +1,11 @@
 """The schedulers, and the placement that follows from all sources.
 
-A scheduler is a module with `read(environment, here) -> Reported | None`. To teach safe-launch a
-scheduler, add a module here and to `SCHEDULERS`. The first that recognizes this launcher is used,
-so a scheduler that runs inside another precedes it.
+A scheduler is a module with `read(environment, here) -> Reported | None`. To support another one,
+add a module here and to `SCHEDULERS`. The first that recognizes this launcher is used, so a
+scheduler that runs inside another precedes it.
 
 The command line takes precedence over torchrun's PET_* variables, and these over the scheduler. But
-the scheduler knows how many launchers there are, and which this is: contradictions are refused.
+the scheduler has the number of launchers and this one's rank: contradictions are refused.
 """
 
 from __future__ import annotations
@@ -47,13 +47,8 @@ def placement_of(
 ) -> Placement:
     """This launcher's placement by all sources, with the source of each value.
 
-    Args:
-        given: torchrun's options on the command line, by names with underscores.
-        silence: seconds after which an unreachable node counts as lost; None for the default.
-        environment: the launcher's environment.
-        here: this host.
-        is_launch: the nodes are going to meet; otherwise only a plan is wanted, which doesn't
-            need this node's rank or node 0's address.
+    The `given` options are torchrun's, by names with underscores; `silence` is None by default.
+    A plan, without `is_launch`, doesn't need this node's rank or node 0's address.
 
     Raises:
         LaunchError: sources contradict each other, a value is missing or invalid.

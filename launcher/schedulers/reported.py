@@ -19,11 +19,9 @@ class Reported:
     Attributes:
         by: the source, in words.
         nodes: the least and the greatest number of launchers.
-        rank: rank of this launcher.
         is_head: whether this launcher is node 0, if no rank is given.
         owns_address: whether node 0's address is this host's, if neither of these is given.
         address: name or address of node 0.
-        port: node 0's port.
         hosts: the nodes' names by rank.
         job: an id that only the launchers of this job have.
         local: index of this launcher among those on its host.
@@ -56,7 +54,7 @@ class Reported:
 
 
 def number(environment: Mapping[str, str], name: str, least: int = 0) -> int | None:
-    """A whole number in a variable; None where it isn't set.
+    """A whole number in a variable; None if it isn't set.
 
     Raises:
         LaunchError: it has another value.

@@ -20,7 +20,7 @@ NO_TASKS = 4_294_967_290
 FIRST_PORT, PORTS = 16_384, 16_384
 """Ports below Linux's ephemeral ones, which start at 32768."""
 PORTS_OF_A_JOB = 16
-"""So many steps of a job have different ports, also from those of the next jobs."""
+"""Steps of a job with different ports, also from those of the next jobs."""
 
 
 def read(environment: Mapping[str, str], here: Here) -> Reported | None:
@@ -32,7 +32,9 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     if number(environment, "SLURM_JOB_ID") is None:
         return None
     if (number(environment, "SLURM_HET_SIZE") or 1) > 1:
-        return _heterogeneous()
+        problem = "a heterogeneous Slurm job (SLURM_HET_SIZE) numbers the nodes of each part from 0"
+        hint = "give --nnodes, --node-rank and --master-addr, or --standalone for this node alone"
+        return Reported(by="Slurm", refusal=LaunchError(problem, hint))
     if not is_task(environment, here):
         return _shell(environment)
     try:
@@ -119,23 +121,11 @@ def _shell(environment: Mapping[str, str]) -> Reported:
     )
 
 
-def _heterogeneous() -> Reported:
-    problem = "a heterogeneous Slurm job (SLURM_HET_SIZE) numbers the nodes of each part from 0"
-    hint = "give --nnodes, --node-rank and --master-addr, or --standalone for this node alone"
-    return Reported(by="Slurm", refusal=LaunchError(problem, hint))
-
-
 def _beside(environment: Mapping[str, str], node: int) -> int:
     """The number of tasks on this node."""
-    name = next(
-        (
-            name
-            for name in ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
-            if name in environment
-        ),
-        "",
-    )
-    return (tasks_on(environment[name], node) if name else None) or 1
+    names = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
+    listed = next((environment[name] for name in names if name in environment), None)
+    return (None if listed is None else tasks_on(listed, node)) or 1
 
 
 def _workers(environment: Mapping[str, str], *, several: bool) -> tuple[int | None, str]:

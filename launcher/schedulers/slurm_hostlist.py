@@ -67,7 +67,7 @@ def _expanded(part: str) -> Iterator[str]:
 
 
 def tasks_on(text: str, node: int) -> int | None:
-    """The tasks of a node by a list such as `2(x3),1`; None where it is shorter.
+    """The tasks of a node by a list such as `2(x3),1`; None if it is shorter.
 
     Raises:
         ValueError: the text has another form.
@@ -86,7 +86,7 @@ def tasks_on(text: str, node: int) -> int | None:
 def devices(text: str) -> int | None:
     """The number of devices in a request: `4`, `a100:4`, `gpu:a100:2,gpu:v100:1`, `gres/npu:8`.
 
-    None where it names none: `cpu=4`, `shard:2`.
+    None if it names none: `cpu=4`, `shard:2`.
     """
     total, seen = 0, False
     for part in text.split(","):

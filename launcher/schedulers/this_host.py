@@ -14,7 +14,6 @@ class Here:
     """This host's names, and whether a person is typing.
 
     Attributes:
-        name: the host's name.
         full_name: looks up the name with its domain, by /etc/hosts or a resolver; may be slow.
         has_terminal: standard input is a terminal.
         owns: whether an address or a name is this host's own.

@@ -16,24 +16,16 @@ from .reported import DIGITS, Reported, port, whole
 from .this_host import Here
 
 OPTIONS = (
-    "nnodes",
-    "node_rank",
-    "rdzv_backend",
-    "rdzv_endpoint",
-    "rdzv_id",
-    "rdzv_conf",
-    "standalone",
-    "master_addr",
-    "master_port",
-    "local_addr",
+    *("nnodes", "node_rank", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf"),
+    *("standalone", "master_addr", "master_port", "local_addr"),
 )
-"""torchrun's names; `--nproc-per-node` is read where the workers are counted."""
+"""torchrun's names, without `--nproc-per-node`."""
 BACKENDS = ("static", "c10d")
 USED = (
     *("join_timeout", "timeout", "last_call_timeout"),
     *("keep_alive_interval", "keep_alive_max_attempt"),
 )
-"""Keys of --rdzv-conf that set how long to wait, in seconds or attempts."""
+"""Keys of --rdzv-conf for timeouts, in seconds or attempts."""
 WITHOUT_EFFECT = (
     *("close_timeout", "heartbeat_timeout", "read_timeout"),
     *("rank", "use_libuv", "protocol", "etcd_prefix"),
@@ -68,10 +60,7 @@ def spelled(name: str, *, by_variable: bool) -> str:
 def reported(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Reported:
     """The placement that the options state.
 
-    Args:
-        given: their values by torchrun's names.
-        by_variable: they come from PET_* variables.
-        here: this host, which may be the endpoint.
+    The values are `given` by torchrun's names, from the command line or from PET_* variables.
 
     Raises:
         LaunchError: a value is invalid.
@@ -113,13 +102,10 @@ def reported(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Repo
 
 
 def default_endpoint(*given: Mapping[str, str]) -> Reported:
-    """Node 0 where torchrun looks for it by default: on this host.
+    """Torchrun's default for node 0, on this host, from the options of each source by precedence.
 
-    It is meant for trying several nodes on one host (torch/distributed/run.py, `--master-addr`;
+    It serves trials of several nodes on one host (torch/distributed/run.py, `--master-addr`;
     c10d_rendezvous_backend.py, `_create_tcp_store`). Without a rank the static backend can't start.
-
-    Args:
-        given: the options of each source, by descending precedence.
     """
     options = {name: value for source in reversed(given) for name, value in source.items()}
     if options.get("rdzv_backend") == "c10d":
@@ -211,13 +197,13 @@ def configuration(text: str, name: str) -> dict[str, str]:
 
 
 def unknown_settings(conf: Mapping[str, str]) -> tuple[Row, ...]:
-    """A row about the keys of --rdzv-conf that torch doesn't know, if there are any."""
+    """A row about unknown keys of --rdzv-conf, if there are any."""
     known = (*CONFIGURATION, *WITHOUT_EFFECT)
     strange = [key for key in conf if key not in known]
     if not strange:
         return ()
     hints = filter(None, dict.fromkeys(meant(key, known) for key in strange))
-    text = f"--rdzv-conf: {', '.join(strange)} has no effect: torch knows no such setting"
+    text = f"--rdzv-conf: {', '.join(strange)} has no effect: torch has no such setting"
     return (("note", "; ".join([text, *hints])),)
 
 

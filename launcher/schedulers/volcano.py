@@ -15,7 +15,7 @@ FIRST = ("MASTER", "LAUNCHER")
 def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     """The pod's place among the hosts that Volcano lists by task.
 
-    Where there are several tasks the pod is found by its name, and these must be a master's and
+    If there are several tasks, the pod is found by its name, and these must be a master's and
     workers'; the order of others is unknown.
 
     pkg/controllers/job/plugins/svc/svc.go: VC_<TASK>_HOSTS, separated by commas; env/env.go:

@@ -29,12 +29,11 @@ class AllNodes:
     """Node 0's workers, and the launchers of the other nodes.
 
     Attributes:
-        server: this node's fork server.
         peers: the other nodes; after an attempt, those that are left.
         notice: called with a line that the user should see at once.
-        hung: called with an attempt that doesn't move and where its ranks stand.
-        settled: called with what workers were told to change where they asked.
-        informed: called with the plan in force whenever more is known of what it trains.
+        hung: called with the report on an attempt that doesn't move.
+        settled: called with the changes made at a boundary.
+        informed: called with the plan in force whenever workers reveal more of the training.
         unreached: keys of questions whose answers didn't reach every rank, see `Settling`.
     """
 
@@ -83,9 +82,9 @@ class AllNodes:
         return self._with_dumps(replace(outcome, seen=seen), part)
 
     def _with_dumps(self, outcome: Outcome, part: AttemptEnd) -> Outcome:
-        """A failure with whom the ranks waited for, where their recorders have left dumps.
+        """A failure with the ranks that the others waited for, if their recorders have left dumps.
 
-        What NCCL's and HCCL's watchdogs say of a timeout names the ranks that waited.
+        The messages of NCCL's and HCCL's watchdogs only name the ranks that waited.
         """
         dumped = [stood for end in part.ended.values() for stood in end.standings]
         if not isinstance(outcome, Failed) or not outcome.records or not dumped:

@@ -1,6 +1,6 @@
-"""The process that is asked for its plan: one worker, which stands for rank 0 of the planned world.
+"""Runs a script as rank 0 of the planned world, for the plan that it asks for.
 
-Every question is answered with "as asked"; where one completes the plan, the process is ended.
+Every question is answered with "as asked"; the process ends once a question completes the plan.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ WHOLE = frozenset(Boundary) - {
     Boundary.PARTITION,
     *LOADING,
 }
-"""The boundaries at which the model is made, too."""
+"""The boundaries at which the model has been made, too."""
 MOST_OUTPUT = 64 << 10
-"""Bytes that are kept of what the script prints."""
+"""Bytes of the script's output that are kept, the last."""
 UNTRACKED = {
     "WANDB_MODE": "disabled",
     "COMET_MODE": "disabled",
@@ -80,7 +80,7 @@ class Heard:
     output: bytes = b""
 
     def note(self, message: object) -> None:
-        """Keeps what a message says; later words hold."""
+        """Keeps a message's content; later messages take precedence."""
         match message:
             case Ask():
                 self.questions.append(message)
@@ -96,7 +96,7 @@ class Heard:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the last question was asked where the plan has all that it can be asked."""
+        """Whether the last question was asked at the boundary at which the plan is complete."""
         return any(question.boundary in WHOLE for question in self.questions)
 
     def statements(self, source: str) -> Iterator[Statement]:
@@ -108,10 +108,10 @@ class Heard:
 
 
 def run(request: LaunchRequest, hardware: Hardware, heard: Heard) -> tuple[int | None, int | None]:
-    """Runs the process to its end, at most so long; leaves nothing behind.
+    """Runs the process to its end, for at most `BOUND`; leaves nothing behind.
 
     Returns:
-        Its exit code, None where it was ended here; and the signal that this launcher got.
+        Its exit code, None if it was ended here; and the signal that this launcher got.
     """
     mark = run_directory.new_id()
     guardian = orphans.guard(mark)
@@ -144,7 +144,7 @@ def run(request: LaunchRequest, hardware: Hardware, heard: Heard) -> tuple[int |
 def _environment(
     request: LaunchRequest, hardware: Hardware, channel: str, mark: str, folder: Path
 ) -> dict[str, str]:
-    """The variables of rank 0's worker, and of a process that is only asked."""
+    """The variables of rank 0's worker, and those of a process that is only asked."""
     port = request.placement.meeting or request.placement.port
     order = Order(0, mark, 0, request.nodes, port, {}, {}, {})
     own = Own(request, Server(mark, (), {}), hardware.accelerator.environment)

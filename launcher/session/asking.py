@@ -1,6 +1,6 @@
-"""Asks a script itself for its plan: one process runs it up to where its settings are known.
+"""Asks a script for its plan: one process runs it until its settings are known.
 
-`asked_process` runs it. Here is what its end means, and which files were written meanwhile.
+`asked_process` runs it; this module interprets its end and lists the files written meanwhile.
 """
 
 from __future__ import annotations
@@ -26,21 +26,18 @@ from .head import require_torch
 from .questions import where_of
 
 MOST_LINES = 40
-"""Of what the script prints, the lines that are shown."""
+"""Lines of the script's output that are shown, the last."""
 DEEPEST, MOST_FILES = 3, 5000
-"""How far it is looked for files that the script writes."""
+"""Limits on the search for files that the script writes."""
 ON_META = re.compile(r"\bmeta tensors?\b|\bdevice:? ?'?meta\b|\bmeta device\b|tensors? on meta")
-"""Messages of torch where values are needed of what has none."""
+"""Messages of torch if values of a tensor on the meta device are needed."""
 WITHOUT_DEVICE = re.compile(r"\b(CUDA|NVIDIA|GPU|NPU|XPU|HIP)\b", re.IGNORECASE)
 
 
 def ask(request: LaunchRequest, hardware: Hardware, here: Hardware) -> Asked:
-    """Runs a script in one process, up to where its plan is known, and says what it told.
+    """Runs a script in one process until its plan for some hardware is known; returns its answers.
 
-    Args:
-        request: the launch that is planned.
-        hardware: what it is planned for.
-        here: what this host has.
+    This host has the hardware `here`.
 
     Raises:
         LaunchError: it isn't Python, or can't be started.
@@ -81,12 +78,9 @@ def ask(request: LaunchRequest, hardware: Hardware, here: Hardware) -> Asked:
 
 
 def _ending(heard: Heard, code: int | None, *, is_bare: bool) -> tuple[Ending, str, str]:
-    """How the process ended, where, and what ended it.
+    """How the process ended, where, and why; `code` is None if it was ended by the launcher.
 
-    Args:
-        heard: what it has told.
-        code: its exit code; None where it was ended.
-        is_bare: this host has no accelerators.
+    The host `is_bare` if it has no accelerators.
     """
     last = where_of(heard.questions[-1]) if heard.questions else ""
     record = heard.record
@@ -127,7 +121,7 @@ def _output_folders(arguments: Sequence[str]) -> Iterator[Path]:
 
 
 def _files(folders: Sequence[Path]) -> Mapping[Path, int]:
-    """The files of these folders that a person would look at, and when they were written last."""
+    """The files of these folders without bytecode, and when they were last written."""
     found, there = {}, [each for each in folders if each.is_dir()]
     for path in files_below.find(there, DEEPEST, MOST_FILES).files:
         if path.suffix != ".pyc":

@@ -25,15 +25,7 @@ from .decision import End, RunState
 from .suspect_lines import SuspectLine
 
 SHOWN_WHEN_QUIET = (
-    "settled",
-    "asked",
-    "change",
-    "doubt",
-    "suggest",
-    "note",
-    "may end",
-    "do",
-    "run",
+    *("settled", "asked", "change", "doubt", "suggest", "note", "may end", "do", "run"),
 )
 """Labels of the rows that `--quiet` keeps."""
 
@@ -75,9 +67,8 @@ class ConsoleReporter:
         """Prints what failed first, where, and why."""
         root, whole = diagnosis.root, terminal.is_verbose()
         spots = spots_of(root, attempt.plan.request)
-        rows = [
-            *explain_failure.diagnosis_rows(diagnosis, attempt, spots, follows=follows, whole=whole)
-        ]
+        given = diagnosis, attempt, spots
+        rows = [*explain_failure.diagnosis_rows(*given, follows=follows, whole=whole)]
         if self._has_settled:
             rows.append(("note", "settings were changed during this attempt (see above)"))
         if suspect is not None:
@@ -159,7 +150,7 @@ def _advice(root: Finding | None, workload: Workload) -> list[Row]:
 
 
 def _corrections(following: Plan, state: RunState) -> list[Row]:
-    """How the next attempt differs from the last attempt."""
+    """The rows on how the next attempt differs from the last."""
     record = FailureRecord(0, 0.0) if state.root is None else state.root.record
     known = None if state.root is None else state.root.entry
     told = {str(state.last.attempt.number + 1), *({known.id} if known else ())}

@@ -21,9 +21,9 @@ from ..planning.fewer_nodes import on_survivors
 from ..planning.search import Rules
 
 RELAUNCHES = {Fix.AUTO: 6, Fix.ONCE: 1, Fix.SUGGEST: 0}
-"""How often the workers may be relaunched with a corrected plan."""
+"""Relaunches with a corrected plan at most."""
 
-ONLY_PRINTED = "not relaunched: only the worker's output tells of the failure"
+ONLY_PRINTED = "not relaunched: only the worker's output shows the failure"
 """A printed error may have been survived, or be a child's, which no correction would reach."""
 
 
@@ -32,16 +32,15 @@ class RunState:
     """The state that a run carries from one attempt to the next.
 
     Attributes:
-        request: what is launched, on the nodes that are left.
-        workload: what is known of the training.
-        constraints: what the catalogue, the hardware and the attempts so far forbid.
+        request: the launch, on the nodes that are left.
+        constraints: those of the catalogue, the hardware and the attempts so far.
         outcomes: the outcome of each attempt, by its number.
         findings: the root cause of each failed attempt, by its number.
         retried: ids of transient failures that have been retried.
         restarts: how often the same plan was restarted because of --max-restarts.
         standing: number of the attempt whose failure is reported if no correction is left, because
             its corrections have only led to other failures; None to report the last attempt's.
-        has_learnt: earlier runs have taught what fails.
+        has_learnt: earlier runs have failed, and left lessons.
     """
 
     request: LaunchRequest
@@ -61,7 +60,7 @@ class RunState:
 
     @property
     def root(self) -> Finding | None:
-        """Root cause of the last attempt's failure; None where it did not fail."""
+        """Root cause of the last attempt's failure; None if it did not fail."""
         return self.findings.get(self.last.attempt.number)
 
     @property
@@ -97,11 +96,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Replan:
-    """Another attempt follows.
-
-    Attributes:
-        state: the state for the next plan.
-    """
+    """Another attempt follows."""
 
     state: RunState
 
@@ -110,13 +105,7 @@ Decision = End | Replan
 
 
 def decide(state: RunState, rules: Rules, suspect: SuspectCorrection | None) -> Decision:
-    """Decides what follows from the outcome of the last attempt.
-
-    Args:
-        state: the state, with the last outcome and its root cause.
-        rules: the rules that the last attempt was planned under.
-        suspect: the correction that may have caused the failure.
-    """
+    """Decides what follows from the outcome of the last attempt."""
     match state.last:
         case Succeeded():
             return End(ExitCode.SUCCESS)
@@ -160,7 +149,7 @@ def _after_failure(state: RunState, failed: Failed, rules: Rules) -> Decision:
 
 
 def no_correction_left(state: RunState, code: int, note: str = "") -> End:
-    """The end where nothing more can be corrected; an earlier failure may stand."""
+    """The end if nothing more can be corrected; an earlier failure may be reported."""
     if state.standing is None:
         return End(code, note=note)
     return End(exit_code(state.findings[state.standing]), state.standing, note)

@@ -34,17 +34,7 @@ def first_plan(
     *,
     has_learnt: bool = False,
 ) -> Plan | RunEnded:
-    """Makes and reports the first plan; or returns why nothing may be launched.
-
-    Args:
-        request: what the user asked the launcher for.
-        workload: what is known of the training.
-        hardware: what it runs on.
-        known: the known constraints.
-        entries: the known failures that can tell on a plan.
-        reporter: reports the plan, or why there is none.
-        has_learnt: earlier runs have taught what fails.
-    """
+    """Makes and reports the first plan; or returns why nothing may be launched."""
     plan = planned(request, workload, hardware, known, has_failed=has_learnt)
     if isinstance(plan, NoPlan):
         reporter.no_plan(plan, None)

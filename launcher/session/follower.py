@@ -29,17 +29,8 @@ from ..workers.watch import Watch
 from . import metrics_process
 
 
-def follow(
-    own: Own,
-    link: Connection,
-    welcome: RunStarted,
-) -> int:
+def follow(own: Own, link: Connection, welcome: RunStarted) -> int:
     """Takes part in the run until node 0 ends it; returns the exit code.
-
-    Args:
-        own: this node's launch, and what its workers get from here.
-        link: the connection to node 0.
-        welcome: node 0's start of the run.
 
     Raises:
         LaunchError: the run directory can't be written, node 0 refuses, or it sends an invalid
@@ -91,7 +82,7 @@ def _check_order(
     outcomes: Sequence[AttemptEnd],
     link: Connection,
 ) -> str:
-    """Checks an order from node 0; returns what this node's workers resume from.
+    """Checks an order from node 0; returns the checkpoint that this node's workers resume from.
 
     Raises:
         LaunchError: the order isn't for this node and this run; node 0 is told.
@@ -105,7 +96,7 @@ def _check_order(
 
 
 def contradiction(order: Order, welcome: RunStarted, request: LaunchRequest) -> Refused | None:
-    """Why an order can't be for this node and this run; None where it can."""
+    """Why an order can't be for this node and this run; None if it can."""
     own, nodes = order.workers[order.rank], len(order.workers)
     if order.run_id != welcome.run_id:
         return Refused(f"an attempt of run {order.run_id}, and this is run {welcome.run_id}")
@@ -127,7 +118,7 @@ def resume_variable(order: Order, outcomes: Sequence[AttemptEnd]) -> str | Refus
         save_folders.gather(places)
     folder = discovery.own_folder(order.resume, [first for first, *_ in saves])
     if folder is None:
-        unknown = "no worker here has said where it is"
+        unknown = "no worker here has reported where it is"
         return Refused(f"to resume from {order.resume.name}, and {unknown}")
     return checkpoint.resume_value(order.resume.training, folder)
 
@@ -148,12 +139,12 @@ def _take_part(order: Order, own: Own, run: Path, link: Connection) -> AttemptEn
 
 
 def _last_end(outcomes: Sequence[AttemptEnd]) -> Ended | None:
-    """How this node's workers ended in the last attempt; None where none were started."""
+    """How this node's workers ended in the last attempt; None if none were started."""
     return next((end for outcome in outcomes[-1:] for end in outcome.ended.values()), None)
 
 
 def own_code(outcomes: Sequence[AttemptEnd]) -> int:
-    """The exit code for how this node's own workers ended; 0 where they succeeded."""
+    """The exit code for how this node's own workers ended; 0 if they succeeded."""
     ended = _last_end(outcomes)
     if ended is None or not (ended.is_success or ended.signal or ended.records):
         return ExitCode.RETRY_ELSEWHERE

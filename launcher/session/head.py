@@ -36,24 +36,17 @@ from .told_beforehand import tell, told_beforehand
 from .training import Training
 
 OLDEST_TORCH = (2, 3)
-"""The first whose elastic has what workers are started with (`LOGS_SPECS`)."""
+"""The first whose elastic has `LOGS_SPECS`, with which workers are started."""
 SETTLING = 0.5
-"""Seconds from the start in which the plan and the workers' start are what matters."""
+"""Seconds from the start that are left to the plan and the workers' start."""
 
 
 def launch_as_head(
-    training: Training,
-    workload: Workload,
-    server: Server,
-    joined: Joined | None = None,
+    training: Training, workload: Workload, server: Server, joined: Joined | None = None
 ) -> int:
     """Trains, and tells the other nodes how the run ended; returns the exit code.
 
-    Args:
-        training: what is launched, with the workers of all nodes and the least that every node has.
-        workload: what is known of it.
-        server: this node's fork server.
-        joined: the nodes of the job; None on a single node.
+    The `training` has the workers of all nodes and their common hardware.
 
     Raises:
         LaunchError: the run directory can't be written, or torch is missing.
@@ -101,10 +94,7 @@ def require_torch() -> None:
 
 
 def refusal_of(version: str) -> LaunchError | None:
-    """Why this version of torch can't be used; None where it can, or where nobody knows.
-
-    A build of one's own may have no number.
-    """
+    """Why this version of torch can't be used; None if it can, or has no number."""
     found = re.match(r"(\d+)\.(\d+)", version)
     if found is None or (int(found[1]), int(found[2])) >= OLDEST_TORCH:
         return None
@@ -114,11 +104,7 @@ def refusal_of(version: str) -> LaunchError | None:
 
 
 def _train(
-    training: Training,
-    workload: Workload,
-    catalogue: Catalogue,
-    server: Server,
-    peers: Peers,
+    training: Training, workload: Workload, catalogue: Catalogue, server: Server, peers: Peers
 ) -> RunEnded:
     """Makes the first plan and runs the loop with its effects."""
     request, hardware = training.request, training.hardware

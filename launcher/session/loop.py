@@ -1,4 +1,4 @@
-"""The loop: launch, diagnose, learn, plan, and again, until it trains or nothing is left."""
+"""The loop of a run: launch, diagnose, learn, plan, until it trains or no plan is left."""
 
 from __future__ import annotations
 
@@ -24,20 +24,12 @@ from ..report import plan_table, summary
 from ..report.explain_failure import diagnosis_rows
 from ..system import run_directory
 from . import retries
-from .decision import (
-    End,
-    Replan,
-    RunState,
-    decide,
-    exit_code,
-    no_correction_left,
-    relaunch_refused,
-)
+from .decision import End, Replan, RunState, decide, exit_code, no_correction_left, relaunch_refused
 from .reporter import Reporter
 
 PAUSE = 10.0
-"""Seconds before each attempt, once one has failed of what passes by itself: devices and ports are
-released later than their process ends (CANN asks for ten seconds, its error EJ0001)."""
+"""Seconds before each attempt after a transient failure: devices and ports are released later than
+their process ends (CANN asks for ten seconds, its error EJ0001)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +38,8 @@ class Effects:
 
     Attributes:
         run_attempt: runs an attempt on all nodes.
-        prepare: prepares on disk what an attempt with this plan resumes from.
-        known_failures: reads those that concern the installed versions.
-        reporter: reports what happens.
-        run: the run directory.
+        prepare: prepares on disk the checkpoint that an attempt with this plan resumes from.
+        known_failures: reads those for the installed versions.
         pause: see `PAUSE`.
     """
 
@@ -70,19 +60,9 @@ class Relaunch:
 
 
 def run_attempts(
-    state: RunState,
-    plan: Plan,
-    hardware: Hardware,
-    effects: Effects,
+    state: RunState, plan: Plan, hardware: Hardware, effects: Effects
 ) -> tuple[RunState, End]:
-    """Runs attempts until the run ends; returns the final state and the end.
-
-    Args:
-        state: the state before the first attempt.
-        plan: the plan of the first attempt.
-        hardware: the least that every node has.
-        effects: the side effects of the loop.
-    """
+    """Runs attempts until the run ends; returns the final state and the end."""
     start = Start(None)
     while True:
         number = len(state.outcomes)
@@ -144,14 +124,14 @@ def _corrected_by_next(state: RunState) -> Attempt | None:
 
 
 def _suspect(state: RunState) -> SuspectCorrection | None:
-    """The correction that may have caused the last failure; none where nodes were lost."""
+    """The correction that may have caused the last failure; none if nodes were lost."""
     if not isinstance(state.last, Failed) or state.last.lost:
         return None
     return suspect_correction(state.outcomes, state.findings, state.standing)
 
 
 def _wait(state: RunState, effects: Effects) -> None:
-    """Waits before an attempt where an earlier one has come too soon."""
+    """Waits before an attempt if the one before began too recently."""
     if state.retried:
         known = ", ".join(sorted(state.retried))
         effects.reporter.note(f"waiting {effects.pause:g} s: {known} passes by itself")

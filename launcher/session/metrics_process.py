@@ -1,4 +1,4 @@
-"""The process that shows a run's metrics: who scrapes it can't harm the launcher."""
+"""The process that serves a run's metrics, so that scraping can't harm the launcher."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..core.reasons import reason_of
 from ..system import regular_files, terminal
 
 Target = socket.socket | Path | None
-"""Where metrics are shown: a socket that listens, a file, nowhere."""
+"""Where metrics are shown: a listening socket, a file, nowhere."""
 OWN = (b"# HELP safe_launch_", b'{"time":')
-"""How a file of metrics begins that a launch has written."""
+"""First bytes of a file of metrics that a launch has written."""
 PATIENCE = 5.0
 """Seconds that the process may take to write the end."""
 
@@ -40,10 +40,7 @@ def is_port(target: str) -> bool:
 
 
 def opened(target: str) -> Target:
-    """Makes sure that metrics can be shown there.
-
-    Args:
-        target: a file, `:PORT` or `HOST:PORT`; empty for no metrics.
+    """Makes sure that metrics can be shown at a file, `:PORT` or `HOST:PORT`, unless empty.
 
     Raises:
         LaunchError: they can't.
@@ -84,12 +81,7 @@ def opened(target: str) -> Target:
 
 @contextmanager
 def shown(target: Target, run: Path) -> Iterator[None]:
-    """Shows a run's metrics until its end.
-
-    Args:
-        target: as `opened` gives it.
-        run: the run directory.
-    """
+    """Shows a run's metrics until its end."""
     if target is None:
         yield
         return

@@ -36,7 +36,7 @@ from .training import Training
 def prepared(
     request: LaunchRequest, hardware: Hardware, workload: Workload, server: Server
 ) -> Join | None:
-    """Gets this node ready to take part; returns what it says of itself, None if it is alone.
+    """Gets this node ready to take part; returns its join, None if it is alone.
 
     Raises:
         LaunchError: it can't take part.
@@ -49,19 +49,8 @@ def prepared(
     return own_join(request, hardware, dict(workload.versions))
 
 
-def launch_with_others(
-    training: Training,
-    own: Join,
-    server: Server,
-    trust: Trust,
-) -> int:
+def launch_with_others(training: Training, own: Join, server: Server, trust: Trust) -> int:
     """Trains on all nodes of the job; returns the exit code, which is the same on all nodes.
-
-    Args:
-        training: this node's launch, and what it has.
-        own: what this node says of itself.
-        server: this node's fork server.
-        trust: what the launchers of the job prove to each other.
 
     Raises:
         LaunchError: the launch isn't possible as asked.

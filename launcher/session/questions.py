@@ -12,11 +12,11 @@ from ..diagnosis.attempt import Attempt
 from ..evidence.worker_messages import Ask, Boundary
 
 LOADING = (Boundary.FROM_PRETRAINED, Boundary.FROM_CONFIG)
-"""Where a model is about to be made."""
+"""Boundaries at which a model is about to be made."""
 
 
 def expected(workload: Workload, where: str) -> list[Statement]:
-    """That all of a model is trained which is about to be made, where nothing else is said."""
+    """That all of a model about to be made is trained, unless something else is known."""
     is_stated = workload.is_certain(Fact.ADAPTER) or not workload.trains_all
     return [] if is_stated else [(Fact.ADAPTER, Known(Adapter.NONE.value, Origin.OBSERVED, where))]
 
@@ -24,8 +24,7 @@ def expected(workload: Workload, where: str) -> list[Statement]:
 def is_mistaken(attempt: Attempt, stated: Iterable[Statement]) -> bool:
     """Whether a change rests on another value than the script asks for.
 
-    It may have been read or learnt where it isn't so any more. The global batch would then be
-    another.
+    A value that was read or learnt may have changed since; the global batch would change with it.
     """
     plan = attempt.plan
     believed = plan.workload.asked
@@ -37,6 +36,6 @@ def is_mistaken(attempt: Attempt, stated: Iterable[Statement]) -> bool:
 
 
 def where_of(question: Ask) -> str:
-    """The boundary and the user's line, in words; which training, where it isn't the first."""
+    """The boundary and the user's line, in words; and which training, if it isn't the first."""
     later = "in a later training" if question.step else ""
     return ", ".join(filter(None, (str(question.boundary), question.frame, later)))

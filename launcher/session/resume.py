@@ -1,4 +1,4 @@
-"""Prepares what the next attempt resumes from, or says why it would lose progress."""
+"""Prepares the next attempt's checkpoint, or refuses if progress would be lost."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def prepare(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start 
 
     No worker of the job runs meanwhile; processes started here carry the run's mark, like workers.
     """
-    start = _prepared(following, outcomes, run_id)
-    if isinstance(start, Refused) or not (start.training or _has_trained(outcomes[-1])):
+    start, last = _prepared(following, outcomes, run_id), outcomes[-1]
+    has_trained = isinstance(last, Failed) and any(record.has_trained for record in last.records)
+    if isinstance(start, Refused) or not (start.training or has_trained):
         return start
     return replace(start, sentence="; ".join(filter(None, [start.sentence, AGAIN])))
 
@@ -56,11 +57,6 @@ def _prepared(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Star
         if not isinstance(made, Refused):
             return _move_newer(replace(start, checkpoint=replace(start.checkpoint, folder=made)))
         checkpoints = resume_point.without(checkpoints, start.checkpoint, made.sentence)
-
-
-def _has_trained(outcome: Outcome) -> bool:
-    """Whether a training of the script was over when another one failed."""
-    return isinstance(outcome, Failed) and any(record.has_trained for record in outcome.records)
 
 
 def clean_up(start: Start) -> None:
@@ -120,7 +116,7 @@ def target_of(plan: Plan) -> Target:
 
 
 def steps_of(outcome: Outcome) -> int | None:
-    """The job's optimizer steps at the end of an attempt; None where unknown."""
+    """The job's optimizer steps at the end of an attempt; None if unknown."""
     if isinstance(outcome, Superseded):
         return 0
     records = outcome.records if isinstance(outcome, Failed) else ()

@@ -10,17 +10,13 @@ from ..core.refused import Refused
 from ..evidence.failure_record import FailureRecord
 
 SENT = (signal.SIGKILL, signal.SIGTERM)
-"""Signals that come from outside: what they have ended may run the next time
-(docs/using/exit-codes.md, 137 and 143)."""
+"""Signals from outside, after which a restart may succeed (docs/using/exit-codes.md)."""
 
 
 def next_restart(limit: int, used: int, roots: Sequence[Finding]) -> int | Refused:
     """The number of the next restart, 1 for the first; or why there is none.
 
-    Args:
-        limit: the value of --max-restarts.
-        used: the number of restarts so far.
-        roots: the root cause of each attempt that has failed, the latest last.
+    The `roots` are the root causes of the failed attempts, the latest last.
     """
     *earlier, root = roots
     is_sent = root.record.signal in SENT

@@ -1,8 +1,8 @@
-"""Decides, on node 0, what the workers of an attempt are told where they ask.
+"""Decides, on node 0, the answers to the workers' questions at boundaries.
 
-The first rank that asks decides what is answered; every other rank that comes the same way gets the
-same, and no rank ever waits for another. Where a change doesn't reach every rank, the attempt is
-superseded: the next one has the change from its start.
+The first rank that asks decides the answer; every other rank that comes the same way gets the same,
+and no rank ever waits for another. If a change doesn't reach every rank, the attempt is superseded:
+the next one has the change from its start.
 """
 
 from __future__ import annotations
@@ -32,31 +32,24 @@ from ..report import plan_table, summary
 from .questions import LOADING, expected, is_mistaken, where_of
 
 REACH = 30.0
-"""Seconds within which every rank has to ask what one was told to change."""
+"""Seconds within which every rank has to reach the boundary of a change."""
 LOOK = 1.0
 """Seconds between two looks at the ranks, while a change hasn't reached all of them."""
 ORDER = tuple(Boundary)
 ONCE_IS_ENOUGH = (Fact.BLOCK_RUNS_TWICE,)
-"""Facts that stay true where another rank says otherwise."""
+"""Facts that stay true if another rank reports otherwise."""
 
 
 class Told(Protocol):
-    """Called with what workers are told to change."""
+    """Called with the changes at a boundary."""
 
     def __call__(self, where: str, plan: Plan, changes: Sequence[Change], *, is_made: bool) -> None:
-        """At `where`, as this plan has it; `is_made` where it isn't only suggested."""
+        """Reports the changes of this plan; `is_made` unless they are only suggested."""
 
 
 @dataclass(slots=True)
 class Given:
-    """An answer that is out.
-
-    Attributes:
-        question: the first rank's question.
-        answer: what every rank is told.
-        at: when it was given, in seconds of the monotonic clock.
-        ranks: the ranks that have it.
-    """
+    """An answer, with the first rank's question, its time by the monotonic clock, and its ranks."""
 
     question: Ask
     answer: Answer
@@ -70,17 +63,16 @@ class Settling:
 
     Attributes:
         attempt: the attempt, with the plan in force.
-        rules: the rules that it was planned under.
+        rules: the rules of its plan.
         unreached: keys of answers that didn't reach every rank in an earlier attempt of this run:
             nothing is changed there any more.
         notice: called with a line that the user should see at once.
-        told: called with what is changed: where, the plan, the changes, whether they are made.
-        informed: called with the plan in force whenever more is known of what it trains.
-        asked: what the workers have said where they asked, as statements.
-        framework: the owner of the training loop, by what they said.
-        shape: the model, as the first to know it has described it.
+        informed: called with the plan in force whenever workers reveal more of the training.
+        asked: the statements of workers' questions, by name.
+        framework: the owner of the training loop, according to the workers.
+        shape: the model as the first worker described it.
         before: the attempt before a kind of boundary was first settled.
-        given: the answers that are out, by key.
+        given: the answers so far, by key.
         is_missed: a change hasn't reached every rank.
     """
 
@@ -100,7 +92,7 @@ class Settling:
     _suggested: Mapping[str, Value] = field(default_factory=dict)
 
     def seen(self, observed: Mapping[str, Value], model: Mapping[str, Any] | None) -> Seen:
-        """The attempt's workload as known by now."""
+        """The attempt's observations so far."""
         return Seen(
             observed,
             model or self.shape,
@@ -125,7 +117,7 @@ class Settling:
         return self._allowed[key]
 
     def replaced(self) -> Path | Refused | None:
-        """The folder of the attempt that this one corrects, why there is none, or None."""
+        """The folder of the attempt that this one corrects; why it can't be compared; or None."""
         attempt = self.attempt
         if attempt.before is None:
             first = "no attempt without what was changed has made a step"
@@ -168,7 +160,7 @@ class Settling:
     def went_on(self, rank: int, key: str) -> None:
         """Notes that a rank got no answer in time, and trains as asked."""
         self.notice(
-            f"rank {rank} got no answer in time where it asked what to set: it asks no more"
+            f"rank {rank} got no answer in time when it asked for its settings: it asks no more"
         )
         for other, given in self.given.items():
             if given.answer.overrides and (rank not in given.ranks or other == key):
@@ -187,7 +179,7 @@ class Settling:
                 self._miss(key, f"rank {min(missing)} hasn't come there for {REACH:.0f} s")
 
     def pause(self) -> float | None:
-        """Seconds until the next look; None where every change has reached every rank."""
+        """Seconds until the next look; None if every change has reached every rank."""
         return LOOK if self._changing() else None
 
     def _changing(self) -> list[tuple[str, Given]]:
@@ -200,14 +192,14 @@ class Settling:
         ]
 
     def _look_for_passed(self, rank: int, question: Ask) -> None:
-        """A rank at a later boundary has passed an earlier one where others were told something."""
+        """Finds a boundary with a change that this rank has passed without it."""
         for key, given in self._changing():
             place = ORDER.index(given.question.boundary)
             if rank not in given.ranks and place < ORDER.index(question.boundary):
                 self._miss(key, f"rank {rank} has come another way")
 
     def _miss(self, key: str, why: str) -> None:
-        """Ends the attempt for a change that doesn't reach every rank."""
+        """Ends the attempt, as a change doesn't reach every rank."""
         if not self.is_missed:
             place = self.given[key].question
             self.notice(f"what was set at {where_of(place)} doesn't reach every rank: {why}")
@@ -219,10 +211,10 @@ class Settling:
     ) -> Answer | None:
         """The answer to the first rank at a boundary; None if the attempt ends instead.
 
-        Judged is what was in force before the same kind of boundary was settled: another object of
-        that kind hasn't got what was set in the first. A later training of the script is judged by
-        itself, and ends nothing: the steps before it aren't worth it. Nor does a model that isn't
-        made yet: what is expected of it counts for this answer alone.
+        The basis is the attempt before the same kind of boundary was settled: another object of
+        that kind lacks the settings of the first. A later training of the script is judged by
+        itself, and never ends the attempt, as that would lose the steps before it. Neither does a
+        model that isn't made yet: expectations of it count for this answer alone.
         """
         where, is_later = where_of(question), bool(question.step)
         is_open = question.boundary in LOADING
@@ -286,12 +278,12 @@ class Settling:
         return Answer(question.key, overrides, replaced)
 
     def _is_known(self, name: Name) -> bool:
-        """Whether a rank has said that a fact is true."""
+        """Whether a rank has reported a fact as true."""
         known = self.asked.get(str(name))
         return known is not None and bool(known[1].value)
 
     def _needs_probe(self, attempt: Attempt, workload: Workload, question: Ask) -> bool:
-        """Whether it decides on the attempt what a model is like, or if a block runs twice.
+        """Whether the attempt depends on the model's shape, or on whether a block runs twice.
 
         Blocks run non-reentrant meanwhile, which must not be known to fail.
         """
@@ -328,7 +320,7 @@ class Settling:
         return self._is_unsure(attempt, workload, self._planned(attempt, workload, {}))
 
     def _is_unsure(self, attempt: Attempt, workload: Workload, better: Plan | NoPlan) -> bool:
-        """Whether only a memory estimate forbids an attempt that hangs on what is only assumed."""
+        """Whether only a memory estimate that rests on assumptions forbids an attempt."""
         if not isinstance(better, Plan) or better.doubt is None:
             return False
         return not is_hopeless(attempt, workload, replace(self.rules, by_memory=False))

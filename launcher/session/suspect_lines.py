@@ -16,12 +16,7 @@ from ..workload.script.user_files import user_files
 
 @dataclass(frozen=True, slots=True)
 class SuspectLine:
-    """A line of the user's that is known to fail under the plan, if it does what it seems to do.
-
-    Attributes:
-        entry: the known failure.
-        spot: the line.
-    """
+    """A line of the user's that fails under the plan, if it does what it seems to do."""
 
     entry: KnownFailure
     spot: SourceLocation
@@ -81,16 +76,11 @@ HARMS: dict[str, Callable[[Plan], bool]] = {
     # The arguments were removed in 4.57.1 at the latest.
     "outdated_arguments": lambda plan: _has_transformers(plan, ">=4.57"),
 }
-"""The plans under which the lines that a search finds do harm; all, where none is given."""
+"""The plans under which the lines that a search finds do harm; all plans if it isn't here."""
 
 
 def suspect_lines(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[SuspectLine, ...]:
-    """The user's lines that entries point at and that may fail under the plan.
-
-    Args:
-        plan: the plan to be launched.
-        entries: the known failures that can tell on a plan.
-    """
+    """The user's lines that entries point at and that may fail under the plan."""
     relevant = [entry for entry in entries if entry.points_at is not None and is_open(entry, plan)]
     if not relevant:
         return ()

@@ -19,12 +19,8 @@ def told_beforehand(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[str, .
     """Two lines for each entry that tells of the plan: what happens, and what ends it.
 
     A line for each default that an upgrade has changed since an earlier run of the script.
-
-    Args:
-        plan: the plan to be launched.
-        entries: the known failures that can tell on a plan.
     """
-    # What workers ask for is known of the workload alone.
+    # The settings that workers ask for are in the workload alone.
     settings = {**plan.preset.settings(), **plan.workload.asked, **plan.overrides}
     point = point_of(settings, plan.workload)
     point[Fact.DEVICE] = plan.hardware.accelerator.kind
@@ -41,14 +37,7 @@ def told_beforehand(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[str, .
 def tell(
     plan: Plan, entries: Sequence[KnownFailure], told: set[str], notice: Callable[[str], None]
 ) -> None:
-    """Tells what is told of a plan and hasn't been told yet, as when workers say what they train.
-
-    Args:
-        plan: with what is known by now.
-        entries: the known failures that can tell on a plan.
-        told: what has been told, which grows.
-        notice: called with each text.
-    """
+    """Prints the texts on a plan that aren't in `told` yet, and adds them to it."""
     for text in told_beforehand(plan, entries):
         if text not in told:
             told.add(text)

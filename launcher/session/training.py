@@ -20,8 +20,6 @@ class Training:
     """A training, as described by the command line and the machine.
 
     Attributes:
-        request: the user's request.
-        hardware: this node's hardware.
         site_entries: known failures of a cluster's own.
         wanted: settings that `--preset` and `--set` ask for.
     """

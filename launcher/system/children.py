@@ -1,4 +1,4 @@
-"""Child processes: which become this one's, and how one has ended."""
+"""Child processes: adopts descendants, and reads exit codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @contextmanager
 def subreaper() -> Iterator[None]:
-    """The processes that descend from this one become its children when their parents end."""
+    """Descendants of this process become its children when their parents end."""
     adopt_descendants(wanted=True)
     try:
         yield
@@ -22,7 +22,7 @@ def subreaper() -> Iterator[None]:
 
 
 def adopt_descendants(*, wanted: bool) -> None:
-    """Makes this process the parent of descendants whose own parents end, or no longer."""
+    """Sets whether descendants become this process's children when their parents end."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
 
 

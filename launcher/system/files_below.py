@@ -1,4 +1,4 @@
-"""The files below folders that a user has named: no more than somebody would wait for."""
+"""The files below folders that a user has named, up to a tolerable number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FilesBelow:
 
     Attributes:
         files: the named files, and those below the named folders, in the order of their paths.
-        left_out: what wasn't looked at, in sentences.
+        left_out: parts that weren't looked at, in sentences.
     """
 
     files: tuple[Path, ...]
@@ -32,10 +32,7 @@ class FilesBelow:
 def find(paths: Sequence[Path], deepest: int = DEEPEST, most: int = MOST) -> FilesBelow:
     """The files among the paths, and below them; links to folders aren't followed.
 
-    Args:
-        paths: files and folders.
-        deepest: how many folders may be between a named folder and a file.
-        most: how many files and folders are looked at below each, those nearest to it first.
+    The limits are as of `DEEPEST` and `MOST`; the nearest files come first.
     """
     found: list[Path] = []
     left_out: list[str] = []

@@ -1,4 +1,4 @@
-"""Run directories that are kept: which there are, their size, and which go to make room."""
+"""The run directories that are kept: their sizes, and those to remove."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .launcher_record import LauncherRecord, State
 MARKS = ("request.json", "launcher-*.json", "attempt-*")
 """Files by which a run directory is recognized; one is enough."""
 NAME = re.compile(r".*-\d{8}-\d{6}-[0-9a-f]{6}", re.ASCII | re.DOTALL)
-"""How run directories are named (`run_directory.new_id`)."""
+"""Names of run directories (`run_directory.new_id`)."""
 VARIABLE = "SAFE_LAUNCH_RUNS_GIB"
 """Environment variable that limits the default folder's size, in GiB; 0 for no limit."""
 DAY = 86_400.0
 MOST = 500
-"""How many run directories the default folder holds at most."""
+"""Run directories in the default folder at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,6 @@ class Limits:
     """Limits on a folder of run directories.
 
     Attributes:
-        runs: how many run directories.
         size: their bytes altogether.
         age: seconds since one was last written to.
     """
@@ -49,7 +48,6 @@ class KeptRun:
     """A run directory.
 
     Attributes:
-        folder: it.
         size: bytes of its files.
         changed: when a file of it was last written, in seconds of the wall clock since the epoch.
     """
@@ -59,9 +57,9 @@ class KeptRun:
     changed: float
 
     def has_ended(self, now: float) -> bool:
-        """Whether no launcher writes into it any more, as far as can be known from here.
+        """Whether no launcher writes into it any more.
 
-        Where its host can't be seen, a day without a word counts as the end.
+        If its host can't be seen, a day without a sign of life counts as the end.
         """
         if (self.folder / "outcome.json").exists() or now - self.changed > DAY:
             return not self._is_running()
@@ -140,7 +138,7 @@ def surplus(root: Path, limits: Limits) -> Iterator[KeptRun]:
 
 
 def remove(run: KeptRun) -> Refused | None:
-    """Removes a run directory; what is left of one that can't be is still a run's."""
+    """Removes a run directory; if that fails, the rest still counts as a run."""
     try:
         shutil.rmtree(run.folder)
     except OSError as error:
@@ -149,7 +147,7 @@ def remove(run: KeptRun) -> Refused | None:
 
 
 def make_room(root: Path, environment: Mapping[str, str]) -> None:
-    """Removes the oldest runs of the default folder, as far as it holds too much."""
-    with suppress(OSError):  # a training that has ended well isn't spoilt by it
+    """Removes the oldest runs of the default folder beyond its limits."""
+    with suppress(OSError):  # the training has ended well all the same
         for run in [*surplus(root, default_limits(environment))]:
             remove(run)

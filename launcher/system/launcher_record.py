@@ -18,7 +18,7 @@ from ..core.refused import Refused
 from . import private_files, regular_files
 
 Instant = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
-"""Seconds of the wall clock since the epoch, in years that calendars know."""
+"""Seconds of the wall clock since the epoch, within calendars' years."""
 
 
 class State(StrEnum):
@@ -27,9 +27,9 @@ class State(StrEnum):
     RUNNING = "running"
     ENDED = "ended"
     GONE = "gone"
-    """It ended without a word: by SIGKILL, its host went down, or it had no room for its end."""
+    """It ended silently: by SIGKILL, with its host, or without room for its end."""
     ELSEWHERE = "elsewhere"
-    """It runs, or ran, where it can't be seen from here: on another host, in another container."""
+    """It runs, or ran, out of sight of this process: on another host, in another container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,9 @@ class LauncherRecord:
     """A launcher of a run.
 
     Attributes:
-        node: its node's rank.
-        host: its host's name.
-        place: the host's boot and its namespace of process ids; a process id means nothing in
-            another.
-        pid: its process.
-        started: when that was started, in clock ticks since the boot (proc_pid_stat(5)), so that
-            another process of the same id isn't taken for it.
+        place: the host's boot and its namespace of process ids, without which ids mean nothing.
+        started: start of its process, in clock ticks since the boot (proc_pid_stat(5)), which
+            distinguishes processes of the same id.
         command: the script with its arguments.
         begun: when the run began, in seconds of the wall clock since the epoch.
         ended: when it ended; None while it runs.
@@ -75,20 +71,12 @@ class LauncherRecord:
 
 
 ROOM = 64
-"""Bytes that a record begins with for its end, which a full disk then has room for."""
+"""Bytes that a record reserves for its end, in case the disk becomes full."""
 
 
 @contextmanager
 def recorded(run: Path, node: int, command: str) -> Iterator[None]:
-    """Keeps the record of this launcher in a run directory; without room for it, goes on.
-
-    Its end is kept on a disk that has become full as well: it takes no more room than the record.
-
-    Args:
-        run: the run directory.
-        node: this node's rank.
-        command: the script with its arguments.
-    """
+    """Keeps the record of this launcher in a run directory, if there is room for it."""
     pid = os.getpid()
     text = command.encode(errors="backslashreplace").decode()  # its words may have any bytes
     own = LauncherRecord(
@@ -126,7 +114,7 @@ def _write(run: Path, record: LauncherRecord) -> None:
 
 
 def _write_over(path: Path, content: bytes) -> None:
-    """Writes a record over the older one where that is: no longer than it, in one piece."""
+    """Writes a record over the older one, which is as long, in one piece."""
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
@@ -142,7 +130,7 @@ def _number(path: Path) -> int:
 
 
 def _place() -> str:
-    """The boot and the namespace; where a container hides them, the host's name and nothing."""
+    """The boot and the namespace; if a container hides them, the host's name and `?`."""
     boot, namespace = os.uname().nodename, "?"
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
@@ -152,7 +140,7 @@ def _place() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """When a process was started, in clock ticks since the boot; None where it has ended."""
+    """When a process was started, in clock ticks since the boot; None if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Pages of mapped files, which a process that only waits needs to hold no longer."""
+"""Releases pages of mapped files, which a waiting process doesn't need."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ _UNCHANGED = "Anonymous:             0 kB"
 def release() -> None:
     """Gives back the pages of libraries that this process has mapped and not changed.
 
-    They stay in the page cache, and come back one by one when they are used. Of the libraries that
-    torch brings they are 90 MiB. What was relocated isn't read from the file again, so such a
-    mapping is left alone.
+    They stay in the page cache, and return one by one on use; torch's libraries have 90 MiB.
+    Mappings with relocations differ from the file, and are left alone.
     """
     libc = ctypes.CDLL(None)
     libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)

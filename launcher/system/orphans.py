@@ -1,7 +1,7 @@
-"""Processes that a run left behind: found by a mark in their environment, in any session or group.
+"""Processes that a run left behind, found by a mark in their environment.
 
-Every worker is started with its launcher's mark in its environment, and passes it on to whatever it
-starts itself, across new sessions and process groups. So no list of processes is needed.
+Every worker is started with its launcher's mark in its environment, and passes it on to its own
+processes, across new sessions and process groups. So no list of processes is needed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def is_marked(pid: int, run_id: str, variable: str = VARIABLE) -> bool:
     end = time.monotonic() + BEGINNING
     while True:
         try:
-            # In this order: who is no longer beginning when asked has an environment when read.
+            # In this order: a process past its beginning has its environment when that is read.
             fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
             environment = (folder / "environ").read_bytes()
         except OSError:
@@ -55,13 +55,11 @@ def is_marked(pid: int, run_id: str, variable: str = VARIABLE) -> bool:
 
 
 def _is_beginning(fields: Sequence[bytes]) -> bool:
-    """Whether a process has its new program's memory, and the kernel its environment not yet there.
+    """Whether a process has its new program's memory, but not its environment yet.
 
-    Whoever has started it may go on before that: execve(2) closes its descriptors first.
-
-    Args:
-        fields: of /proc/PID/stat from the state on: vsize, which kernel threads don't have, and
-            env_end (proc_pid_stat(5)).
+    Its parent may continue before that: execve(2) closes its descriptors first. The `fields` are
+    those of /proc/PID/stat from the state on (proc_pid_stat(5)): vsize, 0 for kernel threads, and
+    env_end.
     """
     return fields[20] != b"0" and fields[48] == b"0"
 
@@ -72,11 +70,8 @@ def rewrite_mark(run_id: str) -> bool:
     /proc/PID/environ shows the memory in which the kernel put the variables at the program's start
     (proc(5): env_start and env_end in /proc/PID/stat).
 
-    Args:
-        run_id: the run, or a text of the same length.
-
     Returns:
-        Whether there was a mark to rewrite, of the same length.
+        Whether there was a mark of the same length to rewrite.
     """
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
     start, end = int(fields[47]), int(fields[48])
@@ -91,31 +86,19 @@ def rewrite_mark(run_id: str) -> bool:
 def forget_buffers(port: int) -> None:
     """Unlinks the shared memory that DeepSpeed on CPUs creates and never unlinks.
 
-    66 MiB for every rank where LOCAL_SIZE is the world's size, named by MASTER_PORT
-    (`shm_initialize` in csrc/cpu/comm/shm.cpp). A process that still has it mapped keeps it.
-
-    Args:
-        port: MASTER_PORT of the attempt's workers.
+    66 MiB for every rank if LOCAL_SIZE is the world's size, named by MASTER_PORT (`shm_initialize`
+    in csrc/cpu/comm/shm.cpp). A process that still has it mapped keeps it.
     """
     for path in SHARED.glob(f"deepspeed_allreduce_buffer_{os.getuid()}_*_{port}_*"):
         path.unlink(missing_ok=True)
 
 
 def kill(
-    run_id: str,
-    spared: Collection[int] = (),
-    seconds: float = 5.0,
-    variable: str = VARIABLE,
+    run_id: str, spared: Collection[int] = (), seconds: float = 5.0, variable: str = VARIABLE
 ) -> int:
     """Kills every process of a run and waits until none is left; returns how many there were.
 
     Repeats, since a process may fork while it is being looked for; gives up after `seconds`.
-
-    Args:
-        run_id: the run.
-        spared: process ids that aren't killed.
-        seconds: the time limit.
-        variable: the environment variable with the mark.
     """
     end = time.monotonic() + seconds
     killed: set[int] = set()
@@ -133,16 +116,7 @@ def kill(
 def stop(
     run_id: str, number: signal.Signals, seconds: float, is_hastened: Callable[[], bool]
 ) -> None:
-    """Has every process of a run stop by a signal; kills those that run on.
-
-    What they start meanwhile, as to save, isn't told.
-
-    Args:
-        run_id: the run.
-        number: the signal.
-        seconds: that they have.
-        is_hastened: whether somebody doesn't want to wait for them any longer.
-    """
+    """Signals every process of a run, but none that they start later; kills those that remain."""
     end = time.monotonic() + seconds
     for pid in set(marked(run_id)):
         with suppress(ProcessLookupError, PermissionError):
@@ -153,17 +127,15 @@ def stop(
 
 
 def reaping_pause() -> float | None:
-    """Seconds until `reap` is due; None where another process reaps the orphans."""
+    """Seconds until `reap` is due; None if another process reaps the orphans."""
     return REAPING if os.getpid() == 1 else None
 
 
 def reap(own: set[int]) -> None:
     """Reaps orphans that have ended, if this is a container's first process; else does nothing.
 
-    Orphans become children of the first process, and no other process can reap them there.
-
-    Args:
-        own: this process's own children, which are reaped by the code that started them.
+    Orphans become children of the first process, and no other process can reap them there. The
+    code that started this process's `own` children reaps them itself.
     """
     if os.getpid() != 1:
         return
@@ -191,7 +163,6 @@ class Guardian:
     """A process that kills a run's processes if the launcher dies without dismissing it.
 
     Attributes:
-        pid: its process id.
         line: the launcher's end of the pipe that it reads.
     """
 
@@ -210,9 +181,9 @@ class Guardian:
 def guard(run_id: str, variable: str = VARIABLE) -> Guardian:
     """Forks a guardian for the run.
 
-    SIGKILL leaves the launcher no chance to stop its workers. The guardian, in a session of its
-    own, reads a pipe that only the launcher could write: when it is closed, the guardian kills the
-    processes with the run's mark. Call this before any thread is started.
+    SIGKILL leaves the launcher no chance to stop its workers. The guardian, in a new session, reads
+    a pipe that only the launcher could write: when it is closed, the guardian kills the processes
+    with the run's mark. Call this before any thread is started.
     """
     reader, writer = os.pipe()
     pid = os.fork()

@@ -29,7 +29,7 @@ def make_folder(path: Path) -> None:
 
 
 def make_folders(path: Path) -> None:
-    """Makes a folder and those above it, as far as they are missing; what is there stays as it is.
+    """Makes a folder and those above it, if they are missing.
 
     Raises:
         OSError: one can't be made.
@@ -43,9 +43,9 @@ def make_folders(path: Path) -> None:
 
 
 def make_unshared(path: Path) -> None:
-    """Makes a folder for what is executed later; one that is there must be as safe as a new one.
+    """Makes a folder for files to be executed; an existing one must be as safe as a new one.
 
-    Its owner is this user, whoever that is: nothing is allowed to root that isn't to others.
+    Its owner must be this user, even for root.
 
     Raises:
         OSError: it can't be made, or somebody else may have put something into it, or may put
@@ -71,9 +71,9 @@ def is_unshared(path: Path) -> bool:
 
 
 def open_above(path: Path) -> Path | None:
-    """The folder above a path in which everybody may rename what is others'; None without one.
+    """A folder above a path in which everybody may rename others' files; None without one.
 
-    That is one that everybody can write to, without the sticky bit (inode(7)).
+    That is a world-writable folder without the sticky bit (inode(7)).
     """
     for folder in Path(os.path.realpath(path.parent)), *Path(os.path.realpath(path.parent)).parents:
         with suppress(OSError):
@@ -84,10 +84,9 @@ def open_above(path: Path) -> Path | None:
 
 
 def _is_ours(owner: int, parent: Path) -> bool:
-    """Whether an owner is this user, or whom the file system takes root for.
+    """Whether an owner is this user, or the user to whom a share maps root.
 
-    A share may give what root makes to another user (root_squash in exports(5)): a new folder
-    shows to whom.
+    A share may do so (root_squash in exports(5)); the owner of a new folder shows it.
     """
     if owner == os.geteuid():
         return True
@@ -112,7 +111,7 @@ def _opened(path: str, _flags: int) -> int:
 
 
 def write_all(file: BinaryIO, content: bytes) -> None:
-    """Writes all of it, however much of it each call takes.
+    """Writes all of it, in as many calls as needed.
 
     Raises:
         OSError: it can't be written, e.g. the disk is full.
@@ -123,13 +122,9 @@ def write_all(file: BinaryIO, content: bytes) -> None:
 
 
 def replace(path: Path, content: bytes, mode: int = 0o600, *, is_lasting: bool = False) -> None:
-    """Writes a whole file: a reader meets the old one or the new one.
+    """Writes a whole file: a reader sees the old one or the new one.
 
-    Args:
-        path: of the file.
-        content: what it shall hold.
-        mode: its permissions afterwards.
-        is_lasting: whether it must outlast a crash of the machine, which takes time.
+    With `is_lasting` it survives a crash of the machine, which takes time.
 
     Raises:
         OSError: it can't be written, e.g. the disk is full; the old file stays.

@@ -1,4 +1,4 @@
-"""The secrets of this launch, kept out of what the launcher prints, writes and sends."""
+"""Keeps the secrets of this launch out of printed, written and sent texts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _known: frozenset[str] = frozenset()
 
 
 def learn(secrets: Iterable[str]) -> None:
-    """Adds secrets that no text may have from now on."""
+    """Adds secrets to be removed from all texts."""
     global _known
     _known |= searched(secrets)
 
 
 def redacted(text: str) -> str:
-    """A text, or JSON, without the secrets of this launch, and without what looks like others."""
+    """A text, or JSON, without the secrets of this launch and others recognized by format."""
     return hidden(text, _known)

@@ -1,4 +1,4 @@
-"""Files that belong to the user and are read or written because the user has named them."""
+"""Reads and writes files that the user has named."""
 
 from __future__ import annotations
 
@@ -39,15 +39,11 @@ def opened(path: Path) -> Iterator[BufferedReader]:
 def read(path: Path, largest: int = LARGEST) -> bytes:
     """A file's content.
 
-    Args:
-        path: of the file.
-        largest: bytes that it may have.
-
     Raises:
         OSError: it can't be read, is too large, or isn't a regular file.
     """
     with opened(path) as file:
-        # As many bytes are allocated as are asked for.
+        # `read` allocates all requested bytes.
         content = file.read(min(largest, os.fstat(file.fileno()).st_size) + 1)
     if len(content) > largest:
         raise OSError(errno.EINVAL, f"it is larger than {largest / MIB:g} MiB")
@@ -77,16 +73,21 @@ def overwrite(path: Path, content: bytes) -> Path:
     try:
         mode = target.lstat().st_mode
     except FileNotFoundError:
-        mask = os.umask(0o077)
-        os.umask(mask)
-        mode = stat.S_IFREG | (NEW & ~mask)
+        mode = stat.S_IFREG | (NEW & ~umask())
     _check(mode)
     private_files.replace(target, content, stat.S_IMODE(mode), is_lasting=True)
     return target
 
 
+def umask() -> int:
+    """The process's mask of permissions, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
 def owner(number: int) -> str:
-    """A user's name, for a message; the number where it has none."""
+    """A user's name, for a message; the number if it has none."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

@@ -21,7 +21,7 @@ from .redaction import redacted
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 UNFIT = re.compile(r"[^\w.,=@%+-]")
-"""Characters of a script's name that a run's name leaves out: they need quotes or break a line."""
+"""Characters of a script's name that are replaced in a run's name, as they need quotes."""
 
 
 def new_id() -> str:
@@ -49,7 +49,7 @@ def run_folder(log_dir: Path | None, script: str, run_id: str) -> Path:
 
 
 def default_root() -> Path:
-    """Where run directories go by default (XDG base directory specification)."""
+    """The default folder of run directories (XDG base directory specification)."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "safe-launch" / "runs"
 
@@ -109,9 +109,6 @@ def lines(content: object, depth: int = 2) -> str:
 
 
 def _json(value: object) -> str:
-    """A value as JSON that every reader takes: what isn't Unicode in it is written as its code.
-
-    Names of files and arguments may have any bytes, which Python takes for lone surrogates.
-    """
+    """A value as valid JSON: lone surrogates, from arbitrary bytes in names, become escapes."""
     text = json.dumps(value, default=plain, ensure_ascii=False)
     return text if text.isascii() else SURROGATE.sub(lambda one: f"\\\\u{ord(one[0]):x}", text)

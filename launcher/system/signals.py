@@ -13,15 +13,15 @@ from typing import Any, Final, Self
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a run."""
 IGNORED: Final = tuple(each for each in ENDING if signal.getsignal(each) is signal.SIG_IGN)
-"""Those that were ignored when this process started, as SIGHUP is under nohup: they stay so."""
+"""Those that were ignored when this process started, as SIGHUP under nohup; they stay ignored."""
 STOPS: Final = tuple(each for each in ENDING if each not in IGNORED)
 """Signals that end this run."""
 REPORT: Final = signal.SIGQUIT
-"""The signal, Ctrl-\\ at a terminal, that asks where every rank stands; the run goes on."""
+"""The signal, Ctrl-\\ at a terminal, that asks where every rank stands; the run continues."""
 
 
 class StoppedError(Exception):
-    """A signal has told the launcher to stop, while it waited for something else."""
+    """A signal has stopped the launcher while it waited for something else."""
 
 
 class SignalWakeup:
@@ -58,7 +58,7 @@ class SignalWakeup:
         self._writer.close()
 
     def install(self) -> None:
-        """Installs the handlers, also where they have been replaced since."""
+        """Installs the handlers, even if they have been replaced since."""
         for number in self._numbers:
             signal.signal(number, self._note)
 
@@ -96,7 +96,7 @@ class SignalWakeup:
                     self._reader.recv(4096)
             finally:
                 if has_woken:
-                    self._writer.send(b"\0")  # for whoever takes the signals later
+                    self._writer.send(b"\0")  # for a later caller of `taken`
 
     def taken(self) -> list[int]:
         """The signals that have arrived since the last call."""

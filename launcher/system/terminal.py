@@ -1,7 +1,7 @@
 """The only module that prints: the launcher's messages go to stderr, with its mark.
 
-Whatever it prints has no control characters other than line breaks and tabs: names of files,
-messages of exceptions and other hosts' words can't drive the terminal.
+Control characters other than line breaks and tabs are removed: names of files, messages of
+exceptions and texts from other hosts can't control the terminal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
@@ -25,7 +25,7 @@ WIDTH = 100
 _quiet = False
 _verbose = False
 _begun: set[int] = set()
-"""Of stdout's and stderr's descriptors, those where another program has begun a line."""
+"""Descriptors of stdout and stderr on which another program has begun a line."""
 
 
 def note_passed_on(descriptor: int, text: bytes) -> None:
@@ -58,13 +58,13 @@ def open_missing() -> None:
 
 
 def say(*lines: str) -> None:
-    """Prints lines of their own, each with the launcher's mark; a closed console is no error."""
+    """Prints separate lines with the launcher's mark; a closed console isn't an error."""
     parts = [line for text in lines for line in text.split("\n")]
     _complain("".join(f"{MARK}{line}".rstrip() + "\n" for line in parts))
 
 
 UNBROKEN = "\u00a0"
-"""A blank at which `table` doesn't break a line; it is printed as an ordinary one."""
+"""A space at which `table` doesn't break a line; it is printed as an ordinary one."""
 
 
 def tell(*lines: str) -> None:
@@ -74,13 +74,13 @@ def tell(*lines: str) -> None:
 
 
 def detail(*lines: str) -> None:
-    """Like `say`, but only under `--verbose`: it explains, and asks nothing of the user."""
+    """Like `say`, but only under `--verbose`: for explanations without a need to act."""
     if _verbose:
         say(*lines)
 
 
 def reassure(sentence: str) -> None:
-    """Shows what is being done, if stderr is a terminal."""
+    """Explains a wait, if stderr is a terminal."""
     with suppress(OSError, ValueError):  # it is closed
         if sys.stderr.isatty():
             tell(sentence)
@@ -109,11 +109,7 @@ def be_verbose(*, wanted: bool) -> None:
 
 
 def show(text: str, before: str = "") -> None:
-    """Prints a requested document on stdout.
-
-    Args:
-        text: the document.
-        before: what is written before it as it is, such as a terminal's control sequence.
+    """Prints a requested document on stdout, after a terminal's control sequence if any.
 
     Raises:
         SystemExit: the reader is gone (`| head`).
@@ -134,16 +130,13 @@ def show(text: str, before: str = "") -> None:
 
 
 def _encodable(text: str, stream: TextIO) -> str:
-    """A text in which what the stream's encoding doesn't have is escaped.
-
-    That also holds for bytes of arguments and names of files that aren't UTF-8.
-    """
+    """A text with escapes for characters outside the stream's encoding, and for non-UTF-8 bytes."""
     encoding = stream.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _give_up(stream: TextIO) -> None:
-    """Lets nothing of what a stream still holds be written at the interpreter's end: it would fail.
+    """Discards a stream's buffer, whose flush at the interpreter's end would fail.
 
     https://docs.python.org/3/library/signal.html#note-on-sigpipe
     """
@@ -159,7 +152,7 @@ def verbatim(text: str) -> None:
 
 
 def _complain(text: str) -> None:
-    """Writes to stderr, without secrets; a closed console is no error."""
+    """Writes to stderr, without secrets; a closed console isn't an error."""
     try:
         own = _encodable(cleaned(redacted(text)), sys.stderr)
         sys.stderr.write((_new_line() if text else "") + own)
@@ -169,7 +162,7 @@ def _complain(text: str) -> None:
 
 
 WHOLE = ("do", "run", "else")
-"""Labels of what is read first, pasted into a shell or searched for: a text is one line."""
+"""Labels of texts that are read first, pasted or searched for, so they aren't wrapped."""
 
 
 def table(rows: Iterable[tuple[str, str]], indent: int = 2) -> list[str]:
@@ -181,6 +174,15 @@ def table(rows: Iterable[tuple[str, str]], indent: int = 2) -> list[str]:
             start = head if number == 0 else " " * len(head)
             lines += [f"{start}{paragraph}"] if label in WHOLE else _wrapped(paragraph, start)
     return [line.replace(UNBROKEN, " ") for line in lines]
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as aligned lines."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 def _wrapped(paragraph: str, start: str) -> list[str]:

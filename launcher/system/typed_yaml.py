@@ -35,12 +35,8 @@ class DocumentError(LaunchError):
 def read_document(path: Path, text: str, schema: type[Schema], first_line: int = 1) -> Schema:
     """The YAML `text` of the file `path` as an instance of the dataclass `schema`.
 
-    Args:
-        path: the file, for messages.
-        text: YAML, a mapping.
-        schema: dataclass whose fields are the keys; a trailing underscore of a field's name, for
-            Python's keywords, isn't part of the key.
-        first_line: number of the text's first line in the file.
+    The fields of the schema are the keys, without a trailing underscore, for Python's keywords. The
+    text begins at `first_line` of the file.
 
     Raises:
         DocumentError: not YAML, not a mapping, an unknown key, a value of the wrong type, or a
@@ -104,7 +100,7 @@ def check_depth(text: str) -> None:
 def check_aliases(value: object) -> None:
     """Checks that a YAML value ends, and isn't huge once its aliases are written out.
 
-    Whoever walks over it would meet each alias's content again and again.
+    A walk over it would meet each alias's content again and again.
 
     Raises:
         ValueError: it doesn't, or is.
@@ -196,7 +192,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def line_of(key: str, text: str, first_line: int) -> int:
-    """The line with a key; the first line where it can't be found."""
+    """The line with a key; the first line if it can't be found."""
     for number, line in enumerate(text.splitlines()):
         if key and re.match(rf"[\s\-]*{re.escape(key)}\s*:", line):
             return first_line + number

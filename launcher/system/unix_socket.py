@@ -8,7 +8,7 @@ import struct
 
 
 def accept(listener: socket.socket) -> tuple[socket.socket, int] | None:
-    """The next connection, with the peer's process id; None where it belongs to another user."""
+    """The next connection, with the peer's process id; None if it belongs to another user."""
     connection, _ = listener.accept()
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     pid, user, _ = struct.unpack("iII", credentials)

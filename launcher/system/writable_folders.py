@@ -1,4 +1,4 @@
-"""Where libraries write if their usual folders can't be written, as in a read-only container."""
+"""Folders for libraries whose usual ones can't be written, as in a read-only container."""
 
 from __future__ import annotations
 
@@ -17,15 +17,10 @@ EXTENSIONS = "TORCH_EXTENSIONS_DIR"
 def choose(
     environment: MutableMapping[str, str], log_dir: Path | None, tell: Callable[[str], None]
 ) -> None:
-    """Sets the variables of folders that can be written, where the usual ones can't.
+    """Sets the variables of folders that can be written, if the usual ones can't.
 
     Without a folder for temporary files torch can't be imported. Without one for extensions
     DeepSpeed's operations can't be built: the first ZeRO stage that needs one fails.
-
-    Args:
-        environment: the launcher's, which its workers inherit.
-        log_dir: the folder for run directories; None for the user's cache.
-        tell: called with what was chosen, and why.
 
     Raises:
         LaunchError: there is no folder for temporary files.
@@ -49,7 +44,7 @@ def choose(
             f"{EXTENSIONS}={usual} can't be written: no operation of DeepSpeed's can be built there"
         )
         return
-    # What is built there is run: the folder must be this user's own.
+    # Libraries built there are executed, so the folder must be this user's.
     places = [spare.absolute() / ".torch_extensions"] if spare else []
     problems = []
     for found in (*places, temporary.absolute() / f".torch_extensions-{os.geteuid()}"):
@@ -74,6 +69,6 @@ def _cache(environment: MutableMapping[str, str]) -> Path:
 
 
 def _can_be_written(folder: Path) -> bool:
-    """Whether it is a folder that can be written, or can be made; no user's home is none."""
+    """Whether a folder can be written or made; not one below an unknown home."""
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     return folder.parts[:1] != ("~",) and there.is_dir() and os.access(there, os.W_OK | os.X_OK)

@@ -14,7 +14,7 @@ Ask = Callable[[Sequence[RankProgress]], tuple[Standing, ...]]
 
 
 class Asker:
-    """Asks in a thread of its own; its descriptor is readable once there is an answer."""
+    """Asks in a thread; its descriptor is readable once there is an answer."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -27,7 +27,7 @@ class Asker:
         return self._event
 
     def begin(self, rows: Sequence[RankProgress]) -> None:
-        """Begins to ask, unless it is being done."""
+        """Begins to ask, unless it already does."""
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._run, args=(tuple(rows),), name="asker", daemon=True

@@ -1,4 +1,4 @@
-"""Runs one attempt on this node: starts its workers, watches them, returns how it ended."""
+"""Runs one attempt on this node: starts and watches its workers, returns how it ended."""
 
 from __future__ import annotations
 
@@ -40,21 +40,8 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing import PContext
 
 
-def run_attempt(
-    order: Order,
-    own: Own,
-    folder: Path,
-    watch: Watch,
-    peers: Peers,
-) -> AttemptEnd:
+def run_attempt(order: Order, own: Own, folder: Path, watch: Watch, peers: Peers) -> AttemptEnd:
     """Starts and watches this node's workers; stops them when any worker of the job fails.
-
-    Args:
-        order: what is launched.
-        own: what this node adds to the order.
-        folder: where the workers' logs are kept.
-        watch: the callbacks of the supervisor.
-        peers: the other nodes.
 
     Raises:
         LaunchError: the workers can't be started, or have lost their store.
@@ -62,7 +49,7 @@ def run_attempt(
     begun = time.monotonic()
     request, server = own.request, own.server
     if not server.pids:
-        import_torch()  # for seconds, in which a signal still ends the launcher at once
+        import_torch()  # takes seconds, during which a signal still ends the launcher at once
     options = request.worker_options
     output = Output(folder, watch.notice, options.streams, options.role)
     output.open(order.ranks)
@@ -82,7 +69,7 @@ def run_attempt(
         try:
             context = start.start(own, order.first, envs, output)
         except StoppedError:
-            server.end()  # or it could still fork workers
+            server.end()  # otherwise it could still fork workers
             context = Forked({})
         output.start()
         if server.problem is not None:
@@ -109,7 +96,7 @@ def run_attempt(
             left_behind = supervisor.kill_orphans()
             orphans.forget_buffers(order.port)
             context.wait(0)  # reaps the workers; all have exited, so it stops nothing
-            del context  # closes elastic's own ends of the pipes
+            del context  # closes elastic's ends of the pipes
             asker.close()
             output.finish(lambda: bool(wakeup.arrived))
     if supervisor.fault is not None:
@@ -121,13 +108,13 @@ def run_attempt(
     end = replace(supervisor.end(order.rank, output, dumped), span=(begun, time.monotonic()))
     if board is not None:
         board.close()
-        with suppress(OSError):  # the run is over: a full disk is told elsewhere
+        with suppress(OSError):  # the run is over: a full disk is reported elsewhere
             snapshot.write(folder, order.rank, end.rows)
     return end
 
 
 def _board(first: int, count: int, watch: Watch) -> Board | None:
-    """The progress board of this node's ranks; None where there is no memory for it."""
+    """The progress board of this node's ranks; None if there is no memory for it."""
     try:
         return Board(first, count)
     except OSError as error:

@@ -37,11 +37,7 @@ TRANSITIONS: Mapping[AttemptState, frozenset[AttemptState]] = MappingProxyType(
 
 @dataclass(slots=True)
 class Progress:
-    """The states of one attempt, so far.
-
-    Attributes:
-        states: in order of time; the last is the current one.
-    """
+    """The states of one attempt so far; the last is the current one."""
 
     states: list[AttemptState] = field(default_factory=lambda: [AttemptState.RUNNING])
 
@@ -57,7 +53,7 @@ class Progress:
 
     @property
     def has_finished(self) -> bool:
-        """Whether every worker of this node had run to its end before any stop."""
+        """Whether every worker of this node ended by itself before any stop."""
         return AttemptState.FINISHED in self.states
 
     def enter(self, state: AttemptState) -> None:

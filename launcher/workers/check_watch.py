@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..checks import between_ranks, kept, ours, resumed
@@ -24,46 +24,38 @@ from ..nodes.messages import Message, NodeCompared, NodeFound
 from ..nodes.peers import Peers
 
 PATIENCE = 1.0
-"""Seconds in which other ranks may find the same, so that one line names them all."""
+"""Seconds for other ranks to find the same, so that one line names them all."""
 MOST_COMPARED = 256
-"""Things that are compared at a time; a rank that skips a step leaves one that never is whole."""
+"""Pending comparisons at most; one stays incomplete if a rank skips a step."""
 
 
+@dataclass(slots=True)
 class CheckWatch:
-    """The findings of an attempt.
-
-    On any node but node 0 they are only passed on: node 0 compares the ranks of all, and tells.
+    """The findings of an attempt; other nodes pass theirs on to node 0, which reports them.
 
     Attributes:
-        ending: the finding for which the attempt is ended: under `--check strict`, or as it shows
-            that a correction trains otherwise.
+        ranks: all ranks of the job.
+        replaced: the attempt that this one corrects, see `Judge.replaced`.
+        ending: the finding that ends the attempt: under `--check strict`, or because it shows that
+            a correction changes the training.
     """
 
-    def __init__(
-        self,
-        options: CheckOptions,
-        ranks: Collection[int],
-        folder: Path,
-        peers: Peers,
-        notice: Callable[[str], None],
-        replaced: Callable[[], Path | Refused | None],
-    ) -> None:
-        self.ending: Finding | None = None
-        self._options = options
-        self._ranks = ranks
-        self._folder = folder
-        self._peers = peers
-        self._notice = notice
-        self._replaced = replaced
-        self._kept = Kept()
-        self._begun = Begun()
-        self._saves: dict[str, Noted] = {}
-        self._compared: dict[tuple[object, ...], dict[int, str]] = {}
-        self._ended_at = 0.0
-        self._due: dict[tuple[object, ...], float] = {}  # what isn't told yet, and when it is
+    options: CheckOptions
+    ranks: Collection[int]
+    folder: Path
+    peers: Peers
+    notice: Callable[[str], None]
+    replaced: Callable[[], Path | Refused | None]
+    ending: Finding | None = None
+    _kept: Kept = field(default_factory=Kept)
+    _begun: Begun = field(default_factory=Begun)
+    _saves: dict[str, Noted] = field(default_factory=dict)
+    _compared: dict[tuple[object, ...], dict[int, str]] = field(default_factory=dict)
+    _ended_at: float = 0.0
+    _due: dict[tuple[object, ...], float] = field(default_factory=dict)  # of pending findings
 
     def hear(self, envelope: Envelope) -> None:
-        """Takes what a worker of this node has found, skipped, or has to be compared."""
+        """Handles a finding, a skipped check or a value to compare of a worker of this node."""
         match envelope.message:
             case Found(finding=finding):
                 self._found(envelope.rank, finding)
@@ -75,7 +67,7 @@ class CheckWatch:
                 self._save(noted)
 
     def hear_node(self, message: Message) -> None:
-        """Takes the same of another node's worker, on node 0."""
+        """Handles a message on another node's worker, on node 0."""
         match message:
             case NodeFound(rank=rank, finding=finding):
                 self._found(rank, finding)
@@ -83,25 +75,25 @@ class CheckWatch:
                 self._compare(rank, compared)
 
     def check(self) -> None:
-        """Tells what no other rank is going to add to."""
+        """Prints the findings whose time for other ranks is over."""
         self._tell_until(time.monotonic())
 
     def end(self) -> None:
-        """Tells the rest: the workers have ended."""
+        """Prints the rest, once the workers have ended."""
         self._tell_until(math.inf)
 
     def pause(self) -> float | None:
-        """Seconds until something is to be told; None if nothing is."""
+        """Seconds until a finding is to be printed; None if none is."""
         due = min(self._due.values(), default=None)
         return None if due is None else max(0.0, due - time.monotonic())
 
     def _tell_until(self, now: float) -> None:
         for identity in [identity for identity, due in self._due.items() if due <= now]:
             del self._due[identity]
-            self._notice(self._kept[identity].line)
+            self.notice(self._kept[identity].line)
 
     def records(self) -> tuple[FailureRecord, ...]:
-        """The failure as which a run is ended; none unless it is."""
+        """The failure that ends the run, if a finding does."""
         if self.ending is None:
             return ()
         rank, message = next(iter(self.ending.ranks), None), self.ending.line
@@ -116,14 +108,14 @@ class CheckWatch:
         )
 
     def _compare(self, rank: int, compared: Compared) -> None:
-        if not self._peers.is_head:
-            self._peers.send(NodeCompared(rank, compared))
+        if not self.peers.is_head:
+            self.peers.send(NodeCompared(rank, compared))
             return
         values = self._compared.setdefault(compared.key, {})
         values[rank] = compared.value
-        if len(values) == len(self._ranks):
+        if len(values) == len(self.ranks):
             del self._compared[compared.key]
-            if (finding := between_ranks.told(compared, values, self._ranks)) is not None:
+            if (finding := between_ranks.told(compared, values, self.ranks)) is not None:
                 self._tell(finding)
                 self._due = dict.fromkeys(self._due, 0.0)
             self._compare_begin(compared, values)
@@ -131,67 +123,67 @@ class CheckWatch:
             del self._compared[next(iter(self._compared))]
 
     def _compare_begin(self, compared: Compared, values: Mapping[int, str]) -> None:
-        """Keeps how the attempt has begun, and compares it with the one whose failure it mends."""
+        """Keeps the attempt's first values, and compares them with those of the one it corrects."""
         begun = ours.with_told(self._begun, compared, values)
         if begun == self._begun or not self._makes(Check.OURS):
             return
         self._begun = begun
         with suppress(OSError):
-            kept.write_begun(self._folder, begun)
+            kept.write_begun(self.folder, begun)
         found: Finding | Refused | None = Refused("the attempt before had findings itself")
-        match self._replaced():
+        match self.replaced():
             case Refused() as refused:
                 found = refused
             case Path() as folder:
-                if not any(each.certain for each in kept.read(folder).findings):
+                if not any(finding.certain for finding in kept.read(folder).findings):
                     found = ours.judged(kept.read_begun(folder), begun)
             case None:
                 return
         if isinstance(found, Refused):
             self._skipped(Check.OURS, found.sentence)
         elif found is not None and not self._kept.skipped(Check.OURS):
-            self._tell(replace(found, ranks=tuple(self._ranks)))
+            self._tell(replace(found, ranks=tuple(self.ranks)))
 
     def _save(self, noted: Noted) -> None:
-        """Keeps how a save was made, or compares a resume with the save that it has loaded."""
+        """Keeps the settings of a save, or compares a resume with the save that it loads."""
         if noted.rate is not None:
             self._saves = {**self._saves, noted.path: noted}
             with suppress(OSError):
-                kept.write_saves(self._folder, self._saves)
+                kept.write_saves(self.folder, self._saves)
             return
-        saved = kept.find_save(self._folder.parent.parent, noted.path)
+        saved = kept.find_save(self.folder.parent.parent, noted.path)
         if saved is None:
             self._skipped(Check.RESUMED, f"no run has noted how {noted.path} was saved")
         for finding in () if saved is None else resumed.judged(saved, noted):
             self._tell(finding)
 
     def _makes(self, check: Check) -> bool:
-        return self._options.mode != "off" and check not in self._options.muted
+        return self.options.mode != "off" and check not in self.options.muted
 
     def _found(self, rank: int, finding: Finding) -> None:
-        if self._peers.is_head:
+        if self.peers.is_head:
             self._tell(replace(finding, ranks=(rank,)))
         else:
-            self._peers.send(NodeFound(rank, finding))
+            self.peers.send(NodeFound(rank, finding))
 
     def _tell(self, finding: Finding) -> None:
-        """Keeps a finding, to be told at once if no other rank can add to it."""
+        """Keeps a finding, to be printed at once if no other rank can add to it."""
         if not self._makes(finding.check):
             return
         identity = finding.identity
         if self._kept.add(finding):
             self._due[identity] = time.monotonic() + PATIENCE
-        if identity in self._due and len(self._kept[identity].ranks) == len(self._ranks):
+        if identity in self._due and len(self._kept[identity].ranks) == len(self.ranks):
             self._due[identity] = 0.0
-        ends = finding.check is Check.OURS or self._options.mode == "strict"
+        ends = finding.check is Check.OURS or self.options.mode == "strict"
         if finding.certain and ends and self.ending is None:
             self.ending, self._ended_at = finding, time.monotonic()
         self._write()
 
     def _skipped(self, check: Check, why: str) -> None:
-        if self._peers.is_head and self._kept.skip(check, why):
+        if self.peers.is_head and self._kept.skip(check, why):
             self._write()
 
     def _write(self) -> None:
         with suppress(OSError):  # a full disk is reported elsewhere
-            write(self._folder, self._kept)
+            write(self.folder, self._kept)

@@ -33,14 +33,11 @@ class Own:
     """A node's additions to an order for its workers; none of it crosses the network.
 
     Attributes:
-        request: this node's own launch.
-        server: the fork server.
         environment: variables from the devices' profiles.
         resume: what a training resumes from (`checkpoint.VARIABLE`); empty for the script's own
             choice.
-        board: where the workers open their node's progress board; empty where there is none.
-        sockets: the folder for sockets at which the workers can be asked where they stand; empty
-            for none.
+        board: path of this node's progress board; empty for none.
+        sockets: folder of the sockets on which the workers answer inquiries; empty for none.
     """
 
     request: LaunchRequest
@@ -52,20 +49,15 @@ class Own:
 
 
 def environments(
-    order: Order,
-    own: Own,
-    channel: str,
-    folder: Path,
-    interface: str | None = None,
+    order: Order, own: Own, channel: str, folder: Path, interface: str | None = None
 ) -> dict[int, Variables]:
     """Each worker's variables beyond the launcher's own environment, by local rank.
 
     Scripts under torch elastic's `record` write their error to TORCHELASTIC_ERROR_FILE.
 
-    The names up to TORCHELASTIC_* are those that torchrun gives
-    (`_start_workers` in torch/distributed/elastic/agent/server/local_elastic_agent.py). Where a
-    scheduler starts a task for every device, several launchers share a host, and local ranks count
-    over all of them, unless each sees only its own device.
+    The names up to TORCHELASTIC_* are torchrun's (`_start_workers` in torch/distributed/elastic/
+    agent/server/local_elastic_agent.py). If a scheduler starts a task for every device, several
+    launchers share a host, and local ranks count over all of them unless each sees only its device.
     """
     request = own.request
     placement, nproc = request.placement, request.nproc
@@ -121,12 +113,9 @@ def environments(
 
 
 def _per_worker(request: LaunchRequest, place: int, local: int) -> Variables:
-    """A worker's own variables: its one visible device, its cores.
+    """The variables of one worker: its visible device, its cores.
 
-    Args:
-        request: this node's launch.
-        place: the worker's place among this launcher's workers.
-        local: its local rank.
+    Its `place` is among this launcher's workers; `local` is its local rank on the host.
     """
     result: Variables = {}
     if request.worker_options.own_device:
@@ -143,18 +132,13 @@ def _per_worker(request: LaunchRequest, place: int, local: int) -> Variables:
 
 
 def lasting(request: LaunchRequest, environment: Mapping[str, str]) -> Variables:
-    """The variables that are the same in every attempt.
-
-    Args:
-        request: this node's launch.
-        environment: variables from the accelerator's profile.
-    """
+    """The variables that are the same in every attempt."""
     threads = {"OMP_NUM_THREADS": "1"} if request.nproc > 1 else {}
     return _defaults({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", **threads, **environment})
 
 
 def _defaults(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those of the variables that the user has not set.
+    """The variables without those that the user has set.
 
     PYTORCH_ALLOC_CONF, the newer name for every device, excludes the device's own: torch_npu
     refuses both.

@@ -1,8 +1,8 @@
-"""Notices ranks whose training is done and that hang in native code as they end.
+"""Detects ranks that hang in native code as they exit, after their training.
 
 Seen with torch 2.13 and gloo: a native thread is joined with the interpreter's lock held, and the
-thread waits for that lock. With torch 2.11 and NCCL, a process group that the script has left to
-the interpreter never comes down. Nothing of the training is left to do by then.
+thread waits for that lock. With torch 2.11 and NCCL, a process group that the script leaves to the
+interpreter never comes down. The training is complete by then.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..hangs import proc
@@ -19,20 +19,18 @@ from ..hangs.activity import ENDED_STATES, LEAST_IO, WORKS
 LOOKS = 5.0
 """Seconds between two looks, at most."""
 FACTOR = 5
-"""Times the patience for which a rank must have done nothing before it is ended.
-
-Once its exit handlers have run, the patience alone: no tracker's or user's code is left.
-"""
+"""Times the patience for which a rank must have done nothing before it is ended; 1 once its exit
+handlers have run, since no code of a tracker or the user is left."""
 WAITING = "S"
 """The state of a process that sleeps in the kernel and can be interrupted (proc_pid_stat(5))."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """Figures that a waiting process leaves unchanged, or nearly.
+    """Figures that hardly change while a process waits.
 
     Attributes:
-        at: when this was read, in seconds of the monotonic clock.
+        at: time of the reading, in seconds of the monotonic clock.
         switches: how often its main thread has given up a processor.
         cpu: processor seconds that all its threads have used.
         moved: bytes that it has read and written.
@@ -46,11 +44,8 @@ class Traces:
     def has_waited_since(self, earlier: Traces, *, may_poll: bool) -> bool:
         """Whether its main thread has stood still, and the others have done next to nothing.
 
-        Gloo's and NCCL's threads wake up some hundred times a second only to look around.
-
-        Args:
-            earlier: the traces at the beginning.
-            may_poll: the main thread's wakeups don't count: it is in native code for sure.
+        Gloo's and NCCL's threads wake up some hundred times a second just to poll. With `may_poll`
+        the main thread's wakeups don't count either: it is certainly in native code.
         """
         return (
             (may_poll or self.switches == earlier.switches)
@@ -74,67 +69,57 @@ def traces_of(pid: int) -> Traces | None:
     return None
 
 
+@dataclass(slots=True)
 class ExitWatch:
-    """The watch over the ranks of a node that have only to end.
+    """The watch over the ranks of a node that have only to exit.
 
     Attributes:
-        hung: the ranks that were given up, each with the seconds for which it had stood still.
+        pids: the process of each rank.
+        patience: `HangTimes.report`: seconds until a standstill is reported; 0 for never.
+        hung: ranks that were given up, each with the seconds for which it had stood still.
     """
 
-    def __init__(
-        self, pids: Mapping[int, int], patience: float, notice: Callable[[str], None]
-    ) -> None:
-        """Begins the watch.
-
-        Args:
-            pids: the process of each rank.
-            patience: `HangTimes.report`: seconds until a standstill is told; 0 for never.
-            notice: called with a line for the user.
-        """
-        self.hung: dict[int, float] = {}
-        self._pids = pids
-        self._patience = patience
-        self._notice = notice
-        self._interval = min(LOOKS, max(patience / 5, 0.2))
-        self._due = 0.0
-        self._first: dict[int, Traces] = {}  # of each rank's standstill
-        self._told: set[int] = set()
+    pids: Mapping[int, int]
+    patience: float
+    notice: Callable[[str], None]
+    hung: dict[int, float] = field(default_factory=dict)
+    _due: float = 0.0
+    _first: dict[int, Traces] = field(default_factory=dict)  # of each rank's standstill
+    _told: set[int] = field(default_factory=set)
 
     def pause(self, leaving: Iterable[int]) -> float | None:
-        """Seconds until the next look; None where nobody has to be looked at."""
-        is_needed = self._patience > 0 and any(rank not in self.hung for rank in leaving)
+        """Seconds until the next look; None if no rank is watched."""
+        is_needed = self.patience > 0 and any(rank not in self.hung for rank in leaving)
         return max(0.0, self._due - time.monotonic()) if is_needed else None
 
     def check(self, leaving: Iterable[int], finalizing: Set[int] = frozenset()) -> set[int]:
-        """Looks, if it is due; returns the ranks that are to be ended.
+        """Looks, if it is due, at ranks that have only to exit; returns those to be ended.
 
-        Args:
-            leaving: ranks that run, and that have nothing to do any more than to end.
-            finalizing: those of them whose exit handlers have run.
+        The exit handlers of the `finalizing` ones have run.
         """
         now = time.monotonic()
-        if self._patience <= 0 or now < self._due:
+        if self.patience <= 0 or now < self._due:
             return set()
-        self._due = now + self._interval
-        found = set()
+        self._due = now + min(LOOKS, max(self.patience / 5, 0.2))
+        given_up = set()
         for rank in set(leaving) - self.hung.keys():
             quiet = self._quiet(rank, may_poll=rank in finalizing)
-            limit = self._patience * (1 if rank in finalizing else FACTOR)
+            limit = self.patience * (1 if rank in finalizing else FACTOR)
             if quiet >= limit:
                 self.hung[rank] = quiet
-                found.add(rank)
-            elif quiet >= self._patience and rank not in self._told:
+                given_up.add(rank)
+            elif quiet >= self.patience and rank not in self._told:
                 self._told.add(rank)
-                self._notice(
+                self.notice(
                     f"rank {rank} has done its training, but hangs in native code as it ends: "
                     f"nothing has moved for {quiet:.0f} s. It is ended in {limit - quiet:.0f} s; "
                     "nothing of the training is lost"
                 )
-        return found
+        return given_up
 
     def _quiet(self, rank: int, *, may_poll: bool) -> float:
-        """Seconds for which a rank has stood still, as far as it was looked at."""
-        traces, first = traces_of(self._pids[rank]), self._first.get(rank)
+        """Seconds for which a rank has stood still while watched."""
+        traces, first = traces_of(self.pids[rank]), self._first.get(rank)
         if traces and first and traces.has_waited_since(first, may_poll=may_poll):
             return traces.at - first.at
         self._first.pop(rank, None)

@@ -1,7 +1,7 @@
 """Locks in the folders of torch's extensions, left by builds that were killed.
 
-An extension is built by the process that has made the file `lock`, which it keeps open; the others
-wait without a word until the file is gone (torch/utils/file_baton.py).
+The process that makes the file `lock` builds the extension and keeps the file open; the others wait
+silently until the file is gone (torch/utils/file_baton.py).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOCAL = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"}
-"""File systems that belong to one host; of any other, hosts may share a folder."""
+"""File systems of a single host; others may be shared by hosts."""
 OF_CONTAINER = "overlay"
-"""The file system that a container has for itself; others are mounted into it."""
+"""The file system of a container itself; others are mounted into it."""
 ALL_PROCESSES = 0xEFFFFFFC
-"""The inode of the namespace in which all processes of a host are seen
-(PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h)."""
+"""The inode of a host's first namespace of processes, which has all of them (PROC_PID_INIT_INO in
+Linux' include/linux/proc_ns.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,9 @@ class Lock:
     """A lock of an extension's build.
 
     Attributes:
-        path: the file.
         age: seconds since it was made.
-        owner: a process of this host that builds there; None where there is none.
-        shared: why somebody else who isn't seen from here may build there; empty if nobody can.
+        owner: a process of this host that builds there; None if there is none.
+        shared: why an invisible process may build there; empty if none can.
     """
 
     path: Path
@@ -42,11 +41,8 @@ class Lock:
 def clear(environment: Mapping[str, str]) -> Iterator[str]:
     """Removes the locks that nobody holds; yields a sentence on each that isn't known to be held.
 
-    One that is held needs no word: every load of an extension takes it, if only for a moment, and
-    workers that wait for it long are found by the watch for hangs.
-
-    Args:
-        environment: the workers', which may name the folder of the extensions.
+    A held lock isn't mentioned: every load of an extension takes it for a moment, and the hang
+    watch reports workers that wait for long.
     """
     for path in _paths(environment):
         with suppress(OSError):  # its build has just ended

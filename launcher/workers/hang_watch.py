@@ -1,10 +1,10 @@
-"""Notices that no rank moves, has all of them asked where they stand, and says what follows."""
+"""Detects that no rank moves, asks all of them where they stand, and reports the conclusion."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from ..core.request import HangTimes
 from ..evidence.failure_record import FailureRecord
@@ -19,16 +19,17 @@ from ..progress.board import Phase, RankProgress
 from .asker import Asker
 
 FACTOR = 5.0
-"""A quiet of this many times the longest so far in the same phase is unusual."""
+"""Quiet is unusual from this many times the longest quiet so far in the same phase."""
 MOST = 10.0
-"""The patience at most, in units of `HangTimes.report`: to ask costs little, and a busy rank is not
+"""Patience at most, in units of `HangTimes.report`: asking costs little, and a busy rank isn't
 taken for a hanging one."""
 LOOKS = 5.0
 """Seconds between two looks at the board, at most."""
 ANSWER = 10.0
-"""Seconds that the other nodes get to answer: asking takes about 5 s."""
+"""Seconds for the other nodes to answer: asking takes about 5 s."""
 
 
+@dataclass(slots=True)
 class HangWatch:
     """The watch over the ranks of an attempt.
 
@@ -36,52 +37,38 @@ class HangWatch:
     them. Once nothing has moved there for too long, it asks the ranks of all nodes.
 
     Attributes:
-        look: how far this node's ranks have come.
+        ranks: the ranks of each node.
+        look: reads how far this node's ranks have come.
         asker: asks this node's ranks; readable once there is an answer.
-        at_end: ranks that have only to end, and hang; none where other nodes take part.
-        proof: the report for which the run is to be ended; None as long as it may go on.
+        tell: called with a report for the user.
+        at_end: ranks that hang and have only to exit; none if other nodes take part.
+        proof: the report that ends the run; None while it may continue.
     """
 
-    def __init__(
-        self,
-        times: HangTimes,
-        ranks: Sequence[range],
-        look: Callable[[], Sequence[RankProgress]],
-        asker: Asker,
-        peers: Peers,
-        tell: Callable[[HangReport], None],
-        notice: Callable[[str], None],
-    ) -> None:
-        """Begins the watch.
+    times: HangTimes
+    ranks: Sequence[range]
+    look: Callable[[], Sequence[RankProgress]]
+    asker: Asker
+    peers: Peers
+    tell: Callable[[HangReport], None]
+    notice: Callable[[str], None]
+    at_end: frozenset[int] = frozenset()
+    proof: HangReport | None = None
+    _proven_at: float = 0.0
+    _due: float = 0.0  # the next look
+    _again: float = 0.0  # nobody is asked before
+    _limit: float = 0.0
+    _deadline: float | None = None  # for the answers; None while nobody is asked
+    _answers: dict[int, Sequence[Standing]] = field(default_factory=dict)
+    _is_wanted: bool = False
+    _is_wanted_by_head: bool = False
+    _is_over: bool = False
+    _last: HangReport | None = None  # of this standstill
+    _told: HangReport | None = None  # the last of this standstill that the user has read
 
-        Args:
-            times: how long to wait.
-            ranks: the ranks of each node.
-            look: how far this node's ranks have come.
-            asker: asks this node's ranks.
-            peers: the other nodes.
-            tell: called with a report for the user.
-            notice: called with a line for the user.
-        """
-        self.at_end: frozenset[int] = frozenset()
-        self.proof: HangReport | None = None
-        self._proven_at = 0.0
-        self._times = times
-        self._ranks = ranks
-        self.look = look
-        self.asker = asker
-        self._peers = peers
-        self._tell = tell
-        self._notice = notice
-        self._interval = min(LOOKS, max(times.report / 5, 0.2))
-        self._due = time.monotonic() + self._interval  # the next look
-        self._again = 0.0  # nobody is asked before
-        self._limit = times.report
-        self._deadline: float | None = None  # for the answers; None while nobody is asked
-        self._answers: dict[int, Sequence[Standing]] = {}
-        self._is_wanted = self._is_wanted_by_head = self._is_over = False
-        self._last: HangReport | None = None  # of this standstill
-        self._told: HangReport | None = None  # the last of this standstill that the user has read
+    def __post_init__(self) -> None:
+        self._limit = self.times.report
+        self._due = time.monotonic() + self._interval
 
     def pause(self) -> float | None:
         """Seconds until something is due; None if nothing is."""
@@ -90,13 +77,7 @@ class HangWatch:
         return max(0.0, self._due - time.monotonic()) if self._is_watching else None
 
     def check(self, alive: set[int], *, is_stopping: bool) -> None:
-        """Does what is due.
-
-        Args:
-            alive: the ranks of this node that still run.
-            is_stopping: the workers are being stopped, or have failed; where they stand matters to
-                a person alone.
-        """
+        """Looks at the ranks, if it is due; with `is_stopping`, only a person needs reports."""
         self._is_over = is_stopping
         now = time.monotonic()
         if self._deadline is not None:
@@ -106,16 +87,16 @@ class HangWatch:
             self._due = now + self._interval
             rows = [row for row in self.look() if row.pid]
             quiet = quiet_of(rows, alive)
-            self._limit = limit_of(rows, self._times)
+            self._limit = limit_of(rows, self.times)
             if self._last is not None and quiet < self._interval:
                 self._note_movement()
             elif quiet >= self._limit and now >= self._again:
                 self._begin()
 
     def ask_now(self) -> None:
-        """Asks because a person wants to know; node 0 does it for all."""
-        if not self._peers.is_head:
-            self._peers.send(Ask())
+        """Asks for a person, through node 0."""
+        if not self.peers.is_head:
+            self.peers.send(Ask())
             return
         self._is_wanted = True
         if self._deadline is None:
@@ -126,7 +107,7 @@ class HangWatch:
         standings = self.asker.take()
         if self._is_wanted_by_head:
             self._is_wanted_by_head = False
-            self._peers.send(Standings(standings))
+            self.peers.send(Standings(standings))
         self.hear(0, standings)
 
     def hear(self, node: int, standings: Sequence[Standing]) -> None:
@@ -135,32 +116,36 @@ class HangWatch:
             self._answers[node] = standings
 
     def asked(self) -> None:
-        """Asks because another node wants to know: a person there, or node 0."""
-        if self._peers.is_head:
+        """Asks for another node: a person there, or node 0."""
+        if self.peers.is_head:
             self.ask_now()
         else:
             self._is_wanted_by_head = True
             self.asker.begin(self.look())
 
     def records(self) -> tuple[FailureRecord, ...]:
-        """The failures of the ranks that the others wait for, if the run was ended for them."""
+        """Failures of the ranks that the others wait for, if they ended the run."""
         return () if self.proof is None else failure.records(self.proof, self._proven_at)
 
     @property
+    def _interval(self) -> float:
+        return min(LOOKS, max(self.times.report / 5, 0.2))
+
+    @property
     def _is_watching(self) -> bool:
-        return self._peers.is_head and self._times.report > 0 and not self._is_over
+        return self.peers.is_head and self.times.report > 0 and not self._is_over
 
     def _asked(self) -> set[int]:
         """The nodes whose answers are awaited."""
-        gone = self._peers.ended.keys() | self._peers.lost.keys() | self._peers.mute
-        return {0, *self._peers.connections.keys() - gone}
+        gone = self.peers.ended.keys() | self.peers.lost.keys() | self.peers.mute
+        return {0, *self.peers.connections.keys() - gone}
 
     def _begin(self) -> None:
         """Asks all ranks of all nodes, or those of this node if it isn't node 0."""
         self._answers.clear()
         self._deadline = time.monotonic() + ANSWER
         self.asker.begin(self.look())
-        self._peers.send(Ask())
+        self.peers.send(Ask())
 
     def _judge(self) -> None:
         """Draws the conclusion from the answers."""
@@ -171,41 +156,43 @@ class HangWatch:
         moving = [standing.quiet for standing in standings if _runs(standing)]
         quiet = min(moving, default=0.0)
         now = time.monotonic()
-        if quiet < self._limit and not wanted:  # another node moves, or it has just begun again
+        if (
+            quiet < self._limit and not wanted
+        ):  # another node moves, or this one has just begun again
             self._again = now + self._limit - quiet
             return
         report = attributed(standings, quiet, self._limit, self._last)
         if quiet < self._limit:
-            self._tell(report)
+            self.tell(report)
             return
-        self.at_end = frozenset() if self._peers.connections else at_end(report)
-        timeout = self._times.timeout
+        self.at_end = frozenset() if self.peers.connections else at_end(report)
+        timeout = self.times.timeout
         has_run_out = timeout is not None and quiet >= timeout
         if has_run_out and not report.is_proof:
             report = replace(report, is_proof=True)
-        self._again = now + self._times.report
+        self._again = now + self.times.report
         if timeout is not None and quiet < timeout:
             self._again = min(self._again, now + timeout - quiet)
         self._last, told = report, self._told
         is_news = told is None or (told.kind, told.culprits) != (report.kind, report.culprits)
-        is_due = report.is_proof or is_worth_telling(report, self._times.report)
+        is_due = report.is_proof or is_worth_telling(report, self.times.report)
         if wanted or (is_news and is_due):
             self._told = report
-            self._tell(report)
+            self.tell(report)
         if report.is_proof:
             why = f"--hang-timeout is {timeout:g} s" if has_run_out else "waiting can't help"
-            self._notice(f"nothing has moved for {quiet:.0f} s, and {why}: the run is ended")
+            self.notice(f"nothing has moved for {quiet:.0f} s, and {why}: the run is ended")
             self.proof, self._proven_at = report, now
 
     def _standings(self) -> Iterator[Standing]:
         """Where every rank stands; the ranks of nodes that don't answer can't be reached."""
-        for node, ranks in enumerate(self._ranks):
+        for node, ranks in enumerate(self.ranks):
             if node in self._answers:
                 yield from self._answers[node]
-            elif node in self._peers.ended:
+            elif node in self.peers.ended:
                 yield from (Standing(rank, phase=Phase.ENDED, state="") for rank in ranks)
-            elif node in self._peers.connections:
-                host = self._peers.connections[node].peer
+            elif node in self.peers.connections:
+                host = self.peers.connections[node].peer
                 problem = f"the launcher of node {node} ({host}) doesn't answer"
                 for rank in ranks:
                     yield Standing(rank, host, state="", problem=problem, quiet=self._limit)
@@ -213,30 +200,20 @@ class HangWatch:
     def _note_movement(self) -> None:
         """Forgets a standstill that is over."""
         if self._told is not None:
-            self._notice("the ranks move again")
+            self.notice("the ranks move again")
         self._last = self._told = None
         self.at_end = frozenset()
         self._again = 0.0
 
 
 def quiet_of(rows: Sequence[RankProgress], alive: set[int]) -> float:
-    """Seconds since any rank that runs last moved; where none is left, since the last one ended.
-
-    Args:
-        rows: how far the ranks have come.
-        alive: the ranks that run.
-    """
+    """Seconds since any running rank last moved; if none is left, since the last one ended."""
     running = [row for row in rows if row.rank in alive]
     return min((row.quiet for row in running or rows), default=0.0)
 
 
 def limit_of(rows: Sequence[RankProgress], times: HangTimes) -> float:
-    """Seconds without a movement after which the ranks are asked: before the run is to be ended.
-
-    Args:
-        rows: how far the ranks have come.
-        times: how long to wait.
-    """
+    """Seconds without a movement after which the ranks are asked, before the run is ended."""
     longest = max((row.longest_quiet for row in rows), default=0.0)
     usual = min(max(times.report, FACTOR * longest), MOST * times.report)
     return usual if times.timeout is None else min(usual, times.timeout)
@@ -245,13 +222,9 @@ def limit_of(rows: Sequence[RankProgress], times: HangTimes) -> float:
 def is_worth_telling(report: HangReport, patience: float) -> bool:
     """Whether the user should read a report that nobody has asked for.
 
-    Args:
-        report: the report.
-        patience: `HangTimes.report`.
-
-    A rank that works is no hang; it is told after a long while, as the others' collective may time
-    out. Before the first step, a program in which nobody waits for anybody may be what it is meant
-    to be: a server, or a loop that isn't a training.
+    A rank that works isn't a hang; it is reported after a long while, as the others' collective may
+    time out. Before the first step, a program in which no rank waits may be meant so: a server, or
+    a loop that isn't a training.
     """
     match report.kind:
         case HangKind.BUSY:

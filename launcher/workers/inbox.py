@@ -42,13 +42,6 @@ class Inbox:
     """Hands each message to who acts on it; an order to stop is kept for the supervisor.
 
     Attributes:
-        workers: this node's workers.
-        peers: the other nodes.
-        questions: answers the workers.
-        hangs: asks where the ranks stand.
-        liveness: notes each node's signs of life.
-        watch: the callbacks of the supervisor.
-        checks: keeps and compares what the checks have found.
         ordered: the signal that stopped another node's launcher; None if there was none.
         is_told_to_stop: another node's launcher has ordered the workers to be stopped.
         is_hastened: it has got the signal again, and nobody has acted on that yet.

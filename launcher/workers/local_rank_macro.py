@@ -10,11 +10,6 @@ VARIABLE = "SAFE_LAUNCH_LOCAL_RANK"
 
 
 def filled(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """A worker's arguments with the placeholder filled in; `$$` is a dollar sign, as in torchrun.
-
-    Args:
-        arguments: the arguments of all workers.
-        environment: the worker's environment.
-    """
+    """A worker's arguments with the placeholder filled in; `$$` is a dollar sign."""
     local = environment.get(VARIABLE, environment["LOCAL_RANK"])
     return [Template(argument).safe_substitute(local_rank=local) for argument in arguments]

@@ -21,7 +21,6 @@ class NodeWorkers:
 
     Attributes:
         pids: process id of each rank of this node.
-        alive: ranks that still run.
         exits: exit code of each rank that has ended, -N for signal N, and when that was seen.
         failing: the first report of a failure by each rank.
         records: all failure records, by rank.
@@ -65,10 +64,9 @@ class NodeWorkers:
         return dead | self.records.keys() | (self.failing.keys() & self.exits.keys())
 
     def leaving(self, at_end: Set[int] = frozenset()) -> set[int]:
-        """Ranks that still run, where every rank of this node has only to exit.
+        """Ranks that still run, if every rank of this node has only to exit.
 
-        Args:
-            at_end: ranks that hang as their objects are destroyed: they are such ranks in any case.
+        Those `at_end`, which hang as their objects are destroyed, are included in any case.
         """
         rest = self.pids.keys() - self.finished - self.exits.keys()
         return self.alive & (at_end if rest else self.exiting | at_end)
@@ -90,12 +88,7 @@ class NodeWorkers:
         )
 
     def failures(self, sent: Mapping[int, set[int]], output: Output) -> tuple[FailureRecord, ...]:
-        """A record of each rank that has failed by itself, the earliest first.
-
-        Args:
-            sent: signals that the launcher has sent to each rank.
-            output: what the workers have printed.
-        """
+        """A record of each rank that has failed by itself, the earliest first."""
         killed = oom_kills() - self.oom_kills
         found = []
         for rank in sorted(self.exits):
@@ -109,7 +102,7 @@ class NodeWorkers:
         return tuple(sorted(found, key=lambda record: record.at))
 
     def _record(self, rank: int, *, is_stopped: bool) -> FailureRecord | None:
-        """A rank's record, or one made from its exit; None where it ended well or was stopped."""
+        """A rank's record, or one made from its exit; None if it ended well or was stopped."""
         code, seen = self.exits[rank]
         begun = self.failing.get(rank)
         sent = self.records.get(rank, begun if is_stopped else None)

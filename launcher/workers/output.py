@@ -39,7 +39,6 @@ class Stream:
     """One worker's stdout or stderr.
 
     Attributes:
-        rank: the worker's rank.
         console: descriptor to which the launcher passes the output on.
         reader: the launcher's end of the pipe or pseudo-terminal.
         writer: the worker's end, for `/proc/self/fd/N`.
@@ -81,7 +80,6 @@ class Output:
     Attributes:
         folder: where the logs go, as `rank-N.log`.
         warn: called, once for each log, with why it couldn't be written.
-        asked: the user's options on the output.
         role: the workers' role, which may be part of `head`.
         streams: stdout and stderr of every rank.
         tails: the latest output of every rank.
@@ -102,7 +100,7 @@ class Output:
     def open(self, ranks: Iterable[int]) -> None:
         """Makes the pipes and the log files.
 
-        The first worker's output goes through a pseudo-terminal where it is shown on a terminal.
+        The first worker's output goes through a pseudo-terminal if it is shown on a terminal.
         """
         words = dict(self.asked.words)
         for console in words:

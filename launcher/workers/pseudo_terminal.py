@@ -21,7 +21,7 @@ def opened(console: int) -> tuple[int, int] | None:
     """A pseudo-terminal of the console's size: the descriptor to read from, and the worker's.
 
     What is written comes out unchanged, since the console itself makes line ends of it. None
-    where a pipe has to do: the console is no terminal, the pseudo-terminal would become this
+    if a pipe has to do: the console is no terminal, the pseudo-terminal would become this
     process's controlling one, or there is none to be had, e.g. in a container without /dev/pts.
     """
     if not os.isatty(console) or _would_become_ours():

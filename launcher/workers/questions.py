@@ -22,8 +22,6 @@ class Questions:
 
     Attributes:
         judge: who answers; None on any node but node 0.
-        peers: the other nodes.
-        workers: this node's workers, with what is observed.
         waiting: the connections of this node's workers that wait for node 0, by rank and key.
     """
 
@@ -60,16 +58,12 @@ class Questions:
             self.peers.send(NodeWentOn(rank, key))
 
     def look(self, rows: Callable[[], Sequence[RankProgress]]) -> None:
-        """Has the judge look at how far all ranks have come, where it has something to look for.
-
-        Args:
-            rows: reads how far this node's ranks have come.
-        """
+        """Has the judge look at how far all ranks have come, if it has something to look for."""
         if self.judge is not None and self.judge.pause() is not None:
             self.judge.look(chain(rows(), *self.peers.progress.values()))
 
     def pause(self) -> float | None:
-        """Seconds until the judge is to look again; None where there is nothing to look for."""
+        """Seconds until the judge is to look again; None if there is nothing to look for."""
         return None if self.judge is None else self.judge.pause()
 
     def _answer(self, rank: int, question: Ask) -> Answer | None:

@@ -30,13 +30,7 @@ ENTRY = Path(__file__).parents[1] / "worker_entry.py"
 
 
 def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) -> Server:
-    """The fork server of this launcher; started, unless the workers are to be fresh processes.
-
-    Args:
-        request: this node's launch.
-        environment: variables from the accelerator's profile.
-        mark: what identifies the processes of this launcher.
-    """
+    """The fork server of this launcher; started, unless the workers are to be fresh processes."""
     own: tuple[str, ...] = ()
     if request.nproc > 1:
         own = (
@@ -66,12 +60,6 @@ def command(request: LaunchRequest) -> tuple[str, ...]:
 
 def start(own: Own, first: int, envs: dict[int, Variables], pipes: Output) -> PContext | Forked:
     """Starts this node's workers, each leading a session of its own.
-
-    Args:
-        own: this node's launch and its fork server; if that can't fork, they are fresh processes.
-        first: rank of the first of them.
-        envs: their environments by local rank.
-        pipes: the pipes for their output.
 
     Raises:
         StoppedError: a signal has told the launcher to stop.
@@ -188,7 +176,7 @@ def _spawn(
 
 
 def _binding(request: LaunchRequest) -> dict[str, Any]:
-    """Arguments for torch to bind workers near their GPUs, where that is requested."""
+    """Arguments for torch to bind workers near their GPUs, if that is requested."""
     if not request.worker_options.numa_binding:
         return {}
     mode = AFFINITY_MODE.found()(request.worker_options.numa_binding)

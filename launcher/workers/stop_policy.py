@@ -37,10 +37,5 @@ def interrupted(number: signal.Signals, times: StopTimes) -> Steps:
 
 
 def patience(times: StopTimes, silence: float) -> float:
-    """Seconds within which other nodes must have answered a stop.
-
-    Args:
-        times: how long workers get.
-        silence: seconds after which a silent node counts as lost.
-    """
+    """Seconds within which other nodes must have answered a stop."""
     return times.leave + times.interrupt + times.terminate + silence

@@ -23,7 +23,6 @@ class StopSignals:
 
     Attributes:
         pids: process of each rank, the leader of its group.
-        sent: signals that have been sent to each rank.
         deadlines: when each signal is due at each rank, in seconds of the monotonic clock.
     """
 
@@ -48,7 +47,7 @@ class StopSignals:
         self.deadlines = [(at - (soonest - now), rank, step) for at, rank, step in self.deadlines]
 
     def pause(self) -> float | None:
-        """Seconds until the next signal is due; None where none is planned."""
+        """Seconds until the next signal is due; None if none is planned."""
         if not self.deadlines:
             return None
         return max(0.0, min(self.deadlines)[0] - time.monotonic())

@@ -1,4 +1,4 @@
-"""Watches the workers of one attempt until all have ended, and stops them where needed."""
+"""Watches the workers of one attempt until all have ended, and stops them if needed."""
 
 from __future__ import annotations
 
@@ -42,13 +42,7 @@ process group. Ctrl-C is a person's."""
 
 
 class Supervisor:
-    """Watches this node's workers and the other nodes; handles each event as soon as it comes.
-
-    Attributes:
-        workers: what is known of this node's workers.
-        stops: the signals sent to them, and those planned.
-        progress: the attempt's state.
-    """
+    """Watches this node's workers and the other nodes; handles each event as soon as it comes."""
 
     def __init__(
         self,
@@ -125,13 +119,7 @@ class Supervisor:
         return self._fault if self.progress.state is AttemptState.BROKEN else None
 
     def end(self, node: int, output: Output, dumped: Sequence[Standing] = ()) -> AttemptEnd:
-        """How the attempt ended on the nodes that this node knows of.
-
-        Args:
-            node: this node's rank.
-            output: what the workers have printed.
-            dumped: where this node's ranks stood, by the dumps of their recorders.
-        """
+        """How the attempt ended on the nodes that this node knows of."""
         own = (*self._hangs.records(), *self._checks.records())
         failures = (*own, *self.workers.failures(self.stops.sent, output))
         is_success = self.progress.has_finished
@@ -266,7 +254,7 @@ class Supervisor:
             self.stops.schedule(hung, stop_policy.HUNG_AT_EXIT)
 
     def _obey_other_nodes(self) -> None:
-        """Interrupts the workers where another node's launcher was told to stop by a signal."""
+        """Interrupts the workers if another node's launcher was stopped by a signal."""
         if self._inbox.ordered is not None and self.progress.state is not AttemptState.INTERRUPTED:
             number = signal.Signals(self._inbox.ordered)
             self._interrupt(number)

@@ -25,17 +25,13 @@ FILES = ("limits", "cgroup", "oom_score_adj", "personality")
 
 
 def warm_key(request: LaunchRequest, command: Sequence[str]) -> str:
-    """A text that is equal for two launches only where a fork of one suits the other.
+    """A text that is equal for two launches only if a fork of one suits the other.
 
     It comprises the interpreter, script, folder and terminal session, and all that a process
     inherits besides its environment, whose variables are compared later.
 
-    Args:
-        request: this node's launch.
-        command: a worker's command line.
-
     Returns:
-        The text; empty where nothing can be kept, which the user is told.
+        The text; empty if nothing can be kept, which the user is told.
     """
     if problem := _problem(request):
         terminal.tell(f"--keep-warm: nothing is kept: {problem}")
@@ -46,7 +42,7 @@ def warm_key(request: LaunchRequest, command: Sequence[str]) -> str:
 
 
 def _problem(request: LaunchRequest) -> str | None:
-    """Why nothing can be kept; None where it can."""
+    """Why nothing can be kept; None if it can."""
     if request.worker_options.start_method == "spawn" or request.is_program:
         return "such workers do their imports themselves"
     if not request.placement.is_alone or "SLURM_JOB_ID" in os.environ:

@@ -40,7 +40,7 @@ class Judge(Protocol):
         """Looks for ranks that have passed a boundary without what others were told there."""
 
     def pause(self) -> float | None:
-        """Seconds until the next look; None where there is nothing to look for."""
+        """Seconds until the next look; None if there is nothing to look for."""
 
 
 @dataclass(frozen=True, slots=True)

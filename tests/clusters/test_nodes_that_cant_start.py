@@ -55,7 +55,7 @@ def test_an_elastic_job_goes_on_without_it(tmp_path: Path) -> None:
         broken = begin(hosts[2], tmp_path, *options(hosts, 2, *own), "none.py")
         head = begin(hosts[0], tmp_path, *options(hosts, 0, *own), STAYS, tmp_path, 0)
         with ending([broken, head]):
-            text = r"refused a node: gamma can't take part: .*none\.py.*; the others go on without"
+            text = r"refused a node: gamma can't take part: .*none\.py.*; the others continue"
             wait_for(lambda: head.says(text))
             other = begin(hosts[1], tmp_path, *options(hosts, 1, *own), STAYS, tmp_path, 0)
             with ending([other]):

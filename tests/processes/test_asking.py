@@ -119,7 +119,7 @@ def test_without_a_recorder(workshop: Path) -> None:
         assert place(found[0]) == ("main", "dist.all_reduce(torch.ones(2, 4))")
         assert place(found[1])[1].startswith("ctypes.PyDLL")
         assert [each.collectives for each in found] == [None, None]
-        assert "it has no torch that tells them (2.8 or newer)" in found[1].problem
+        assert "it has no torch that reports them (2.8 or newer)" in found[1].problem
 
 
 def test_without_torch(workshop: Path) -> None:

@@ -74,7 +74,7 @@ def test_no_correction_by_the_output_alone(workshop: Path) -> None:
     done = launch(workshop, "--nproc=2", own, SCRIPT, "traceback")
     assert "(bad-weather)" in done.stderr
     assert "Take an umbrella." in done.stderr
-    assert "not relaunched: only the worker's output tells of the failure" in done.stderr
+    assert "not relaunched: only the worker's output shows the failure" in done.stderr
     assert done.returncode == 5
 
 

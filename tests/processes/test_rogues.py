@@ -126,7 +126,11 @@ OF_NODE_0: list[tuple[Message, Raw, str]] = [
     (STARTED, {"rank": 2}, "the rank is of one of the nodes"),
     (ORDER, {"run_id": "20260102-030405-6789ab"}, "an attempt of run 20260102-030405-6789ab"),
     (ORDER, {"preset": {"PYTHONPATH": "x"}}, "Invalid enum value 'PYTHONPATH'"),
-    (ORDER, {"resume": {"training": 0, "name": "checkpoint-1"}}, "no worker here has said where"),
+    (
+        ORDER,
+        {"resume": {"training": 0, "name": "checkpoint-1"}},
+        "no worker here has reported where",
+    ),
     (Stop(), {"signal": 9}, "Stop.signal: 9"),
     (RunEnded(1), {"code": 256}, "RunEnded.code: 256"),
     (Ended(True), {}, "none of its messages: Invalid value 'Ended'"),

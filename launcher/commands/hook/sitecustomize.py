@@ -1,7 +1,7 @@
-"""Runs when any Python below `safe-launch wrap` starts, and makes a launcher safe-launch.
+"""Runs when any Python below `safe-launch wrap` starts, and replaces launchers by safe-launch.
 
 It may be any Python, so only its standard library is needed. safe-launch itself takes over in a
-process of its own, or when `torch.distributed.run` is called.
+separate process, or when `torch.distributed.run` is called.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class TemplateJob:
         name: the job's name; None for the script's.
         nodes: the number of nodes.
         devices: accelerators of each node, with a worker for each.
-        command: what follows `safe-launch`: its options, the script, the script's arguments.
+        command: the words after `safe-launch`: its options, the script, the script's arguments.
     """
 
     name: str | None
@@ -33,21 +33,12 @@ class TemplateJob:
 
 
 def shipped(path: str) -> str:
-    """The text of a file of `scripts/`, which can be used unchanged.
-
-    Args:
-        path: path of the file below `scripts/`.
-    """
+    """The text of a file of `scripts/`, which can be used unchanged."""
     return Path(str(files("safe_launch.scripts"))).joinpath(path).read_text("utf-8")
 
 
 def filled(text: str, lines: Mapping[str, str]) -> str:
-    """The text with whole lines replaced.
-
-    Args:
-        text: the shipped file's text.
-        lines: replacements by line; indentation is kept.
-    """
+    """A shipped file's text with whole lines replaced; indentation is kept."""
     found = text.split("\n")
     for old, new in lines.items():
         (place,) = [number for number, line in enumerate(found) if line.strip() == old]

@@ -1,8 +1,8 @@
 """The manifests of `scripts/kubernetes/`, filled in.
 
 The values that depend on the job are in lines with a mark at the end, `completions: 2  # nodes`,
-which also helps people who edit the file. What only some jobs have stands there as a comment with
-marks: `# cpu: 64  # cpus`.
+which also helps people who edit the file. Lines for only some jobs are comments with marks:
+`# cpu: 64  # cpus`.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ def _fill(
         script, marked = SCRIPT.fullmatch(line), MARKED.fullmatch(line)
         marks = [] if marked is None else marked["marks"].split(", ")
         if script is not None:
-            if before is None:
-                yield from (f"{script['indent']}{_argument(word)}  # script" for word in command)
+            if before is None:  # the kubelet would expand `$(...)`
+                words = (_scalar(word.replace("$", "$$")) for word in command)
+                yield from (f"{script['indent']}{word}  # script" for word in words)
         elif marked is not None and values.keys() >= {*marks}:
             given = [value for mark in marks if (value := values[mark]) is not None]
             if given:
@@ -111,7 +112,7 @@ def _fill(
 
 
 def _with_value(text: str, value: str) -> str:
-    """A marked line's text with the job's value; as it is where it holds none, or keeps its own."""
+    """A marked line's text with the job's value; unchanged if it holds none, or keeps its own."""
     found = VALUE.fullmatch(text)
     if found is None or not value:
         return text
@@ -133,12 +134,7 @@ def _name(job: TemplateJob) -> str:
     raise LaunchError(problem, hint)
 
 
-def _argument(text: str) -> str:
-    """A word of the command line, escaped: the kubelet would expand `$(...)`."""
-    return _scalar(text.replace("$", "$$"))
-
-
 def _scalar(text: str) -> str:
-    """A string in YAML, quoted where any version of YAML might read it differently."""
+    """A string in YAML, quoted if any version of YAML might read it differently."""
     is_plain = PLAIN.fullmatch(text) and yaml.safe_load(f"[{text}]") == [text]
     return text if is_plain else json.dumps(text, ensure_ascii=False)

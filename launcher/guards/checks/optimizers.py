@@ -220,10 +220,15 @@ class Watch:
         halves = list(sizes_in(torch.float16))
         others = sum(each.grad is not None for each in parameters_of(optimizer)) - len(halves)
         tell(self._observations, precision.without_master(kind, halves, others, self.where))
-        if has_autocast or torch.bfloat16 in types:
+        if (has_autocast or torch.bfloat16 in types) and not self._is_loaded_so(torch.bfloat16):
             elements = sum(each.numel() for each in given.values())
             sizes = sizes_in(torch.bfloat16)
             tell(self._observations, precision.without_copy(kind, sizes, elements, self.where))
+
+    def _is_loaded_so(self, dtype: Any) -> bool:
+        """Whether transformers has loaded a model in a type, which many fine-tunings mean."""
+        configs = [getattr(model, "config", None) for model in models_of(self._observations)]
+        return any(getattr(config, "dtype", None) is dtype for config in configs)
 
     def _look_at_groups(self, optimizer: Any, names: dict[int, str]) -> None:
         """Looks for a group that is to be spared from weight decay, and that is empty."""

@@ -75,10 +75,10 @@ class Connection:
         host: as in the hostfile.
         process: the ssh.
         heard: the kinds of events so far.
-        address: where ssh reached the host; empty where its server doesn't say.
-        code: exit code of the launcher there; None while it runs, and where it is unknown.
+        address: where ssh reached the host; empty if its server doesn't say.
+        code: exit code of the launcher there; None while it runs, or if it is unknown.
         complaints: output before the host answered, from ssh or a shell.
-        is_first: it's the first host, whose launcher speaks for all; the others' lines are kept.
+        is_first: it is the first host, whose launcher prints for all; the others' lines are kept.
         words: the latest of these kept lines.
     """
 
@@ -133,7 +133,7 @@ def connect(
 ) -> Connection:
     """Starts the ssh to a host, and a thread that queues its events.
 
-    It doesn't get the terminal's signals: the launcher passes them on.
+    The terminal's signals don't reach it: the launcher passes them on.
 
     Raises:
         LaunchError: ssh isn't installed.
@@ -221,6 +221,7 @@ def _write(console: int, text: bytes) -> None:
             text = text[os.write(console, text) :]
 
 
+_SAME_PATH = "the environment must be at the same path on all hosts"
 _REFUSALS = (
     (
         "host key verification failed",
@@ -237,21 +238,9 @@ _REFUSALS = (
         "the name has no address",
         "is it spelt as in /etc/hosts, the DNS or ~/.ssh/config?",
     ),
-    (
-        "no module named",
-        "safe-launch isn't installed for {python} there",
-        "the environment must be at the same path on all hosts",
-    ),
-    (
-        "not found",
-        "there is no {python}",
-        "the environment must be at the same path on all hosts",
-    ),
-    (
-        "no such file",
-        "there is no {python}",
-        "the environment must be at the same path on all hosts",
-    ),
+    ("no module named", "safe-launch isn't installed for {python} there", _SAME_PATH),
+    ("not found", "there is no {python}", _SAME_PATH),
+    ("no such file", "there is no {python}", _SAME_PATH),
 )
 """Errors of ssh or the shell that a person must fix: the text, its meaning, what to do."""
 

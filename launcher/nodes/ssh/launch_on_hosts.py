@@ -1,4 +1,4 @@
-"""A launch on the chosen hosts: over ssh, or without it where this machine is the only host."""
+"""A launch on the chosen hosts: over ssh, or without it if this machine is the only host."""
 
 from __future__ import annotations
 
@@ -36,15 +36,10 @@ def launch_on_hosts(
     is_launch: bool,
     run: Callable[[Sequence[str]], int],
 ) -> int:
-    """Launches on the hosts; without ssh where this machine is the only host, or for a plan.
+    """Launches on the hosts; without ssh if this machine is the only host, or for a plan.
 
-    Args:
-        chosen: the hosts.
-        own: the launcher's options, spelt out.
-        command: the script and its arguments.
-        values: the parsed command line.
-        is_launch: a launch, not only a plan, is wanted.
-        run: runs a command line without a hostfile; returns the exit code.
+    The launcher's `own` options are spelt out; `command` is the script and its arguments. `run`
+    runs a command line without a hostfile, and returns the exit code.
 
     Raises:
         LaunchError: the launch isn't possible as asked.

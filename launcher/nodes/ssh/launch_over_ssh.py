@@ -23,8 +23,7 @@ from . import exported_environment, remote_hosts, remote_main
 def variables_here(slots: Sequence[int], environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that restrict this machine's workers to the chosen devices.
 
-    Empty where the chosen devices are the first of those that the user makes visible: the workers
-    take these anyway.
+    Empty if the chosen devices are the first visible ones, which the workers take anyway.
 
     Raises:
         LaunchError: the user's own variable chooses the devices too.
@@ -52,11 +51,8 @@ def launch_over_ssh(
 ) -> int:
     """Launches on all hosts; returns the exit code.
 
-    Args:
-        chosen: the hosts.
-        own: the launcher's options, without those about hosts.
-        command: the script and its arguments.
-        patience: seconds that the other hosts get to end by themselves when one has failed.
+    The launcher's `own` options are without those about hosts. When a host fails, the others have
+    `patience` seconds to end by themselves.
 
     Raises:
         LaunchError: a host can't be reached, or can't run the launcher.
@@ -112,11 +108,9 @@ def rank_options(chosen: HostChoice, rank: int, head: str = "") -> list[str]:
 
 
 def part_of(chosen: HostChoice, rank: str | None) -> tuple[int, Host]:
-    """This host's rank and entry, where the command is started on each host separately.
+    """This host's rank and entry, if the command is started on each host separately.
 
-    Args:
-        chosen: the hosts.
-        rank: as given by the user; None to find this host by its name.
+    With `rank` None, this host is found by its name.
 
     Raises:
         LaunchError: there is no such rank, or this host isn't among them.

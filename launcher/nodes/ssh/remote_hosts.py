@@ -1,4 +1,4 @@
-"""Starts a launcher on every host over ssh, and makes one exit code of theirs."""
+"""Starts a launcher on every host over ssh, and combines their exit codes."""
 
 from __future__ import annotations
 

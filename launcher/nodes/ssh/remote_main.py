@@ -75,11 +75,7 @@ def device_variables(devices: tuple[int, ...]) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Orders:
-    """The lines of the standard input, as they come.
-
-    Attributes:
-        is_open: whether more lines may come.
-    """
+    """The lines of the standard input; more may come while it `is_open`."""
 
     is_open: bool = True
     _waiting: bytes = b""
@@ -170,7 +166,7 @@ def _attend(launcher: subprocess.Popen[bytes], orders: _Orders, lines: list[str]
 
 
 def _tell(run: str, *words: str) -> None:
-    """Sends an event to the launch that started this process; it may be gone."""
+    """Sends an event to the launch that started this process, if that still runs."""
     with suppress(OSError):
         os.write(1, f"{mark(run)}{' '.join(words)}\n".encode())
 

@@ -1,4 +1,4 @@
-"""A run as one HTML page: what happened, in words and plots.
+"""A run as one HTML page, with words and plots.
 
 In: a run directory. Out: an HTML document that loads nothing.
 """

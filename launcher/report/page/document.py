@@ -92,7 +92,7 @@ def is_page(path: Path) -> bool:
 
 
 def verdict(run: PastRun, attempts: Sequence[ToldAttempt]) -> str:
-    """How the run went, in a sentence."""
+    """The result of the run, in a sentence."""
     first = next((one.failures[0] for one in attempts if one.failures), None)
     cause = "" if first is None else _cause(first)
     changes = ", ".join(run.changes)

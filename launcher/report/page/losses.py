@@ -27,7 +27,7 @@ class Loss:
 
 
 def losses(attempt: Path) -> tuple[Loss, ...]:
-    """The losses in rank 0's log; none where no Trainer has printed any."""
+    """The losses in rank 0's log; none if no Trainer has printed any."""
     try:
         log = attempt / "rank-0.log"
         if not log.is_file():

@@ -29,7 +29,7 @@ WIDTH = 9.0
 """Inches; the page scales it."""
 MOST_NODES = 32
 FINEST = 40
-"""A speed is taken over at least this part of the time: a step may be longer than two looks."""
+"""Parts of the time over which a speed is taken at most: a step may be longer than two looks."""
 SHORTEST = 0.25
 """Seconds that a speed is taken over, at least."""
 LEGEND_COLUMNS = 4
@@ -43,11 +43,11 @@ STYLE = {
     "text.parse_math": False,  # a host may have any name
     "svg.fonttype": "none",
 }
-"""Of matplotlib, which draws nothing else in this process."""
+"""Settings of matplotlib, which draws nothing else in this process."""
 
 
 def timeline(attempts: Sequence[ToldAttempt], hosts: Sequence[str]) -> str:
-    """The attempts over all nodes; empty where no attempt's times are known."""
+    """The attempts over all nodes; empty if no attempt's times are known."""
     timed = [(attempt, attempt.span) for attempt in attempts if attempt.span]
     if not timed:
         return ""
@@ -67,7 +67,7 @@ def timeline(attempts: Sequence[ToldAttempt], hosts: Sequence[str]) -> str:
 
 
 def curves(attempts: Sequence[ToldAttempt]) -> str:
-    """Losses and steps a second across attempts; empty where neither is known."""
+    """Losses and steps a second across attempts; empty if neither is known."""
     parts = [any(one.losses for one in attempts), any(map(_speeds, attempts))]
     if not any(parts):
         return ""
@@ -114,7 +114,7 @@ def memory(attempts: Sequence[ToldAttempt]) -> str:
 
 
 def _draw(axes: Any, attempts: Sequence[ToldAttempt], what: str, unit: str) -> None:
-    """One curve for each attempt; where an attempt is a relaunch, a line marks its begin."""
+    """One curve for each attempt; a line marks the begin of each relaunch."""
     begin = next((one.span[0] for one in attempts if one.span), None)
     if begin is None:
         begin = min((moment for one in attempts for moment, _ in _speeds(one)), default=0.0)

@@ -22,10 +22,8 @@ class Excerpt:
     """Lines of a file.
 
     Attributes:
-        file: its path.
         function: the function that the line is in.
-        line: the number of the line.
-        lines: numbers and texts; the line alone where the file has changed since, or is gone.
+        lines: numbers and texts; the line alone if the file has changed since, or is gone.
     """
 
     file: str

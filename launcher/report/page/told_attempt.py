@@ -1,4 +1,4 @@
-"""An attempt as its page tells it, read from the attempt's folder; broken files tell less."""
+"""An attempt for its page, read from the attempt's folder; broken files give less."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Failure:
     Attributes:
         who: the rank and its host.
         what: the exception and the first line of its message.
-        entry: the known failure's id; empty where none explains it.
+        entry: the known failure's id; empty if none explains it.
         role: as the diagnosis has it.
-        excerpt: the user's line; None where there is none.
+        excerpt: the user's line; None if there is none.
         traceback: as Python prints it, with the whole message.
     """
 
@@ -73,17 +73,17 @@ class ToldAttempt:
 
     Attributes:
         number: from 1.
-        span: begin and end in seconds of the wall clock since the epoch; None where unknown.
+        span: begin and end in seconds of the wall clock since the epoch; None if unknown.
         plan: `plan.json`.
         failures: the root cause first, at most `MOST_FAILURES`.
-        rows: what failed first, what to do, where and why, as the launch has them.
-        failed: how many ranks have failed.
-        hangs: what was found while it stood still.
-        nodes: how far each node's ranks had come.
+        rows: the launch's rows on the failure.
+        failed: the number of failed ranks.
+        hangs: the reports on standstills.
+        nodes: the progress of each node's ranks.
         losses: as the Trainer has printed them.
         points: seconds since the epoch and steps done by then.
-        observed_memory: bytes by name: what was held, and the limit that a failure tells.
-        checks: what its checks have found, and skipped.
+        observed_memory: bytes by name: the memory held, and a failure's limit.
+        checks: findings and skipped checks.
     """
 
     number: int
@@ -110,13 +110,13 @@ class ToldAttempt:
 
     @property
     def has_trained(self) -> bool:
-        """Whether any rank has done a step, as far as is known."""
+        """Whether any rank is known to have done a step."""
         steps = (row.step for node in self.nodes for row in node.rows)
         return bool(self.losses or self.points) or any(map(bool, steps))
 
     @property
     def components(self) -> dict[str, int]:
-        """The predicted memory by component in bytes; empty where it isn't estimated."""
+        """The predicted memory by component in bytes; empty if it isn't estimated."""
         estimate = self.plan.get("estimate")
         found = estimate.get("components") if isinstance(estimate, dict) else None
         sizes = found.items() if isinstance(found, dict) else ()
@@ -223,7 +223,7 @@ def _dicts(value: object) -> list[Mapping[str, Any]]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """A file's document; empty where there is none that can be read: the status says why."""
+    """A file's document; empty if there is none that can be read: the status says why."""
     try:
         return msgspec.json.decode(regular_files.read(path), type=dict[str, Any])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

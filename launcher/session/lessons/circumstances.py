@@ -34,7 +34,7 @@ INDIFFERENT = re.compile(
     r"|(?:.*_)?(?:data|dataset|datasets|corpus)(?:_\w+)?|(?:train|validation|valid|test|eval)_files?"
     r"|num_workers|\w*num_proc|\w*_samples)"
 )
-"""Arguments that may differ: nothing that a failure proves of a script hangs on them."""
+"""Arguments that may differ: no proof of a failure depends on them."""
 CONFIGURING = re.compile(r"|\w*(?:conf|cfg|arch|model|params|recipe|yaml)\w*")
 """Arguments, positional ones included, whose file says what is trained; others may be written."""
 CONFIGURATION = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".py")
@@ -52,10 +52,6 @@ def script_name(request: LaunchRequest) -> str:
 
 def circumstances(request: LaunchRequest, workload: Workload) -> str:
     """A digest of all that lessons on a script depend on, wherever the script lies.
-
-    Args:
-        request: what is launched.
-        workload: what is known of it before the launch.
 
     Raises:
         LaunchError: the script can't be read.
@@ -95,7 +91,7 @@ def _arguments(request: LaunchRequest) -> Iterator[str]:
 
 
 def _deciding(name: str, word: str) -> str:
-    """The deciding part of an argument: of a file, its content rather than its path."""
+    """The deciding part of an argument: for a file, its content instead of its path."""
     path = Path(word)
     with suppress(OSError, ValueError):
         if path.is_dir():

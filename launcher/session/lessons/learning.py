@@ -36,11 +36,11 @@ from .lesson import Forbidden, Lesson, Measurement, latest_run
 LONGEST = 300
 """Characters of a failure's message that are kept as evidence."""
 SHARED_DEVICE = re.compile(r"\bProcess \d+ has [\d.]+ \wiB memory in use")
-"""What CUDACachingAllocator.cpp says where other processes hold a part of the device: they may be
+"""What CUDACachingAllocator.cpp prints if other processes hold a part of the device: they may be
 gone the next time."""
 
 UNUSABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, LaunchError)
-"""What a lesson's values may end in that the schema allows: a model's configuration has none."""
+"""Errors from a lesson's values that its schema allows: a model's configuration has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class Learnt:
     """Knowledge from earlier runs.
 
     Attributes:
-        workload: what is known of the training, with that.
-        constraints: what is forbidden besides.
+        workload: the workload with that knowledge.
+        constraints: further constraints.
         lessons: those that hold, with their files.
-        notes: what the user should know of the others.
+        notes: messages on the others.
     """
 
     workload: Workload
@@ -88,13 +88,6 @@ def learnt(
     environment: Mapping[str, str],
 ) -> Learnt:
     """The lessons of a script's earlier runs that still hold.
-
-    Args:
-        request: what is launched.
-        workload: what is known of it.
-        hardware: what it runs on.
-        catalogue: the known failures that concern the installed versions.
-        environment: the launcher's.
 
     Raises:
         LaunchError: the script can't be read.
@@ -165,11 +158,7 @@ def teaches(state: RunState) -> bool:
 def lessons_of(state: RunState, before: Workload, hardware: Hardware, run: str) -> Iterator[Lesson]:
     """The lessons of a run that succeeded after corrections, one for each failure.
 
-    Args:
-        state: the run at its end.
-        before: what was known of the training without any run.
-        hardware: what it ran on.
-        run: the name of its directory.
+    The workload `before` is the one known without any run, `run` the name of the run directory.
 
     Raises:
         LaunchError: the script can't be read any more.
@@ -209,10 +198,9 @@ def lessons_of(state: RunState, before: Workload, hardware: Hardware, run: str) 
 def success_of(state: RunState, before: Workload, hardware: Hardware, run: str) -> Lesson | None:
     """The lesson of a successful run: versions and, for the next estimate, its memory.
 
-    What the workers told is kept with its memory: the next plan of the script need not wait for
-    them. None where the run has failed, or where a correction's lesson has the versions already.
-
-    Args and errors: as of `lessons_of`.
+    The workers' facts are kept with the memory, so that the next plan needn't wait for them. None
+    if the run has failed, or if a correction's lesson has the versions already.
+    Arguments and errors are those of `lessons_of`.
     """
     if not isinstance(state.last, Succeeded) or state.request.is_program:
         return None
@@ -228,10 +216,7 @@ def success_of(state: RunState, before: Workload, hardware: Hardware, run: str) 
 
 
 def _told(last: Succeeded, workload: Workload, before: Workload) -> Iterator[tuple[str, Value]]:
-    """New facts from the workers; the length alone if a plan hid what was asked.
-
-    A setting that was changed before they could say what the script asks for hides it.
-    """
+    """New facts from workers; only the length if the plan changed settings before they asked."""
     asked = {name for name, _ in last.seen.asked}
     is_all = set(last.attempt.plan.overrides) <= asked
     for name, known in workload.known.items():
@@ -243,7 +228,7 @@ def _told(last: Succeeded, workload: Workload, before: Workload) -> Iterator[tup
 
 
 def _blank(state: RunState, before: Workload, run: str) -> Lesson:
-    """A lesson that says nothing yet."""
+    """A lesson without content."""
     return Lesson(
         script=script_name(state.request),
         failure="",
@@ -256,7 +241,7 @@ def _blank(state: RunState, before: Workload, run: str) -> Lesson:
 
 
 def _on_machine(lesson: Lesson, state: RunState, before: Workload, hardware: Hardware) -> Lesson:
-    """The lesson, for measurements: with the machine, and the model where no file tells it."""
+    """The lesson, for measurements: with the machine, and the model if no file describes it."""
     seen = next((each.seen.model for each in state.outcomes if each.seen.model), None)
     return msgspec.structs.replace(
         lesson,
@@ -266,7 +251,7 @@ def _on_machine(lesson: Lesson, state: RunState, before: Workload, hardware: Har
 
 
 def _root(state: RunState, number: int) -> Finding | None:
-    """The failure of an attempt that another plan cures, whenever; None where there is none."""
+    """The failure of an attempt if another plan always cures it, else None."""
     root = state.findings.get(number)
     if root is None or root.entry is None or SHARED_DEVICE.search(root.record.message):
         return None
@@ -289,21 +274,9 @@ def _measurement(measured: Measured) -> Measurement:
 
 
 def keep(
-    state: RunState,
-    before: Workload,
-    hardware: Hardware,
-    run: str,
-    environment: Mapping[str, str],
+    state: RunState, before: Workload, hardware: Hardware, run: str, environment: Mapping[str, str]
 ) -> Iterator[str]:
-    """Keeps what a run has proved; gives what the user should know of it.
-
-    Args:
-        state: the run at its end.
-        before: what was known of the training without any run.
-        hardware: what it ran on.
-        run: the name of its directory.
-        environment: the launcher's.
-    """
+    """Keeps the lessons of a run; yields messages on that."""
     places = store.folders(environment)
     if not places:
         return
@@ -326,12 +299,7 @@ def keep(
 
 
 def forget_disproved(state: RunState, lessons: Sequence[store.Kept]) -> Iterator[str]:
-    """Removes lessons without which a run has succeeded at once; says so.
-
-    Args:
-        state: the run at its end.
-        lessons: those that were left out.
-    """
+    """Removes lessons without which a run has succeeded at once; yields messages on that."""
     if isinstance(state.last, Succeeded) and len(state.outcomes) == 1:
         for kept in lessons:
             refused = store.forget(kept.path)

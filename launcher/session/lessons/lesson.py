@@ -1,4 +1,4 @@
-"""A lesson: what one failure, and the run that got over it, have proved of a script."""
+"""A lesson: the proof about a script from one failure and the run that overcame it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Lesson(Struct, frozen=True):
 
     Attributes:
         script: name of the script or module.
-        failure: id of the known failure that taught it; empty where the workers only showed what
+        failure: id of the known failure that taught it; empty if the workers only showed what
             no file says.
         evidence: how that failure showed itself.
         run: name of the run directory.
@@ -69,8 +69,7 @@ class Lesson(Struct, frozen=True):
         machine: accelerator, bytes of memory and number of workers, on which memory was measured.
         measured: memory that was measured on it when it ran out.
         trained: memory that was measured on it when the training went well.
-        model: the model as a worker described it, where no file does.
-        format: of the file.
+        model: the model as a worker described it, if no file does.
     """
 
     script: Named
@@ -111,12 +110,12 @@ class Lesson(Struct, frozen=True):
 
     @property
     def teaches(self) -> bool:
-        """Whether it says anything but that the run has succeeded."""
+        """Whether it has more than the versions of a successful run."""
         return self.trained is not None or self.is_of_correction
 
     @property
     def source(self) -> str:
-        """Where what it says comes from, in words."""
+        """Its run, in words."""
         return f"run {self.run} on {self.date[:10]}"
 
     def statements(self, workload: Workload) -> Iterator[Statement]:
@@ -150,16 +149,11 @@ class Lesson(Struct, frozen=True):
             yield Constraint(terms, Cause(CauseKind.LESSON, self.failure, summary, each.reference))
 
     def measurements(self) -> Iterator[Measured]:
-        """The memory that was measured.
-
-        Raises:
-            ValueError: a value isn't one of its setting.
-            KeyError: there is no such setting.
-        """
+        """The memory that was measured; raises like `constraints`."""
         yield from map(_measured, self.measured)
 
     def memory(self) -> Measured | None:
-        """The memory that a training has needed; raises what `measurements` does."""
+        """The memory that a training has needed; raises like `constraints`."""
         return None if self.trained is None else _measured(self.trained)
 
 

@@ -38,7 +38,6 @@ class Folder:
     """A folder with lessons.
 
     Attributes:
-        path: it.
         is_trusted: whether everybody's lessons in it count, not this user's and root's alone.
     """
 
@@ -51,8 +50,6 @@ class Kept:
     """A lesson and its file.
 
     Attributes:
-        path: the file.
-        lesson: what it says.
         owner: whose file it is; empty for this user's.
     """
 
@@ -62,7 +59,7 @@ class Kept:
 
 
 def folders(environment: Mapping[str, str]) -> tuple[Folder, ...]:
-    """Where lessons are read; they are written to the first. None where they are switched off."""
+    """Where lessons are read; they are written to the first. None if they are switched off."""
     shared, own = environment.get(SHARED, ""), _own()
     if shared == OFF:
         return ()
@@ -84,12 +81,8 @@ def found(
 ) -> Iterator[Kept | Refused]:
     """The lessons in some folders, each once, in the order of their names.
 
-    Other users' come as one refusal for each of these users, however many they are.
-
-    Args:
-        places: the folders, the most important first.
-        script: only those on this script.
-        circumstances: only those of these circumstances.
+    Folders are given by importance. For another user's lessons there is one refusal for each user.
+    With `script` and `circumstances`, only lessons on these are found.
     """
     begin = f"{script}-{circumstances}" if circumstances else script
     seen: set[str] = set()
@@ -112,7 +105,7 @@ def found(
 
 
 def _read(folder: Folder, name: str) -> Kept | Refused | int:
-    """A lesson; refused where the file is none; the owner where that is another user."""
+    """A lesson; refused if the file is none; the owner if that is another user."""
     path = folder.path / name
     try:
         with os.fdopen(os.open(path, READ), "rb") as file:
@@ -147,11 +140,7 @@ def _others_sentence(folder: Path, owner: str, count: int) -> str:
 def keep(lesson: Lesson, folder: Path) -> Refused | None:
     """Writes a lesson, over the one that taught the same before; a reader meets either whole.
 
-    Other writers of the same file, also on other hosts, do the same with files of their own.
-
-    Args:
-        lesson: it.
-        folder: where to; it is made.
+    Concurrent writers, also on other hosts, do the same with separate files.
     """
     path = folder / lesson.file_name
     text = f"{redacted(run_directory.lines(msgspec.to_builtins(lesson)))}\n"
@@ -161,7 +150,7 @@ def keep(lesson: Lesson, folder: Path) -> Refused | None:
             mode = 0o600
         else:  # others of the team are to read it, and nobody to change it
             folder.mkdir(parents=True, exist_ok=True)
-            mode = 0o644 & ~_umask()
+            mode = 0o644 & ~regular_files.umask()
         private_files.replace(path, text.encode(), mode, is_lasting=True)
     except OSError as error:
         return Refused(f"what this run has learnt can't be kept in {folder}: {reason_of(error)}")
@@ -175,9 +164,3 @@ def forget(path: Path) -> Refused | None:
     except OSError as error:
         return Refused(f"{path} can't be removed: {reason_of(error)}")
     return None
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -1,4 +1,4 @@
-"""The output of preloaded imports: kept in memory, and printed by every worker as its own."""
+"""The output of preloaded imports, kept in memory until every worker prints it as its own."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ STREAMS = (1, 2)
 
 @dataclass(frozen=True, slots=True)
 class CapturedOutput:
-    """Two files in memory, in place of stdout and stderr.
-
-    Attributes:
-        files: their descriptors.
-    """
+    """Descriptors of two files in memory, in place of stdout and stderr."""
 
     files: tuple[int, ...]
 
@@ -26,7 +22,7 @@ class CapturedOutput:
         return cls(tuple(_redirect(stream, b"") for stream in STREAMS))
 
     def separate(self) -> Self:
-        """Continues in files of this process's own, after a fork that shares them."""
+        """Continues in new files, after a fork that shares the old ones."""
         files = tuple(
             _redirect(stream, text_of(file))
             for stream, file in zip(STREAMS, self.files, strict=True)
@@ -36,7 +32,7 @@ class CapturedOutput:
         return type(self)(files)
 
     def print(self) -> None:
-        """Writes the captured output to stdout and stderr, which are the worker's by now."""
+        """Writes the captured output to stdout and stderr, now the worker's."""
         for stream, file in zip(STREAMS, self.files, strict=True):
             text = text_of(file)
             os.close(file)

@@ -1,7 +1,7 @@
 """The launcher's side of the fork server, a process that imports for the workers and forks them.
 
-It is started while the plan is being made, and restarted if its environment no longer matches the
-workers'. If it can't be used, workers are started as fresh processes, and the user is told why.
+It starts while the plan is being made, and restarts if its environment no longer matches the
+workers'. If it can't be used, workers start as fresh processes, and a message gives the reason.
 docs/design/forkserver.md explains what keeps this safe.
 """
 
@@ -44,9 +44,9 @@ from .states import TRANSITIONS, State
 IMPORT_SECONDS = 300.0
 """Seconds for the imports; after that, the workers do them themselves."""
 QUIET = 10.0
-"""Seconds after which a person at a terminal is told what takes so long."""
+"""Seconds after which a message at a terminal explains the wait."""
 COPY_IMPORT_SECONDS = 30.0
-"""Seconds that a relaunch waits for imports that its workers could do themselves."""
+"""Seconds that a relaunch waits for further imports, which its workers could do themselves."""
 COPY_SECONDS = 5.0
 """Seconds for the server to copy itself; it answers nothing else meanwhile."""
 ENDED = "the process that imports for the workers has ended"
@@ -54,11 +54,7 @@ ENDED = "the process that imports for the workers has ended"
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """Workers that a server has forked; they are this process's children.
-
-    Attributes:
-        by_local_rank: their process ids.
-    """
+    """Process ids of forked workers by local rank; they are this process's children."""
 
     by_local_rank: dict[int, int]
 
@@ -78,20 +74,20 @@ class Server:
     """The fork server, if it was started, and the connection to it.
 
     Attributes:
-        mark: what identifies the processes of this launcher.
-        command: a worker's command line, which is the server's too.
-        environment: variables that all workers get in addition to the launcher's environment.
+        mark: identifies the processes of this launcher.
+        command: the command line of a worker, and of the server.
+        environment: variables of all workers in addition to the launcher's.
         per_rank_variables: variables that differ between ranks.
         problem: why no worker can be forked, or why each does its imports itself; None if neither.
         store: the store of the next workers; on node 0 alone.
-        store_host: process id of a fork that hosts the store; None where the launcher does.
-        excluded_package: a package that every worker imports by itself. Its import order may
-            matter, so nothing is preloaded until a worker has reported its imports.
+        store_host: process id of a fork that hosts the store; None if the launcher does.
+        excluded_package: a package that every worker imports by itself. Its place in the order of
+            imports may matter, so nothing is preloaded until a worker has reported its imports.
         copy_refused: why no worker is forked from a copy that has imported more.
         keep_seconds: how long a copy waits for the next launch.
-        warm_key: what that launch must have in common with this one; empty for no copy.
+        warm_key: key that the next launch must share (`warm_key`); empty for no copy.
         state: which process workers can be forked from.
-        wakeup: the signals of the launcher, which end every wait for an answer.
+        wakeup: signals to the launcher, which end every wait for an answer.
     """
 
     mark: str
@@ -137,7 +133,7 @@ class Server:
             process = subprocess.Popen(
                 self.command,
                 env={**self._variables(), WARM: start.to_text()},
-                # Like a worker's: what Python derives from them at its start must not differ.
+                # Pipes like a worker's: Python derives state from them when it starts.
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
@@ -156,7 +152,7 @@ class Server:
         """Waits until the server has imported everything; sets `problem` if it can't be used.
 
         Raises:
-            StoppedError: a signal has told the launcher to stop.
+            StoppedError: a signal stops the launcher.
         """
         unshared: str | None = None
         while self._original is not None and self.state is State.IMPORTING:
@@ -179,14 +175,14 @@ class Server:
     def fork(
         self, environments: Mapping[int, Mapping[str, str]], streams: Mapping[int, Sequence[int]]
     ) -> Forked | None:
-        """Forks workers; returns None where that is impossible, with the reason in `problem`.
+        """Forks workers; returns None if that is impossible, with the reason in `problem`.
 
         Args:
             environments: of each worker, beyond the launcher's own, by local rank.
             streams: descriptors for the stdout and stderr of each worker.
 
         Raises:
-            StoppedError: a signal has told the launcher to stop.
+            StoppedError: a signal stops the launcher.
         """
         self.prepare()
         if forked := self._fork_from_copy(environments, streams):
@@ -209,7 +205,7 @@ class Server:
             return forked
         if self._original is not None:
             self.end((answer.problem if isinstance(answer, Readiness) else None) or ENDED)
-            orphans.kill(self.mark)  # what it has forked without an answer would meet the next
+            orphans.kill(self.mark)  # or workers forked without an answer would meet the next ones
         return None
 
     def _ask(
@@ -222,7 +218,7 @@ class Server:
     def _fork_from_copy(
         self, environments: Mapping[int, Mapping[str, str]], streams: Mapping[int, Sequence[int]]
     ) -> Forked | None:
-        """Forks workers from the copy; returns None where it can't be used."""
+        """Forks workers from the copy; returns None if it can't be used."""
         if self._copy is None:
             return None
         if self.state is State.COPY_IMPORTING:
@@ -239,7 +235,7 @@ class Server:
         return self._refuse_copy("its environment differs")
 
     def _refuse_copy(self, reason: str) -> Forked | None:
-        """Ends the copy, with all that it has forked without an answer, and stops using it."""
+        """Ends the copy and any workers that it has forked without an answer."""
         assert self._copy is not None
         self._copy.connection.close()
         self._copy, self.copy_refused = None, reason
@@ -254,11 +250,7 @@ class Server:
         return Forked(dict(zip(local_ranks, answer.pids, strict=True)))
 
     def extend(self, report: Mapping[str, Any]) -> None:
-        """Has a copy made that imports what a worker has imported, for later workers.
-
-        Args:
-            report: an `extra_imports.Report`; the first counts.
-        """
+        """Makes a copy that also imports what a worker reports (`extra_imports.Report`)."""
         if self._original is None or self.state is not State.READY:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -287,9 +279,9 @@ class Server:
         self.store = self.store_host = None
 
     def exit_code(self, pid: int) -> int:
-        """How a worker or the store's host has ended: its exit code, -N for signal N.
+        """The exit code of a worker or the store's host, -N for signal N; doesn't reap it.
 
-        It isn't reaped. A server that was taken over is asked, whose child it is; if that has ended
+        After a takeover it is the server's child, which knows the code; if the server has ended
         too, it was killed with it.
         """
         with suppress(ChildProcessError):
@@ -314,7 +306,7 @@ class Server:
         return tcp_store.store_error(reason)
 
     def leave(self) -> None:
-        """Ends the server; leaves a copy for the next launch where that is wanted."""
+        """Ends the server; leaves a copy for the next launch if that is wanted."""
         if self.warm_key and self._original and self.state is not State.IMPORTING:
             handover.leave(self._original, self.warm_key, self.keep_seconds)
         self.end()

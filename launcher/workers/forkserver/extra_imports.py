@@ -1,9 +1,9 @@
-"""Lets the fork server preload what the first worker imported late, when that is safe.
+"""Lets the fork server preload modules that the first worker imported late, if that is safe.
 
 A script imports more while it runs: in its functions, after calls with unknown effects, inside
-libraries. A worker reports these imports. A copy of the server then imports the same modules,
-before anything that the next worker's script does. The copy is used only where the earlier import
-provably makes no difference; otherwise workers are forked from the server as before.
+libraries. A worker reports these imports, and a copy of the server imports the same modules before
+the next worker's script begins. The copy is used only if the earlier import provably makes no
+difference; otherwise workers are forked from the server as before.
 """
 
 from __future__ import annotations
@@ -39,12 +39,11 @@ class Report:
 
     Attributes:
         modules: installed modules in import order, each with marks of every function, class and
-            flag that it holds by name, those taken from other modules included.
+            flag in it by name, including those imported from other modules.
         variables: those that differ from the server's, each with a checksum of its text; the
             launcher, the script or an import has set them.
         defaults: torch's type and device for new tensors.
-        replaced: the name of something in an installed package that the user's code has replaced
-            with its own.
+        replaced: name of an object in an installed package that the user's code has replaced.
         seeded: the modules that were imported after Python's generator was first seeded.
     """
 
@@ -80,7 +79,7 @@ class Fork:
     unseeded: set[str] = field(default_factory=set)
 
     def watch(self) -> None:
-        """Notes what has been imported when `random.seed` is called for the first time."""
+        """Notes which modules are imported at the first call of `random.seed`."""
         original = random.seed
 
         @functools.wraps(original)
@@ -107,27 +106,25 @@ class Fork:
 
 
 def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -> str | None:
-    """Imports in this process what a worker has imported.
+    """Imports a worker's imports in this process.
 
-    No worker may be forked from this process afterwards where
+    No worker may be forked from this process afterwards if
 
-    1. the user's code has put something of its own into an installed package: a later import may
-       take it from there, or wrap it;
-    2. something is imported that changes what is imported after it;
+    1. the user's code has put an object into an installed package: a later import may use or wrap
+       it;
+    2. an import changes later imports;
     3. an import draws from a generator that the script has seeded by then;
-    4. an import changes what isn't a module: signal handlers, other generators;
-    5. an import looks up a variable that the worker had otherwise;
+    4. an import changes more than modules: signal handlers, other generators;
+    5. an import looks up a variable that differed in the worker;
     6. more or less has been imported than in the worker;
     7. a module holds another function, class or flag than in the worker, or has another file;
     8. the script has changed torch's defaults, which functions may have stored.
 
-    Args:
-        report: the worker's.
-        preloaded: what has been imported here; variables read from now on are noted as late.
-        excluded_package: a package to skip, since it looks up what differs between ranks.
+    Variables read from now on are noted as late reads of `preloaded`. The excluded package is
+    skipped, as it looks up variables that differ between ranks.
 
     Returns:
-        The first of these reasons; None where workers may be forked.
+        The first of these reasons; None if workers may be forked.
     """
     if report.replaced is not None:
         return f"the script has replaced {report.replaced}"
@@ -159,7 +156,7 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
     if unknown := theirs.keys() ^ ours.keys():
         return f"{min(unknown)} is imported only by the script, or only before it"
     if different := next(_differing_names(ours, theirs), None):
-        return f"{different} differs where the script imports it"
+        return f"{different} differs when the script imports it"
     if torch_defaults() != report.defaults:
         return "the script has changed torch's defaults"
     return None
@@ -188,10 +185,9 @@ def _imports(names: Iterable[str], drawing: list[str]) -> Iterator[Import]:
 
 
 def _state() -> dict[str, Any]:
-    """What an import may change besides modules, so that its time matters.
+    """Signal handlers and generators, whose change by an import makes its time matter.
 
-    Only modules that are already loaded count: a generator that a new import brings is seeded anew
-    in each worker, whenever it is imported.
+    Only loaded modules count: each worker seeds the generator of a new import anew.
     """
     state: dict[str, Any] = {"signals": [*map(signal.getsignal, signal.valid_signals())]}
     for name in ("numpy.random", "torch"):

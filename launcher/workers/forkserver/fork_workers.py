@@ -24,7 +24,7 @@ from .tcp_store import LAST_WORDS, NO_TORCH, one_line, store_at
 COMM = Path("/proc/self/comm")
 """The server's process name, in `top` and `ps -o comm`; its command line is a worker's."""
 FAREWELL = 10.0
-"""Seconds that workers get to say why torch can't be imported: their script's line says more."""
+"""Seconds for workers to report why torch can't be imported, with their script's line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,7 @@ def fork_workers(
     nearest ancestor that is a subreaper, which can then wait for them: the launcher, or a server
     that it has taken over.
 
-    Args:
-        request: the processes to fork.
-        connection: to the launcher; the forked processes close it.
-        output: the output of the preloaded imports.
-        parent: process id of that ancestor; what is forked here dies with it.
+    That ancestor is `parent`, with which the forked processes die.
 
     Returns:
         None in a worker; elsewhere the answer to the launcher.
@@ -89,7 +85,7 @@ def fork_workers(
             Request(None, request.workers).close()
             _die_with(parent, own)
             _host_store(request.store)
-    # They unblock them where they can answer, as those do that the launcher starts itself.
+    # Workers unblock them once they can answer, like those that the launcher starts itself.
     signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, REPORT))
     pids = []
     for worker in request.workers:
@@ -109,17 +105,14 @@ def fork_workers(
 
 
 def _die_with(parent: int, intermediate: int) -> None:
-    """Has the kernel kill this process when the one ends whose child it is about to become.
-
-    Where the guardian is killed as well, nobody else would.
-    """
+    """Has the kernel kill this process when its coming parent ends, even without the guardian."""
     while os.getppid() == intermediate:
         time.sleep(0.001)
     orphans.die_with(parent, signal.SIGKILL)
 
 
 def _host_store(store: HostStore) -> NoReturn:
-    """Hosts a store in a process of its own, since its threads wouldn't survive a fork.
+    """Hosts a store in a separate process, since its threads wouldn't survive a fork.
 
     It may have to import torch first; clients that connect meanwhile wait.
     """
@@ -145,13 +138,13 @@ def _host_store(store: HostStore) -> NoReturn:
 
 
 def _become_worker(worker: ForkWorker, request: Request, output: CapturedOutput) -> None:
-    """Sets up what elastic gives a fresh process, and separates what processes don't share."""
+    """Gives a forked worker the state of a fresh process under elastic."""
     os.setsid()
     for stream, target in zip((worker.stdout, worker.stderr), STREAMS, strict=True):
         os.dup2(stream, target)
     request.close()
     output.print()
-    # The launcher ignores them while it starts the server, but not while it starts workers.
+    # The launcher ignores these signals while it starts the server, but not for workers.
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         if signal.getsignal(number) is signal.SIG_IGN:  # else an import handles it
             signal.signal(number, signal.SIG_DFL)

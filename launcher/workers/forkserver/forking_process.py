@@ -22,7 +22,6 @@ class ForkingProcess:
     """The server, or its copy.
 
     Attributes:
-        pid: its process id.
         connection: a socket that preserves message boundaries.
     """
 
@@ -30,7 +29,7 @@ class ForkingProcess:
     connection: socket.socket
 
     def answer(self, seconds: float, wakeup: SignalWakeup) -> Message | None:
-        """Its next message; None where it has ended, or sends nothing for so many seconds.
+        """Its next message; None if it has ended, or sends nothing in the given seconds.
 
         Raises:
             StoppedError: a signal that ends the run has come before.
@@ -41,7 +40,7 @@ class ForkingProcess:
         return None
 
     def ask(self, message: Message, seconds: float) -> Message | None:
-        """Its answer to a message, whatever signals come; None where there is none in the time."""
+        """Its answer to a message, regardless of signals; None if none comes in time."""
         with suppress(OSError):
             send(self.connection, message)
             if select.select([self.connection], [], [], seconds)[0]:
@@ -55,13 +54,7 @@ class ForkingProcess:
         streams: Mapping[int, Sequence[int]],
         wakeup: SignalWakeup,
     ) -> Message | None:
-        """Asks for workers; returns the answer, or None where none comes.
-
-        Args:
-            store: the store to host as well; None for none.
-            environments: of each worker, beyond the launcher's own, by local rank.
-            streams: descriptors for the stdout and stderr of each worker.
-            wakeup: the signals that end the wait.
+        """Asks for workers; returns the answer, or None if none comes.
 
         Raises:
             StoppedError: a signal that ends the run has come.

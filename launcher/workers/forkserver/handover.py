@@ -1,4 +1,4 @@
-"""Takes over the server that an earlier launch has left, and leaves one for the next launch."""
+"""Takes over the server of an earlier launch, and leaves one for the next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .messages import Copied, Keep, Launch, Readiness, TakeOver
 from .warm_servers import WarmServer
 
 TAKE_OVER_SECONDS = 10.0
-"""Seconds for a kept server to look whether its imports are still right."""
+"""Seconds for a kept server to check whether its imports are still right."""
 LEAVE_SECONDS = 5.0
 """Seconds for the server to copy itself."""
 STDIN = 0
@@ -24,11 +24,7 @@ STDIN = 0
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """A server that isn't this process's child.
-
-    Attributes:
-        descriptor: a pidfd.
-    """
+    """A server that isn't this process's child, by its pidfd."""
 
     descriptor: int
 
@@ -44,13 +40,9 @@ class TakenOver:
 
 
 def take_over(key: str, launch: Launch) -> tuple[TakenOver, ForkingProcess] | None:
-    """Takes over a server, which from now on is this launch's; None where there is none.
+    """Takes over a server, which from now on is this launch's; None if there is none.
 
     Those whose imports aren't right any more are ended.
-
-    Args:
-        key: what the launch that left it must have in common with this one.
-        launch: this launch.
     """
     found = (_take_over(server, launch) for server in warm_servers.found(key))
     return next(filter(None, found), None)
@@ -75,13 +67,7 @@ def _take_over(server: WarmServer, launch: Launch) -> tuple[TakenOver, ForkingPr
 
 
 def leave(process: ForkingProcess, key: str, seconds: float) -> None:
-    """Has a server leave a copy for the next launch, in place of earlier ones.
-
-    Args:
-        process: the server.
-        key: what the next launch must have in common with this one.
-        seconds: how long the copy waits.
-    """
+    """Has a server leave a copy for the next launch, in place of earlier ones."""
     folder = warm_servers.folder()
     if folder is None:
         terminal.tell("the imports aren't kept for the next launch: no private folder can be made")

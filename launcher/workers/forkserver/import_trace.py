@@ -1,8 +1,8 @@
 """Dependencies of imports besides the environment: files, and the command line.
 
-What a process has imported can be used again later only if a fresh interpreter would find the same.
-So these files count: every one that an import has opened, those of the imported modules and
-libraries, what decides where modules are found, and the modules in folders of the user's own.
+Imports can be used again later only if a fresh interpreter would import the same. So these files
+count: every one that an import has opened, those of the imported modules and libraries, those that
+decide where modules are found, and the modules in the user's folders.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TICK = 20_000_000
 HELD_HERE = 3
 """References to an object that only `sys`, a local variable and the question hold."""
 Signature = tuple[int, int, int, int, int] | None
-"""A file's device, inode, size in bytes, and times in ns; None where there is none."""
+"""A file's device, inode, size in bytes, and times in ns; None if there is none."""
 
 
 @dataclass(slots=True)
@@ -33,11 +33,11 @@ class ImportTrace:
 
     Attributes:
         opened: paths that were opened for reading, whether they exist or not.
-        written: paths that were opened for writing: what the imports write themselves.
+        written: paths that were opened for writing, by the imports.
         signatures: the signature of every file and folder that counts.
-        own_modules: the names of the modules in each folder of the user's own on `sys.path`.
+        own_modules: names of the modules in each of the user's folders on `sys.path`.
         reads_arguments: an import reads the command line, or keeps it.
-        is_recording: whether what happens now is noted.
+        is_recording: whether events are noted.
     """
 
     opened: set[str] = field(default_factory=set)
@@ -52,7 +52,7 @@ class ImportTrace:
         sys.addaudithook(self._note)
 
     def during(self, steps: Iterable[Step]) -> Iterator[Step]:
-        """Yields the steps, and records what is done with each, not what is done to find them."""
+        """Yields the steps, and records their execution but not the search for them."""
         arguments = sys.argv if isinstance(sys.argv, _Arguments) else _Arguments(sys.argv)
         arguments.trace, sys.argv = self, arguments
         try:
@@ -68,13 +68,10 @@ class ImportTrace:
                 self.reads_arguments = True
 
     def settle(self, begun: int) -> str | None:
-        """Notes what each file is like now that it has been imported.
-
-        Args:
-            begun: when the imports began, in ns since the epoch.
+        """Notes the state of each file after imports that began at a time in ns since the epoch.
 
         Returns:
-            Why what was imported may not be what is there now; None where it is.
+            Why the files may differ from the imported ones; None if they don't.
         """
         for path in sorted(self._paths() - self.signatures.keys()):
             found = signature(path)
@@ -95,12 +92,7 @@ class ImportTrace:
         return None
 
     def _paths(self) -> set[str]:
-        files = {
-            *self.opened,
-            *_module_files(),
-            *_mapped_files(),
-            *_finding_files(),
-        }
+        files = {*self.opened, *_module_files(), *_mapped_files(), *_finding_files()}
         return {path for path in files if not path.startswith(IGNORED)} - self.written
 
     def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -114,10 +106,7 @@ class ImportTrace:
 
 
 class _Arguments(list[str]):
-    """The command line while modules are imported: it notes that it is read.
-
-    The first is the script, which is the same in every launch.
-    """
+    """The command line during imports, which notes when it is read, except for the script."""
 
     trace: ImportTrace
 
@@ -161,7 +150,7 @@ def _mapped_files() -> Iterator[str]:
 
 
 def _finding_files() -> Iterator[str]:
-    """What decides where modules are found: folders with packages, and the files that add more."""
+    """Paths that decide where modules are found: folders with packages, and files that add more."""
     yield f"{sys.prefix}/pyvenv.cfg"
     for folder in {site.getusersitepackages(), *sys.path}:
         if is_installed(folder):
@@ -170,7 +159,7 @@ def _finding_files() -> Iterator[str]:
 
 
 def _own_modules() -> dict[str, frozenset[str]]:
-    """The names of the modules in each folder of the user's own on `sys.path`.
+    """The names of the modules in each of the user's folders on `sys.path`.
 
     A folder without `__init__.py` doesn't count: runs write folders beside their script.
     """

@@ -1,7 +1,7 @@
 """A copy of the server that outlives its launch, and waits for the next one.
 
-It never does anything itself: for each launch that asks, it forks a process, which checks whether
-what was imported is still right for it (`takeover`). So it stays as it was after the imports.
+It only forks a process for each launch that asks, which checks whether the imports are still right
+for that launch (`takeover`). So the copy itself stays as it was after the imports.
 """
 
 from __future__ import annotations
@@ -34,12 +34,6 @@ def keep(
     order: Keep, connection: socket.socket, output: CapturedOutput, kept: Keepable
 ) -> tuple[socket.socket, CapturedOutput] | None:
     """Leaves a copy of this process for the next launches.
-
-    Args:
-        order: the launcher's.
-        connection: to the launcher, which gets the answer.
-        output: the output of the preloaded imports.
-        kept: what was imported.
 
     Returns:
         None in this process; in a process that belongs to a later launch, its connection to that

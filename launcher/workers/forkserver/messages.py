@@ -2,8 +2,8 @@
 
 A message is JSON text on a socket that preserves message boundaries; descriptors travel beside it.
 
-The types are plain dataclasses and the codec is json: whatever is imported here is still loaded in
-the worker, whose script may need another version of any other module.
+The types are plain dataclasses and the codec is json, as modules imported here are still loaded in
+the worker, whose script may need another version of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self, get_args
 WARM = "SAFE_LAUNCH_WARM"
 """Environment variable that makes a worker's command line start the server; holds a `Start`."""
 TARGET = 4
-"""Where a worker's command line names the script or module, before its arguments."""
+"""Index of the script or module in a worker's command line."""
 LONGEST = 1 << 20
 """Bytes of a message at most."""
 
@@ -56,7 +56,6 @@ class Launch:
     """A later launch for a kept server: how a server would be started for it.
 
     Attributes:
-        command: the command line.
         environment: all variables.
         folder: the working directory.
         per_rank_variables: variables that differ between ranks.
@@ -69,11 +68,7 @@ class Launch:
 
 
 class _Message:
-    """A message on the socket.
-
-    Attributes:
-        DESCRIPTORS: the fields that are descriptors.
-    """
+    """A message on the socket, with the names of its fields that are descriptors."""
 
     __slots__ = ()
     DESCRIPTORS: ClassVar[tuple[str, ...]] = ()
@@ -84,7 +79,6 @@ class HostStore(_Message):
     """To the server: host a store for the workers that are requested next.
 
     Attributes:
-        port: its number.
         listener: the descriptor of the listening socket.
         line: the descriptor of a socket on which the host sends its error if it fails; the store
             ends when the socket is closed.
@@ -103,8 +97,6 @@ class ForkWorker(_Message):
     Attributes:
         environment: its variables beyond the server's.
         remaining: how many workers are still to be requested.
-        stdout: a descriptor.
-        stderr: a descriptor.
     """
 
     DESCRIPTORS = ("stdout", "stderr")
@@ -135,10 +127,10 @@ class Keep(_Message):
     """To the server: leave a copy of yourself for the next launch.
 
     Attributes:
-        key: what the next launch must have in common with this one.
+        key: key that the next launch must share.
         seconds: how long the copy waits for it.
         leader: process id of the session's leader, with which the copy ends.
-        folder: where its socket is to be.
+        folder: the folder for its socket.
     """
 
     key: str
@@ -163,11 +155,7 @@ class TakeOver(_Message):
 
 @dataclass(frozen=True, slots=True)
 class AskEnd(_Message):
-    """To a server that is the workers' parent: how has this process of yours ended?
-
-    Attributes:
-        pid: its process id.
-    """
+    """To a server that is the workers' parent: how has this process of yours ended?"""
 
     pid: int
 
@@ -188,7 +176,7 @@ class Readiness(_Message):
     """From the server or its copy: whether workers can be forked from it.
 
     Attributes:
-        problem: why not; None where they can.
+        problem: why not; None if they can.
     """
 
     problem: str | None
@@ -199,7 +187,6 @@ class Unshared(_Message):
     """From the server, which then ends: each worker has to do an import by itself.
 
     Attributes:
-        package: what is imported.
         reason: why, as a predicate.
     """
 
@@ -209,11 +196,7 @@ class Unshared(_Message):
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentDiffers(_Message):
-    """From the server or its copy: imports have read variables that differ in a worker.
-
-    Attributes:
-        variables: their names.
-    """
+    """From the server or its copy: imports have read variables that differ in a worker."""
 
     variables: Sequence[str]
 
@@ -233,11 +216,7 @@ class WorkersForked(_Message):
 
 @dataclass(frozen=True, slots=True)
 class Copied(_Message):
-    """From the server: the copy is running; from a kept server's fork: it is the launch's own.
-
-    Attributes:
-        pid: the process id.
-    """
+    """From the server: the copy is running; from a kept server's fork: it is the launch's own."""
 
     pid: int
 
@@ -272,7 +251,7 @@ def send(connection: socket.socket, message: Message) -> None:
 
 
 def receive(connection: socket.socket) -> Message | None:
-    """The next message, with its descriptors; None where the other end is closed.
+    """The next message, with its descriptors; None if the other end is closed.
 
     Raises:
         OSError: the connection is broken.

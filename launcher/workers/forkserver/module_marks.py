@@ -1,4 +1,4 @@
-"""Marks of what the imported modules hold, by which two processes can compare theirs."""
+"""Marks of the objects in imported modules, by which two processes can compare them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ...core.private_names import DEFAULT_DEVICE
 from ...workload.script.imports import is_installed
 
 OURS = str(Path(__file__).parents[2])
-"""Prefix of this package's files: guards are neither installed modules nor the user's."""
+"""Prefix of this package's files, which are neither installed modules nor the user's."""
 DEPTH = 3
-"""How many levels of wrapped functions are followed."""
+"""Levels of wrapped functions that are followed."""
 
 
 class Mark(NamedTuple):
@@ -90,7 +90,7 @@ def _contents(cells: Any) -> Iterator[Any]:
 
 
 def replaced_by_user() -> str | None:
-    """The name of something in an installed package that the user's code has replaced."""
+    """The name of an object in an installed package that the user's code has replaced."""
     for name, module in installed_modules():
         if "-packages" not in str(vars(module).get("__file__")):
             continue

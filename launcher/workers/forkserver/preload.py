@@ -1,4 +1,4 @@
-"""Imports what a script is going to import, and records what these imports read and do."""
+"""Does a script's coming imports, and records what they read."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ QUIET = {
     # The same for numpy's BLAS; a worker gets its threads later (`set_blas_threads`).
     "OPENBLAS_NUM_THREADS": "1",
 }
-"""Variables set while preloading: they keep libraries from doing what a fork can't inherit."""
+"""Variables set while preloading, so that libraries do nothing that a fork can't inherit."""
 PER_RANK = "which differs between ranks"
 DEVICES = (
     *("/dev/nvidia", "/dev/davinci", "/dev/devmm_svm", "/dev/hisi_hdc"),
     *("/dev/kfd", "/dev/dri/", "/dev/dxg", "/dev/xpu"),
 )
-"""Prefixes of the accelerators' device files; Ascend's are those that a container is given."""
+"""Prefixes of accelerators' device files; for Ascend, those inside a container."""
 
 
 class UnsharedImport(BaseException):
@@ -40,7 +40,7 @@ class UnsharedImport(BaseException):
     A BaseException, so that no `except Exception` in the imported module catches it.
 
     Attributes:
-        package: what can't be imported once for all.
+        package: the package.
         reason: why, as a predicate.
     """
 
@@ -59,9 +59,9 @@ class RecordingEnvironment(Environment):
     """`os.environ` while modules are preloaded: it records what they look up.
 
     Attributes:
-        reads: names that were looked up, each with the script's line of the latest import that did.
+        reads: names that were looked up, each with the script's line of the latest such import.
         per_rank: names of variables that differ between ranks.
-        line: the script's line of the current import; None where nothing is recorded.
+        line: the script's line of the current import; None if nothing is recorded.
     """
 
     reads: dict[str, int]
@@ -76,7 +76,7 @@ class RecordingEnvironment(Environment):
         return super().__getitem__(name)
 
     def items(self) -> Any:
-        """All items, unrecorded: whoever iterates over all of them looks up none in particular."""
+        """All items, unrecorded: an iteration looks up none in particular."""
         return self.copy().items()
 
     def copy(self) -> dict[str, str]:
@@ -103,11 +103,11 @@ class Preloaded:
 
     Attributes:
         per_rank: variables that differ between ranks; no import may look them up.
-        environment: as it was before.
+        environment: the environment before.
         reads: variables that imports have looked up, each with the script's line of the latest
-            import that did.
-        late_reads: variables that were looked up by imports whose place in the script isn't known.
-        steps: what was done, in order.
+            such import.
+        late_reads: variables that were looked up by imports with an unknown place in the script.
+        steps: the steps so far.
     """
 
     per_rank: Collection[str] = ()
@@ -160,7 +160,7 @@ class Preloaded:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Turns off the cycle collector, which takes a quarter of the imports' time."""
+    """Turns off the cycle collector, which takes a quarter of the time of imports."""
     before = gc.get_threshold()
     gc.set_threshold(0)
     try:
@@ -171,12 +171,12 @@ def _without_collector() -> Iterator[None]:
 
 
 def _import(module: str, names: tuple[str, ...]) -> None:
-    """Does `from module import names`; a lazy module imports what a name stands for.
+    """Does `from module import names`; a lazy module then imports these names.
 
-    SystemExit is suppressed too: some modules raise it where they can't be imported.
+    SystemExit is suppressed too: some modules raise it if they can't be imported.
 
     Raises:
-        UnsharedImport: it has failed and left something, so that it would fail otherwise next time.
+        UnsharedImport: it failed and left modules behind, so it would fail differently next time.
     """
     before = set(sys.modules)
     try:
@@ -204,10 +204,7 @@ def prepare_to_fork() -> str | None:
 
 
 def problems() -> Iterator[str]:
-    """Why no worker may be forked from this process.
-
-    A thread or a device's context doesn't survive a fork, and a worker draws its own numbers.
-    """
+    """Why no worker may be forked: a thread or device context, or a seed for all of them."""
     if threads := len(list(Path("/proc/self/task").iterdir())) - 1:
         yield f"an import has started {count_of(threads, 'thread')}"
     for link in Path("/proc/self/fd").iterdir():
@@ -224,10 +221,10 @@ def problems() -> Iterator[str]:
 
 
 def _seeded() -> Iterator[str]:
-    """The libraries whose generators an import has given a seed; their own are the system's.
+    """The libraries whose generators an import has seeded, instead of the system.
 
-    torch's own has 64 bits (c10/core/GeneratorImpl.cpp); numpy's own is a sequence, which numpy
-    shows from 1.25 on.
+    torch's default seed has 64 bits (c10/core/GeneratorImpl.cpp); numpy's is a sequence, which
+    numpy shows since 1.25.
     """
     seed = getattr(sys.modules.get("torch"), "initial_seed", None)
     if seed is not None and seed() < 2**32:
@@ -238,11 +235,11 @@ def _seeded() -> Iterator[str]:
 
 
 def set_blas_threads() -> None:
-    """Gives OpenBLAS the threads in a worker that it would have started when it was loaded.
+    """Gives OpenBLAS in a worker the threads that it would have started on loading.
 
     Their number is OPENBLAS_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores (OpenBLAS's
     README, "Setting the number of threads at runtime"). numpy and scipy each bring a copy, whose
-    functions have names of their own.
+    functions have different names.
     """
     if "numpy" not in sys.modules or "OPENBLAS_NUM_THREADS" in os.environ:
         return
@@ -259,7 +256,7 @@ def set_blas_threads() -> None:
 
 
 def release_nvml() -> None:
-    """Closes NVML, which torch leaves open where it has counted devices by it.
+    """Closes NVML, which torch leaves open if it has counted devices with it.
 
     torch/cuda/__init__.py: `_raw_device_count_nvml` initializes the library and doesn't shut it
     down. It holds the devices open, which would keep every worker from being forked.

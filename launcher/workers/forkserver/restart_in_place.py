@@ -1,7 +1,7 @@
 """Re-executes a forked worker whose script changes a variable that a preloaded import has read.
 
-Such a script sets the variable before it imports; in the forked worker the import came first. In a
-fresh interpreter the order is the script's.
+Such a script sets the variable before it imports; in the forked worker the import came first. A
+fresh interpreter follows the script's order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class WatchedEnvironment(Environment):
 
     Attributes:
         reads: names that preloaded imports have looked up, each with the script's line of the
-            latest import that did.
+            latest such import.
         restart: re-executes the worker; takes the variable's name.
     """
 
@@ -56,11 +56,9 @@ def _script_line() -> int | None:
 
 
 def watch(preloaded: Preloaded, report: Callable[[str], None]) -> None:
-    """Watches what the script of a forked worker sets.
+    """Watches the variables that a forked worker's script sets.
 
-    Args:
-        preloaded: what was preloaded.
-        report: called with the variable's name before the worker is re-executed.
+    `report` is called with a variable's name before the worker is re-executed for it.
     """
     environment, command = dict(os.environ), list(sys.orig_argv)  # before the script changes them
 

@@ -1,8 +1,8 @@
-"""The process that workers are forked from: it has already imported what their script imports.
+"""The process from which workers are forked: it has already done the imports of their script.
 
-It is started with the command line of a worker, and becomes one in each fork: `serve` returns in a
-worker alone, with the worker's environment, output and session. So the worker runs and ends as a
-fresh interpreter does, finalization included, and `ps` shows the script's name.
+It starts with the command line of a worker, and becomes one in each fork: `serve` returns only in a
+worker, with the worker's environment, output and session. So the worker runs and ends like a fresh
+interpreter, including finalization, and `ps` shows the script's name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .takeover import Keepable
 NATIVE = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "LD_", "PYTHON", "MALLOC_")
 """Prefixes of variables that libraries read at load time, unseen by Python."""
 IDLE = 1.0
-"""Seconds without an order after which memory is given back that only an order needs."""
+"""Seconds without an order after which memory for orders is given back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,6 @@ class Warmth:
     """State that a forked worker inherits from the server.
 
     Attributes:
-        preloaded: what has been imported.
         is_first: whether the worker is the first of its attempt on this node.
     """
 
@@ -62,9 +61,6 @@ class Warmth:
 
 def serve(steps_of: Callable[[], Iterable[Step]]) -> Warmth:
     """Preloads and forks workers until the launcher is gone.
-
-    Args:
-        steps_of: finds the script's first imports.
 
     Returns:
         Only in a forked worker.
@@ -110,7 +106,7 @@ def serve(steps_of: Callable[[], Iterable[Step]]) -> Warmth:
 
 
 def _import(start: Start, kept: Keepable) -> None:
-    """Imports what the script imports first; traces it where a later launch may use it.
+    """Does the script's first imports; traces them if a later launch may use them.
 
     Raises:
         UnsharedImport: each worker has to do an import by itself.

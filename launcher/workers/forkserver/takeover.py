@@ -1,8 +1,7 @@
-"""Makes a fork of a kept server the server of a later launch, if its imports are still right there.
+"""Makes a fork of a kept server the server of a later launch, if its imports are still right.
 
-They are where a fresh interpreter would import the same: the files are unchanged, the script begins
-with the same imports, and the environment is equal. What a launch must have in common besides is in
-the server's key (`warm_key`).
+They are if a fresh interpreter would import the same: the files are unchanged, the script begins
+with the same imports, and the environment is equal. The server's key covers all else (`warm_key`).
 """
 
 from __future__ import annotations
@@ -22,23 +21,13 @@ from ...workload.script.imports import Step
 from . import preload
 from .captured_output import CapturedOutput, text_of
 from .import_trace import ImportTrace
-from .messages import (
-    TARGET,
-    Copied,
-    Launch,
-    Message,
-    Readiness,
-    TakeOver,
-    Unshared,
-    receive,
-    send,
-)
+from .messages import TARGET, Copied, Launch, Message, Readiness, TakeOver, Unshared, receive, send
 from .preload import Preloaded
 
 PATIENCE = 10.0
-"""Seconds for the launcher's order, once it has connected."""
+"""Seconds for the launcher's order after it has connected."""
 OF_THE_SHELL = frozenset({"_", "OLDPWD", "SHLVL", orphans.VARIABLE})
-"""Variables that differ between launches and tell imports nothing."""
+"""Variables that differ between launches and don't affect imports."""
 
 
 @dataclass(slots=True)
@@ -46,10 +35,9 @@ class Keepable:
     """The server's imports, with all that decides whether they may be used again.
 
     Attributes:
-        preloaded: what was imported.
-        trace: what the imports depend on.
+        trace: dependencies of the imports.
         steps_of: reads the script's first imports anew.
-        refused: why it may not be used again; None where it may.
+        refused: why it may not be used again; None if it may.
     """
 
     preloaded: Preloaded
@@ -60,11 +48,6 @@ class Keepable:
 
 def take_over(connection: socket.socket, output: CapturedOutput, kept: Keepable) -> CapturedOutput:
     """Makes this process the server of the launch that has connected, or ends it.
-
-    Args:
-        connection: to its launcher, which gets the answer, and the readiness later.
-        output: the output of the imports, which other forks share.
-        kept: what was imported.
 
     Returns:
         The output of the imports, this process's own.
@@ -113,13 +96,10 @@ def take_over(connection: socket.socket, output: CapturedOutput, kept: Keepable)
 def _difference(
     launch: Launch, kept: Keepable, arguments: Sequence[str], further: Iterator[Step]
 ) -> str | None:
-    """Why the imports may not be used for a launch; None where they may.
+    """Why the imports may not be used for a launch; None if they may.
 
-    Args:
-        launch: the launch.
-        kept: what was imported.
-        arguments: the command line for which it was.
-        further: the steps of the launch's script; those that were done are taken from it.
+    The `arguments` are those that were imported for. Takes the steps that were done from `further`,
+    the steps of the launch's script.
     """
     ours, theirs = kept.preloaded.environment, launch.environment
     for name in sorted((ours.keys() | theirs.keys()) - OF_THE_SHELL):

@@ -1,4 +1,4 @@
-"""The store through which the workers' process groups rendezvous."""
+"""The store through which the workers' process groups meet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAST_WORDS = 1 << 12
 class Store:
     """A port at which a `TCPStore` listens, or soon will; early clients wait.
 
-    Every attempt needs a store of its own: the workers' keys have no prefix for the attempt
+    Every attempt needs a new store: the workers' keys have no prefix for the attempt
     (`_create_c10d_store` in torch/distributed/rendezvous.py).
 
     Attributes:
@@ -72,7 +72,7 @@ class Store:
             raise store_error(one_line(error)) from error
 
     def last_words(self) -> str | None:
-        """The error that the host has sent; None where it sent none."""
+        """The error that the host has sent; None if it sent none."""
         with suppress(BlockingIOError):
             return self.line[0].recv(LAST_WORDS, socket.MSG_DONTWAIT).decode(errors="replace")
         return None
@@ -92,7 +92,7 @@ def one_line(error: BaseException) -> str:
 
 
 def import_torch() -> None:
-    """Imports torch with what starts workers.
+    """Imports torch with elastic's multiprocessing.
 
     Raises:
         LaunchError: torch can't be imported.
@@ -104,7 +104,7 @@ def import_torch() -> None:
 
 
 def torch_error(reason: str) -> LaunchError:
-    """The error where torch can't be imported."""
+    """The error if torch can't be imported."""
     hint = "`python -c 'import torch'` has to work; `safe-launch catalogue MESSAGE` may know more"
     return LaunchError(f"torch can't be imported: {reason}", hint)
 
@@ -126,9 +126,7 @@ def store_at(port: int, listener: int) -> TCPStore:
     torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp). The other backend's operations take twice
     as long with 512 clients, and sixty times with 4096 (1 ms each). USE_LIBUV is as for torchrun.
 
-    Args:
-        port: its number.
-        listener: the descriptor, which becomes the store's.
+    The `listener`'s descriptor becomes the store's.
     """
     import torch
     from torch.distributed import TCPStore

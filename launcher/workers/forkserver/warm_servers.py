@@ -1,8 +1,8 @@
-"""The servers that launches have left for the next ones: their sockets' names tell of them.
+"""The servers that launches have left for later ones, found by the names of their sockets.
 
 The sockets are in a folder that only this user can enter. A name in Linux's abstract namespace
-would be within reach of every container that shares the host's network, where this user's number
-may be somebody else's.
+would be within reach of every container on the host's network, in which this user's number may be
+another user's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...evidence.socket_folder import at_folder
 from ...system import private_files
 
 PLACES = ("root", "ns/mnt", "ns/pid", "ns/user")
-"""What /proc/PID says of where a process is: its files, its processes, its users (proc(5))."""
+"""Links in /proc/PID to a process's root and namespaces (proc(5))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,8 @@ class WarmServer:
     """A server that waits for the next launch.
 
     Attributes:
-        folder: where its socket is.
-        key: what a launch must have in common with the one that left it.
-        pid: its process id.
+        folder: the folder of its socket.
+        key: key that a launch must share with the one that left it.
         until: when it ends, in seconds of `clock`.
     """
 
@@ -45,7 +44,7 @@ class WarmServer:
 
     @classmethod
     def at(cls, folder: Path, name: str) -> Self | None:
-        """The server with this socket; None where the name isn't one's on this host."""
+        """The server with this socket; None if the name isn't one's on this host."""
         match name.rsplit("-", 3):
             case [key, pid, until, host] if key and host == boot():
                 if pid.isdecimal() and until.isdecimal():
@@ -63,7 +62,7 @@ class WarmServer:
         return self.until - clock()
 
     def listen(self) -> socket.socket:
-        """Its socket, which is only seen once it listens.
+        """Its socket, which becomes visible once it listens.
 
         Raises:
             OSError: there is no room, or the file system has no sockets.
@@ -76,7 +75,7 @@ class WarmServer:
         return listener
 
     def connect(self) -> socket.socket | None:
-        """A connection to it; None where it has ended, or isn't this user's."""
+        """A connection to it; None if it has ended, or isn't this user's."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with at_folder(self.folder, self.name) as path:
@@ -91,7 +90,7 @@ class WarmServer:
         return None
 
     def forget(self) -> None:
-        """Removes its socket, for it has ended."""
+        """Removes its socket."""
         with suppress(OSError):
             (self.folder / self.name).unlink()
 
@@ -107,10 +106,7 @@ class WarmServer:
 
 
 def _places() -> Iterator[Path]:
-    """Where the folder of sockets may be, the best first.
-
-    One that ends with the user's sessions (XDG base directory specification), else a temporary one.
-    """
+    """Folders for the sockets: one that ends with the user's sessions, else a temporary one."""
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         yield Path(runtime).absolute() / "safe-launch"
     with suppress(FileNotFoundError):  # no folder for temporary files can be written
@@ -118,7 +114,7 @@ def _places() -> Iterator[Path]:
 
 
 def folder() -> Path | None:
-    """The folder for sockets, made where it is missing; None where it can't be."""
+    """The folder for sockets, made where it is missing; None if it can't be."""
     for place in _places():
         with suppress(OSError):
             private_files.make_unshared(place)
@@ -127,11 +123,7 @@ def folder() -> Path | None:
 
 
 def found(key: str = "") -> list[WarmServer]:
-    """This user's servers, the one that ends last first.
-
-    Args:
-        key: only those with this key.
-    """
+    """This user's servers, or those with a key; the one that ends last first."""
     servers: list[WarmServer] = []
     for place in _places():
         with suppress(OSError):
@@ -146,7 +138,7 @@ def found(key: str = "") -> list[WarmServer]:
 
 
 def peer(connection: socket.socket) -> tuple[int, int]:
-    """Process id and user of the other end, as the kernel knows them (unix(7), SO_PEERCRED)."""
+    """Process id and user of the other end, from the kernel (unix(7), SO_PEERCRED)."""
     size = struct.calcsize("3i")
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     pid, uid, _ = struct.unpack("3i", credentials)
@@ -154,7 +146,7 @@ def peer(connection: socket.socket) -> tuple[int, int]:
 
 
 def is_here(pid: int) -> bool:
-    """Whether a process sees the files, processes and users that this one does: no container's."""
+    """Whether a process sees the same files, processes and users: it is in no other container."""
     return [_link(str(pid), place) for place in PLACES] == [
         _link("self", place) for place in PLACES
     ]
@@ -175,5 +167,5 @@ def boot() -> str:
 
 
 def clock() -> float:
-    """Seconds since the host's start, those in which it slept included."""
+    """Seconds since the host's start, including those asleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -6,13 +6,7 @@ import json
 
 import pytest
 from safe_launch.core.secret_formats import HIDDEN
-from safe_launch.core.secrets import (
-    hidden,
-    hidden_arguments,
-    in_arguments,
-    in_mapping,
-    searched,
-)
+from safe_launch.core.secrets import hidden, hidden_arguments, in_arguments, in_mapping, searched
 from support.tables import table
 
 
@@ -21,10 +15,7 @@ from support.tables import table
     [
         (["--hub_token", "abc", "--lr", "1"], ["--hub_token", HIDDEN, "--lr", "1"]),
         (["--hub_token=a=b"], [f"--hub_token={HIDDEN}"]),
-        (
-            ["trainer.api_key=abc", "+db.password=1"],
-            ["trainer.api_key=***", "+db.password=***"],
-        ),
+        (["trainer.api_key=abc", "+db.password=1"], ["trainer.api_key=***", "+db.password=***"]),
         (["--token", "--lr", "1"], ["--token", "--lr", "1"]),
         (["--pad_token", "<pad>"], ["--pad_token", "<pad>"]),
         (["--url", "https://me:pw@host/x"], ["--url", f"https://{HIDDEN}@host/x"]),

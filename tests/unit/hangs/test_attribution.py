@@ -208,9 +208,7 @@ def test_a_chain_through_groups_is_followed_to_its_end() -> None:
         standing(1, frames=WAITS, collectives=(entry(1, **data),)),
         standing(2, frames=AWAY, collectives=(entry(1, **tensor, is_retired=True),)),
         standing(
-            3,
-            frames=WAITS,
-            collectives=(entry(1, **tensor, is_retired=True), entry(2, **tensor)),
+            3, frames=WAITS, collectives=(entry(1, **tensor, is_retired=True), entry(2, **tensor))
         ),
     ]
     ranks[0] = replace(ranks[0], collectives=(entry(1, group="3 data", ranks=(0, 1)),))
@@ -296,11 +294,7 @@ def test_nobody_waits() -> None:
         ([standing(rank, frames=AWAY) for rank in (0, 1)], HangKind.IDLE, ()),
         ([standing(rank, frames=AWAY, cpu=1.9) for rank in (0, 1)], HangKind.BUSY, ()),
         ([standing(rank) for rank in (0, 1)], HangKind.UNKNOWN, ()),
-        (
-            [standing(rank, frames=loads, children=idle) for rank in (0, 1)],
-            HangKind.LOADER,
-            (0, 1),
-        ),
+        ([standing(rank, frames=loads, children=idle) for rank in (0, 1)], HangKind.LOADER, (0, 1)),
         ([standing(rank, frames=loads, children=moving) for rank in (0, 1)], HangKind.BUSY, ()),
     ]
     for ranks, kind, culprits in both:

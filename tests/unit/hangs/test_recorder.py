@@ -161,7 +161,7 @@ def test_what_gloo_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (http("404 Not Found", "no handler"), "this version of torch doesn't tell them"),
+        (http("404 Not Found", "no handler"), "this version of torch doesn't report them"),
         (http("200 OK", "{"), "Input data was truncated"),
         (b"", "torch's debug server there broke off"),
         (b"\0\xff", "torch's debug server there broke off"),
@@ -177,7 +177,7 @@ def test_what_a_server_may_say_as_well(tmp_path: Path, answer: bytes, why: str) 
 
 def test_nobody_answers(tmp_path: Path) -> None:
     """A stopped process's server accepts; one of a dead process refuses; most ranks have none."""
-    no_torch = "its collectives aren't known: it has no torch that tells them (2.8 or newer)"
+    no_torch = "its collectives aren't known: it has no torch that reports them (2.8 or newer)"
     assert collectives(tmp_path, 0, 0.1) == Refused(no_torch)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "rank-0"))

@@ -240,10 +240,7 @@ class Nodes:
 
 @contextmanager
 def nodes(
-    count: int,
-    least: int | None = None,
-    times: JoinTimes = TIMES,
-    trust: Trust | None = None,
+    count: int, least: int | None = None, times: JoinTimes = TIMES, trust: Trust | None = None
 ) -> Iterator[Nodes]:
     """Node 0 of a job waits for the others."""
     with ThreadPoolExecutor(128) as pool:
@@ -752,13 +749,7 @@ TRAINER = training(Framework.TRANSFORMERS, 2, 3)
         (3, (2, 2, 2), {1}, TRAINER, "2 of 3 nodes are left, and --nnodes asks for 3"),
         (2, (2, 2, 2), {1, 2}, TRAINER, "1 of 3 nodes are left, and --nnodes asks for at least 2"),
         (2, (2, 2, 2), {2}, Workload(), "the script's batch isn't known"),
-        (
-            2,
-            (2, 2, 2),
-            {2},
-            training(Framework.NONE, 2, 1),
-            "a global batch of 12 can't be kept",
-        ),
+        (2, (2, 2, 2), {2}, training(Framework.NONE, 2, 1), "a global batch of 12 can't be kept"),
         (
             2,
             (8, 8, 6),

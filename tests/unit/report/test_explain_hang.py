@@ -54,10 +54,7 @@ def test_the_first_line_matters_most() -> None:
     )
     assert explain_hang.rows(report)[:2] == [
         ("at", "rank 1: /u/data.py:88 in collate: lock.acquire()"),
-        (
-            "at",
-            f"ranks 0, 2 to 7: /u/train.py:30 in main: loss.backward()\n{ENGINE}",
-        ),
+        ("at", f"ranks 0, 2 to 7: /u/train.py:30 in main: loss.backward()\n{ENGINE}"),
     ]
     assert explain_hang.rows(report)[-1][0] == "do"
 
@@ -65,17 +62,11 @@ def test_the_first_line_matters_most() -> None:
 @pytest.mark.parametrize(
     ("culprit", "expected"),
     [
-        (
-            {"cpu": 0.4, "io": 3 << 20},
-            "rank 1 works in collate at /u/data.py:88 (0.4 s of pro",
-        ),
+        ({"cpu": 0.4, "io": 3 << 20}, "rank 1 works in collate at /u/data.py:88 (0.4 s of pro"),
         ({"state": "T", "frames": (), "collectives": None}, "rank 1 is stopped (SIGSTOP), process"),
         ({"state": "t"}, "rank 1 is held by a debugger, process 101"),
         ({"state": "", "frames": (), "collectives": None}, "rank 1 is gone"),
-        (
-            {"phase": Phase.ENDED, "frames": ()},
-            "rank 1 has left the training: its script",
-        ),
+        ({"phase": Phase.ENDED, "frames": ()}, "rank 1 has left the training: its script"),
         ({"host": "b"}, "rank 1 on b is in collate"),
     ],
 )
@@ -179,6 +170,6 @@ def test_waiting_cant_help_or_the_run_goes_on(kind: HangKind) -> None:
     proven = replace(report, is_proof=True)
     (advice,) = (text for label, text in explain_hang.rows(proven) if label == "do")
     assert "waiting can't help" not in open_advice
-    assert open_advice.endswith("The run goes on meanwhile")
+    assert open_advice.endswith("The run continues meanwhile")
     assert advice.startswith("waiting can't help: ")
-    assert "goes on meanwhile" not in advice
+    assert "continues meanwhile" not in advice

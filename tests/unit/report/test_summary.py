@@ -45,9 +45,7 @@ def test_a_pods_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "failed: rank 0" in path.read_text()
 
 
-def test_a_script_that_exits_by_itself_has_no_traceback(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_script_that_exits_by_itself_has_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     """`sys.exit(3)` shows its last output instead."""
     record = FailureRecord(
         0, 1.0, "builtins.SystemExit", "3", traceback="Traceback", log_tail=("bye",)

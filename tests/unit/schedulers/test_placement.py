@@ -419,7 +419,7 @@ def test_a_scheduler_holds_before_torchruns_default_address() -> None:
 def test_unknown_settings_of_the_rendezvous_are_noted() -> None:
     """Torchrun ignores them, too; the note has the setting that was meant."""
     found = place({}, nnodes="2", master_addr="n1", rdzv_conf="join_timout=3,tier=gold")
-    note = "--rdzv-conf: join_timout, tier has no effect: torch knows no such setting"
+    note = "--rdzv-conf: join_timout, tier has no effect: torch has no such setting"
     assert dict(found.sources)["note"] == f"{note}; did you mean `join_timeout`?"
     assert dict(place({}, rdzv_conf="tier=gold").sources)["note"]
     known = "use_libuv=0,protocol=https,rank=0,read_timeout=60,ssl_cert=a,is_host=1,store_type=tcp"

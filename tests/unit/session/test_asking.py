@@ -14,14 +14,7 @@ from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Setting
 from safe_launch.core.workload import Known
 from safe_launch.evidence.failure_record import FailureRecord, Frame
-from safe_launch.evidence.worker_messages import (
-    Ask,
-    Boundary,
-    Failure,
-    Finished,
-    Message,
-    Observed,
-)
+from safe_launch.evidence.worker_messages import Ask, Boundary, Failure, Finished, Message, Observed
 from safe_launch.report import explain_asked
 from safe_launch.session import asked_process, asking
 from support.worlds import HARDWARE, world

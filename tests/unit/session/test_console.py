@@ -18,16 +18,7 @@ from safe_launch.session.console import ConsoleReporter
 from safe_launch.session.decision import End, RunState
 from safe_launch.system import terminal
 from support.attempts import entry_of
-from support.worlds import (
-    CURRENT,
-    HARDWARE,
-    REQUEST,
-    TWICE,
-    ZERO2,
-    known_rules,
-    rule,
-    world,
-)
+from support.worlds import CURRENT, HARDWARE, REQUEST, TWICE, ZERO2, known_rules, rule, world
 
 WORKLOAD = world({**ZERO2, TWICE: True})
 ASKED = as_asked(REQUEST, WORKLOAD, HARDWARE)

@@ -15,16 +15,7 @@ from safe_launch.planning.plan import Plan
 from safe_launch.planning.planner import STRICT, refused_by_strict
 from safe_launch.session.first_plan import first_plan
 from support.attempts import Recorder
-from support.worlds import (
-    CURRENT,
-    HARDWARE,
-    REQUEST,
-    TWICE,
-    ZERO2,
-    known_rules,
-    rule,
-    world,
-)
+from support.worlds import CURRENT, HARDWARE, REQUEST, TWICE, ZERO2, known_rules, rule, world
 
 KNOWN_TO_FAIL = world({**ZERO2, TWICE: True})
 

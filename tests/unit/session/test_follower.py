@@ -27,10 +27,7 @@ STARTED = RunStarted("run", 1, 2)
     [
         (ORDER, None),
         (structs.replace(ORDER, run_id="other"), "an attempt of run other, and this is run run"),
-        (
-            structs.replace(ORDER, rank=2, workers=(2, 2, 2)),
-            "node 2 of 3, and this is node 1 of 2",
-        ),
+        (structs.replace(ORDER, rank=2, workers=(2, 2, 2)), "node 2 of 3, and this is node 1 of 2"),
         (structs.replace(ORDER, rank=0, workers=(2, 2, 2)), "node 0 of 3, and this is node 1 of 2"),
         (
             structs.replace(ORDER, workers=(2, 3)),
@@ -59,7 +56,7 @@ def test_what_the_workers_resume_from(tmp_path: Path) -> None:
     part = AttemptEnd({1: Ended(False)}, saves=(Saves(str(tmp_path)),))
     assert resume_variable(ORDER, []) == ""
     assert resume_variable(order, [part]) == f"0:{tmp_path / 'checkpoint-4'}"
-    unknown = Refused("to resume from checkpoint-4, and no worker here has said where it is")
+    unknown = Refused("to resume from checkpoint-4, and no worker here has reported where it is")
     assert resume_variable(order, []) == unknown
     assert resume_variable(order, [replace(part, saves=(Saves(str(tmp_path), 1),))]) == unknown
 

@@ -15,16 +15,7 @@ from safe_launch.core.refused import Refused
 from safe_launch.core.request import Fix, LaunchRequest, Limits
 from safe_launch.core.settings import Setting
 from safe_launch.diagnosis.attempt import Failed
-from support.attempts import (
-    Ending,
-    fails,
-    loses,
-    ran,
-    sees,
-    stopped_by,
-    succeeds,
-    trains_otherwise,
-)
+from support.attempts import Ending, fails, loses, ran, sees, stopped_by, succeeds, trains_otherwise
 from support.worlds import REQUEST, ZERO2, ZERO3, world
 
 TWICE = "zero2-gradient-reduced-twice"
@@ -132,8 +123,7 @@ def test_superseded_by_what_the_workers_saw(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "code"),
-    [(sees({"block_runs_twice": True}), ExitCode.NO_PLAN), (fails(TWICE), 3)],
+    ("ending", "code"), [(sees({"block_runs_twice": True}), ExitCode.NO_PLAN), (fails(TWICE), 3)]
 )
 def test_strict_changes_nothing_later_either(tmp_path: Path, ending: Ending, code: int) -> None:
     """Neither what the workers saw nor a failure: what would be changed is told."""

@@ -23,16 +23,7 @@ from safe_launch.session import settling
 from safe_launch.session.settling import Settling
 from support.models import HARDWARE as GPUS
 from support.models import QWEN2_7B, model_of, workload_of
-from support.worlds import (
-    CURRENT,
-    HARDWARE,
-    REQUEST,
-    ZERO2,
-    known_rules,
-    rule,
-    rules_under,
-    world,
-)
+from support.worlds import CURRENT, HARDWARE, REQUEST, ZERO2, known_rules, rule, rules_under, world
 
 RULES = rules_under(known_rules(CURRENT))
 ATTEMPT = Attempt(0, as_asked(REQUEST, world(ZERO2), HARDWARE), Path())

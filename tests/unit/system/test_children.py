@@ -11,8 +11,7 @@ from safe_launch.system import children
 
 
 @pytest.mark.parametrize(
-    ("end", "code"),
-    [("exit 0", 0), ("exit 7", 7), ("kill -SEGV $$", -signal.SIGSEGV)],
+    ("end", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -SEGV $$", -signal.SIGSEGV)]
 )
 def test_the_end_of_a_child_can_be_asked_for_twice(end: str, code: int) -> None:
     """It stays to be reaped."""

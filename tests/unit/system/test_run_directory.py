@@ -34,8 +34,5 @@ def test_what_is_no_unicode_can_be_read_again(tmp_path: Path) -> None:
     content = {"na\udcffme": ["\ud800", "\U0001f600 é \\ud800"], "deep": [[["\udcff"]]]}
     run_directory.write(tmp_path / "a.json", content)
     text = (tmp_path / "a.json").read_bytes()
-    expected = {
-        "na\\udcffme": ["\\ud800", "\U0001f600 é \\ud800"],
-        "deep": [[["\\udcff"]]],
-    }
+    expected = {"na\\udcffme": ["\\ud800", "\U0001f600 é \\ud800"], "deep": [[["\\udcff"]]]}
     assert msgspec.json.decode(text) == json.loads(text) == expected
