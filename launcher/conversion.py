@@ -110,4 +110,6 @@ def _whole(
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python -m safe_launch.conversion INPUT OUTPUT")
     main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -119,7 +119,7 @@ def _rows(kept: Kept) -> list[Row]:
     if lesson.machine:
         rows.append(("on", lesson.machine))
     if lesson.installed:
-        rows.append(("trained with", _versions(lesson.installed)))
+        rows.append(("versions", _versions(lesson.installed)))
     versions = _versions(lesson.versions)
     holds = (
         "as long as the script, its own files, the model and the deciding arguments are the same"

@@ -42,7 +42,7 @@ def test_what_a_person_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert second.startswith("  do       ")
     labels = [line.split()[0] for line in text.splitlines() if line[2:3].strip()][1:]
-    assert list(dict.fromkeys(labels)) == ["do", "else", "where", "seen", "why", "more"]
+    assert list(dict.fromkeys(labels)) == ["do", "else", "where", "seen", "before", "why", "more"]
     assert "explain deepspeed-batch-sizes-disagree (reproduced)" in text
     number = json.loads(diagnosed(capsys, KNOWN, "--json")[1])["root"]["evidence"][-1]["line"]
     assert "Check batch related parameters" in KNOWN.read_text().splitlines()[number - 1]
