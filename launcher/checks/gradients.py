@@ -231,7 +231,9 @@ def _told(fates: Mapping[int, Fates], way: Way, name: str, where: str, step: int
 
 
 def _in_part(fates: Fates) -> str:
-    return f" in {fates.count(Fate.OWN)} of {len(fates)} passes" if Fate.MEAN in fates else ""
+    if Fate.MEAN not in fates:
+        return ""
+    return f" in {fates.count(Fate.OWN)} of {count_of(len(fates), 'pass')}"
 
 
 def _numbers(fates: Fates) -> str:

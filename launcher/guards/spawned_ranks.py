@@ -43,8 +43,8 @@ def _prepare(observations: Observations, count: int) -> None:
     advice = "call that function once in each worker, with RANK and WORLD_SIZE of its environment"
     if workers > 1:
         observations.remark(
-            f"{begun} in each of {workers} workers, though each worker is a rank already. Run the "
-            f"script with python or --nproc 1, or {advice}"
+            f"{begun} in each of {count_of(workers, 'worker')}, though each worker is a rank "
+            f"already. Run the script with python or --nproc 1, or {advice}"
         )
         return
     del os.environ[AGENT_STORE]

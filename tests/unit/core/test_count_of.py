@@ -18,6 +18,7 @@ OTHERS = {
     "{path} runs",  # no plural, but what a program does
     "{optimizer} steps",  # nor these
     "{scheduler} changes",
+    "{known} passes",
 }
 
 
