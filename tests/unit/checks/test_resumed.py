@@ -1,4 +1,4 @@
-"""Whether a training that resumes goes on as the one that has saved."""
+"""Whether a resumed training continues the one that saved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESUMED = Noted("/last.pt", "train.py:3", THEN)
     ],
 )
 def test_begins_anew(saved: Noted, first: Start, words: str) -> None:
-    """Each by itself, with the line that has loaded."""
+    """Each state that starts over is reported with the line that loaded."""
     (found,) = judged(saved, replace(RESUMED, first=first))
     assert words in found.sentence
     assert (found.where, found.ranks, found.certain) == ("train.py:3", (0,), False)
@@ -42,5 +42,5 @@ def test_begins_anew(saved: Noted, first: Start, words: str) -> None:
     ],
 )
 def test_goes_on(saved: Noted, first: Start) -> None:
-    """What goes on, what isn't known, and what is another."""
+    """A true continuation, unknown values and another training are no finding."""
     assert not list(judged(saved, replace(RESUMED, first=first)))
