@@ -139,7 +139,7 @@ def test_stacks_alone_name_the_rank(script: Path) -> None:
     ],
 )
 def test_what_is_proof(fault: str, quiet: float, expected: bool, script: Path) -> None:
-    """Both reports must agree; `quiet` must be within limits."""
+    """Two reports that agree are proof, after enough quiet time."""
     for seed in SEEDS[:10]:
         made = world(seed, script, fault)
         assert not told(made.standings, quiet * LIMIT).is_proof

@@ -459,7 +459,7 @@ def test_blocks_dont_matter(pieces: list[str], size: int) -> None:
 
 
 def test_only_what_may_matter_is_looked_at() -> None:
-    """Few lines of a long healthy log reach Python; repeated warnings only sometimes."""
+    """No line of a long healthy log reaches Python, and few repeated warnings do."""
     text = b"{'loss': 1.0, 'epoch': 0.1}\n" * 20_000
     warning = b"x.py:3: UserWarning: RuntimeError: None of the inputs have requires_grad=True\n"
     quiet = Reader(CATALOGUE).searches.quiet

@@ -1,4 +1,4 @@
-"""Warnings before a failure: lines of the user's that the plan doesn't avoid, and no others."""
+"""Warnings about user lines that are likely to fail and that the plan doesn't avoid."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def plan_of(
     framework: Framework = Framework.TRANSFORMERS,
     nproc: int = 8,
 ) -> Plan:
-    """The plan that keeps what is asked."""
+    """The plan that keeps the request."""
     request = LaunchRequest(str(script), False, (), nproc, "--nproc")
     return as_asked(request, world(values, framework), NODE)
 
 
 def feared(plan: Plan, points_at: str = "parameter_reductions") -> tuple[SuspectLine, ...]:
-    """What is feared under the plan for the shipped entries with that search."""
+    """The warnings under the plan, for shipped entries with this search."""
     own = [one for one in ENTRIES if one.points_at == points_at]
     return suspect_lines(plan, own)
 
 
 def test_a_dummy_loss_is_feared_under_stage_3_alone(tmp_path: Path) -> None:
-    """With file, line and the entry; not under another stage, another engine, or an unknown one."""
+    """With file, line and entry; not under another stage or engine."""
     script = tmp_path / "train.py"
     script.write_text(f"import torch\n{DUMMY}\n")
     (one,) = feared(plan_of(script, ZERO3))
