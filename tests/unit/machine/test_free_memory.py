@@ -39,7 +39,7 @@ def test_without_limits_the_hosts_counts(groups: Path) -> None:
 def test_a_groups_limit_counts_less_its_files(
     groups: Path, folder: str, most: str, used: str
 ) -> None:
-    """The smallest share counts."""
+    """Cached file pages aren't used memory; the smallest share counts."""
     (groups / folder / most).write_text(f"{4 * GIB}\n")
     (groups / folder / used).write_text(f"{3 * GIB}\n")
     assert host.free_memory(groups, groups / "of") == 0.25

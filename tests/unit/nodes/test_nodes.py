@@ -400,7 +400,7 @@ def test_with_a_range_of_nodes_the_others_go_on() -> None:
     ],
 )
 def test_who_comes_late(node: Join | Unable, code: int, problem: str) -> None:
-    """A second launcher or another job's is rejected for good; a lost node's isn't."""
+    """A second launcher or another job's fails for good; a lost node's may be retried."""
     with linked() as (near, one), linked() as (_, two):
         one.peer, two.peer = "one", "two"
         peers = Peers({1: one, 2: two}, job="job")

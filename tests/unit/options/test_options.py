@@ -138,7 +138,7 @@ def test_values_that_mean_nothing(arguments: tuple[str, ...], problem: str, hint
     ],
 )
 def test_asking_takes_few_words(words: list[str], asks: object) -> None:
-    """`--ask` may precede the script; alone it belongs to `plan`."""
+    """`--ask` doesn't take the script as its value; after the script it is an argument."""
     found = parser.parsed([*words, "train.py", "--ask"])
     assert (found.ask, found.script, found.arguments) == (asks, "train.py", ["--ask"])
 
