@@ -1,4 +1,4 @@
-"""`--numa-binding` binds the workers near their devices, or is refused in words."""
+"""`--numa-binding` binds workers near their devices, or is refused in words."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(bench: Bench) -> Iterator[Figure]:
 
 
 def bound(bench: Bench, *command: str) -> str:
-    """The cores that the workers have, or the last words and the exit code."""
+    """The workers' cores, or the last output and the exit code."""
     done = bench.run(*command, "--numa-binding=node", "says.py")
     found = {tuple(row["cores"]) for row in results_of(done.stdout)}
     whole = len(os.sched_getaffinity(0))

@@ -54,7 +54,7 @@ Row = dict[str, Any]
 
 
 def real_failure(folder: Path) -> Path:
-    """The example's failure as its worker tells it."""
+    """The example's failure as reported by its worker."""
     command = [LAUNCHER, "--nproc", "2", "--fix", "suggest", "--log-dir", folder, EXAMPLE]
     command += [*ARGUMENTS, folder / "output"]
     subprocess.run(command, capture_output=True, check=False)
@@ -101,7 +101,7 @@ def measure(nodes: int, workers: int, record: Path, folder: Path) -> Row:
 
 
 def told(script: str, case: Mapping[str, Any]) -> Row:
-    """What a part of this benchmark, in a process of its own, has measured."""
+    """The measurements of a part of this benchmark in a separate process."""
     command = [sys.executable, str(Path(__file__).with_name(script)), json.dumps(case)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=900)
     row: Row = json.loads(done.stdout.splitlines()[-1])
@@ -141,7 +141,7 @@ def table(rows: Mapping[int, Row], peers: Mapping[int, Row]) -> list[str]:
 
 
 def plot(rows: Mapping[int, Row], peers: Mapping[int, Row], path: Path) -> None:
-    """Times and messages over nodes; left out where matplotlib isn't installed."""
+    """Times and messages over nodes, if matplotlib is installed."""
     try:
         import matplotlib
     except ImportError:

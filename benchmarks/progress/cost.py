@@ -95,7 +95,7 @@ class Training:
 
 
 def main() -> None:
-    """Prints what the marks add to a step."""
+    """Prints the time that marks add to a step."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=1000)
     options = parser.parse_args()
@@ -123,14 +123,14 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Told:
-    """A step without marks, and what they add, in seconds."""
+    """A step without marks, and the added time, in seconds."""
 
     step: float
     cost: float
 
 
 def _told(name: str, put: Callable[[bool], None], training: Training, count: int) -> Told:
-    """Measures and prints what is added to a step."""
+    """Measures and prints the time added to a step."""
     pairs = [_pair(put, training) for _ in range(count)]
     found = _median(pairs)
     drawn = sorted(_median(random.choices(pairs, k=count)).cost / found.step for _ in range(200))

@@ -1,4 +1,4 @@
-"""A restricted pod: a user that isn't root and has no name or home, and a read-only file system."""
+"""A restricted pod: a non-root user without name or home, and a read-only file system."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ exec setpriv --reuid={USER} --regid={USER} --clear-groups \\
 
 @pytest.fixture
 def volume() -> Iterator[Path]:
-    """A folder on which one can be mounted; pytest's own can be reached by root alone."""
+    """A mountable folder; pytest's own are reachable by root alone."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -37,7 +37,7 @@ def volume() -> Iterator[Path]:
 
 @pytest.mark.skipif(LACKING, reason="namespaces need root, util-linux")
 def test_a_pod_that_may_write_to_a_volume_alone(volume: Path) -> None:
-    """With --log-dir on it, temporary files and torch's extensions go there, and that is said."""
+    """With --log-dir on it, temporary files and torch's extensions go there, with a note."""
     runs = volume
     kept = {**os.environ, **CURRENT.environment()}
     for name in ("HOME", "TMPDIR", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"):
