@@ -21,7 +21,7 @@ MIB, GIB = 2**20, 2**30
 ALLOCATOR = {"cuda": "PYTORCH_CUDA_ALLOC_CONF", "npu": "PYTORCH_NPU_ALLOC_CONF"}
 """The variables that torch's and torch_npu's allocators read."""
 MARK = "DEVICE_CHECK_PART"
-"""A variable of all processes of a part: its folder."""
+"""A variable of all processes of a part, with its folder."""
 COMMANDS = {
     "safe-launch": "-m safe_launch",
     "torchrun": "-m torch.distributed.run",

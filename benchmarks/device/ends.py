@@ -20,7 +20,7 @@ TITLE = "The end of a script that keeps its process group"
 NEEDS = ("torch",)
 SECONDS = 90
 LIMIT = 60.0
-"""Seconds of a launch, imports of torch included."""
+"""Seconds for a launch, imports of torch included."""
 KEEPS = """\
 import os, sys, torch, torch.distributed as dist
 

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 TITLE = "Failures, corrected"
 NEEDS = ("torch", "pytest")
 MORE = {"ds": ("deepspeed",), "hf": ("deepspeed", "transformers", "peft", "accelerate"), "ddp": ()}
-"""What a scenario needs beyond that, by the beginning of its name."""
+"""A scenario's further packages, by the beginning of its name."""
 SECONDS = 220
 LAUNCH = 60
-"""Seconds of one launch: a process that has failed may hang at its end."""
+"""Seconds for one launch: a failed process may hang at its end."""
 CLOSE = 1e-4
-"""Relative difference of losses that are the same."""
+"""Relative difference up to which losses count as equal."""
 
 
 def run(bench: Bench) -> Iterator[Figure]:

@@ -48,7 +48,7 @@ SHAPES = (
 )
 """Checkpointing, micro batch, length."""
 BUCKET = 50_000_000
-"""Elements of ZeRO's reduce bucket: by default it would be most of what small models need."""
+"""Elements of ZeRO's reduce bucket: the default would dominate small models' memory."""
 MEASURED = ("allocated", "reserved", "driver")
 PREDICTED = ("needed", "expected", "bound")
 

@@ -16,7 +16,7 @@ TITLE = "Out of memory"
 NEEDS = ("torch", "transformers", "accelerate", "pytest")
 SECONDS = 90
 BATCH, MOST = 16, 3e8
-"""Samples of 128 tokens a rank, which need 400 MB, and the bytes that there are."""
+"""Samples of 128 tokens a rank, which need 400 MB, and the available bytes."""
 
 
 def run(bench: Bench) -> Iterator[Figure]:

@@ -19,11 +19,11 @@ from .machine import Machine
 PARTS = (
     *("context", "forked", "ends", "memory", "failures", "out_of_memory", "hang", "steps", "numa"),
 )
-"""Modules of this folder in the order in which they run: what is short and tells much is first."""
+"""Modules of this folder in running order: short and informative ones first."""
 LEAST = 5.0
-"""Seconds without which a part isn't begun."""
+"""Seconds left that a part needs to start."""
 PATIENCE = 3
-"""A dry run's limits are so many times as long: it has a busy machine."""
+"""The factor on a dry run's limits: its machine is busy."""
 Said = Callable[[str], None]
 
 

@@ -30,7 +30,7 @@ LAUNCHER = str(Path(sys.executable).parent / "safe-launch")
 PATIENCE = 3
 """--hang-report, in seconds."""
 LONG = 120.0
-"""Seconds after which a run without a report is over."""
+"""Seconds after which a run without a report ends."""
 STUCK = {
     "sleep": "absent",
     "lock": "absent",
@@ -41,11 +41,11 @@ STUCK = {
     "branch": "divergent",
     "skip": "divergent",
 }
-"""What is injected into `loop.py`, and the kind of hang that it is."""
+"""The injections into `loop.py`, and the kind of hang of each."""
 LOADERS = {"fork": "loader", "collate": "loader", "own": "absent", "pool": "absent"}
-"""The same of `loaders.py`."""
+"""The same for `loaders.py`."""
 PASSING = {"none": (), "nap": ("absent", "idle"), "busy": ()}
-"""What passes, and what may be said of it meanwhile: nobody can tell a long sleep from a hang."""
+"""Temporary faults and the reports allowed meanwhile: a long sleep looks like a hang."""
 PHASES = ("loading", "training", "evaluation", "saving")
 TEXTS = {
     "sleep": "sleeps",

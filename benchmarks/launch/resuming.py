@@ -31,9 +31,9 @@ STEPS, SAVED = 6, 3
 NEAR = 5e-5
 """Relative difference of losses up to which they count as equal; 4.57 rounds them to 0.0001."""
 NEAR_BF16 = 2**-8
-"""The same where the loss itself is in bf16: its last digit."""
+"""The same for a loss in bf16: its last digit."""
 DECAY = 1.0
-"""Weight decay, so strong that a group of parameters which gets another's shows."""
+"""Weight decay, strong enough to show if a parameter group gets another's."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ if how == "collective":
 while True:
     time.sleep(1)
 """
-"""The last rank, which is on node 1, fails; the others wait for it, or notice nothing."""
+"""The last rank, on node 1, fails; the others wait for it or don't notice."""
 CASES = {
     "a rank raises, the others wait in a collective": "collective",
     "a rank raises, the others notice nothing": "alone",

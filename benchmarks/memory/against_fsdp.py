@@ -21,7 +21,7 @@ from fake_world import DOCS, MODELS, OTHERS, Case, Compared, Measured
 
 RESULTS = fake_world.RESULTS / "memory_fsdp.csv"
 WAYS = ("accelerate", "plain", "whole")
-"""Who makes the units: accelerate, a script that makes each layer one, a script that makes one."""
+"""Makers of the units: accelerate, a script with one for each layer, a script with one in all."""
 VARIANTS: list[Case] = [
     {},
     {"world": 64},
@@ -50,7 +50,7 @@ BASE: Case = {
     "resharded": True,
 }  # fmt: skip
 DEPARTURES = ("world", "precision", "loaded", "reduced", "resharded", "offload", "accumulation")
-"""Columns whose other values have a line of their own in the report."""
+"""Columns whose other values get separate lines in the report."""
 VERSIONS = ("accelerate", "transformers", "torch")
 
 

@@ -49,10 +49,10 @@ CARDS = {
 }
 """GiB that torch reports as the device's total."""
 CONTEXT, CONTEXT_OF_MANY = int(0.8 * GIB), int(1.4 * GIB)
-"""A CUDA context, alone and with NCCL's buffers; counted where the source may have read the
+"""A CUDA context, alone and with NCCL's buffers; counted if the source may have read the
 device's memory rather than torch's."""
 FULL = 0.9
-"""Share of a card above which reserved memory says little about need."""
+"""Share of a card above which reserved memory hardly shows the need."""
 INTRODUCTION = """\
 # Estimates beside published measurements
 

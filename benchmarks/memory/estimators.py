@@ -14,7 +14,7 @@ GB = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the rules look at.
+    """The inputs of the rules.
 
     Attributes:
         parameters: elements of the model.

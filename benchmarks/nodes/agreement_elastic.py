@@ -27,7 +27,7 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRen
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
 INTERVAL = 0.1
-"""Seconds between two looks of an agent: torchrun's `--monitor-interval` by default."""
+"""Seconds between an agent's polls: torchrun's default `--monitor-interval`."""
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ from safe_launch.workers.start import prepare
 from safe_launch.workload.read_workload import read_workload
 
 TRAFFIC = 120
-"""Where `struct tcp_info` has the bytes sent and received and, after them, the segments sent and
+"""Offset in `struct tcp_info` of the bytes sent and received, followed by the segments sent and
 received (linux/tcp.h, from `tcpi_bytes_acked` on)."""
 Kind = TypeVar("Kind")
 

@@ -1,15 +1,15 @@
-"""What a rank's marks of its progress cost a step: the same steps with and without, in turns.
+"""The cost of a rank's progress marks: the same steps with and without, in turns.
 
     python benchmarks/progress/cost.py [--pairs 1000]
 
 One process trains a small model under DistributedDataParallel with a data loader, an all_reduce of
 its loss, and AdamW; a step takes about 0.4 ms. Ten steps with the marks, as the guard makes them on
 a real board, are timed in turns with ten in which torch is as it was, in an order drawn by chance.
-Compared are the medians of each pair's processor times, in which waiting for a core isn't counted;
-told is the median of the differences, and what 95 of 100 draws of the pairs lie between.
+The medians of each pair's processor times are compared, which exclude waiting for a core; printed
+are the median of the differences and its 95 % interval over draws of the pairs.
 
-That is done three times: without marks on either side, which shows what the machine alone does;
-with marks that rest; and with marks that never rest. After a short step the marks rest for
+This is done three times: without marks on either side, which shows the machine's own noise; with
+marks that rest; and with marks that never rest. After a short step the marks rest for
 `step_times.REST`, and two steps are marked before they rest again: the cost of a step follows.
 """
 

@@ -16,14 +16,14 @@ OFFLOADS = {
     "ddp_unused": ("none",),
     "fsdp2": ("none", "optimizer_and_parameters"),
 }
-"""What each engine can keep in host memory."""
+"""States that each engine can keep in host memory."""
 ENGINES = {
     "deepspeed": ("zero0", "zero1", "zero2", "zero3"),
     "torch": ("ddp", "ddp_static", "ddp_unused", "fsdp2"),
 }
-"""The engines that a version of each library stands for."""
+"""The engines covered by each library's versions."""
 ACCUMULATIONS = (1, 3)
-"""Micro batches of a step: three is the least of which one is neither the first nor the last."""
+"""Micro batches of a step: with three, one is neither first nor last."""
 PRECISIONS = ("fp32", "bf16", "fp16")
 CHECKPOINTINGS = ("off", "reentrant", "non_reentrant")
 CLIPPINGS = ("unclipped", "clipped")

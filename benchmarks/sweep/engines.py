@@ -16,7 +16,7 @@ from .truth import Step, Truth
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SCALE = 16
-"""The loss scale for fp16: with it no gradient overflows, and none vanishes."""
+"""The loss scale for fp16: no gradient overflows or vanishes with it."""
 
 
 def train(cell: Cell, truth: Truth, rank: int) -> Iterator[Step]:

@@ -17,7 +17,7 @@ from .models import WORLD
 
 FORK = multiprocessing.get_context("fork")
 LIMIT = 45.0
-"""Seconds for a cell: none needs more than a few."""
+"""Seconds for a cell: each needs a few only."""
 
 
 class Pair:

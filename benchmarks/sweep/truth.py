@@ -14,7 +14,7 @@ from .models import STEPS, batches_of, model_of
 from .tolerance import UNIT, of_gradient
 
 MOVE = 0.1
-"""The share of itself by which a weight moves in the first step, at most."""
+"""The largest relative change of a weight in the first step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ pytestmark = needs_hosts
 STAYS = ROOT / "tests" / "programs" / "stays.py"
 USAGE, RETRY = 64, 75
 FOR_HOURS = "--rdzv-conf=join_timeout=36000"
-"""Who waits for the others, and isn't told, waits longer than any test."""
+"""A join timeout longer than any test."""
 
 
 @pytest.mark.parametrize("broken", [0, 1, 2])

@@ -22,7 +22,7 @@ PER_RUN = 15
 TRIALS = ALL if passed.is_whole() else sorted(ALL, key=lambda trial: draw(str(trial)))[:PER_RUN]
 SIDE_BY_SIDE = 2
 SLOWNESS = 4.0
-"""How many times as long as in a campaign everything may take: the machine may be busy."""
+"""Factor on a campaign's time limits: the machine may be busy."""
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ crowd = [visit(b"") for _ in range(1000)]
 print("ready", flush=True)
 sys.stdin.read()
 """
-"""Connects in all wrong ways, and stays."""
+"""Connects in all wrong ways and keeps the connections."""
 
 
 def another(

@@ -14,7 +14,7 @@ from support.stacks import CURRENT, ROOT
 
 LACKING = os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("setpriv"))
 USER = 12_345
-"""A user id that nobody has."""
+"""An unused user id."""
 SHELL = f"""
 set -e
 mount -t tmpfs -o size=64m,uid={USER} tmpfs "$1"
@@ -24,7 +24,7 @@ exec setpriv --reuid={USER} --regid={USER} --clear-groups \\
   --inh-caps=+dac_read_search --ambient-caps=+dac_read_search \\
   --bounding-set=-all,+dac_read_search "$@"
 """
-"""Root's right to read all stays, since the tests' environment may be root's; it writes nothing."""
+"""Root may still read, since the tests' environment may be root's; it can't write."""
 
 
 @pytest.fixture

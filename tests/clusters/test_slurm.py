@@ -29,7 +29,7 @@ ALIKE = [(0, 2, 0, 1, 2), (1, 2, 0, 1, 2)]
 ONE_EACH = [(0, 4, 0, 2, 1), (1, 4, 1, 2, 1), (2, 4, 0, 2, 1), (3, 4, 1, 2, 1)]
 """Two launchers on each of two nodes, with a worker each."""
 FOR_HOURS = "--rdzv-conf=join_timeout=36000"
-"""Who waits for the others, and isn't told, waits longer than any test."""
+"""A join timeout longer than any test."""
 LACKING = [one for one in ("slurmctld", "slurmd", "srun", "munged") if not shutil.which(one)]
 pytestmark = [
     needs_hosts,

@@ -23,7 +23,7 @@ FRAMEWORKS = {
     "modelscope/ms-swift": "from swift.pipelines import sft_main\nsft_main()\n",
     "hiyouga/LLaMA-Factory": "from llamafactory.train.tuner import run_exp\nrun_exp()\n",
 }
-"""Whose entries are a call of their own, which takes all arguments."""
+"""Frameworks whose entry point is a function that takes all arguments."""
 KEPT = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.MICRO_BATCH)
 
 

@@ -19,12 +19,12 @@ PIECES = (
     *(b'"\\ud800"', b"${oc.env:HOME}", b"${a}", b"%s", b"{}", b"!!python/object:os.system", b"~"),
     *(b"[1-99999999999]", b"(x99999999999)", b"slots=99999999999", b"2001-01-01", b"no", b"null"),
 )
-"""What readers stumble over."""
+"""Inputs that break readers."""
 BOMB = b"\n".join(
     b"%c: &%c [%s]" % (name, name, b", ".join([b"*%c" % (name - 1)] * 9 if name > 97 else [b"x"]))
     for name in range(97, 107)
 )
-"""Ten lines of YAML that are a billion words where somebody copies what they refer to."""
+"""Ten lines of YAML that expand to a billion words if references are copied."""
 
 
 @st.composite
@@ -90,7 +90,7 @@ FOUND = [
     ("command lines", b"--nproc=" + LONG),
     ("command lines", LONG),
 ]
-"""What once ended in a traceback, or took all memory."""
+"""Inputs that once ended in a traceback or took all memory."""
 
 
 @table(("name", "data"), FOUND, name=lambda one: f"{one[0]}-{one[1][-20:]!r}")

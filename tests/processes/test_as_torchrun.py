@@ -20,16 +20,16 @@ OURS = ("spawn", "warm")
 ADDRESS = re.compile("0x[0-9a-f]+")
 COMPILER = shutil.which("g++")
 RANDOM = ("python", "numpy", "bytes", "torch", "torch seed")
-"""What every worker draws by itself, in every run anew."""
+"""Random values drawn anew by every worker in every run."""
 ADDED = re.compile("SAFE_LAUNCH_|CROSS_RANK$|CROSS_SIZE$")
-"""Variables that only our workers have: our own, and deepspeed's names for what torchrun tells."""
+"""Variables of our workers alone: ours, and deepspeed's names for torchrun's values."""
 EACH_RUNS_OWN = {
     "MASTER_PORT",
     "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_ERROR_FILE",
     "TORCHELASTIC_SIGNALS_TO_HANDLE",  # more signals are forwarded
 }
-"""Variables of torchrun's whose values are another in each run."""
+"""torchrun's variables with a different value in each run."""
 FAIL = {
     "raises": 1,
     "raises_a_group": 1,
@@ -44,7 +44,7 @@ FAIL = {
     "interrupts": 130,
     "falls_too_deep": 1,
 }
-"""Endings that fail, and the code of a shell for them."""
+"""Endings that fail, and a shell's exit code for them."""
 SUCCEED = (
     "nothing",
     "leaves_with_none",

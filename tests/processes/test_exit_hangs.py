@@ -13,7 +13,7 @@ def forever():
     lock, mutex = ctypes.PyDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(64)
     lock(mutex), lock(mutex)
 """
-"""Native code that keeps the GIL and that no signal ends, as a deadlock of a library's: pause()
+"""Native code that keeps the GIL and ignores signals, like a library's deadlock: pause()
 returns when the launcher asks for a stack."""
 
 TRAIN = (

@@ -365,7 +365,7 @@ def main():
     dist.destroy_process_group()
 main()
 """
-"""Fails once after its model is there; says whether `late` is known before it is imported."""
+"""Fails once after its model exists; prints whether `late` was already imported."""
 USE = "\ndef use(): pass\n"
 A_THREAD = "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()"
 
@@ -411,7 +411,7 @@ if not os.fork():
 os.wait()
 print(follow(Report.of(json.loads(Path("report").read_text())), preloaded, None))
 """
-"""A server, and a worker that it forks."""
+"""A server that forks a worker and prints whether it follows it."""
 
 
 @pytest.mark.parametrize(

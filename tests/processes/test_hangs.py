@@ -55,9 +55,9 @@ STUCK = {
         {0: "stuck: second"},
     ),
 }
-"""By a name: the case, the kind of hang, and the marks of the lines of those who are named."""
+"""By name: the case, the kind of hang, and the marks of the culprits' lines."""
 LINES = {"inherited lock": "stuck: fork"}
-"""A further line that is named, of the processes of a loader."""
+"""Another line in the report, of a loader's processes."""
 WELL = {
     "loader": Case("loaders.py", ("slow", 1)),
     "first step": Case("first_step.py", (8,)),

@@ -20,7 +20,7 @@ from support.stacks import CURRENT
 from support.waiting import wait_for
 
 FRESH = "import time\nSTAMP = time.time_ns()\n"
-"""A module that tells when it was imported."""
+"""A module that records its time of import."""
 SCRIPT = "import heavy\nprint(f'{heavy.STAMP}\\n', end='', flush=True)\n"
 
 

@@ -34,7 +34,7 @@ ALWAYS_ELSE = {
     *("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "PWD", "_"),
     "TORCHELASTIC_SIGNALS_TO_HANDLE",
 }
-"""Variables that can't be the same in two launches, or name what we handle besides."""
+"""Variables that differ between any two launches, or that belong to other options."""
 
 
 def seen(folder: Path, rank: int = 0) -> dict[str, Any]:

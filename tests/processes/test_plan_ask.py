@@ -18,7 +18,7 @@ from safe_launch.session import asked_process
 asked_process.BOUND = 5.0
 cli.main()
 """
-"""The launcher with less patience."""
+"""The launcher with shorter time limits."""
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",

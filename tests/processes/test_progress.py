@@ -16,7 +16,7 @@ from support.processes import LAUNCHER, PROGRAMS, begin, environment, gone, laun
 from support.waiting import wait_for
 
 PAUSE = 0.25
-"""Seconds that the slow rank takes longer for each of two samples: far more than a step takes."""
+"""Extra seconds of the slow rank for every two samples: far more than a step takes."""
 
 
 def shown(folder: Path) -> dict[str, Any]:

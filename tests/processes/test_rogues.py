@@ -135,7 +135,7 @@ OF_NODE_0: list[tuple[Message, Raw, str]] = [
     (RunEnded(1), {"code": 256}, "RunEnded.code: 256"),
     (Ended(True), {}, "none of its messages: Invalid value 'Ended'"),
 ]
-"""One for each way in which it is noticed; tests/unit/nodes/test_rogues.py has all."""
+"""One for each way of detection; tests/unit/nodes/test_rogues.py has all."""
 
 
 @pytest.mark.parametrize(("message", "changes", "problem"), OF_NODE_0)
@@ -309,7 +309,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     sys.exit(3)
 Path("told").write_text(os.environ["SAFE_LAUNCH_RESUME"])
 """
-"""Says where it saves, as a Trainer's worker does, and fails; then notes what it goes on from."""
+"""Reports its save folder, like a Trainer's worker, and fails; then records its resume point."""
 
 
 def test_a_node_goes_on_from_its_own_folder(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ if os.environ["RANK"] == "0":
             one.kill()
 signal.pause()
 """
-"""Both ranks then wait for nothing but a signal."""
+"""Both ranks then wait for a signal only."""
 
 
 def launch(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

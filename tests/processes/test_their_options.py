@@ -29,7 +29,7 @@ def test_every_option_of_accelerate_is_known(stack: Stack) -> None:
 
 
 NEWER = {"--log-line-prefix-template", "--print-completion"}
-"""Options of a torch that is newer than those installed here (its pull requests 191265, 191289)."""
+"""Options of a torch newer than the installed ones (its pull requests 191265, 191289)."""
 
 
 @pytest.mark.parametrize("one", table.TABLE, ids=lambda one: one.name)

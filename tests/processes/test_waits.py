@@ -15,7 +15,7 @@ from support.waiting import wait_for
 
 __all__ = ["workshop"]
 FOR_EVER = 3600
-"""Seconds that an import takes which nobody waits for: longer than any test."""
+"""Seconds of an import that is never awaited: longer than any test."""
 SLOW = """
 import os, pathlib, time
 os.environ.get({read!r})

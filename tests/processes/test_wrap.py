@@ -168,7 +168,7 @@ def main():
 
 main()
 """
-"""Its rank 1 ends first, in one way or another."""
+"""Its rank 1 ends first, in one of several ways."""
 
 
 @pytest.mark.parametrize(
@@ -345,7 +345,7 @@ if os.fork() == 0:
 while not pathlib.Path("holds").exists() or not pathlib.Path("holds").read_text():
     time.sleep(0.01)
 """
-"""A tool that starts a launch, says something to `wrap` meanwhile, and leaves a process that is
+"""A tool that starts a launch, sends a message to `wrap` meanwhile, and leaves a process that is
 still connected."""
 
 

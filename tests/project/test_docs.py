@@ -27,7 +27,7 @@ NAMED = re.compile(r"(?<![\w/])docs/(?:\w+/)?[a-z-]+\.(?:md|svg)")
 LINK = re.compile(r"\]\((?![a-z]+:)([^)\s]+)\)")
 FOLDERS = ("benchmarks", "docs", "examples", "hardware", "launcher", "presets", "scripts", "tests")
 REPOSITORY = tuple(f"{folder}/" for folder in FOLDERS)
-"""Folders of the repository: a path in back quotes that begins so is a file's or a folder's."""
+"""Folders of the repository: a path in backquotes that begins so must exist."""
 
 
 def anchors_of(page: Path) -> set[str]:

@@ -62,7 +62,7 @@ CHANGED: dict[str, set[str]] = {
     "tests/training/test_five_failures.py": {FIXED},
     "docs/design/architecture.md": set(),
 }
-"""What hangs on a file."""
+"""The trainings that depend on a file."""
 
 
 @pytest.fixture(scope="module")

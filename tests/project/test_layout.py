@@ -14,7 +14,7 @@ LAUNCHER = ROOT / "launcher"
 MODULES = sorted(LAUNCHER.rglob("*.py"))
 FOLDERS = {path.parent.name for path in LAUNCHER.glob("*/__init__.py")}
 ROW = re.compile(r"^\|[^|]*\| `([a-z_]+)/` \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
-"""A row of the map: the folder, what it holds, what it imports."""
+"""A row of the map: the folder, its contents, its imports."""
 
 
 def test_the_map_is_the_house() -> None:
@@ -89,7 +89,7 @@ UNCHECKED = {
     "job.py": "the templates that are installed with us",
     "name_history.py": "the history of names that is installed with us",
 }
-"""Modules that open files by themselves, and which."""
+"""Modules that open files themselves, and which files."""
 
 
 def test_one_module_opens_what_users_name() -> None:

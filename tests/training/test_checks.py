@@ -30,14 +30,14 @@ FAULTS = {
     "too_short": ("schedule", "was over after"),
     "parted": ("trained", "tied weights were parted"),
 }
-"""The check that finds each, and what it says."""
+"""The check that finds each, and its message."""
 TWICE = {
     "unsynchronized": "aren't averaged",
     "around": "aren't averaged",
     "around_head": "aren't averaged",
     "misaligned": "in 1 of 2 passes",
 }
-"""What is found after the first step, as replicas differ, and again with the reason."""
+"""Findings after the first step, as replicas differ, and again with the reason."""
 FURTHER = {
     "cleared": ("trained", "are zero, step after step"),
     "never_cleared": ("gradients", "are never cleared"),
@@ -54,7 +54,7 @@ FURTHER = {
     "own_shard": ("saved", "a part of each weight"),
     "without_root": ("replicas", "call fully_shard"),
 }
-"""The same of the second script."""
+"""The same for the second script."""
 ASKEW = {
     "stretched": ("schedule", "its total counts batches"),
     "by_batches": ("schedule", "its total counts batches"),
@@ -71,12 +71,12 @@ ASKEW = {
     "all_in_bfloat16": ("precision", "no copy in float32"),
     "sharded_grain": ("trained", "updates are lost"),
 }
-"""The same of the third."""
+"""The same for the third."""
 ALIKE = (
     *("clipped_late", "warming_up", "never_averaged", "replaced", "on_plateau", "without_graph"),
     *("thawed", "scaled_apart", "unprepared", "adapted_twice", "cut_off"),
 )
-"""Further ones, which show no other check; they are only made right here."""
+"""Others without a check to show; only their correct form runs here."""
 
 
 def launched(

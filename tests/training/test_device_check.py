@@ -32,7 +32,7 @@ FIGURES = {
     "steps": "torchrun, which has none",
     "numa": "--numa-binding node binds workers near their GPUs, and none was found",
 }
-"""What each part says, with its condition on the stand-in."""
+"""Each part's output, with its condition on the simulated device."""
 
 
 def checked(folder: Path, *options: str, **variables: str) -> tuple[int, str, dict[str, Any]]:

@@ -27,7 +27,7 @@ from support.warm_python import Training, warm
 
 OURS = ("safe-launch", "--nproc=2", "--log-dir=runs")
 UNCHECKED = (".py", ".md")
-"""Endings of files that nobody needs to go on, and whose end nothing tells."""
+"""Suffixes of files that aren't needed to resume and whose truncation can't be seen."""
 
 
 def flat(told: str) -> str:

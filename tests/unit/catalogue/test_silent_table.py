@@ -15,7 +15,7 @@ GROUPS = yaml.safe_load((MEASURED / "silent.yaml").read_text(encoding="utf-8"))
 ROWS = [row for group in GROUPS for row in group["rows"]]
 ENTRIES = {entry.id: entry for entry in read_catalogue()}
 KINDS = {"reproduced": "reproduced", "read in source": "read in source"}
-"""How a row with a silent entry begins, and what its entry has at best."""
+"""The beginning of a row with a silent entry, and its entry's best proof."""
 
 
 def test_the_page_is_up_to_date() -> None:

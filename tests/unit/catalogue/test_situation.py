@@ -166,7 +166,7 @@ OTHERS = {
     Trait.LORA: r"PeftModel|get_peft_model|print_trainable",
     Trait.DEEPSPEED: r"DeepSpeed JSON",
 }
-"""Words of an advice that only such runs can follow."""
+"""Words of advice that only such runs can follow."""
 OWN = {
     Trait.TRAINER: r"[Tt]rainer|transformers|--[a-z]|max_steps|fp16 and bf16|save_only_model"
     r"|auto_find|Output directory|metric_for_best",
@@ -175,7 +175,7 @@ OWN = {
     Trait.LORA: r"peft|[Ll]o[Rr][Aa]|adapter|[Qq]uantized",
     Trait.DEEPSPEED: r"DeepSpeed JSON",
 }
-"""Words of a title by which the failure is such runs' own."""
+"""Words of a title that restrict the failure to such runs."""
 
 
 @table("entry", read_catalogue(), name=lambda entry: entry.id)

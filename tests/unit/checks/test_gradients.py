@@ -24,7 +24,7 @@ from support.tables import table
 RANKS, FP32, BF16 = 3, 2.0**-24, 2.0**-8
 NAN = (math.nan,) * ELEMENTS
 Reached = Callable[[int, Sequence[Row], Sequence[Sequence[Row]]], Row]
-"""What reaches the optimizer: of a rank, its additions, and those of all ranks."""
+"""The optimizer's gradient from a rank, its additions, and those of all ranks."""
 
 
 def mean(rows: Sequence[Row]) -> Row:

@@ -20,7 +20,7 @@ from safe_launch.system.launcher_record import LauncherRecord, recorded, records
 CHANGE = {"setting": "zero_stage", "old": 3, "new": 2}
 HOUR, DAY = 3600.0, 86_400.0
 STAMP = "-20261126-101010-0a0b0c"
-"""What a run's name ends with."""
+"""The suffix of a run's name."""
 
 
 @pytest.fixture(autouse=True)

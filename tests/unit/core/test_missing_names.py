@@ -350,12 +350,12 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.ACTIONS: _actions,
     names.OPTION_ACTIONS: _option_actions,
 }
-"""What uses a name, in a version without it: it tells so, or raises it to the launcher."""
+"""The use of a name in a version without it: it is reported, or raised to the launcher."""
 ENDS = {
     *(names.LOGS_SPECS, names.LOGS_DEST, names.NUMA_OPTIONS, names.AFFINITY_MODE),
     *(names.VALIDATE_LAUNCH, names.ACTIONS, names.OPTION_ACTIONS),
 }
-"""Without these there is nothing to go on with: the launcher prints the sentence and ends."""
+"""Names without which the launcher prints the sentence and ends."""
 
 
 def test_each_has_a_situation() -> None:

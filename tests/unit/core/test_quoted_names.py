@@ -10,7 +10,7 @@ import safe_launch
 
 SOURCE = Path(safe_launch.__file__).parent
 OPENS = re.compile(r"(?:\b(?:there is no|has no|is no|knows no|names no|unknown) [a-z][\w -]*) $")
-"""Words after which a name is missing, or isn't known."""
+"""Words before a name that is missing or unknown."""
 
 
 def _unquoted(text: ast.JoinedStr) -> list[str]:

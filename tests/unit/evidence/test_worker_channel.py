@@ -34,7 +34,7 @@ TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
 FRAMES = st.builds(Frame, TEXT, st.integers(0, 10**6), TEXT, TEXT)
 RAISED = st.builds(Raised, TEXT, TEXT, st.none() | FRAMES)
 NAMES = TEXT.filter(lambda name: not is_secret_name(name))
-"""What such a name has isn't passed on."""
+"""Values of secret names aren't sent."""
 VALUES = st.dictionaries(NAMES, st.one_of(st.booleans(), st.integers(-(2**60), 2**60), TEXT))
 RECORDS = st.builds(
     FailureRecord,

@@ -18,7 +18,7 @@ from support.hang_worlds import FAULTS, SOURCE, World, world
 SEEDS = range(40)
 LIMIT = 60.0
 CERTAIN = [name for name in FAULTS if name not in ("skips", "extra", "other shape")]
-"""Faults of which even two ranks tell who is at fault."""
+"""Faults whose culprit is certain even with two ranks."""
 
 
 @pytest.fixture(scope="module")

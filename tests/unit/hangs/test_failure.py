@@ -28,7 +28,7 @@ EXPLAINED = {
     "ended": "rank-out-of-data",
     "network": "collective-stuck-on-all-ranks",
 }
-"""What each fault is explained by."""
+"""The entry that explains each fault."""
 
 
 @pytest.mark.parametrize("fault", EXPLAINED)

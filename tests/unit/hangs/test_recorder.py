@@ -47,7 +47,7 @@ NCCL = {
         },
     ],
 }
-"""As `dump_json` of torch 2.6 writes it (torch/csrc/distributed/c10d/FlightRecorder.cpp)."""
+"""Output of `dump_json` in torch 2.6 (torch/csrc/distributed/c10d/FlightRecorder.cpp)."""
 
 
 def test_gloo_of_torch_2_13() -> None:

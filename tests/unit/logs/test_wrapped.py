@@ -84,7 +84,7 @@ OF_LINES: dict[str, Wrapper] = {
     "typographic": lambda text: text.translate(TYPOGRAPHIC),
 }
 EVERY = 10
-"""Each excerpt is tried with every tenth wrapper; which, its entry's name decides."""
+"""Each excerpt is tried with every tenth wrapper, selected by its entry's name."""
 
 
 def judged_as_pasted(text: str, folder: Path) -> Judgement:

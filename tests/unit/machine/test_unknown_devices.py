@@ -31,7 +31,7 @@ CONFIG = {
     "num_attention_heads": 64,
     "vocab_size": 32000,
 }
-"""Of a model that fits nowhere."""
+"""The configuration of a model that fits nowhere."""
 
 
 @pytest.fixture

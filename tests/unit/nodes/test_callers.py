@@ -30,7 +30,7 @@ from support.ports import free_port
 
 OURS, THEIRS, OPEN = Secret(b"ours" * 8), Secret(b"theirs" * 8), Unprotected()
 ELSEWHERE = "127.0.0.2"
-"""Another address of this host, from which strangers come."""
+"""Another address of this host, used by strangers."""
 
 
 class Head:

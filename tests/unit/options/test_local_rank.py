@@ -33,7 +33,7 @@ SCRIPTS = {
     "from library.cli import main\nmain()": "--local_rank",
     "no python": "--local_rank",
 }
-"""What each gets; deepspeed's launcher gives it to all, and those that refuse it die there."""
+"""The argument of each; deepspeed's launcher passes it to all, and some fail by it."""
 
 
 @pytest.fixture

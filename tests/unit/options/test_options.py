@@ -36,7 +36,7 @@ VALUES = {
     "--bind-core-list": "0-1",
     "--log-level": "warning",
 }
-"""Values of the options that don't take any word."""
+"""Values of the options that accept only some words."""
 CATALOGUE = read_catalogue()
 TAKEN = [one for one in table.TABLE if not one.instead]
 REFUSED = [one for one in table.TABLE if one.instead]

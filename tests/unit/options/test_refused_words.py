@@ -11,7 +11,7 @@ from safe_launch.options.parser import Parser, parsed, parser
 
 INTERNAL = re.compile(r"^argument\b|\bdo\b:|_\w+ value|expected one argument|\bdest\b")
 ACTIONS = ("lessons", "runs", "warm")
-"""Commands whose first word says what to do."""
+"""Commands whose first word is an action."""
 
 
 @pytest.mark.parametrize("name", ACTIONS)

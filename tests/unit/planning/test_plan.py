@@ -49,7 +49,7 @@ ASKED = (
     "--gradient_accumulation_steps=4",
 )
 CERTAIN = ("--use_lora=False", "--optim=adamw_torch", "--gradient_checkpointing=False")
-"""What says that all weights are trained, with two states each and all activations kept."""
+"""Flags for full training with two states for each weight and all activations kept."""
 KEPT = {"summary": "the global batch is kept"}
 HERE = Hardware(accelerator_of(profile_named("cpu")), 0, 4, 2**36)
 

@@ -159,7 +159,7 @@ HEAVY: dict[Name, Value] = {
     Fact.OPTIMIZER: "adamw",
     Fact.ADAPTER: "none",
 }
-"""What doesn't fit as it is."""
+"""Requests that don't fit unchanged."""
 
 
 @pytest.mark.parametrize(
@@ -231,8 +231,8 @@ def test_every_cell_that_a_plan_reaches_is_covered(
 
 
 SHARED = {f"torch 2.6.0 {engine}/none" for engine in ("ddp", "ddp_static")}
-"""Where autocast loses the gradient of a weight that is used in a reentrant block and elsewhere: no
-plan can know of such a weight (`docs/measured/silent.yaml`)."""
+"""Autocast loses the gradient of a weight used in a reentrant block and elsewhere: no plan can
+detect such a weight (`docs/measured/silent.yaml`)."""
 
 
 def test_every_wrong_cell_has_an_entry() -> None:

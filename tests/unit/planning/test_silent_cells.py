@@ -41,9 +41,9 @@ LEARNT: tuple[dict[Name, Value], ...] = (
     {Fact.FROZEN_PARAMETERS: True},
     {Fact.RANKS_DIVERGE: True},
 )
-"""What a failure, or a worker, may have shown."""
+"""Facts shown by a failure or a worker."""
 FORCED = (None, Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.GRADIENT_CHECKPOINTING)
-"""What an attempt may have failed with."""
+"""Settings with which an attempt may have failed."""
 
 
 def versions_of(release: str) -> dict[str, str]:
@@ -160,7 +160,7 @@ PLAIN: dict[Name, Value] = {
     Setting.ACCUMULATION: 4,
     Setting.MICRO_BATCH: 1,
 }
-"""What is asked for beside what an entry names."""
+"""Requests besides an entry's own."""
 
 
 def cells_of(entry: KnownFailure) -> Iterator[dict[Name, Value]]:

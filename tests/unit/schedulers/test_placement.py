@@ -41,7 +41,7 @@ STEP = {
     "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.99",
     "SLURM_GPUS_ON_NODE": "4",
 }
-"""What srun gives to the second of two tasks, one a node (Slurm 22.05)."""
+"""The variables of the second of two tasks, one a node (Slurm 22.05)."""
 TASKS = {
     **STEP,
     "SLURM_NTASKS": "16",

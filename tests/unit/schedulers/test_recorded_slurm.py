@@ -32,7 +32,7 @@ PLACES = {
     "two-gpus-a-task": [(0, 2, 0, 2, 2), (1, 2, 1, 2, 2)],
     "two-typed-gpus-a-task": [(0, 2, 0, 2, 2), (1, 2, 1, 2, 2)],
 }
-"""The places of each case; or a word of what is said against it."""
+"""The places of each case, or a word of its refusal."""
 
 
 def recorded(path: Path) -> dict[str, str]:

@@ -26,7 +26,7 @@ BUSY = {
     "it waits for a child": "subprocess.run(['sleep', '60'])",
     "it is stopped": "os.kill(os.getpid(), signal.SIGSTOP)",
 }
-"""What a process does that must be left alone."""
+"""Processes that must be left alone."""
 
 
 @contextmanager

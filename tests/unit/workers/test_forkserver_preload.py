@@ -24,7 +24,7 @@ from safe_launch.workers.forkserver.restart_in_place import watch
 from safe_launch.workload.script.imports import FIRST, Filter, Import, Variable
 
 NOTHING = Report({}, {}, "")
-"""Of a worker that has imported nothing more."""
+"""The report of a worker without further imports."""
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ PUBLISHED: dict[str, tuple[Config, int]] = {
         7_063_427_072,
     ),
 }
-"""Configurations as they are published, and the number of parameters that the hub shows."""
+"""Published configurations, and the number of parameters on the hub."""
 
 
 @functools.cache
@@ -198,7 +198,7 @@ KINDS: list[tuple[str, Config, Config]] = [
     ("falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}, {"ffn": 256}),
     ("falcon", {**FALCON, "multi_query": True}, {"kv_heads": 1, "ffn": 256}),
 ]
-"""Types, changes of their configuration, and what isn't as in `TINY` then."""
+"""Types, changes of their configuration, and the differences from `TINY`."""
 
 
 @table(("model_type", "changes", "other"), KINDS)
