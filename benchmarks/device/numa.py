@@ -17,7 +17,7 @@ print("RESULT " + json.dumps({"cores": sorted(os.sched_getaffinity(0))}), flush=
 
 
 def run(bench: Bench) -> Iterator[Figure]:
-    """Under safe-launch, and under torchrun."""
+    """A figure under safe-launch, and one under torchrun."""
     (bench.folder / "says.py").write_text(SAYS)
     ours = bound(bench, "safe-launch", f"--nproc={bench.ranks}", "--log-dir=runs")
     theirs = bound(bench, "torchrun", f"--nproc-per-node={bench.ranks}")

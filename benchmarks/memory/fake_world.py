@@ -186,7 +186,7 @@ def workload_of(row: Mapping[str, str], facts: Mapping[Any, Any], **others: Any)
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One row of the measurements beside its estimate, in bytes."""
+    """A measured row with its estimate, in bytes."""
 
     row: Mapping[str, str]
     states: float

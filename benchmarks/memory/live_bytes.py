@@ -81,7 +81,7 @@ class ZeroProducts(TorchDispatchMode):
     """Replaces products of matrices, which take most of the time, by zeros of equal size."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Runs an operation that is no product."""
+        """Runs an operation, but replaces products by zeros."""
         if func in _PRODUCTS and not any(issubclass(kind, DTensor) for kind in types):
             first, second = args
             return first.new_zeros(*first.shape[:-1], second.shape[-1])

@@ -50,7 +50,7 @@ def test_phases_steps_and_the_slow_rank(workshop: Path) -> None:
     assert fast["step_time"] == pytest.approx(late["step_time"], rel=0.5)
     assert fast["own_time"] < PAUSE < late["own_time"]
     wait_for(lambda: phases(workshop) == ["training", "training"])
-    everything = launch(workshop, "status", ours=False).stdout  # of all runs of this user
+    everything = launch(workshop, "status", ours=False).stdout  # all of this user's runs
     assert f"{run['run']} has run on" in everything
     assert "rank 1 on" in everything
     (workshop / "train").touch()

@@ -51,7 +51,7 @@ dist.destroy_process_group()
     ids=lambda case: case.id,
 )
 def test_dies_plainly_and_trains_corrected(stack: Stack, case: Case, tmp_path: Path) -> None:
-    """As on the other stacks."""
+    """The same holds on the other stacks."""
     dies_plainly(stack, case, tmp_path)
     trains_corrected(stack, case, tmp_path)
 

@@ -109,7 +109,7 @@ def test_smaller_micro_batches() -> None:
     halves = ((4, 1), (8, 3), (12, 5), (16, 9), (20, 1))
     steps = {1: Step(2.0, ("r", "s"), halves[:3]), 2: Step(1.5, ("r", "s"), halves)}
     assert isinstance(judged(BEFORE, replace(BEFORE, steps=steps)), Finding)
-    steps[1] = replace(steps[1], loss=2.0005)  # it weighs by batch
+    steps[1] = replace(steps[1], loss=2.0005)  # batches have weights
     assert isinstance(judged(BEFORE, replace(BEFORE, steps=steps)), Refused)
 
 

@@ -230,8 +230,8 @@ def test_what_is_kept(tmp_path: Path) -> None:
         ({"a": (2, 4), "b": (3,)}, True),
         ({"a": (4, 4), "b": (6,)}, False),  # whole
         ({"a": (2, 4), "b": (6,)}, False),  # one alone
-        ({"a": (4, 2), "b": (3,)}, False),  # by columns
-        ({"a": (2, 4), "c": (3,)}, False),  # another's
+        ({"a": (4, 2), "b": (3,)}, False),  # split by columns
+        ({"a": (2, 4), "c": (3,)}, False),  # another model's
     ],
 )
 def test_parts_of_weights_that_were_saved(
@@ -307,7 +307,7 @@ def test_an_optimizer_that_holds_nothing() -> None:
         (400, 100, 1, 1, 0),  # ended early
         (300, 100, 2, 2, 0),
         (100, 100, 2, 2, 0),
-        (14, 7, 2, 2, 0),  # too few to tell
+        (14, 7, 2, 2, 0),  # too few to decide
     ],
 )
 def test_totals_that_count_something_else(
@@ -345,7 +345,7 @@ def test_rates_that_rise_again_or_stop() -> None:
         ([(4, 3)] * 3, True),
         ([(4, 0)] * 3, False),
         ([(1, 0)] * 3, False),
-        ([(4, 3), (4, 3), (2, 1)], False),  # steps that were left out
+        ([(4, 3), (4, 3), (2, 1)], False),  # skipped steps
         ([(4, 3)] * 2, False),
     ],
 )

@@ -33,12 +33,12 @@ def test_begins_anew(saved: Noted, first: Start, words: str) -> None:
     [
         (SAVED, THEN),
         (replace(SAVED, has_state=False), replace(THEN, has_state=False)),
-        (replace(SAVED, then=None), replace(THEN, batch="a")),  # the epoch may have been over
-        (replace(SAVED, first=replace(FIRST, batch="d")), THEN),  # every epoch in one order
+        (replace(SAVED, then=None), replace(THEN, batch="a")),  # the epoch may have ended
+        (replace(SAVED, first=replace(FIRST, batch="d")), THEN),  # every epoch has the same order
         (SAVED, replace(THEN, batch="", rates=())),
-        (replace(SAVED, where="first.py:9"), FIRST),  # it begins with another script's
-        (SAVED, replace(THEN, batch="x", rates=(1.0, 2.0))),  # others are asked for
-        (replace(SAVED, first=replace(FIRST, rates=THEN.rates)), THEN),  # one rate all along
+        (replace(SAVED, where="first.py:9"), FIRST),  # another script's start
+        (SAVED, replace(THEN, batch="x", rates=(1.0, 2.0))),  # other rates were requested
+        (replace(SAVED, first=replace(FIRST, rates=THEN.rates)), THEN),  # a constant rate
     ],
 )
 def test_goes_on(saved: Noted, first: Start) -> None:

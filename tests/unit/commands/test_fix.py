@@ -160,7 +160,7 @@ def test_a_link_is_followed_and_named(config: Path, capsys: pytest.CaptureFixtur
 def test_all_refused_is_no_success(config: Path) -> None:
     """The exit code shows that no edit was applied."""
     run = run_with(config.parent, [edit(config, **{"größe.stage": 2})])
-    assert registry.run(["fix", run]) == ExitCode.SUCCESS  # nothing was to be written
+    assert registry.run(["fix", run]) == ExitCode.SUCCESS  # there was no file to write
     assert registry.run(["fix", run, "--apply"]) == ExitCode.USAGE
 
 

@@ -14,9 +14,9 @@ SOURCE = Path(safe_launch.__file__).parent
 OWN = SOURCE / "core" / "count_of.py"
 OTHERS = {
     "{_count(model.parameters)} parameters",  # such as `8.0 B`
-    "{device.memory} bytes",  # the name of a machine, which no person reads
-    "{path} runs",  # no plural, but what a program does
-    "{optimizer} steps",  # nor these
+    "{device.memory} bytes",  # a machine's name, which isn't shown to people
+    "{path} runs",  # a verb, not a plural
+    "{optimizer} steps",  # verbs, too
     "{scheduler} changes",
 }
 

@@ -142,12 +142,12 @@ class Odd:
     """A configuration that isn't JSON."""
 
     def to_dict(self) -> dict[Any, Any]:
-        """Keys of two parts, a value that isn't JSON's."""
+        """Has keys of two parts and a value that isn't JSON's."""
         return {("a", 1): 2, "kept": torch.float16}
 
 
 class Broken:
-    """A configuration that can't be had."""
+    """A configuration that can't be read."""
 
     def to_dict(self) -> dict[Any, Any]:
         """Fails."""

@@ -133,7 +133,7 @@ def test_only_what_reentrant_checkpointing_would_train() -> None:
     with torch.no_grad():
         checkpoint(block(), inputs())
     functools.partial(checkpoint, use_reentrant=False)(block(), inputs())
-    assert launcher.facts == [None]  # of the inputs, which the launcher leaves as they are
+    assert launcher.facts == [None]  # from the inputs, which the launcher leaves unchanged
 
 
 class Stack(torch.nn.Module):  # type: ignore[misc]

@@ -51,7 +51,7 @@ class Accelerator:
         """Does nothing."""
 
     def backward(self, loss: Any, **kwargs: Any) -> None:
-        """As accelerate's without an engine."""
+        """Divides the loss like accelerate's without an engine."""
         (loss / self.gradient_accumulation_steps).backward(**kwargs)
 
     def prepare_data_loader(self, data_loader: Any) -> Any:
@@ -70,7 +70,7 @@ class DeepSpeedEngine:
         return 4
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
-        """Divides, as DeepSpeed's does, whose decorator hides the arguments' names."""
+        """Divides like DeepSpeed's, whose decorator hides the arguments' names."""
         (loss,) = args or (kwargs["loss"],)
         (loss / 4 if kwargs.get("scale_wrt_gas", True) else loss).backward()
 
@@ -103,7 +103,7 @@ class Trainer:
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Divides by the number itself."""
+        """Divides by the number of items itself."""
         outputs = model(inputs)  # transformers' asks its label_smoother or compute_loss_func
         loss = outputs.loss / num_items_in_batch if num_items_in_batch else outputs.loss
         return (loss, outputs) if return_outputs else loss
@@ -286,7 +286,7 @@ class Own(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,  # noqa: ARG002
     ) -> Any:
-        """The model's."""
+        """Returns the model's loss."""
         outputs = model(inputs)
         return (outputs.loss, outputs) if return_outputs else outputs.loss
 
@@ -346,7 +346,7 @@ class Smoothing(Own):
     """A Trainer whose loss calls transformers'."""
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
-        """As above."""
+        """Calls the base class's loss."""
         return super().compute_loss(*args, **kwargs)
 
 

@@ -148,7 +148,7 @@ def test_layers_that_accelerate_does_not_find(
         """A layer."""
 
     class FullyShardedDataParallelPlugin:
-        """accelerate's: it looks for the classes once it has the model."""
+        """Like accelerate's, it looks for the classes once it has the model."""
 
         def __post_init__(self) -> None:
             self.auto_wrap_policy: object = wrap.transformer_auto_wrap_policy
@@ -210,7 +210,7 @@ def test_the_plan_decides_what_accelerate_tells(
         """A layer."""
 
     class FullyShardedDataParallelPlugin:
-        """accelerate's."""
+        """A stand-in for accelerate's."""
 
         def __post_init__(self) -> None:
             self.fsdp_version = version

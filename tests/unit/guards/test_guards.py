@@ -104,7 +104,7 @@ def test_a_decorator_makes_checkpointed_blocks(
     class Block(torch.nn.Module):
         @checkpoint(use_reentrant=own is Checkpointing.REENTRANT, preserve_rng_state=False)
         def forward(self, x: Any) -> Any:
-            """Doubles the input."""
+            """Doubles it."""
             return x * 2
 
     enforce(monkeypatch, Setting.GRADIENT_CHECKPOINTING, mode)

@@ -167,7 +167,7 @@ def test_the_size_of_a_batch(batch: Any, size: tuple[int, int]) -> None:
     ("order", "steps"),
     [
         ("aaa", 3),
-        ("ababab", 3),  # of two networks
+        ("ababab", 3),  # two networks
         ("aaabaaab", 6),  # one steps more often
         ("abbbabbb", 6),
         ("aaabbb", 6),  # one training after another

@@ -322,7 +322,7 @@ class FakeNvml:
             "nvmlDeviceGetMaxMigDeviceCount": lambda one: len(one.parts),
             "nvmlDeviceGetMigDeviceHandleByIndex": lambda one, index: one.parts[index],
         }
-        if name not in answers:  # Python 3.13 asks a module for its `__spec__`
+        if name not in answers:  # Python 3.13 reads a module's `__spec__`
             raise AttributeError(name)
         return answers[name]
 
