@@ -111,7 +111,7 @@ def test_names_of_any_bytes(
     done = launch(workshop, *words, ours=False, **locale)
     assert done.returncode == 1, done.stderr
     assert "safe-launch itself failed" not in done.stderr
-    for written in [next(workshop.glob("rank-?")), *workshop.glob("rank-?")]:  # those that came so far
+    for written in [next(workshop.glob("rank-?")), *workshop.glob("rank-?")]:  # by each rank so far
         path, *given = written.read_bytes().split(b"\0")
         assert (path, given) == (bytes(workshop / script), [*map(os.fsencode, (BYTES, "é", "die"))])
     (run,) = workshop.glob("*-20*")
