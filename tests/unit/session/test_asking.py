@@ -112,7 +112,7 @@ def test_a_stated_maximum_stays(length: int, expected: int) -> None:
 
 
 def test_the_framework_is_the_scripts_word() -> None:
-    """The asked script is surer than the imports in its source."""
+    """The running script overrides the imports in its source."""
     told = asked(Ending.WHOLE, framework=Framework.ACCELERATE)
     assert plan._informed(world({}), told).framework is Framework.ACCELERATE
 

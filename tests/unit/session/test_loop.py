@@ -336,7 +336,7 @@ def test_a_lost_node_is_no_correction_of_ours(tmp_path: Path) -> None:
 
 
 def test_no_restart_where_an_earlier_failure_stands(tmp_path: Path) -> None:
-    """The failure followed a correction, so a restart wouldn't repeat the original."""
+    """The failure was a correction's, so a restart wouldn't run the original plan."""
     limits = limited(fix=Fix.ONCE, max_restarts=3)
     endings = (fails(TWICE, step=5), fails("odd", step=0))
     run = ran(tmp_path, world(ZERO2), *endings, request=limits)

@@ -118,7 +118,7 @@ def test_strict(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_sound", [True, False])
 def test_a_correction_that_trains_otherwise(tmp_path: Path, is_sound: bool) -> None:
-    """It ends the attempt as our failure, unless the previous attempt was odd, too."""
+    """It ends the attempt as our failure, unless the previous attempt had findings."""
     first, second = tmp_path / "1", tmp_path / "2"
     worlds = [World(first), World(second, replaced=first)]
     for folder, world, loss in zip((first, second), worlds, (1.5, 1.0), strict=True):

@@ -227,7 +227,7 @@ def test_before_the_first_step_an_idle_program_is_left_alone(
 
 
 def test_all_nodes_are_asked(scene: Callable[..., Scene], clock: list[float]) -> None:
-    """An unresponsive node is reported as its launcher's fault."""
+    """An unresponsive node's launcher is named."""
     clock[0] += 0.0
     with linked() as (here, there), linked() as (mute, _):
         peers = Peers({1: here, 2: mute})
