@@ -1,4 +1,4 @@
-"""The device that is measured on, and what the parts of the check have in common."""
+"""The measured device, and code shared by the parts of the check."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIB, GIB = 2**20, 2**30
 ALLOCATOR = {"cuda": "PYTORCH_CUDA_ALLOC_CONF", "npu": "PYTORCH_NPU_ALLOC_CONF"}
 """The variables that torch's and torch_npu's allocators read."""
 MARK = "DEVICE_CHECK_PART"
-"""A variable of all processes of a part: its folder."""
+"""A variable of all processes of a part, with its folder."""
 COMMANDS = {
     "safe-launch": "-m safe_launch",
     "torchrun": "-m torch.distributed.run",
@@ -30,18 +30,18 @@ COMMANDS = {
 
 
 class SkippedError(Exception):
-    """What a part can't do on this machine, and why."""
+    """The reason why a part can't run on this machine."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One thing that was measured.
+    """A measured value.
 
     Attributes:
-        what: it is.
+        what: its description.
         here: its value on this device, with its unit.
-        beside: what it stands beside: a prediction, a peer in the same run, what a CPU said.
-        wrong: whether it isn't as it must be.
+        beside: its comparison: a prediction, a peer in the same run, a CPU's value.
+        wrong: whether it differs from the required value.
         raw: numbers, in bytes or seconds.
     """
 
@@ -54,12 +54,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Bench:
-    """Where a part works.
+    """The environment of a part.
 
     Attributes:
-        kind: of the devices, as torch calls it: cuda or npu.
+        kind: of the devices, in torch's terms: cuda or npu.
         profile: the name of their profile in hardware/accelerators.
-        count: how many there are.
+        count: the number of devices.
         memory: bytes of one.
         folder: a part's own folder.
         bin: a folder with safe-launch, torchrun and python.
@@ -76,7 +76,7 @@ class Bench:
 
     @classmethod
     def read(cls, path: Path) -> Bench:
-        """What `write` has written."""
+        """The bench written by `write`."""
         values = json.loads(path.read_text())
         return cls(**{**values, "folder": Path(values["folder"]), "bin": Path(values["bin"])})
 
@@ -86,7 +86,7 @@ class Bench:
 
     @property
     def ranks(self) -> int:
-        """Ranks of a launch: NCCL and HCCL want a device for each."""
+        """Ranks of a launch: NCCL and HCCL need one device for each."""
         return min(self.count, 2)
 
     @property
@@ -102,7 +102,7 @@ class Bench:
         seconds: float | None = None,
         **variables: str,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command to its end, or kills it then; stdout and stderr are kept apart."""
+        """Runs a command with a time limit; stdout and stderr are separate."""
         process = subprocess.Popen(
             [str(self.bin / str(command[0])), *map(str, command[1:])],
             cwd=folder or self.folder,
@@ -124,7 +124,7 @@ class Bench:
 
 
 def make_commands(folder: Path) -> None:
-    """Writes the commands for this Python: an installation needn't have its own on the PATH."""
+    """Writes the commands for this Python, which need not be on the PATH."""
     folder.mkdir()
     for name, module in COMMANDS.items():
         path = folder / name
@@ -133,26 +133,26 @@ def make_commands(folder: Path) -> None:
 
 
 def used(index: int = 0) -> int:
-    """Bytes in use of a device, by all processes, as its vendor's tool counts them."""
+    """Bytes in use on a device by all processes, from its vendor's tool."""
     return devices(os.environ)[index].used
 
 
 def results_of(output: str) -> list[dict[str, Any]]:
-    """What a program has told in lines that begin with RESULT."""
+    """The values of a program's lines that begin with RESULT."""
     lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
     return [json.loads(line.removeprefix("RESULT ")) for line in lines]
 
 
 def last_line(text: str) -> str:
-    """The last line that says something."""
+    """The last line that isn't empty."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """What the first rank of a program has told.
+    """The result of a program's first rank.
 
     Raises:
-        RuntimeError: it has told nothing.
+        RuntimeError: there is none.
     """
     found = results_of(done.stdout)
     if not found:
@@ -161,7 +161,7 @@ def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def kill_all(mark: str) -> None:
-    """Kills the processes of a part, wherever they have fled to."""
+    """Kills a part's processes, in any session."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if process.environ().get(MARK) == mark:
@@ -170,7 +170,7 @@ def kill_all(mark: str) -> None:
 
 @contextmanager
 def started(*command: object, folder: Path, **files: Any) -> Iterator[subprocess.Popen[str]]:
-    """A program that is running, and gone afterwards."""
+    """A running program, ended afterwards."""
     process = subprocess.Popen(
         list(map(str, command)), cwd=folder, stdin=subprocess.DEVNULL, text=True, **files
     )

@@ -1,4 +1,4 @@
-"""What a process holds of a device beside its tensors: the context, the libraries, the backend."""
+"""A process's device memory besides tensors: the context, the libraries, the backend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = 45
 
 
 def run(bench: Bench) -> Iterator[Figure]:
-    """Bytes by the vendor's own count, before and after each; the first rank's device."""
+    """Bytes by the vendor's count, before and after each; the first rank's device."""
     profile = profile_named(bench.profile)
     done = bench.run("torchrun", f"--nproc-per-node={bench.ranks}", __file__, bench.kind)
     sizes = told(done)
@@ -35,7 +35,7 @@ def run(bench: Bench) -> Iterator[Figure]:
 
 
 def measure(kind: str) -> dict[str, int]:
-    """Bytes that each step takes of this rank's device, less what the allocator has reserved."""
+    """Bytes that each step takes on this rank's device, without the allocator's."""
     place = int(os.environ["LOCAL_RANK"])
     before = used(place)
     import torch

@@ -1,7 +1,7 @@
-"""A script that leaves its process group to the interpreter ends, under each way to start it.
+"""A script that never destroys its process group exits, under each way to start it.
 
-Most loops of one's own never call `destroy_process_group`; on an H200 a worker of ours hung there
-at its exit. torchrun stands beside, and a fresh process of ours beside a forked one.
+Most plain loops never call `destroy_process_group`; on an H200 a worker of ours hung there at its
+exit. torchrun is the comparison, and a new process of ours against a forked one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TITLE = "The end of a script that keeps its process group"
 NEEDS = ("torch",)
 SECONDS = 90
 LIMIT = 60.0
-"""Seconds of a launch, imports of torch included."""
+"""Seconds for a launch, imports of torch included."""
 KEEPS = """\
 import os, sys, torch, torch.distributed as dist
 
@@ -41,13 +41,13 @@ LAUNCHERS = {
 
 
 def run(bench: Bench) -> Iterator[Figure]:
-    """A figure for each launcher, side by side but in a dry run."""
+    """A figure for each launcher, in parallel except in a dry run."""
     with ThreadPoolExecutor(1 if bench.tiny else len(LAUNCHERS)) as pool:
         yield from pool.map(lambda name: figure_of(bench, name), LAUNCHERS)
 
 
 def figure_of(bench: Bench, name: str) -> Figure:
-    """Whether it ends, and if not, what its threads wait in."""
+    """Whether it exits, and if not, where its threads wait."""
     folder = bench.folder / name.replace(" ", "_")
     folder.mkdir()
     (folder / "keeps.py").write_text(KEEPS)
@@ -79,7 +79,7 @@ def figure_of(bench: Bench, name: str) -> Figure:
 
 
 def tree(pid: int) -> list[psutil.Process]:
-    """The process and all below it, those that are gone left out."""
+    """The process and its living descendants."""
     try:
         process = psutil.Process(pid)
         return [process, *process.children(recursive=True)]
@@ -88,7 +88,7 @@ def tree(pid: int) -> list[psutil.Process]:
 
 
 def threads(pid: int) -> Iterator[str]:
-    """Each thread's name, state and the place in the kernel where it waits (proc(5))."""
+    """Each thread's name, state and kernel wait channel (proc(5))."""
     for folder in sorted(Path(f"/proc/{pid}/task").glob("*")):
         try:
             name, waits = ((folder / file).read_text().strip() for file in ("comm", "wchan"))

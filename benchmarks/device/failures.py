@@ -1,7 +1,7 @@
-"""The first failures that safe-launch was made for: each dies plainly, and trains corrected.
+"""The original failures of safe-launch: each fails plainly, and trains corrected.
 
-The reference is the same training in a single process on the device. Where there is one device
-there is one rank, in which these failures show as well.
+The reference is the same training in a single process on the device. With a single device there is
+one rank, on which these failures occur as well.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 TITLE = "Failures, corrected"
 NEEDS = ("torch", "pytest")
 MORE = {"ds": ("deepspeed",), "hf": ("deepspeed", "transformers", "peft", "accelerate"), "ddp": ()}
-"""What a scenario needs beyond that, by the beginning of its name."""
+"""A scenario's further packages, by the beginning of its name."""
 SECONDS = 220
 LAUNCH = 60
-"""Seconds of one launch: a process that has failed may hang at its end."""
+"""Seconds for one launch: a failed process may hang at its end."""
 CLOSE = 1e-4
-"""Relative difference of losses that are the same."""
+"""Relative difference up to which losses count as equal."""
 
 
 def run(bench: Bench) -> Iterator[Figure]:
-    """A figure for each case; several at a time where there are cores for it."""
+    """A figure for each case; several in parallel if there are cores."""
     from support.trainings import CASES, FIRST_FIVE
 
     wanted = FIRST_FIVE[-1:] if bench.tiny else FIRST_FIVE
@@ -46,7 +46,7 @@ def run(bench: Bench) -> Iterator[Figure]:
 
 
 def on_device(case: Case, bench: Bench) -> Case:
-    """The case where the device is taken that is there; the same global batch."""
+    """The case on the available device, with the same global batch."""
 
     def fitting(arguments: tuple[str, ...]) -> tuple[str, ...]:
         batch = {"--per_device_train_batch_size=4": f"--per_device_train_batch_size={8 // ranks}"}
@@ -57,7 +57,7 @@ def on_device(case: Case, bench: Bench) -> Case:
 
 
 def tried(bench: Bench, case: Case) -> Figure:
-    """What became of a case; one that fails stops no other."""
+    """The figure of a case; an error stops no other case."""
     try:
         return figure_of(bench, case)
     except Exception as error:
@@ -65,7 +65,7 @@ def tried(bench: Bench, case: Case) -> Figure:
 
 
 def figure_of(bench: Bench, case: Case) -> Figure:
-    """How a case dies, and how it is corrected."""
+    """A case's plain failure and its correction."""
     what = f"{case.name}, {bench.ranks_told}"
     needed = MORE[case.script.name.partition("_")[0]]
     if absent := [name for name in needed if find_spec(name) is None]:
@@ -106,15 +106,15 @@ def figure_of(bench: Bench, case: Case) -> Figure:
 
 
 def limit(bench: Bench) -> float | None:
-    """Seconds of a launch; a dry run has a busy machine."""
+    """Seconds for a launch; a dry run's machine is busy."""
     return None if bench.tiny else LAUNCH
 
 
 def losses(bench: Bench, folder: Path, *command: object, **variables: str) -> list[float]:
-    """The losses of a training that succeeds; `said` then has its stderr.
+    """The losses of a successful training; `said` then has its stderr.
 
     Raises:
-        RuntimeError: it has failed.
+        RuntimeError: it failed.
     """
     target = folder / "losses.json"
     target.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The fork server touches no device, and the workers that it forks train on theirs."""
+"""The fork server uses no device, and its forked workers train on theirs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRAM = Path(__file__).parent / "programs" / "forked.py"
 
 
 def run(bench: Bench) -> Iterator[Figure]:
-    """While the workers hold their devices, who else has one open."""
+    """Which other processes have a device open while the workers do."""
     output = bench.folder / "output"
     before = compute_processes() if bench.kind == "cuda" else {}
     command = (bench.bin / "safe-launch", f"--nproc={bench.ranks}", "--log-dir=runs")
@@ -66,13 +66,13 @@ def _pairs(said: dict[str, list[float]]) -> list[tuple[float, float]]:
 def who_holds(
     bench: Bench, others: Sequence[int], workers: set[int], before: Mapping[int, int]
 ) -> Iterator[Figure]:
-    """Figures of what processes that are no workers have of the devices.
+    """Figures on device use by processes that aren't workers.
 
     Args:
         bench: the devices.
         others: the launcher and its servers.
-        workers: who may hold a device.
-        before: who held one before the launch, which is nobody's of ours.
+        workers: the processes that may use a device.
+        before: users of devices before the launch, which aren't ours.
     """
     opened = {pid: files for pid in others if (files := device_files(pid))}
     own = sum(bool(device_files(pid)) for pid in workers)
@@ -99,17 +99,17 @@ def who_holds(
 
 
 def device_files(pid: int) -> list[str]:
-    """The accelerators' files that a process has open."""
+    """The accelerator files that a process has open."""
     found = []
-    with suppress(OSError):  # it has ended by now
+    with suppress(OSError):  # it has ended
         for link in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(OSError):  # closed by now
+            with suppress(OSError):  # it was closed
                 found.append(str(link.readlink()))
     return [target for target in found if target.startswith(DEVICES)]
 
 
 def compute_processes() -> dict[int, int]:
-    """Bytes of all GPUs by process, as NVML counts them; 0 where it doesn't say."""
+    """Bytes of all GPUs by process, from NVML; 0 if unknown."""
     import pynvml
 
     held: dict[int, int] = {}

@@ -1,7 +1,7 @@
 """A rank that never enters a collective on the device is named, with its line.
 
 Two ranks: each on its own device, or both on the only one. Time sharing is enough for that, so no
-MPS is started. As NCCL may refuse, gloo reduces the same tensors of that one device as well.
+MPS is started. As NCCL may refuse, gloo also reduces the same tensors on that one device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SECONDS = 75
 
 
 def run(bench: Bench) -> Iterator[Figure]:
-    """The vendor's backend; and gloo, which knows of GPUs, where two ranks share one."""
+    """The vendor's backend; also gloo with GPU tensors, if two ranks share one."""
     shared = bench.count < 2
     yield figure_of(bench, "NCCL" if bench.kind == "cuda" else "HCCL", (), shared=shared)
     if shared and bench.kind == "cuda":
@@ -25,12 +25,12 @@ def run(bench: Bench) -> Iterator[Figure]:
 
 
 def figure_of(bench: Bench, backend: str, arguments: tuple[str, ...], *, shared: bool) -> Figure:
-    """One launch."""
+    """The figure of one launch."""
     from support.hangs import Case, ended, line_of
     from support.stacks import Stack
 
     stack = Stack("device", bench.bin, Path("unused"), accelerator=bench.kind)
-    # A device's first collective takes seconds, which are no hang.
+    # A device's first collective takes seconds, which isn't a hang.
     case = Case("device.py", ("stuck", *arguments), options=("--hang-report=15",), stack=stack)
     result = ended(case, bench.folder / backend)
     what = f"rank 1 sleeps in a step, two ranks over {backend}" + ", one device" * shared

@@ -1,4 +1,4 @@
-"""What a check finds: the devices, the packages, and what torch sees of them."""
+"""The machine of a check: devices, packages, and torch's view of them."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Machine:
     """A host with devices.
 
     Attributes:
-        kind: of the devices, as torch calls it; empty where there are none.
-        name: as their vendor's tool prints it.
+        kind: of the devices, in torch's terms; empty if there are none.
+        name: from their vendor's tool.
         profile: the name of their profile.
-        count: how many there are.
-        memory: bytes of one, by the vendor's tool.
+        count: the number of devices.
+        memory: bytes of one, from the vendor's tool.
         host: cores and system, in words.
         packages: versions.
-        seen: what torch sees of them; `error` where it can't be asked.
+        seen: torch's view of them; `error` if it fails.
     """
 
     kind: str
@@ -59,7 +59,7 @@ class Machine:
     seen: Mapping[str, Any]
 
     def missing(self, needs: Sequence[str]) -> str:
-        """Why a part that needs these packages can't run, in words; empty where it can."""
+        """Why a part that needs these packages can't run; empty if it can."""
         absent = [name for name in needs if name not in self.packages]
         if absent:
             return f"not installed: {', '.join(absent)}"
@@ -69,7 +69,7 @@ class Machine:
 
 
 def found() -> Machine:
-    """This machine; torch is asked in a process of its own."""
+    """This machine; torch runs in a separate process."""
     hardware, here = detect(os.environ), devices(os.environ)
     kind = here[0].kind if here else ""
     known = {profile.name for profile in profiles()}
@@ -88,7 +88,7 @@ def found() -> Machine:
 
 
 def installed() -> dict[str, str]:
-    """The versions of what is installed."""
+    """The installed versions."""
     versions = {}
     for name in PACKAGES:
         try:
@@ -99,7 +99,7 @@ def installed() -> dict[str, str]:
 
 
 def sees(kind: str) -> dict[str, Any]:
-    """What torch sees of the devices."""
+    """Torch's view of the devices."""
     command = [sys.executable, "-c", SEES, kind]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

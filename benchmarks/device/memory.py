@@ -1,7 +1,7 @@
-"""The memory model against torch's allocator and the vendor's own count.
+"""The memory model against torch's allocator and the vendor's count.
 
 Models with random weights; a process is rank 0 of 8 under torch's fake process group, on the real
-device, with the real DeepSpeed engine and real steps. One process has all cases of an allocator.
+device, with the real DeepSpeed engine and real steps. One process runs all cases of an allocator.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ SHAPES = (
 )
 """Checkpointing, micro batch, length."""
 BUCKET = 50_000_000
-"""Elements of ZeRO's reduce bucket: by default it would be most of what small models need."""
+"""Elements of ZeRO's reduce bucket: the default would dominate small models' memory."""
 MEASURED = ("allocated", "reserved", "driver")
 PREDICTED = ("needed", "expected", "bound")
 
 
 def cases(expandable: bool, tiny: bool) -> list[dict[str, Any]]:
-    """The cases of an allocator: 26 where segments grow, 6 where they don't; small ones first."""
+    """The cases of an allocator: 26 with expandable segments, 6 without; small ones first."""
     if tiny:
         variants = [("qwen2-tiny", expandable, ("reentrant" if expandable else "off", 2, 64))]
     elif expandable:
@@ -72,7 +72,7 @@ def cases(expandable: bool, tiny: bool) -> list[dict[str, Any]]:
 
 
 def run(bench: Bench) -> Iterator[Figure]:
-    """A figure a case as soon as it is known, and what they come to."""
+    """A figure for each case once known, and their summary."""
     rows: list[dict[str, Any]] = []
     for expandable in (True, False):
         os.environ[ALLOCATOR[bench.kind]] = f"expandable_segments:{expandable}"
@@ -101,7 +101,7 @@ def run(bench: Bench) -> Iterator[Figure]:
 
 
 def figure_of(row: dict[str, Any]) -> Figure:
-    """A case, what it held and what was predicted."""
+    """A case's measured and predicted bytes."""
     step = "fused" if row["fused"] else "foreach"
     grows = "expandable segments" if row["expandable"] else "fixed segments"
     what = (
@@ -116,7 +116,7 @@ def figure_of(row: dict[str, Any]) -> Figure:
 
 
 def summary(rows: list[dict[str, Any]], bench: Bench) -> Iterator[Figure]:
-    """Errors of all cases together; the driver also counts the context."""
+    """Errors of all cases; the driver's count includes the context."""
     context = profile_named(bench.profile).context_gib * GIB
     for name, measured, told in (
         ("needed", "allocated", "on a CPU, byte for byte: 0.40 % (memory-deepspeed.md)"),
@@ -158,7 +158,7 @@ def measure(kind: str, wanted: list[dict[str, Any]]) -> Iterator[dict[str, Any]]
             yield case | held | {"left": left}
         except Exception as error:
             yield case | {"error": f"{type(error).__name__}: {error}"[:300]}
-            error.__traceback__ = None  # it holds the tensors
+            error.__traceback__ = None  # it refers to the tensors
 
 
 def train(kind: str, case: dict[str, Any]) -> dict[str, int]:
@@ -174,7 +174,7 @@ def train(kind: str, case: dict[str, Any]) -> dict[str, int]:
     if case["checkpointing"] != "off":
         reentrant = case["checkpointing"] == "reentrant"
         model.gradient_checkpointing_enable({"use_reentrant": reentrant})
-        # Without a need for it the embedding's output is no leaf, whose gradient would stay.
+        # Otherwise the embedding's output is no leaf, whose gradient would stay.
         (model.enable_input_require_grads if reentrant else model.disable_input_require_grads)()
     step = {"fused": True} if case["fused"] else {"foreach": True}
     engine, _, _, _ = deepspeed.initialize(
@@ -182,7 +182,7 @@ def train(kind: str, case: dict[str, Any]) -> dict[str, int]:
         config={
             "train_micro_batch_size_per_gpu": case["micro_batch"],
             "bf16": {"enabled": True},
-            # torch's own: DeepSpeed's would be compiled.
+            # torch's optimizer: DeepSpeed's would be compiled.
             "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": True, **step}},
             "zero_optimization": {
                 "stage": case["stage"],
@@ -209,7 +209,7 @@ def train(kind: str, case: dict[str, Any]) -> dict[str, int]:
 
 
 def estimated(case: dict[str, Any], kind: str) -> dict[str, int]:
-    """What the memory model says, without the device's context."""
+    """The memory model's prediction, without the device's context."""
     from safe_launch.core.certainty import Origin
     from safe_launch.core.choices import Precision
     from safe_launch.core.hardware import Accelerator, Hardware

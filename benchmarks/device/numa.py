@@ -1,4 +1,4 @@
-"""`--numa-binding` binds the workers near their devices, or is refused in words."""
+"""`--numa-binding` binds workers near their devices, or is refused in words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ print("RESULT " + json.dumps({"cores": sorted(os.sched_getaffinity(0))}), flush=
 
 
 def run(bench: Bench) -> Iterator[Figure]:
-    """Under safe-launch, and under torchrun."""
+    """A figure under safe-launch, and one under torchrun."""
     (bench.folder / "says.py").write_text(SAYS)
     ours = bound(bench, "safe-launch", f"--nproc={bench.ranks}", "--log-dir=runs")
     theirs = bound(bench, "torchrun", f"--nproc-per-node={bench.ranks}")
@@ -30,7 +30,7 @@ def run(bench: Bench) -> Iterator[Figure]:
 
 
 def bound(bench: Bench, *command: str) -> str:
-    """The cores that the workers have, or the last words and the exit code."""
+    """The workers' cores, or the last output and the exit code."""
     done = bench.run(*command, "--numa-binding=node", "says.py")
     found = {tuple(row["cores"]) for row in results_of(done.stdout)}
     whole = len(os.sched_getaffinity(0))

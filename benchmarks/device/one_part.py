@@ -1,9 +1,9 @@
-"""Runs one part of scripts/device-check in a process of its own: what it breaks, it breaks alone.
+"""Runs one part of scripts/device-check in a separate process, to isolate its faults.
 
     python one_part.py NAME BENCH FIGURES
 
-Every figure is a line of JSON in the file FIGURES as soon as it is known. The last line has `error`
-where the part has failed, or `skipped` with the reason.
+Every figure is a line of JSON in the file FIGURES once it is known. The last line has `error` if
+the part failed, or `skipped` with the reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A real out-of-memory error of the device's allocator, corrected by the next plan.
 
-The allocator is told by its own variable that it has less than there is, which no plan knows of;
-the script is as it is. The training then fits in smaller micro batches, with the same losses.
+A variable limits the allocator's memory, unknown to the plan; the script is unchanged. The training
+then fits with smaller micro batches and the same losses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TITLE = "Out of memory"
 NEEDS = ("torch", "transformers", "accelerate", "pytest")
 SECONDS = 90
 BATCH, MOST = 16, 3e8
-"""Samples of 128 tokens a rank, which need 400 MB, and the bytes that there are."""
+"""Samples of 128 tokens a rank, which need 400 MB, and the available bytes."""
 
 
 def run(bench: Bench) -> Iterator[Figure]:
@@ -50,10 +50,10 @@ def run(bench: Bench) -> Iterator[Figure]:
 
 
 def limit(bench: Bench, size: float) -> dict[str, str]:
-    """Variables that let the allocator have so many bytes.
+    """Variables that limit the allocator to this many bytes.
 
     Raises:
-        SkippedError: it can't be told.
+        SkippedError: there is no such limit.
     """
     share = f"expandable_segments:True,per_process_memory_fraction:{size / bench.memory:.6f}"
     variables = (

@@ -1,4 +1,4 @@
-"""The page of what was measured on devices, made from the records of scripts/device-check."""
+"""The page of measurements on devices, from the records of scripts/device-check."""
 
 from __future__ import annotations
 
@@ -101,5 +101,5 @@ def section(record: dict[str, Any]) -> Iterator[str]:
 
 
 def cell(words: str) -> str:
-    """Words for a cell of a table."""
+    """The text of a table cell."""
     return " ".join(words.replace("|", "\\|").split())

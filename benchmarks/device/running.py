@@ -1,4 +1,4 @@
-"""Runs the parts one after the other, each in a process of its own and within its own time."""
+"""Runs the parts in turn, each in a separate process with a time limit."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from .machine import Machine
 PARTS = (
     *("context", "forked", "ends", "memory", "failures", "out_of_memory", "hang", "steps", "numa"),
 )
-"""Modules of this folder in the order in which they run: what is short and tells much is first."""
+"""Modules of this folder in running order: short and informative ones first."""
 LEAST = 5.0
-"""Seconds without which a part isn't begun."""
+"""Seconds left that a part needs to start."""
 PATIENCE = 3
-"""A dry run's limits are so many times as long: it has a busy machine."""
+"""The factor on a dry run's limits: its machine is busy."""
 Said = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a part.
+    """The result of a part.
 
     Attributes:
         title: the part's.
         verdict: `right`, `wrong`, `failed`, `too long` or `skipped`.
-        seconds: it took.
-        reason: why it was skipped, or how it failed.
-        figures: what was measured, also before it failed.
+        seconds: its duration.
+        reason: why it was skipped or failed.
+        figures: its measurements, also from before a failure.
     """
 
     title: str
@@ -69,7 +69,7 @@ def outcomes(
 
 
 def outcome(machine: Machine, name: str, bench: Bench, until: float, say: Said) -> Outcome:
-    """Runs a part to its end, or to its limit."""
+    """Runs a part to its end or its limit."""
     part = import_module(f"device.{name}")
     left = min(part.SECONDS * (PATIENCE if bench.tiny else 1), until - time.monotonic())
     if missing := machine.missing(part.NEEDS):
@@ -99,7 +99,7 @@ def outcome(machine: Machine, name: str, bench: Bench, until: float, say: Said) 
 
 
 def _run(name: str, bench: Bench, seconds: float) -> tuple[bool, str]:
-    """Whether a part has exceeded its time; how its process has died, if it has."""
+    """Whether a part exceeded its time; how its process died, if it did."""
     bench.write(bench.folder / "bench.json")
     command = [sys.executable, str(Path(__file__).with_name("one_part.py")), name]
     command += [str(bench.folder / "bench.json"), str(bench.folder / "figures")]
@@ -125,7 +125,7 @@ def _run(name: str, bench: Bench, seconds: float) -> tuple[bool, str]:
 
 
 def _environment(bench: Bench) -> dict[str, str]:
-    """Variables of a part: devices in the order of the vendor's tool, nothing from a network."""
+    """Variables of a part: devices in the vendor tool's order, no network."""
     return {
         **os.environ,
         "PATH": f"{bench.bin}:{os.environ['PATH']}",
@@ -143,7 +143,7 @@ def _environment(bench: Bench) -> dict[str, str]:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """The lines that a part has written to their ends."""
+    """The complete lines that a part has written."""
     if not path.exists():
         return []
     text = path.read_text()

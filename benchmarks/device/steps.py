@@ -1,4 +1,4 @@
-"""What the guards add to a step on the device, beside torchrun in the same run."""
+"""The guards' overhead in a step on the device, against torchrun in the same run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAUNCHERS = {
 
 
 def run(bench: Bench) -> Iterator[Figure]:
-    """In turns, twice each; one rank, with nobody to wait for."""
+    """In turns, twice each; a single rank doesn't wait for others."""
     sys.path.append(str(Path(__file__).resolve().parents[1] / "launch"))
     from launchers import STEPS
 

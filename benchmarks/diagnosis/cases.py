@@ -1,4 +1,4 @@
-"""The cases of the benchmark: logs with their true cause and remedy, and how answers are judged."""
+"""The cases of the benchmark: logs with true cause and remedy, and the judging of answers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FIRST_LINES = 3
 
 @dataclass(frozen=True)
 class Answer:
-    """What a tool says of a log.
+    """A tool's answer on a log.
 
     Attributes:
-        failed: whether it says that there is a failure.
-        text: what it prints, line by line.
+        failed: whether it reports a failure.
+        text: its output, line by line.
         seconds: from its start to its end.
     """
 
@@ -35,13 +35,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Score:
-    """How an answer is judged; `accused` alone says something of a healthy log.
+    """The judgement of an answer; for a healthy log only `accused` matters.
 
     Attributes:
         named: the answer shows the root.
-        right: it advises what mends the failure, and nothing that misleads.
-        wrong: it misleads: a wrong remedy, a failure overlooked, a healthy log accused.
-        first_lines: its first three lines are enough: they show the root and the right advice.
+        right: it advises a true remedy and no misleading one.
+        wrong: it misleads: a wrong remedy, a missed failure, an accused healthy log.
+        first_lines: its first three lines suffice: they show the root and the right advice.
         accused: it calls a healthy log a failure.
     """
 
@@ -54,7 +54,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Case:
-    """A log, and what is true of it. README.md says what each field means."""
+    """A log and its truth. README.md explains the fields."""
 
     name: str
     source: str
@@ -73,11 +73,11 @@ class Case:
 
     @property
     def half(self) -> str:
-        """Which half it is in, by its source: entries are never made from the test half."""
+        """Its half, by its source: entries are never made from the test half."""
         return HALVES[hashlib.sha256(self.source.encode()).digest()[0] % 2]
 
     def judged(self, answer: Answer) -> Score:
-        """How right an answer is."""
+        """The score of an answer."""
         text = joined(answer.text)
         misled = any(found(each, text) for each in self.wrong)
         if self.root is None:
@@ -90,17 +90,17 @@ class Case:
 
 
 def found(expression: str, text: str) -> bool:
-    """Whether a regular expression is found, in upper or lower case."""
+    """Whether a regular expression matches, ignoring case."""
     return re.search(expression, text, re.IGNORECASE) is not None
 
 
 def joined(text: str) -> str:
-    """A text without its breaks: where a tool wraps lines says nothing of its answer."""
+    """A text without line breaks, since tools wrap lines differently."""
     return " ".join(text.split())
 
 
 def read(paths: Sequence[Path] = ()) -> Iterator[Case]:
-    """The cases in files, all of them if none is named.
+    """The cases in files, by default all.
 
     Raises:
         ValueError: a file isn't a case.

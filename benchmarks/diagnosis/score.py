@@ -1,9 +1,9 @@
-"""How often a diagnosis is right: safe-launch beside its rivals, on logs with a known cause.
+"""How often a diagnosis is right: safe-launch and its rivals, on logs with known causes.
 
     python benchmarks/diagnosis/score.py [--half open|test] [--nvrx FOLDER] [--misses]
                                          [--results FILE] [CASE ...]
 
-README.md tells what a case is, and how an answer is judged.
+README.md explains the cases and the judging of answers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Judged = tuple[Case, Answer, Score]
 
 
 def judge(tool: tools.Tool, cases: Sequence[Case]) -> list[Judged]:
-    """The answers of a tool; each log is a file of the same name, which tells nothing."""
+    """A tool's answers; each log has the same, neutral file name."""
     result = []
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "train.log"
@@ -36,7 +36,7 @@ def judge(tool: tools.Tool, cases: Sequence[Case]) -> list[Judged]:
 
 
 def share(found: Iterable[bool]) -> str:
-    """How many of all, and in percent."""
+    """A count of all, with its percentage."""
     all_of = list(found)
     count = sum(all_of)
     return f"{count} of {len(all_of)} ({100 * count / len(all_of):.0f} %)" if all_of else "none"
@@ -58,7 +58,7 @@ def row(judged: Sequence[Judged]) -> list[str]:
 
 
 def misses(judged: Iterable[Judged]) -> None:
-    """Shows answers that aren't right, of the open half: the other one stays unseen."""
+    """Shows wrong answers of the open half: the test half stays unseen."""
     for case, answer, score in judged:
         is_right = score.right and not score.wrong if case.root else not score.wrong
         if case.half == OPEN and not is_right:

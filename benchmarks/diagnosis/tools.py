@@ -1,4 +1,4 @@
-"""What is measured: safe-launch, the log's last exception, and NVIDIA's attribution by rules."""
+"""The tools: safe-launch, the log's last exception, and NVIDIA's rule-based attribution."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ours(log: Path) -> Answer:
 
 
 def last_exception(log: Path) -> Answer:
-    """What a person looks for first."""
+    """The first thing that a person looks for."""
     start = time.monotonic()
     lines = log.read_text(errors="replace").splitlines()
     found = [line for line in lines if EXCEPTION.search(line)]
@@ -41,7 +41,7 @@ def nvidia(folder: Path) -> Tool:
     """NVIDIA's restart agent (nvidia-resiliency-ext) without a model.
 
     Args:
-        folder: the folder `src` of its checkout; httpx and pydantic have to be installed.
+        folder: its checkout's `src` folder; httpx and pydantic must be installed.
     """
     places = [str(folder), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
@@ -62,10 +62,10 @@ def nvidia(folder: Path) -> Tool:
 def ran(
     command: list[str], environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """A command that has ended, whatever its exit code is.
+    """A finished command with any exit code.
 
     Raises:
-        RuntimeError: it printed nothing on stdout.
+        RuntimeError: its stdout was empty.
     """
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if not done.stdout:

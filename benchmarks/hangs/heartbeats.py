@@ -1,10 +1,10 @@
-"""The peer: NVIDIA's resiliency extension on the same loop, with heartbeats set by hand.
+"""The peer: NVIDIA's resiliency extension on the same loop, with manual heartbeats.
 
     python benchmarks/hangs/heartbeats.py [--package FOLDER] [--timeout SECONDS]
 
-For each fault: seconds from the last line in any rank's own log until the extension's monitor says
-that a heartbeat is missing, and what it says of whom. A heartbeat is sent for each step, which the
-user writes; `--package` is a folder with nvidia-resiliency-ext (`pip install --no-deps --target`).
+For each fault: seconds from the last line in any rank's log until the extension's monitor reports a
+missing heartbeat, and the ranks that it blames. Each step sends a heartbeat, which the user writes;
+`--package` is a folder with nvidia-resiliency-ext (`pip install --no-deps --target`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BLAMED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 
 
 def measured(arguments: tuple[str, ...], timeout: float, package: Path | None) -> str:
-    """A row of the table: seconds, the ranks whose heartbeat was missed, who is said to fail."""
+    """A table row: seconds, ranks with a missing heartbeat, ranks blamed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "train.py").write_text(BEATS)

@@ -1,11 +1,11 @@
-"""Who is blamed when a run stops moving: random injections into real runs, as a table.
+"""Whom a report blames for a stalled run: random injections into real runs, as a table.
 
     python benchmarks/hangs/injections.py [COUNT] [--seed N] [--jobs N] [--keep FILE]
 
 Each run is a launch of `tests/programs/hangs/loop.py` or `loaders.py` with 2 to 4 gloo ranks, in
 which one rank has one fault in one phase of one step, all drawn by the seed; every seventh run has
-none that would last. Seconds are from the last line in any rank's own log to the report's file.
---keep writes a line of JSON for each run, and counts those of earlier runs that are there.
+no lasting fault. Seconds are from the last line in any rank's log to the report's file. --keep
+writes a line of JSON for each run, and includes earlier runs in that file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LAUNCHER = str(Path(sys.executable).parent / "safe-launch")
 PATIENCE = 3
 """--hang-report, in seconds."""
 LONG = 120.0
-"""Seconds after which a run without a report is over."""
+"""Seconds after which a run without a report ends."""
 STUCK = {
     "sleep": "absent",
     "lock": "absent",
@@ -41,11 +41,11 @@ STUCK = {
     "branch": "divergent",
     "skip": "divergent",
 }
-"""What is injected into `loop.py`, and the kind of hang that it is."""
+"""The injections into `loop.py`, and the kind of hang of each."""
 LOADERS = {"fork": "loader", "collate": "loader", "own": "absent", "pool": "absent"}
-"""The same of `loaders.py`."""
+"""The same for `loaders.py`."""
 PASSING = {"none": (), "nap": ("absent", "idle"), "busy": ()}
-"""What passes, and what may be said of it meanwhile: nobody can tell a long sleep from a hang."""
+"""Temporary faults and the reports allowed meanwhile: a long sleep looks like a hang."""
 PHASES = ("loading", "training", "evaluation", "saving")
 TEXTS = {
     "sleep": "sleeps",
@@ -68,14 +68,14 @@ TEXTS = {
 
 @dataclass(frozen=True)
 class Injection:
-    """A fault, and where.
+    """A fault and its place.
 
     Attributes:
-        fault: what.
+        fault: the kind.
         ranks: of the run.
-        rank: the one that has it.
-        phase: in which.
-        step: in which.
+        rank: the faulty one.
+        phase: of the fault.
+        step: of the fault.
     """
 
     fault: str
@@ -94,18 +94,18 @@ class Injection:
 
     @property
     def kind(self) -> str:
-        """The kind of hang that it is; empty where it is none."""
+        """The kind of hang; empty for none."""
         return {**STUCK, **LOADERS}.get(self.fault, "")
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of it.
+    """The result of an injection.
 
     Attributes:
         injection: the fault.
         report: the first report: kind, culprits and the user's line of each; None without one.
-        seconds: from standing still to the report; None without one.
+        seconds: from the standstill to the report; None without one.
         code: the launcher's exit code.
     """
 
@@ -116,17 +116,17 @@ class Result:
 
     @property
     def is_rank_right(self) -> bool:
-        """Whether the rank is named and no other."""
+        """Whether exactly the faulty rank is named."""
         return self.report is not None and self.report["culprits"] == [self.injection.rank]
 
     @property
     def is_kind_right(self) -> bool:
-        """Whether the kind is."""
+        """Whether the kind is right."""
         return self.report is not None and self.report["kind"] == self.injection.kind
 
 
 def drawn(count: int, seed: int) -> list[Injection]:
-    """Injections; each kind about as often, in an order of its own."""
+    """Random injections; each kind about equally often."""
     source = random.Random(seed)
     faults = [*STUCK, *LOADERS]
     found = []
@@ -134,7 +134,7 @@ def drawn(count: int, seed: int) -> list[Injection]:
         fault = faults[(number - number // 7) % len(faults)]
         if number % 7 == 6:
             fault = source.choice([*PASSING])
-        # With two ranks nobody can say which of them has left the common way.
+        # With two ranks it is undecidable which of them has deviated.
         least = 3 if fault in ("branch", "skip") else 2
         ranks = source.randint(least, 4)
         phase = source.choice(PHASES)
@@ -210,7 +210,7 @@ def _row(text: str, results: Sequence[Result]) -> list[str]:
 
 
 def passing_table(results: Sequence[Result]) -> list[str]:
-    """What came of the runs that don't hang, in Markdown."""
+    """The results of runs without a hang, in Markdown."""
     rows = ["| what one rank does | runs | reported | wrongly ended |", "|---|---|---|---|"]
     for fault in PASSING:
         own = [one for one in results if one.injection.fault == fault]
@@ -229,7 +229,7 @@ def kept(path: Path | None) -> list[Result]:
 
 
 def main() -> None:
-    """Runs them side by side, and prints the tables."""
+    """Runs them in parallel and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("count", type=int, nargs="?", default=240)
     parser.add_argument("--seed", type=int, default=0)

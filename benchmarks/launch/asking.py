@@ -1,10 +1,10 @@
-"""What asking costs a launch: from the start to the imports done, and to the first step.
+"""The cost of questions at a launch: from the start to imports and to the first step.
 
     python benchmarks/launch/asking.py [--rounds N]
 
 A script on Hugging Face's Trainer and a loop under DDP, two workers each, by torchrun and by
-safe-launch with and without `--ask`, in turns, so that a noisy moment hits all of them. Nothing has
-to be changed in either. Prints medians, their ratio to torchrun's, and the fastest and slowest.
+safe-launch with and without `--ask`, in turns, so that noise affects all equally. Neither needs a
+change. Prints medians, their ratio to torchrun's, and the fastest and slowest.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ MOMENTS = {"imports done": "IMPORTED", "first step": "STEPPED"}
 
 
 def times(command: list[str], folder: Path) -> dict[str, float]:
-    """Seconds from the start until both workers have come to each moment."""
+    """Seconds from the start until both workers reach each moment."""
     began = time.time()
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     marks = {

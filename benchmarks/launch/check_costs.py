@@ -1,8 +1,8 @@
-"""What the checks add to the first hundred steps of a training, and to each later one.
+"""The checks' cost in the first hundred steps of a training and in later steps.
 
-In one run of two workers, trainings with the checks and without them take turns: each is a fresh
-model under DDP, of which the first hundred steps are timed, and then as many later ones. Without an
-accelerator it is the time that the rank itself has computed, which other processes disturb less.
+In one run of two workers, trainings with and without the checks take turns: each is a new model
+under DDP, of which the first hundred steps are timed, and then as many later ones. Without an
+accelerator the rank's own computing time counts, which other processes disturb less.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What `--keep-warm` saves, and whether a run with it is ever a stale one.
+"""The time saved by `--keep-warm`, and whether a run with it is ever stale.
 
     python benchmarks/launch/keep_warm.py [ROUNDS] [--edits N]
 
 First the time from Enter to imports done (torch, transformers, deepspeed; two workers) by torchrun,
-by safe-launch, and by a launch that follows another one with `--keep-warm`, in turns. Then a day of
-a developer's: a script of four modules is edited N times, and launched after each edit; among the
-edits are those of others: an upgraded package, a module edited in place, another variable, another
-data file. Each launch is compared with a fresh interpreter's.
+by safe-launch, and by a launch that follows another one with `--keep-warm`, in turns. Then a
+developer's day: a script of four modules is edited N times and launched after each edit; some edits
+are other people's: an upgraded package, a module edited in place, another variable, another data
+file. Each launch is compared with a new interpreter's.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def imports(folder: Path, rounds: int) -> None:
 
 
 def upgrade(folder: Path, number: int) -> None:
-    """A package's other version, as an installer replaces it."""
+    """Installs a package's other version as an installer does."""
     packages = folder / "site-packages"
     for old in packages.glob("package-*.dist-info"):
         (old / "METADATA").unlink()
@@ -96,7 +96,7 @@ def upgrade(folder: Path, number: int) -> None:
 
 
 def edit_in_place(folder: Path, number: int) -> None:
-    """A module's other text, of the same size and with its old times."""
+    """Replaces a module's text by one of equal size and restores the times."""
     path = folder / "site-packages" / "package" / "part.py"
     before = path.stat() if path.exists() else None
     path.write_text(f"VALUE = {number:06}\n".replace(" 0", " 1"))
@@ -105,12 +105,12 @@ def edit_in_place(folder: Path, number: int) -> None:
 
 
 def edit_file(folder: Path, number: int) -> None:
-    """A file that the package reads when it is imported."""
+    """Changes a file that the package reads at import."""
     (folder / "site-packages" / "package" / "file").write_text(str(number))
 
 
 def edit_own(folder: Path, number: int) -> None:
-    """One of the four modules."""
+    """Changes one of the four modules."""
     name = random.choice([*OWN, "train"])
     if name == "train":
         text = re.sub(r"\d+, flush", f"{number}, flush", (folder / "train.py").read_text())
@@ -123,7 +123,7 @@ FOREIGN: tuple[Callable[[Path, int], None], ...] = (upgrade, edit_in_place, edit
 
 
 def a_day(folder: Path, edits: int) -> None:
-    """Prints how many launches were stale, and how many used what was kept."""
+    """Prints how many launches were stale, and how many used a kept server."""
     (folder / "site-packages" / "package").mkdir(parents=True)
     (folder / "site-packages" / "package" / "__init__.py").write_text(PACKAGE)
     (folder / "train.py").write_text(SCRIPT)

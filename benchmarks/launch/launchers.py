@@ -1,9 +1,9 @@
-"""What launchers cost, side by side: time, memory, and the steps of the training itself.
+"""Launchers' costs compared: time, memory, and the training's own steps.
 
     python benchmarks/launch/launchers.py [REPEATS] [--plot docs/measured/launchers.svg]
 
-Every round runs each case under each launcher in turn, so that a noisy moment hits all of them.
-Prints medians and their ratio to torchrun's. `--plot` needs matplotlib.
+Every round runs each case under each launcher in turn, so that noise affects all equally. Prints
+medians and their ratio to torchrun's. `--plot` needs matplotlib.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Launcher:
         command: the program.
         workers: its option for their number.
         options: always given.
-        restarts: its option to start once more after a failure; None where there is none.
+        restarts: its option for one restart after a failure; None without one.
     """
 
     command: Path
@@ -140,25 +140,25 @@ Measure = Callable[[Launcher, Path], float | None]
 
 
 def run(command: list[str], folder: Path) -> tuple[float, float, str]:
-    """When a command began and ended, and what it printed."""
+    """A command's start, end, and output."""
     began = time.time()
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return began, time.time(), done.stdout
 
 
 def marks(word: str, text: str) -> list[float]:
-    """The times that workers have printed behind a word."""
+    """The times that workers print after a word."""
     return [float(one) for one in re.findall(rf"{word} (\d+\.\d+)", text)]
 
 
 def first_line(launcher: Launcher, folder: Path) -> float:
-    """From the start to the first line of the script, which imports nothing; four workers."""
+    """From the start to the first line of the script, which imports no module; four workers."""
     began, _, text = run(launcher.line(4, "light.py", "fine"), folder)
     return min(marks("MARK", text)) - began
 
 
 def whole(launcher: Launcher, folder: Path) -> float:
-    """From the start to the end of a run that does nothing; four workers."""
+    """From the start to the end of an empty run; four workers."""
     began, ended, _ = run(launcher.line(4, "light.py", "fine"), folder)
     return ended - began
 
@@ -212,19 +212,19 @@ def relaunched(launcher: Launcher, folder: Path) -> float | None:
 
 
 def step(launcher: Launcher, folder: Path) -> float:
-    """Milliseconds of a tiny step of DDP on one rank, with nobody to wait for."""
+    """Milliseconds of a tiny DDP step on one rank, which waits for no other."""
     _, _, text = run(launcher.line(1, "steps.py"), folder)
     return 1000 * float(re.findall(r"EACH (\S+)", text)[0])
 
 
 def share(launcher: Launcher, folder: Path) -> float:
-    """What hooks add to such a step, in percent of it: those of the guards, where there are any."""
+    """The percentage that hooks, such as the guards', add to such a step."""
     _, _, text = run(launcher.line(1, "steps.py"), folder)
     return float(re.findall(r"SHARE (\S+)", text)[0])
 
 
 def memory(launcher: Launcher, folder: Path, count: int, with_workers: bool) -> float:
-    """MiB that the launcher's processes hold, shared pages shared out, while its workers train."""
+    """MiB of the launcher's processes during training, with shared pages divided."""
     process = subprocess.Popen(
         launcher.line(count, "heavy.py", "stay"),
         cwd=folder,
@@ -246,7 +246,7 @@ def memory(launcher: Launcher, folder: Path, count: int, with_workers: bool) -> 
         with suppress(psutil.Error):
             if with_workers or one.pid not in workers:
                 total += one.memory_full_info().pss
-    for one in tree:  # deepspeed leaves its workers behind when it alone is told to end
+    for one in tree:  # deepspeed leaves its workers if only it is stopped
         with suppress(psutil.Error):
             one.kill()
     process.communicate()

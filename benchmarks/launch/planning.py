@@ -1,11 +1,11 @@
-"""What a plan costs: CPU time beside `python -c pass`, and the time to its first line.
+"""The cost of a plan: CPU time against `python -c pass`, and time to the first line.
 
     python benchmarks/launch/planning.py [--rounds N]
 
 Two jobs on a profiled node of eight A100: a script on Hugging Face's Trainer with a DeepSpeed file,
-and a script with a parser of its own that is spread over several files. The commands take turns,
-so that a noisy moment hits all of them. CPU time is user and system time, children included.
-Prints medians, and the ratio of the medians of CPU time.
+and a script of several files with its own parser. The commands take turns, so that noise affects
+all equally. CPU time is user and system time, children included. Prints medians, and the ratio of
+the medians of CPU time.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def cost(command: Sequence[str], folder: Path) -> tuple[float, float]:
 
 
 def used() -> float:
-    """CPU seconds of all children that have ended."""
+    """CPU seconds of all ended children."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -1,9 +1,9 @@
-"""Measures from which checkpoints which launch can go on: `python benchmarks/launch/resuming.py`.
+"""Measures which launch can resume from which checkpoints: `python benchmarks/launch/resuming.py`.
 
 Every row trains a small model with Hugging Face's Trainer for six steps and saves after the third,
-in one way; then goes on from that in another way, and compares the last three losses with those of
-the run that was never interrupted. Needs an environment with deepspeed, peft and transformers;
-prints the table of docs/measured/resuming.md for its versions.
+in one way; then resumes in another way, and compares the last three losses with those of an
+uninterrupted run. Needs an environment with deepspeed, peft and transformers; prints the table of
+docs/measured/resuming.md for its versions.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ STEPS, SAVED = 6, 3
 NEAR = 5e-5
 """Relative difference of losses up to which they count as equal; 4.57 rounds them to 0.0001."""
 NEAR_BF16 = 2**-8
-"""The same where the loss itself is in bf16: its last digit."""
+"""The same for a loss in bf16: its last digit."""
 DECAY = 1.0
-"""Weight decay, so strong that a group of parameters which gets another's shows."""
+"""Weight decay, strong enough to show if a parameter group gets another's."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Way:
     Attributes:
         stage: of ZeRO under DeepSpeed; None for DDP.
         world: ranks.
-        offload: the optimizer is kept in host memory by DeepSpeed's own Adam.
+        offload: whether DeepSpeed's Adam keeps the optimizer in host memory.
         lora: adapters on a frozen model.
         micro: samples of a rank's forward pass; the global batch is always 8.
         dtype: fp32 or bf16.
@@ -99,7 +99,7 @@ PAIRS: tuple[tuple[Way, Way], ...] = (
 
 
 def train(way: Way, folder: Path, resume: Path | None = None) -> tuple[list[float], str]:
-    """The losses of all steps, and what was printed."""
+    """The losses of all steps, and the output."""
     script = "tests/scenarios/hf_lora.py" if way.lora else "examples/finetune.py"
     losses = folder / "losses.json"
     losses.unlink(missing_ok=True)
@@ -137,7 +137,7 @@ def train(way: Way, folder: Path, resume: Path | None = None) -> tuple[list[floa
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """An unused port."""
     import socket
 
     with socket.socket() as one:
@@ -146,7 +146,7 @@ def free_port() -> int:
 
 
 def config_of(way: Way, folder: Path) -> Path:
-    """DeepSpeed's configuration; without its own fallbacks, which would hide differences."""
+    """DeepSpeed's configuration without its fallbacks, which would hide differences."""
     zero: dict[str, object] = {
         "stage": way.stage,
         "overlap_comm": False,
@@ -175,7 +175,7 @@ def config_of(way: Way, folder: Path) -> Path:
 
 @functools.cache
 def written(way: Way, base: Path) -> tuple[list[float], Path]:
-    """An uninterrupted run's losses, and the folder that it wrote."""
+    """An uninterrupted run's losses, and its folder."""
     folder = base / re.sub(r"\W+", "-", str(way))
     folder.mkdir()
     losses, said = train(way, folder)
@@ -185,7 +185,7 @@ def written(way: Way, base: Path) -> tuple[list[float], Path]:
 
 
 def reason(said: str) -> str:
-    """The last exception in what was printed."""
+    """The last exception in an output."""
     found = re.findall(r"^(?:\[rank\d+\]: ?)?((?:[\w.]+\.)?\w*(?:Error|Exception)\b.*)", said, re.M)
     named = [one for one in found if "ChildFailedError" not in one]
     last = named[-1] if named else said.strip().splitlines()[-1]
@@ -193,7 +193,7 @@ def reason(said: str) -> str:
 
 
 def verdict(losses: list[float], expected: list[float], said: str, near: float = NEAR) -> str:
-    """What came of it."""
+    """The result of a resumed run."""
     if len(losses) != STEPS:
         return f"fails: `{reason(said)}`"
     worst = max(abs(a - b) / abs(b) for a, b in zip(losses[SAVED:], expected[SAVED:], strict=True))
@@ -204,7 +204,7 @@ def verdict(losses: list[float], expected: list[float], said: str, near: float =
 
 
 def measured(old: Way, new: Way, base: Path) -> tuple[str, str]:
-    """What came of resuming as it is, and from the universal checkpoint."""
+    """The results of resuming directly and from the universal checkpoint."""
     expected, out = written(old, base)
     if len(expected) != STEPS:
         return "", ""
@@ -231,7 +231,7 @@ def measured(old: Way, new: Way, base: Path) -> tuple[str, str]:
 
 
 def rows(base: Path, wanted: str) -> Iterator[str]:
-    """The table's rows that contain what is wanted."""
+    """The table's rows with the requested text."""
     for old, new in PAIRS:
         if wanted in f"{old} -> {new}":
             as_it_is, by_universal = measured(old, new, base)
@@ -239,7 +239,7 @@ def rows(base: Path, wanted: str) -> Iterator[str]:
 
 
 def main() -> None:
-    """Prints the versions, then the rows as they are measured."""
+    """Prints the versions, then each row once measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="rows that contain this, e.g. 'LoRA'")
     options = parser.parse_args()

@@ -1,15 +1,14 @@
-"""How long a job of two nodes takes to stop, from a failure on one to the end of the last worker.
+"""The time to stop a job of two nodes, from a failure on one to the last worker's end.
 
     python benchmarks/launch/stopping.py [--rounds N] [--workers N] [--cap SECONDS]
 
-The nodes are hosts on this machine, each with a name, an address and a network of its own
-(`tests/support/hosts.py`; that takes root), or, where that can't be had, two launchers side by
-side. Every round runs each case under each launcher in turn, so that a noisy moment hits all of
-them. The workers write down their process ids; their ends are seen as they happen, by the kernel.
-Told apart are the other ranks, all ranks (the one that has raised runs its exit handlers), and the
-launchers.
-What hasn't ended after the cap counts as that, is killed, and isn't tried again in further rounds.
-Prints medians in seconds and their ratio to torchrun's with its c10d rendezvous.
+The nodes are simulated hosts on this machine, each with its own name, address and network
+(`tests/support/hosts.py`; needs root), or else two launchers in parallel. Every round runs each
+case under each launcher in turn, so that noise affects all equally. The workers write down their
+process ids; the kernel reports their ends at once. Measured separately are the other ranks, all
+ranks (the one that raised runs its exit handlers), and the launchers. A process that hasn't ended
+after the cap counts with the cap, is killed, and isn't tried again in further rounds. Prints
+medians in seconds and their ratio to torchrun's with its c10d rendezvous.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ if how == "collective":
 while True:
     time.sleep(1)
 """
-"""The last rank, which is on node 1, fails; the others wait for it, or notice nothing."""
+"""The last rank, on node 1, fails; the others wait for it or don't notice."""
 CASES = {
     "a rank raises, the others wait in a collective": "collective",
     "a rank raises, the others notice nothing": "alone",
@@ -70,7 +69,7 @@ LAUNCHERS = ("safe-launch", "torchrun c10d", "torchrun static")
 
 
 def command(launcher: str, node: int, head: str, port: int, workers: int) -> list[str]:
-    """How a launcher is started on a node."""
+    """A launcher's command on a node."""
     count = ["--nnodes", "2", "--nproc-per-node", str(workers)]
     if launcher == "torchrun c10d":
         meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{head}:{port}", "--rdzv-id", "x"]
@@ -82,7 +81,7 @@ def command(launcher: str, node: int, head: str, port: int, workers: int) -> lis
 
 @contextmanager
 def nodes() -> Iterator[tuple[Start, str]]:
-    """What starts a command on either node, and node 0's name."""
+    """The command prefixes for both nodes, and node 0's name."""
 
     def here(_node: int, argv: Sequence[object], folder: Path) -> subprocess.Popen[bytes]:
         with (folder / f"{time.monotonic_ns()}.out").open("w") as out:
@@ -138,7 +137,7 @@ def measure(
 
 
 def started(path: Path) -> int:
-    """The process id that a worker writes down when it runs."""
+    """The process id that a worker writes when it runs."""
     limit = time.monotonic() + 300
     while not path.exists():
         if time.monotonic() > limit:
@@ -148,7 +147,7 @@ def started(path: Path) -> int:
 
 
 def ended(watched: Sequence[int], cap: float) -> list[float]:
-    """When each process has ended; infinite for those that still run after `cap` seconds."""
+    """The end of each process; infinite for those that still run after `cap` seconds."""
     poll = select.poll()
     for number in watched:
         poll.register(number, select.POLLIN)
@@ -170,7 +169,7 @@ def end(pid: int) -> None:
 
 
 def free_port() -> int:
-    """A port that nobody listens on here."""
+    """An unused port on this host."""
     with socket.create_server(("", 0)) as server:
         port: int = server.getsockname()[1]
     return port
@@ -208,7 +207,7 @@ def main() -> None:
 
 
 def text(seconds: float, base: float, cap: float) -> str:
-    """A time with its ratio to another, where both ended."""
+    """A time with its ratio to another, if both ended."""
     if seconds == float("inf"):
         return f"> {cap:g} s"
     ratio = f" ({seconds / base:.2f})" if base != float("inf") else f" (< {seconds / cap:.4f})"

@@ -1,9 +1,9 @@
-"""How fast `safe-launch diagnose` reads: megabytes a second beside grep's, and its start.
+"""The speed of `safe-launch diagnose`: megabytes a second against grep's, and its start.
 
     python benchmarks/logs/diagnose.py [--megabytes N]
 
-Logs are made up: what a healthy training of eight ranks prints, the same with a failure at its
-beginning or its end, and texts that slow down regular expressions which backtrack. The peer is
+Logs are generated: output of a healthy training of eight ranks, the same with a failure at its
+beginning or its end, and texts that slow down backtracking regular expressions. The peer is
 `grep -cE` with the one expression that people search such a log with.
 """
 
@@ -31,7 +31,7 @@ one of the following reasons: 1) Use of a module parameter outside the `forward`
 
 
 def healthy(megabytes: int) -> Iterator[str]:
-    """Lines of a training: losses, bars, a logger's, NCCL's, now and then a warning."""
+    """Lines of a training: losses, progress bars, a logger, NCCL, some warnings."""
     chance = random.Random(0)
     size = 0
     step = 0
@@ -58,7 +58,7 @@ def healthy(megabytes: int) -> Iterator[str]:
 
 
 def logs(megabytes: int) -> dict[str, Iterator[str]]:
-    """Pieces of the logs by what is in them; never whole, so that this process stays small."""
+    """Pieces of the logs by name; never whole, so that this process stays small."""
     whole = megabytes * 10**6
 
     def repeated(text: str) -> Iterator[str]:
@@ -81,7 +81,7 @@ def logs(megabytes: int) -> dict[str, Iterator[str]]:
 
 
 def seconds(command: list[str]) -> tuple[float, float]:
-    """Time that a command takes, in seconds, and the most memory that it held, in MiB."""
+    """A command's duration in seconds and its peak memory in MiB."""
     start = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         _, _, used = os.wait4(process.pid, 0)

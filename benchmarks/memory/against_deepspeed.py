@@ -63,7 +63,7 @@ def cases() -> Iterator[Case]:
 
 
 def train(case: Case) -> Measured:
-    """What DeepSpeed holds."""
+    """Measures DeepSpeed's bytes."""
     import deepspeed
     import torch
     from safe_launch.evidence import observations
@@ -146,7 +146,7 @@ allocator's fragments here, since a CPU has none. All rows are in
 
 
 def groups(row: Mapping[str, str]) -> Iterator[str]:
-    """The lines of the table that a row counts in."""
+    """The table lines that count this row."""
     method = "LoRA" if row["lora"] == "True" else "full"
     yield f"stage {row['stage']}, {method}"
     yield f"model {row['model']}"

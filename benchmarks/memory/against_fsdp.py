@@ -21,7 +21,7 @@ from fake_world import DOCS, MODELS, OTHERS, Case, Compared, Measured
 
 RESULTS = fake_world.RESULTS / "memory_fsdp.csv"
 WAYS = ("accelerate", "plain", "whole")
-"""Who makes the units: accelerate, a script that makes each layer one, a script that makes one."""
+"""Makers of the units: accelerate, a script with one for each layer, a script with one in all."""
 VARIANTS: list[Case] = [
     {},
     {"world": 64},
@@ -50,7 +50,7 @@ BASE: Case = {
     "resharded": True,
 }  # fmt: skip
 DEPARTURES = ("world", "precision", "loaded", "reduced", "resharded", "offload", "accumulation")
-"""Columns whose other values have a line of their own in the report."""
+"""Columns whose other values get separate lines in the report."""
 VERSIONS = ("accelerate", "transformers", "torch")
 
 
@@ -64,7 +64,7 @@ def cases() -> Iterator[Case]:
 
 
 def train(case: Case) -> Measured:
-    """What FSDP2 holds."""
+    """Measures FSDP2's bytes."""
     import torch
     from live_bytes import LiveBytes, ZeroProducts
     from safe_launch.evidence import observations
@@ -97,7 +97,7 @@ def train(case: Case) -> Measured:
 
 
 def by_accelerate(model: Any, case: Case) -> None:
-    """Makes units as accelerate does, without its `Accelerator`, which has no FSDP on a CPU."""
+    """Makes units like accelerate, without its `Accelerator`, which has no FSDP on a CPU."""
     import torch
     from accelerate import FullyShardedDataParallelPlugin
     from accelerate.utils.fsdp_utils import fsdp2_prepare_model
@@ -120,7 +120,7 @@ def by_accelerate(model: Any, case: Case) -> None:
 
 
 def by_hand(model: Any, case: Case) -> None:
-    """Makes units as plain scripts do: of each layer, or none, and of the model."""
+    """Makes units like plain scripts: of each layer, or none, and of the model."""
     from torch.distributed.fsdp import fully_shard
 
     policies = {"mp_policy": policy(case), "offload_policy": offload(case)}
@@ -132,7 +132,7 @@ def by_hand(model: Any, case: Case) -> None:
 
 
 def offload(case: Case) -> Any:
-    """What lies in host memory; memory can't be pinned without an accelerator."""
+    """The offloading policy; without an accelerator memory can't be pinned."""
     from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy
 
     return OffloadPolicy() if case["offload"] == "none" else CPUOffloadPolicy(pin_memory=False)
@@ -205,7 +205,7 @@ rows are in `benchmarks/memory/results/memory_fsdp.csv`.
 
 
 def groups(row: Mapping[str, str]) -> Iterator[str]:
-    """The lines of the table that a row counts in."""
+    """The table lines that count this row."""
     method = "LoRA" if row["lora"] == "True" else "full"
     yield f"units: {row['way']}, {method}"
     yield f"model {row['model']}"

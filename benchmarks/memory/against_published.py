@@ -1,8 +1,8 @@
-"""Estimates of memory beside measurements that others published.
+"""Estimates of memory against published measurements.
 
     python benchmarks/memory/against_published.py [DIRECTORY]
 
-Writes memory-published.md, and memory-published.svg where matplotlib is installed, to DIRECTORY
+Writes memory-published.md, and memory-published.svg if matplotlib is installed, to DIRECTORY
 (docs/measured/). The measurements, and what is known of how they were made, are in
 benchmarks/memory/published/.
 """
@@ -49,10 +49,10 @@ CARDS = {
 }
 """GiB that torch reports as the device's total."""
 CONTEXT, CONTEXT_OF_MANY = int(0.8 * GIB), int(1.4 * GIB)
-"""A CUDA context, alone and with NCCL's buffers; counted where the source may have read the
+"""A CUDA context, alone and with NCCL's buffers; counted if the source may have read the
 device's memory rather than torch's."""
 FULL = 0.9
-"""Share of a card above which reserved memory says little about need."""
+"""Share of a card above which reserved memory hardly shows the need."""
 INTRODUCTION = """\
 # Estimates beside published measurements
 
@@ -79,19 +79,19 @@ included, and its scripts' data is shorter than the length that is estimated for
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A measurement and what is estimated for it.
+    """A measurement and its estimates.
 
     Attributes:
-        source: the group that it is reported in.
-        label: what was run, in words.
+        source: its group.
+        label: the run, in words.
         measured: bytes.
-        family: what kind of training it is.
+        family: its kind of training.
         full: whether it fills more than `FULL` of its card.
-        known: whether so many tokens were really there, as far as that can be known.
+        known: whether the number of tokens is certain.
         held_out: whether no formula was changed for it.
         ours: our estimate.
-        expected: its bytes; where allocated memory was read, without what the allocator adds.
-        others: the estimates of others' rules that cover it, in bytes, by name.
+        expected: its bytes; for allocated memory without the allocator's overhead.
+        others: the estimates of other tools' rules that cover it, in bytes, by name.
     """
 
     source: str
@@ -106,12 +106,12 @@ class Row:
     others: Mapping[str, float]
 
     def error(self, estimated: float) -> float:
-        """Relative to the measured memory; positive where more was estimated."""
+        """Relative to the measured memory; positive for an overestimate."""
         return estimated / self.measured - 1
 
 
 def workload_of(row: Mapping[str, str], stack: Mapping[str, Any], model: Model) -> Workload:
-    """What a row's source trained."""
+    """The workload of a row's source."""
     facts: dict[Fact | Setting, Any] = {
         name_of(key): value for key, value in stack["facts"].items()
     }
@@ -135,7 +135,7 @@ def workload_of(row: Mapping[str, str], stack: Mapping[str, Any], model: Model) 
 
 
 def candidate_of(row: Mapping[str, str], stack: Mapping[str, Any]) -> dict[Setting, Any]:
-    """The settings that a row's source ran with."""
+    """The settings of a row's source."""
     recomputed = stack["settings"]["gradient_checkpointing"]
     candidate: dict[Setting, Any] = {
         Setting.OFFLOAD: row["offload"],
@@ -150,7 +150,7 @@ def candidate_of(row: Mapping[str, str], stack: Mapping[str, Any]) -> dict[Setti
 
 
 def own(row: Mapping[str, str]) -> dict[Fact | Setting, Any]:
-    """What a row's column `facts` says beside its stack: `name=value`, separated by spaces."""
+    """A row's column `facts`, beside its stack's: `name=value`, separated by spaces."""
     pairs = (word.split("=", 1) for word in row["facts"].split())
     return {name_of(name): parse_value(name_of(name), yaml.safe_load(raw)) for name, raw in pairs}
 
@@ -160,7 +160,7 @@ def _recomputes(row: Mapping[str, str]) -> bool:
 
 
 def hardware_of(row: Mapping[str, str]) -> Hardware:
-    """The row's card; without a context where torch's own count was read."""
+    """The row's card; without a context if torch's own count was read."""
     accelerator = Accelerator(
         name=row["gpu"],
         kind="cuda",
@@ -183,7 +183,7 @@ def _context(row: Mapping[str, str]) -> int:
 
 
 def run_of(row: Mapping[str, str], model: Model) -> Run:
-    """The row in the terms of others' rules."""
+    """The row in the terms of other tools' rules."""
     layers = model.language
     stage = row["zero_stage"]
     return Run(
@@ -261,7 +261,7 @@ def _row(row: Mapping[str, str], stack: Mapping[str, Any], model: Model | None) 
 
 
 def _expected(ours: Estimate, kind: str) -> int:
-    """The estimate of what was read: allocated memory has no fragments, and nothing kept."""
+    """The estimate of the measured kind: allocated memory has no fragments and no cache."""
     if kind != "max_memory_allocated":
         return ours.expected
     added = (Component.SLACK, Component.KEPT)
@@ -370,7 +370,7 @@ def report(rows: list[Row]) -> str:
 
 
 def plot(rows: list[Row], path: Path) -> bool:
-    """Draws estimates over measurements; False where matplotlib isn't installed."""
+    """Draws estimates over measurements; False if matplotlib isn't installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

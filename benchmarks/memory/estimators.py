@@ -1,6 +1,6 @@
-"""Rules by which others estimate the memory of training, restated for comparison.
+"""Other tools' rules for training memory, restated for comparison.
 
-Each function gives bytes on one GPU, or None where its authors don't claim to cover the run.
+Each function gives bytes on one GPU, or None if its authors don't claim to cover the run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ GB = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the rules look at.
+    """The inputs of the rules.
 
     Attributes:
         parameters: elements of the model.
@@ -74,7 +74,7 @@ def zero_3_states(parameters: float, largest_layer: float, gpus: int) -> float:
 
 
 def deepspeed(run: Run) -> float | None:
-    """DeepSpeed's estimators, which know full fine-tuning at stages 2 and 3."""
+    """DeepSpeed's estimators, which cover full fine-tuning at stages 2 and 3."""
     if not run.full:
         return None
     if run.zero_stage == 2:
@@ -96,7 +96,7 @@ def accelerate(run: Run) -> float | None:
 
 
 def calculator_parameters(run: Run) -> float:
-    """Elements as EleutherAI's calculator counts them."""
+    """Elements as counted by EleutherAI's calculator."""
     ends = 2 * run.vocabulary * run.hidden + run.hidden * run.length
     norms = 8 * run.hidden * run.layers + 2 * run.hidden
     attention = 2 * (1 + run.kv_heads / run.heads) * run.layers * run.hidden**2

@@ -1,7 +1,7 @@
-"""What the comparisons with real engines share: small models, ranks that are fake, bytes, reports.
+"""Shared code of the comparisons with real engines: models, fake ranks, bytes, reports.
 
-One process is rank 0 of a world whose other ranks don't exist: torch's fake process group answers
-every collective at once. torch's MemTracker counts the bytes of all tensors.
+One process is rank 0 of a world without other ranks: torch's fake process group answers every
+collective at once. torch's MemTracker counts the bytes of all tensors.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Measured = tuple[int, int, list[list[Any]]]
 def measure_all(
     script: str, cases: Iterable[Case], together: tuple[str, ...], results: Path, *packages: str
 ) -> None:
-    """Measures every case; those that agree in the columns `together` share a process.
+    """Measures every case; cases equal in the columns `together` share a process.
 
     The rows are written after each group: an interrupted run has some.
     """
@@ -91,13 +91,13 @@ def measure_all(
 def measure(
     members: list[Case], train: Callable[[Case], Measured], packages: tuple[str, ...]
 ) -> None:
-    """Trains each case in this process and prints what it held."""
+    """Trains each case in this process and prints its bytes."""
     import torch
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     world = members[0]["world"]
-    if "RANK" in os.environ:  # the other ranks exist
+    if "RANK" in os.environ:  # the other ranks are real
         dist.init_process_group("gloo")
     else:
         os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1",
@@ -127,7 +127,7 @@ def model_of(case: Case, **loaded: Any) -> tuple[Any, Any]:
     if case["checkpointing"] != "off":
         reentrant = case["checkpointing"] == "reentrant"
         model.gradient_checkpointing_enable({"use_reentrant": reentrant})
-        # Without a need for it the embedding's output is no leaf, whose gradient would stay.
+        # Otherwise the embedding's output is no leaf, whose gradient would stay.
         (model.enable_input_require_grads if reentrant else model.disable_input_require_grads)()
     return model, config
 
@@ -147,7 +147,7 @@ def tracked(tracker: Any, micro_batches: int, run: Callable[[int], None]) -> tup
     """Bytes after three steps, and at the peak of the last two.
 
     Args:
-        tracker: knows the model and its optimizer.
+        tracker: of the model and its optimizer.
         micro_batches: of a step.
         run: trains on the micro batch with this number.
     """
@@ -168,12 +168,12 @@ def tracked(tracker: Any, micro_batches: int, run: Callable[[int], None]) -> tup
 
 
 def total(snapshot: dict[Any, dict[Any, int]]) -> int:
-    """Bytes on all devices of a snapshot."""
+    """Bytes of a snapshot on all devices."""
     return sum(int(kinds["Total"]) for kinds in snapshot.values())
 
 
 def workload_of(row: Mapping[str, str], facts: Mapping[Any, Any], **others: Any) -> Any:
-    """What safe-launch would know of a row's training, once a worker has seen the model."""
+    """safe-launch's knowledge of a row's training, once a worker has seen the model."""
     from safe_launch.core.certainty import Origin
     from safe_launch.core.workload import Known, Workload
     from safe_launch.workload.models.from_config import model_from_config, weights_of
@@ -186,7 +186,7 @@ def workload_of(row: Mapping[str, str], facts: Mapping[Any, Any], **others: Any)
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One row of the measurements beside its estimate, in bytes."""
+    """A measured row with its estimate, in bytes."""
 
     row: Mapping[str, str]
     states: float
@@ -194,7 +194,7 @@ class Compared:
 
     @property
     def errors(self) -> tuple[float, float]:
-        """Of states and peak, relative to what was measured."""
+        """Of states and peak, relative to the measurement."""
         measured = int(self.row["states"]), int(self.row["peak"])
         return self.states / measured[0] - 1, self.peak / measured[1] - 1
 
@@ -227,7 +227,7 @@ def compared(results: Path, compare: Callable[[dict[str, str]], Compared]) -> li
 def grouped(
     rows: list[Compared], names: Callable[[Mapping[str, str]], Iterable[str]]
 ) -> dict[str, list[Compared]]:
-    """All rows, and the groups that each row is named as part of."""
+    """All rows, and each group with its rows."""
     groups: dict[str, list[Compared]] = {"all": rows}
     for one in rows:
         for name in names(one.row):
@@ -260,7 +260,7 @@ def report(
 
 
 def plot(series: dict[str, list[Compared]], path: Path) -> None:
-    """Estimated against measured peaks; left out where matplotlib isn't installed."""
+    """Plots estimated over measured peaks, if matplotlib is installed."""
     try:
         import matplotlib
     except ImportError:

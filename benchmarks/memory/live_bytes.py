@@ -1,4 +1,4 @@
-"""Counts the bytes of all tensors that are alive, and their peak.
+"""Counts the bytes of all live tensors, and their peak.
 
 torch's MemTracker finds the same numbers. This only adds them up, and is several times faster.
 """
@@ -21,12 +21,12 @@ class LiveBytes(TorchDispatchMode):
     """Sees every operation's results, and the resizing by which FSDP2 frees and allocates.
 
     Attributes:
-        now: bytes alive.
-        peak: the most so far; may be set anew.
+        now: live bytes.
+        peak: the most so far; may be reset.
     """
 
     def __init__(self) -> None:
-        """Counts nothing yet."""
+        """Starts at zero."""
         super().__init__()
         self.now = self.peak = 0
         self._sizes: dict[int, int] = {}
@@ -50,7 +50,7 @@ class LiveBytes(TorchDispatchMode):
         self.now -= self._sizes.pop(key)
 
     def __enter__(self) -> LiveBytes:
-        """Begins to count."""
+        """Starts counting."""
 
         def resize_(storage: torch.UntypedStorage, size: int) -> None:
             _resize(storage, size)
@@ -62,7 +62,7 @@ class LiveBytes(TorchDispatchMode):
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        """Ends to count."""
+        """Stops counting."""
         torch.UntypedStorage.resize_ = _resize  # type: ignore[method-assign]
         super().__exit__(*raised)
 
@@ -78,10 +78,10 @@ class LiveBytes(TorchDispatchMode):
 
 
 class ZeroProducts(TorchDispatchMode):
-    """Makes zeros of the same bytes where matrices are multiplied, which takes most of the time."""
+    """Replaces products of matrices, which take most of the time, by zeros of equal size."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Runs an operation that is no product."""
+        """Runs an operation, but replaces products by zeros."""
         if func in _PRODUCTS and not any(issubclass(kind, DTensor) for kind in types):
             first, second = args
             return first.new_zeros(*first.shape[:-1], second.shape[-1])

@@ -1,23 +1,23 @@
-"""How long many nodes take to agree, and how much they say, as they grow: a curve from 2 to 512.
+"""Time and traffic of an agreement between 2 to 512 nodes, as a curve.
 
     python benchmarks/nodes/agreement.py [--nodes 2,4,...] [--workers N] [--elastic-up-to N]
         [--without-secret] [--plot]
 
 Node 0 is `safe-launch` itself, with real workers that sleep. The other nodes are threads of one
-process (`agreement_nodes.py`): they join by the launcher's own code over TCP and say what launchers
-with workers say. One of them tells of a failure, the example's own with its traceback, and every
-rank of every node has one like it: the worst case. Measured are
+process (`agreement_nodes.py`): they join by the launcher's own code over TCP and send a launcher's
+messages. One of them reports a failure, the example's with its traceback, and every rank of every
+node has one like it: the worst case. Measured are
 
 - agree: from the nodes' hello until the last one has its order to start;
-- stop: from the failure until the last one is told to stop its workers;
-- verdict: from the failure until the last one has the corrected order, after all have told how
-  their workers ended;
-- for that, how long node 0's processor was busy, which a loaded machine doesn't change;
-- until then, what went over the wire as the kernel counts it, and the most memory of node 0.
+- stop: from the failure until the last one gets the order to stop its workers;
+- verdict: from the failure until the last one has the corrected order, after all have reported
+  their workers' ends;
+- for that, node 0's processor time, which a loaded machine doesn't change;
+- until then, the traffic as the kernel counts it, and the peak memory of node 0.
 
 The peer is the rendezvous of torch elastic that torchrun's agents use (`agreement_elastic.py`),
-with as many agents without workers as threads of one process: they join, and after a failure of one
-they join again. That is all they agree on: no plan, no records, no diagnosis.
+with as many agents, without workers, as threads of one process: they join, and after a failure of
+one they join again. They agree on no plan, records or diagnosis.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ name = "TORCHELASTIC_RESTART_COUNT", "RANK"
 pathlib.Path(os.environ["READY"], "-".join(os.environ[one] for one in name)).touch()
 time.sleep(100_000)
 """
-"""What node 0's workers do; the example's text comes after it, for the launcher's readers."""
+"""The program of node 0's workers; the example's text follows for the launcher's readers."""
 Row = dict[str, Any]
 
 
 def real_failure(folder: Path) -> Path:
-    """The example's failure as its worker tells it."""
+    """The example's failure as reported by its worker."""
     command = [LAUNCHER, "--nproc", "2", "--fix", "suggest", "--log-dir", folder, EXAMPLE]
     command += [*ARGUMENTS, folder / "output"]
     subprocess.run(command, capture_output=True, check=False)
@@ -101,7 +101,7 @@ def measure(nodes: int, workers: int, record: Path, folder: Path) -> Row:
 
 
 def told(script: str, case: Mapping[str, Any]) -> Row:
-    """What a part of this benchmark, in a process of its own, has measured."""
+    """The measurements of a part of this benchmark in a separate process."""
     command = [sys.executable, str(Path(__file__).with_name(script)), json.dumps(case)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=900)
     row: Row = json.loads(done.stdout.splitlines()[-1])
@@ -141,7 +141,7 @@ def table(rows: Mapping[int, Row], peers: Mapping[int, Row]) -> list[str]:
 
 
 def plot(rows: Mapping[int, Row], peers: Mapping[int, Row], path: Path) -> None:
-    """Times and messages over nodes; left out where matplotlib isn't installed."""
+    """Times and messages over nodes, if matplotlib is installed."""
     try:
         import matplotlib
     except ImportError:

@@ -2,12 +2,12 @@
 
     python benchmarks/nodes/agreement_elastic.py CASE
 
-CASE is a JSON object. Prints one: what was measured, times in seconds. The agents have no workers;
-each has a connection to the store of its own and its own handler, and does what torchrun's agent
-does around its workers (`_invoke_run` in torch/distributed/elastic/agent/server/api.py): it joins,
-looks ten times a second whether somebody waits for another round, and joins again then. The one
-that has had a failure joins again at once. What agents exchange beside that (the address of the
-workers' store, ranks) isn't counted.
+CASE is a JSON object. Prints one with the measurements, times in seconds. The agents have no
+workers; each has its own connection to the store and its own handler, and does what torchrun's
+agent does around its workers (`_invoke_run` in torch/distributed/elastic/agent/server/api.py): it
+joins, checks ten times a second for nodes waiting for another round, and then joins again. The one
+with a failure joins again at once. Other data that agents exchange (the address of the workers'
+store, ranks) isn't counted.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRen
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
 INTERVAL = 0.1
-"""Seconds between two looks of an agent: torchrun's `--monitor-interval` by default."""
+"""Seconds between an agent's polls: torchrun's default `--monitor-interval`."""
 
 
 @dataclass(slots=True)
 class Counted:
-    """A store that counts what it is asked, and the letters or bytes that go there and back.
+    """A store that counts its operations and the bytes in both directions.
 
     Attributes:
         store: the real one.
-        operations: how often it was asked.
-        bytes: how much went either way.
+        operations: the number of calls.
+        bytes: letters or bytes in both directions.
     """
 
     store: TCPStore
@@ -45,7 +45,7 @@ class Counted:
     bytes: int = 0
 
     def __getattr__(self, name: str) -> Any:
-        """The store's own function, counting."""
+        """The store's own function, counted."""
 
         def asked(*arguments: Any) -> Any:
             answer = getattr(self.store, name)(*arguments)
@@ -59,7 +59,7 @@ class Counted:
 
 @dataclass(slots=True)
 class Scene:
-    """What all agents share: where they wait for each other, and when each had joined."""
+    """State shared by all agents: their barrier, and the times of their joins."""
 
     nodes: int
     port: int
@@ -69,7 +69,7 @@ class Scene:
 
 
 def agent(scene: Scene, number: int) -> None:
-    """One agent: joins, and joins again when another one or it itself has had a failure."""
+    """Joins, and joins again after a failure of this or another agent."""
     store = TCPStore("127.0.0.1", scene.port, is_master=False)
     counted = Counted(store)
     scene.stores.append(counted)
@@ -90,7 +90,7 @@ def agent(scene: Scene, number: int) -> None:
 
 
 def guarded(scene: Scene, number: int) -> None:
-    """One agent; where it can't do its part nobody's numbers count."""
+    """Runs one agent; its error invalidates all numbers."""
     try:
         agent(scene, number)
     except BaseException:
@@ -99,7 +99,7 @@ def guarded(scene: Scene, number: int) -> None:
 
 
 def main(case: dict[str, Any]) -> None:
-    """Runs all agents and prints what they saw."""
+    """Runs all agents and prints the measurements."""
     logging.disable(logging.CRITICAL)
     nodes = case["nodes"]
     server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -119,7 +119,7 @@ def main(case: dict[str, Any]) -> None:
         "bytes": sum(store.bytes for store in scene.stores),
     }
     print(json.dumps(measured), flush=True)
-    os._exit(0)  # the agents' heartbeats go on
+    os._exit(0)  # the agents' heartbeats still run
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The nodes of `agreement.py` but node 0: threads that join it for real and pretend to train.
+"""The other nodes of `agreement.py`: threads that really join node 0 and pretend to train.
 
     python benchmarks/nodes/agreement_nodes.py CASE
 
-CASE is a JSON object. Prints one: what was measured, times in seconds.
+CASE is a JSON object. Prints one with the measurements, times in seconds.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from safe_launch.workers.start import prepare
 from safe_launch.workload.read_workload import read_workload
 
 TRAFFIC = 120
-"""Where `struct tcp_info` has the bytes sent and received and, after them, the segments sent and
+"""Offset in `struct tcp_info` of the bytes sent and received, followed by the segments sent and
 received (linux/tcp.h, from `tcpi_bytes_acked` on)."""
 Kind = TypeVar("Kind")
 
 
 @dataclass(slots=True)
 class Scene:
-    """What all nodes share.
+    """State shared by all nodes.
 
     Attributes:
-        hello: what a node says of itself; each changes its rank and name.
-        placement: where node 0 is.
-        trust: what the nodes and node 0 prove to each other.
-        failures: what the ranks of a node tell, each node with its own ranks.
-        gate: where all wait for each other between the phases.
-        times: when each node had got what it waited for, by phase.
-        failed_at: when the failure was told.
-        messages: how many passed, both ways.
-        traffic: bytes and packets as the kernel has counted them, by connection.
+        hello: a node's hello; each changes its rank and name.
+        placement: of node 0.
+        trust: the authentication between the nodes and node 0.
+        failures: a node's records, each node with its own ranks.
+        gate: the barrier between the phases.
+        times: when each node had its answer, by phase.
+        failed_at: the time of the failure's message.
+        messages: their number, both ways.
+        traffic: bytes and packets by the kernel's count, by connection.
     """
 
     hello: Join
@@ -79,7 +79,7 @@ def take_part(scene: Scene, rank: int, is_failing: bool) -> None:
     first = hear(link, Order)
     scene.times["agree"].append(time.monotonic())
     scene.gate.wait()
-    scene.gate.wait()  # node 0's workers run
+    scene.gate.wait()  # until node 0's workers run
     failures = scene.failures(first.first)
     if is_failing:
         scene.failed_at = time.monotonic()
@@ -90,7 +90,7 @@ def take_part(scene: Scene, rank: int, is_failing: bool) -> None:
     second = hear(link, Order)
     scene.times["verdict"].append(time.monotonic())
     assert second.overrides[Setting.GRADIENT_CHECKPOINTING] == "non_reentrant", second
-    # Join, admitted, welcome, two orders, stop, ended; the failing node has said so as well.
+    # Join, admitted, welcome, two orders, stop, ended; the failing node also sent its failure.
     scene.messages.append(7 + is_failing)
     scene.traffic.append(traffic(link))
     scene.gate.wait()
@@ -100,7 +100,7 @@ def take_part(scene: Scene, rank: int, is_failing: bool) -> None:
 
 
 def guarded(scene: Scene, rank: int, is_failing: bool) -> None:
-    """One node; where it can't do its part nobody's numbers count."""
+    """Runs one node; its error invalidates all numbers."""
     try:
         take_part(scene, rank, is_failing)
     except BaseException:
@@ -109,7 +109,7 @@ def guarded(scene: Scene, rank: int, is_failing: bool) -> None:
 
 
 def hear(link: Connection, kind: type[Kind]) -> Kind:
-    """The next message but signs of life, which is to be of this kind."""
+    """The next message besides heartbeats, which must be of this kind."""
     poll = select.poll()
     poll.register(link, select.POLLIN)
     while True:
@@ -132,13 +132,13 @@ def traffic(link: Connection) -> tuple[int, int]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Waits until something is so, looking often."""
+    """Polls until a condition is true."""
     while not condition():
         time.sleep(0.02)
 
 
 def listens(port: int) -> bool:
-    """Whether somebody listens on a port here; found without knocking."""
+    """Whether a port of this host is listened on, without connecting."""
     wanted = f":{port:04X}"
     tables = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
     rows = [line.split() for path in tables for line in path.read_text().splitlines()[1:]]
@@ -146,32 +146,32 @@ def listens(port: int) -> bool:
 
 
 def run(folder: str, attempt: int, workers: int) -> bool:
-    """Whether node 0's workers run, as they have shown by a file each."""
+    """Whether node 0's workers run, each of which writes a file."""
     return all(Path(folder, f"{attempt}-{rank}").exists() for rank in range(workers))
 
 
 def is_idle(pid: int) -> bool:
-    """Whether a process waits, and has for a while: node 0 imports torch when it listens."""
+    """Whether a process has waited for a while: node 0 listens while it imports torch."""
     before = processor_time(pid)
     time.sleep(0.5)
     return processor_time(pid) == before
 
 
 def processor_time(pid: int) -> float:
-    """Seconds of a processor's time that a process has used (proc_pid_stat(5): utime, stime)."""
+    """Processor time used by a process, in seconds (proc_pid_stat(5): utime, stime)."""
     ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_of(pid: int) -> int:
-    """The most memory that a process has held, in bytes."""
+    """A process's peak memory in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     (kibibytes,) = [line.split()[1] for line in lines if line.startswith("VmHWM")]
     return int(kibibytes) * 1024
 
 
 def main(case: dict[str, Any]) -> None:
-    """Runs all nodes and prints what they saw."""
+    """Runs all nodes and prints the measurements."""
     nodes, workers, port = case["nodes"], case["workers"], case["port"]
     placement = Placement(nodes, nodes, 1, "127.0.0.1", port, job="agreement")
     script, arguments = case["script"], tuple(case["arguments"])
@@ -179,7 +179,7 @@ def main(case: dict[str, Any]) -> None:
     record = msgspec.convert(json.loads(Path(case["record"]).read_text()), FailureRecord)
 
     def failures(first: int) -> tuple[FailureRecord, ...]:
-        """As each rank of a node would tell it: torch puts the rank before each line."""
+        """The records of a node's ranks: torch prefixes each line with the rank."""
         now, told = time.monotonic(), f"[rank{record.rank}]:"
         return tuple(
             replace(
@@ -202,7 +202,7 @@ def main(case: dict[str, Any]) -> None:
     for thread in threads:
         thread.start()
     wait_for(lambda: listens(port) and is_idle(case["head"]))
-    prepare()  # as each launcher has, before it says its hello
+    prepare()  # each launcher does so before its hello
     began = time.monotonic()
     scene.gate.wait()
     scene.gate.wait()

@@ -1,15 +1,15 @@
-"""What a rank's marks of its progress cost a step: the same steps with and without, in turns.
+"""The cost of a rank's progress marks: the same steps with and without, in turns.
 
     python benchmarks/progress/cost.py [--pairs 1000]
 
 One process trains a small model under DistributedDataParallel with a data loader, an all_reduce of
 its loss, and AdamW; a step takes about 0.4 ms. Ten steps with the marks, as the guard makes them on
 a real board, are timed in turns with ten in which torch is as it was, in an order drawn by chance.
-Compared are the medians of each pair's processor times, in which waiting for a core isn't counted;
-told is the median of the differences, and what 95 of 100 draws of the pairs lie between.
+The medians of each pair's processor times are compared, which exclude waiting for a core; printed
+are the median of the differences and its 95 % interval over draws of the pairs.
 
-That is done three times: without marks on either side, which shows what the machine alone does;
-with marks that rest; and with marks that never rest. After a short step the marks rest for
+This is done three times: without marks on either side, which shows the machine's own noise; with
+marks that rest; and with marks that never rest. After a short step the marks rest for
 `step_times.REST`, and two steps are marked before they rest again: the cost of a step follows.
 """
 
@@ -95,7 +95,7 @@ class Training:
 
 
 def main() -> None:
-    """Prints what the marks add to a step."""
+    """Prints the time that marks add to a step."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=1000)
     options = parser.parse_args()
@@ -123,14 +123,14 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Told:
-    """A step without marks, and what they add, in seconds."""
+    """A step without marks, and the added time, in seconds."""
 
     step: float
     cost: float
 
 
 def _told(name: str, put: Callable[[bool], None], training: Training, count: int) -> Told:
-    """Measures and prints what is added to a step."""
+    """Measures and prints the time added to a step."""
     pairs = [_pair(put, training) for _ in range(count)]
     found = _median(pairs)
     drawn = sorted(_median(random.choices(pairs, k=count)).cost / found.step for _ in range(200))

@@ -1,4 +1,4 @@
-"""The cells of the sweep: every combination of settings that a plan may choose, and a model."""
+"""The cells of the sweep: every combination of plannable settings and a model."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OFFLOADS = {
     "ddp_unused": ("none",),
     "fsdp2": ("none", "optimizer_and_parameters"),
 }
-"""What each engine can keep in host memory."""
+"""States that each engine can keep in host memory."""
 ENGINES = {
     "deepspeed": ("zero0", "zero1", "zero2", "zero3"),
     "torch": ("ddp", "ddp_static", "ddp_unused", "fsdp2"),
 }
-"""The engines that a version of each library stands for."""
+"""The engines covered by each library's versions."""
 ACCUMULATIONS = (1, 3)
-"""Micro batches of a step: three is the least of which one is neither the first nor the last."""
+"""Micro batches of a step: with three, one is neither first nor last."""
 PRECISIONS = ("fp32", "bf16", "fp16")
 CHECKPOINTINGS = ("off", "reentrant", "non_reentrant")
 CLIPPINGS = ("unclipped", "clipped")
@@ -32,17 +32,17 @@ MODELS = ("twice", "once", "lora", "lora_twice", "frozen", "tied")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One combination of settings, and the model that is trained with it.
+    """One combination of settings, and its model.
 
     Attributes:
-        engine: a stage of ZeRO's, DDP (with a static graph, or one that looks for unused
+        engine: a stage of ZeRO's, DDP (with a static graph, or with a search for unused
             parameters), or FSDP 2.
-        offload: what is kept in host memory.
+        offload: the states kept in host memory.
         accumulation: micro batches of a step.
-        precision: the type that forward and backward compute in.
+        precision: the type of forward and backward.
         checkpointing: whether activations are recomputed, and by which implementation.
-        clipping: whether the gradient's norm is limited, to a half of what it is.
-        model: which of the models is trained.
+        clipping: whether the gradient's norm is limited, to a half of its value.
+        model: the trained model.
     """
 
     engine: str
@@ -65,7 +65,7 @@ def cell_of(key: str) -> Cell:
 
 
 def cells(library: str) -> Iterator[Cell]:
-    """All cells that a version of `deepspeed` or `torch` stands for, model by model."""
+    """All cells for a version of `deepspeed` or `torch`, model by model."""
     rest = (ACCUMULATIONS, PRECISIONS, CHECKPOINTINGS, CLIPPINGS)
     for model, engine in itertools.product(MODELS, ENGINES[library]):
         for offload, values in itertools.product(OFFLOADS[engine], itertools.product(*rest)):

@@ -1,4 +1,4 @@
-"""The results of all versions as one document: what planning reads, and the page is made of."""
+"""The results of all versions as one document, for planning and for the page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Measured:
 
 
 def read(folder: Path, library: str) -> list[Measured]:
-    """What was measured of a library, the oldest version first."""
+    """The results of a library, the oldest version first."""
     found = []
     for path in folder.glob(f"{library}-*.jsonl"):
         versions = dict(re.findall(r"(deepspeed|torch)-([\d.]+\d)", path.name))
@@ -63,7 +63,7 @@ def _part(library: str, measured: list[Measured]) -> dict[str, Any]:
 
 
 def _reasons(measured: list[Measured]) -> dict[str, list[str]]:
-    """What isn't equal: by its numbers or its message, the cells and versions."""
+    """Cells that aren't equal, by their numbers or message, with versions."""
     reasons: dict[str, list[str]] = {}
     for one in measured:
         for key, result in one.results.items():
@@ -81,7 +81,7 @@ def reason(result: Mapping[str, Any]) -> str:
 
 
 def pattern(keys: Iterable[str]) -> str:
-    """Cells in a few words: of each setting the values that occur."""
+    """Cells in a few words: the values of each setting that occur."""
     found = [cell_of(key) for key in keys]
     names = ("accumulation", "precision", "checkpointing", "clipping", "model")
     parts = [dict.fromkeys(str(getattr(cell, name)) for cell in found) for name in names]

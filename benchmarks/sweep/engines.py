@@ -1,4 +1,4 @@
-"""A cell's training on one rank, with the engines' public interfaces alone."""
+"""A cell's training on one rank, using only the engines' public interfaces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .truth import Step, Truth
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SCALE = 16
-"""The loss scale for fp16: with it no gradient overflows, and none vanishes."""
+"""The loss scale for fp16: no gradient overflows or vanishes with it."""
 
 
 def train(cell: Cell, truth: Truth, rank: int) -> Iterator[Step]:
@@ -124,7 +124,7 @@ def _sharded(cell: Cell, model: Model) -> nn.Module:
         named["mp_policy"] = MixedPrecisionPolicy(TYPES[cell.precision], torch.float32)
     if cell.offload != "none":
         named["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
-    if cell.model != "tied":  # what is tied must be in one unit
+    if cell.model != "tied":  # tied weights must be in one unit
         fully_shard(model.first, **named)
         fully_shard(model.second, **named)
     fully_shard(model, **named)
@@ -132,7 +132,7 @@ def _sharded(cell: Cell, model: Model) -> nn.Module:
 
 
 def _last(wrapped: nn.Module, *, is_last: bool) -> Any:
-    """Under it, gradients are reduced after the last micro batch alone, as accelerate does it."""
+    """Gradients inside are reduced after the last micro batch only, as in accelerate."""
     if isinstance(wrapped, nn.parallel.DistributedDataParallel):
         return nullcontext() if is_last else wrapped.no_sync()
     wrapped.set_requires_gradient_sync(is_last)  # type: ignore[operator]

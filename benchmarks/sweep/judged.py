@@ -1,4 +1,4 @@
-"""What a rank says of a cell: equal to the truth, wrong and by how much, or that it doesn't run."""
+"""A rank's verdict on a cell: equal to the truth, wrong by how much, or failing to run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def judge(cell: Cell, rank: int) -> dict[str, Any]:
             warnings.simplefilter("ignore")
             for step, expected in zip(train(cell, truth, rank), truth.steps, strict=True):
                 steps.append(compared(step, expected))
-    except Exception as error:  # whatever a library raises is the result
+    except Exception as error:  # any exception of a library is the result
         text = f"{type(error).__name__}: {error}".splitlines()
         return {"outcome": "raises", "why": " ".join(text[0].split())[:MOST], "off": 0}
     off = max(step["off"] for step in steps)
@@ -37,7 +37,7 @@ def judge(cell: Cell, rank: int) -> dict[str, Any]:
 
 
 def compared(step: Step, expected: Expected) -> dict[str, float]:
-    """A step against what it must give.
+    """A step against its expected values.
 
     `gradient` is the norm of the gradient in units of the right one, `weights` the largest relative
     error of a weight, `off` the largest error of either in units of its bound.

@@ -1,4 +1,4 @@
-"""The models of the sweep, and their data: every number in them is positive.
+"""The models of the sweep, and their data: all numbers are positive.
 
 So no sum in a pass, forward or backward, has terms of different signs, and the error of a gradient
 is bounded for each of its elements (`tolerance`).
@@ -22,7 +22,7 @@ WORLD = 2
 
 
 class Block(nn.Module):
-    """A layer; with an adapter it is frozen itself."""
+    """A layer; with an adapter its own weights are frozen."""
 
     def __init__(self, *, adapted: bool) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Model(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The loss: the mean over the samples of a half of the outputs' square."""
-        # As the Trainer does it: a reentrant block trains nothing if no input takes a gradient.
+        # As in the Trainer: a reentrant block trains nothing unless an input requires a gradient.
         hidden = inputs.requires_grad_(self.checkpointing == "reentrant")
         hidden = self._through(self.first, hidden)
         if "twice" in self.kind:
@@ -100,10 +100,10 @@ def batches_of(accumulation: int) -> Tensor:
 
 
 def _positive(*shape: int) -> Tensor:
-    """Numbers that keep the size of what goes through."""
+    """Numbers that keep the activations' magnitude."""
     return _short((torch.rand(*shape) + 0.5) / shape[-1])
 
 
 def _short(numbers: Tensor) -> Tensor:
-    """The nearest numbers that all three types hold: no cast of them rounds."""
+    """The nearest numbers in all three types, so that no cast rounds."""
     return numbers.bfloat16().float()

@@ -1,4 +1,4 @@
-"""The page of the sweep: versions across, cells down, and the numbers below each table."""
+"""The page of the sweep: versions across, cells down, and numbers below each table."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def page(every: Mapping[str, Sequence[Measured]]) -> str:
 
 
 def counts(every: Mapping[str, Sequence[Measured]]) -> str:
-    """How much was measured, by library and version."""
+    """The number of measurements, by library and version."""
     rows = ["| | torch | models | cells | equal | wrong | doesn't run |", "|---" * 7 + "|"]
     for library, measured in every.items():
         for one in measured:
@@ -70,7 +70,7 @@ def _pairs(library: str) -> Iterator[tuple[str, str]]:
 
 
 def _part(engine: str, offload: str, measured: Sequence[Measured]) -> str:
-    """The table of an engine and what it keeps in host memory, and its numbers."""
+    """The table of an engine and its offloading, and its numbers."""
     title = engine if offload == "none" else f"{engine}, offload {offload}"
     lines = [f"## {title}", "", "| | " + " | ".join(one.version for one in measured) + " |"]
     lines.append("|---|" + "---|" * len(measured))
@@ -91,7 +91,7 @@ def _part(engine: str, offload: str, measured: Sequence[Measured]) -> str:
 
 
 def _row(why: str, versions: Mapping[str, Sequence[str]]) -> str:
-    """One line of numbers: where, and by how much."""
+    """One line of numbers: the cells, and the error."""
     cells = pattern(key for keys in versions.values() for key in keys)
     return f"<li>{', '.join(versions)}: {html.escape(cells)}: {html.escape(why)}</li>"
 

@@ -1,4 +1,4 @@
-"""Two processes that run cells one after the other, made by a fork of one that has imported all."""
+"""Two processes that run cells in turn, forked from one that has imported everything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .models import WORLD
 
 FORK = multiprocessing.get_context("fork")
 LIMIT = 45.0
-"""Seconds for a cell: none needs more than a few."""
+"""Seconds for a cell: each needs a few only."""
 
 
 class Pair:
@@ -58,14 +58,14 @@ class Pair:
         return max(results, key=lambda one: (order.index(one["outcome"]), one["off"]))
 
     def modules(self) -> list[str]:
-        """What a rank has imported so far."""
+        """The modules that a rank has imported so far."""
         self._ends[0].send("")
         while not isinstance(found := self._ends[0].recv(), list):
-            pass  # a result that nobody has waited for
+            pass  # an unread result
         return found
 
     def end(self) -> None:
-        """Ends both."""
+        """Ends both processes."""
         for process in self._ranks:
             process.kill()
         for process, end in zip(self._ranks, self._ends, strict=True):
@@ -75,7 +75,7 @@ class Pair:
 
 
 def serve(rank: int, end: Connection, folder: Path, deepspeed: bool) -> None:
-    """Runs cells on one rank for as long as they come."""
+    """Runs cells on one rank as long as there are more."""
     import torch
     from torch import distributed
 
@@ -100,9 +100,9 @@ def serve(rank: int, end: Connection, folder: Path, deepspeed: bool) -> None:
 
 
 def prepare_deepspeed() -> None:
-    """Gives DeepSpeed the group that is there, without its kernel for inference.
+    """Gives DeepSpeed the existing group, without its inference kernel.
 
-    Its question whether this CPU computes in fp16 is answered with yes: it does, slowly.
+    Its query whether this CPU computes in fp16 is answered with yes: it does, slowly.
     """
     import deepspeed
     import torch

@@ -1,4 +1,4 @@
-"""An optimizer that remembers the gradients that reach it."""
+"""An optimizer that records the gradients that reach it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import distributed
 
 
 class Recorded(torch.optim.SGD):
-    """Plain gradient descent, whose steps show every error of a gradient's size."""
+    """Plain gradient descent, whose steps show every error in a gradient's size."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.seen: list[torch.Tensor] = []
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """Remembers, then steps."""
+        """Records the gradients, then steps."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 gradient = parameter.grad
@@ -30,7 +30,7 @@ class Recorded(torch.optim.SGD):
         """The sum and the norm of the gradient since the last call, over all ranks.
 
         Args:
-            elements: of all trained parameters; who steps on fewer has a part of them.
+            elements: of all trained parameters; a rank with fewer has a part of them.
         """
         seen = torch.cat(self.seen) if self.seen else torch.zeros(0, dtype=torch.float64)
         self.seen = []

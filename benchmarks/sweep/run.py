@@ -1,4 +1,4 @@
-"""Runs the cells of the versions that can be imported, and appends each result to a file."""
+"""Runs the cells of the importable versions and appends each result to a file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def write(results: Path) -> None:
-    """Writes the document that planning reads, and the page."""
+    """Writes the document for planning, and the page."""
     every = {library: read(results, library) for library in ENGINES}
     text = json.dumps(document(every), indent=0)
     (ROOT / "presets" / "sweep.json").write_text(text + "\n")
@@ -54,10 +54,10 @@ def write(results: Path) -> None:
 
 
 def run(asked: Sequence[Cell], path: Path, *, deepspeed: bool) -> None:
-    """Runs the cells that the file doesn't hold yet.
+    """Runs the cells that the file lacks.
 
-    After anything but an equal result a new pair follows; what is wrong is run a second time in one
-    that has run nothing before.
+    After any result but an equal one a new pair follows; wrong cells run a second time in a new
+    pair.
     """
     import torch
 
@@ -92,7 +92,7 @@ def run(asked: Sequence[Cell], path: Path, *, deepspeed: bool) -> None:
 
 
 def _prepare(rest: Sequence[Cell], *, deepspeed: bool) -> None:
-    """Does before any fork what every pair would have to: imports, and the right trainings."""
+    """Does the common work of all pairs before any fork: imports, and the right trainings."""
     first = Pair(deepspeed=deepspeed)
     for cell in {cell.engine: cell for cell in reversed(PLAIN)}.values():
         if deepspeed == cell.engine.startswith("zero"):

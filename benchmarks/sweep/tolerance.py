@@ -63,7 +63,7 @@ def of_gradient(cell: Cell, weights: float) -> float:
     """The bound of a gradient's relative error.
 
     Args:
-        cell: what is trained.
+        cell: the trained cell.
         weights: the bound of the weights' relative error, before the step.
     """
     parts = PARTS[cell.model]

@@ -1,4 +1,4 @@
-"""What a cell must give: one process that sees the global batch at once, in double precision."""
+"""The expected result of a cell: one process with the global batch, in double precision."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .models import STEPS, batches_of, model_of
 from .tolerance import UNIT, of_gradient
 
 MOVE = 0.1
-"""The share of itself by which a weight moves in the first step, at most."""
+"""The largest relative change of a weight in the first step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a step gives.
+    """The result of a step.
 
     Attributes:
         total: the sum of the gradient that reaches the optimizer.
@@ -34,7 +34,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A right step, and how far off it may be.
+    """A right step and its tolerance.
 
     Attributes:
         step: the right values.
@@ -52,9 +52,9 @@ class Truth:
     """A right training.
 
     Attributes:
-        rate: the learning rate that it trains with.
+        rate: its learning rate.
         limit: the norm that gradients are clipped to; 0 for none.
-        steps: what each step must give.
+        steps: the expected result of each step.
     """
 
     rate: float
@@ -63,7 +63,7 @@ class Truth:
 
 
 def truth_of(cell: Cell) -> Truth:
-    """The right training of a cell, which its engine doesn't change."""
+    """The right training of a cell, independent of its engine."""
     return _truth_of(replace(cell, engine="", offload="", checkpointing=""))
 
 

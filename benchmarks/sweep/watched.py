@@ -1,10 +1,10 @@
-"""Trains the cells that were shown to be right under safe-launch: no check may find anything.
+"""Trains cells known to be right under safe-launch: no check may find a fault.
 
     safe-launch --fix suggest --nproc 2 -m benchmarks.sweep.watched LIBRARY VERSIONS ENGINE [NTH]
 
 VERSIONS is a file of `benchmarks/results/sweep` without its suffix, ENGINE one of its cells', as
-`zero2` or `fsdp2`; with NTH only every so many cells are run. Each is compared with the right
-training again, as guards watch it now. A cell that isn't equal any more is printed.
+`zero2` or `fsdp2`; with NTH only every NTH cell is run. Each is compared with the right training
+again, as guards watch it now. A cell that isn't equal any more is printed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .run import RESULTS
 
 
 def main(library: str, versions: str, engine: str, nth: str = "1") -> None:
-    """Runs the cells of an engine, one after the other."""
+    """Runs the cells of an engine in turn."""
     lines = map(json.loads, (RESULTS / f"{versions}.jsonl").read_text().splitlines())
     right = [line["cell"] for line in lines if line["outcome"] == "equal"]
     keys = [key for key in right if key.startswith(f"{engine}/")][:: int(nth)]

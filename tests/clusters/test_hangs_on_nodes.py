@@ -1,4 +1,4 @@
-"""Two hosts that stop moving: which rank of which host the others wait for."""
+"""A stalled run on two hosts: the rank and host that the others wait for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOP = SCRIPTS / "loop.py"
 
 @contextmanager
 def looping(folder: Path, *arguments: object, own: Sequence[str] = ()) -> Iterator[list[Launcher]]:
-    """The loop on two hosts, a worker on each."""
+    """The loop on two hosts, with a worker on each."""
     told = (*FAST, f"--hang-report={PATIENCE}", *own)
     with (
         network("alpha", "beta") as hosts,
@@ -28,7 +28,7 @@ def looping(folder: Path, *arguments: object, own: Sequence[str] = ()) -> Iterat
 
 
 def test_a_rank_of_another_host(tmp_path: Path) -> None:
-    """It is named with its line and its host; the run goes on, until somebody stops it."""
+    """Its line and host are named; the run continues until it is stopped."""
     with looping(tmp_path, "--fault=sleep") as (head, other):
         wait_for(lambda: bool(reports_in(tmp_path)))
         wait_for(lambda: head.says(line_of("loop.py", "stuck: sleep")))
@@ -41,7 +41,7 @@ def test_a_rank_of_another_host(tmp_path: Path) -> None:
 
 
 def test_a_worker_of_another_host_is_stopped(tmp_path: Path) -> None:
-    """SIGSTOP: the run is ended once it is certain, though nobody has failed."""
+    """SIGSTOP: the run ends on proof, without a failure."""
     with looping(tmp_path, "--fault=stop") as (head, other):
         head.process.wait()
         assert head.process.returncode not in (0, 70, 143)
@@ -53,7 +53,7 @@ def test_a_worker_of_another_host_is_stopped(tmp_path: Path) -> None:
 
 
 def test_a_launcher_is_stopped(tmp_path: Path) -> None:
-    """SIGSTOP while its connection stays open: node 0 says so, and the workers train on."""
+    """SIGSTOP with an open connection: node 0 reports it, and the workers train on."""
     with looping(tmp_path, "--steps=1000000", own=[SHORT]) as (head, other):
         wait_for(lambda: "step 5" in head.said())
         other.send(signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""The hosts that other tests run on: their names, their network, and that nothing stays of them."""
+"""The simulated hosts of other tests: their names, their network, and their cleanup."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ print(socket.gethostname(), got == sent)
 
 
 def test_a_command_is_on_its_host_and_is_the_process(tmp_path: Path) -> None:
-    """Own name, own folder, exact pid, exact signal."""
+    """Host name, folder, pid and signal are exact."""
     with network("alpha", "beta") as (alpha, beta):
         assert alpha.run("hostname").stdout == "alpha\n"
         assert beta.run("pwd", cwd=tmp_path).stdout == f"{tmp_path}\n"
@@ -51,7 +51,7 @@ def test_a_command_is_on_its_host_and_is_the_process(tmp_path: Path) -> None:
 
 
 def test_hosts_reach_each_other_by_name(tmp_path: Path) -> None:
-    """Data arrives, through delay and loss as well; two networks don't meet."""
+    """Data arrives despite delay and loss; two networks are separate."""
     with network("alpha", "beta") as (alpha, beta), network("alpha", "beta") as (other, _):
         for delay, loss in ((0.0, 0.0), (0.02, 0.05)):
             beta.weather(delay, loss)
@@ -65,13 +65,13 @@ def test_hosts_reach_each_other_by_name(tmp_path: Path) -> None:
 
 
 def ping(host: Host, address: str, seconds: float = LONG) -> bool:
-    """Whether a host answers within so many seconds."""
+    """Whether a host answers within this many seconds."""
     ask = f"import socket; socket.create_connection(('{address}', 7000), timeout={seconds})"
     return host.run(sys.executable, "-c", ask).returncode == 0
 
 
 def test_a_host_can_be_cut_off(tmp_path: Path) -> None:
-    """By its own interface, and by the switch without noticing; then it is back."""
+    """By its interface, or silently by the switch; then it returns."""
     serve = "import socket, time; s = socket.create_server(('', 7000)); time.sleep(1000)"
     with network("alpha", "beta") as (alpha, beta):
         server = alpha.start(sys.executable, "-c", serve, cwd=tmp_path)
@@ -90,7 +90,7 @@ def test_a_host_can_be_cut_off(tmp_path: Path) -> None:
 
 
 def test_a_name_can_come_late() -> None:
-    """Hosts that don't know each other learn a name while they run."""
+    """A host's name may be added while others run."""
     with network("alpha", "beta", resolve=False) as (alpha, beta):
         assert beta.run("getent", "hosts", "alpha").returncode != 0
         beta.learn(alpha, "alpha.jobs.svc")
@@ -100,7 +100,7 @@ def test_a_name_can_come_late() -> None:
 def test_a_process_that_is_left_is_told_and_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A test that leaves somebody behind fails, and doesn't disturb the next one."""
+    """A test that leaves a process fails without disturbing the next."""
     world = network("alpha")
     (alpha,) = world.__enter__()
     process = alpha.start("setsid", "sleep", "1000", cwd=tmp_path)
@@ -112,7 +112,7 @@ def test_a_process_that_is_left_is_told_and_killed(
 
 
 def test_nothing_stays_where_the_test_is_killed(tmp_path: Path) -> None:
-    """The namespaces go with the process that made them."""
+    """The namespaces end with the process that made them."""
     script = (
         "import sys, time; sys.path.insert(0, sys.argv[1]); from support.hosts import network\n"
         "with network('alpha') as (a,): print(a.holder, a.switch.pid, flush=True); time.sleep(1000)"

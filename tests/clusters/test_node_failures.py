@@ -1,4 +1,4 @@
-"""Launchers and workers of two nodes that are killed, cut off or hang: a clear end on both."""
+"""Launchers and workers of two nodes are killed, cut off or stopped: both nodes end cleanly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RETRY = 75
 def staying(
     folder: Path, failures: int = 0, nodes: int = 2, own: Sequence[str] = ()
 ) -> Iterator[list[Launcher]]:
-    """A job of `stays.py`, with a catalogue in which its failure is one to be tried again."""
+    """A job of `stays.py` with a catalogue in which its failure is retried."""
     (folder / "house").mkdir()
     (folder / "house" / "bad-weather.md").write_text(ENTRY.format(kind="transient", more=""))
     own = (*FAST, "--catalogue=house", *own)
@@ -41,12 +41,12 @@ def staying(
 
 @dataclass(frozen=True)
 class Moment:
-    """When somebody is killed.
+    """The moment of a kill.
 
     Attributes:
         name: for the test's id.
-        failures: attempts that fail by themselves before.
-        attempt: the attempt that it belongs to.
+        failures: earlier attempts that fail by themselves.
+        attempt: the attempt of the kill.
         has_come: whether it has come, for a job in a folder.
     """
 
@@ -57,7 +57,7 @@ class Moment:
 
 
 def runs(attempt: int) -> Callable[[list[Launcher], Path], bool]:
-    """Whether all workers of an attempt are under way."""
+    """Whether all workers of an attempt are running."""
     return lambda _, folder: exist(folder, f"ready-{attempt}-{{}}", (0, 1))()
 
 
@@ -78,7 +78,7 @@ MOMENTS = {
 def test_a_launcher_goes_while_they_join(
     killed: int, number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
-    """Without node 0 nobody waits any longer; another node may come back, for a while."""
+    """Without node 0 all nodes end at once; another node may return for a while."""
     with (
         network("alpha", "beta") as hosts,
         job(tmp_path, hosts, STAYS, tmp_path, 0, own=["--nnodes=3", SHORT]) as launchers,
@@ -97,7 +97,7 @@ def test_a_launcher_goes_while_they_join(
 @pytest.mark.parametrize("name", ["start", "training", "between"])
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_launcher_is_killed(killed: int, name: str, tmp_path: Path) -> None:
-    """The other node's launcher says who is lost and ends with 75; no process is left."""
+    """The other launcher names the lost node and ends with 75; no process is left."""
     moment = MOMENTS[name]
     with staying(tmp_path, moment.failures) as launchers:
         wait_for(lambda: moment.has_come(launchers, tmp_path))
@@ -112,7 +112,7 @@ def test_a_launcher_is_killed(killed: int, name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_a_stop_between_two_attempts(stopped: int, tmp_path: Path) -> None:
-    """No worker runs, so the launcher leaves at once; the other one ends with the same code."""
+    """Without workers the launcher ends at once, and the other with the same code."""
     with staying(tmp_path, failures=1) as launchers:
         wait_for(lambda: launchers[0].says("passes by itself"))
         launchers[stopped].send(signal.SIGTERM)
@@ -124,7 +124,7 @@ def test_a_stop_between_two_attempts(stopped: int, tmp_path: Path) -> None:
     ("killed", "name"), [(1, "start"), (0, "training"), (1, "training"), (1, "again")]
 )
 def test_a_worker_is_killed(killed: int, name: str, tmp_path: Path) -> None:
-    """All nodes end with 137, and node 0 says which rank it was."""
+    """All nodes end with 137, and node 0 names the rank."""
     moment = MOMENTS[name]
     with staying(tmp_path, moment.failures) as launchers:
         if name == "start":
@@ -139,7 +139,7 @@ def test_a_worker_is_killed(killed: int, name: str, tmp_path: Path) -> None:
 
 
 def test_a_launcher_that_hangs_counts_as_lost(tmp_path: Path) -> None:
-    """SIGSTOP of node 1's launcher: node 0's failure ends the run; once awake, it ends too."""
+    """SIGSTOP of node 1's launcher: node 0's failure ends the run; after SIGCONT it ends, too."""
     with staying(tmp_path, own=[SHORT]) as (head, other):
         wait_for(exist(tmp_path, "ready-0-{}", (0, 1)))
         other.send(signal.SIGSTOP)
@@ -153,7 +153,7 @@ def test_a_launcher_that_hangs_counts_as_lost(tmp_path: Path) -> None:
 
 
 def test_node_0_hangs(tmp_path: Path) -> None:
-    """SIGSTOP of node 0's launcher: node 1's failure needs an answer, and ends without."""
+    """SIGSTOP of node 0's launcher: node 1's failure gets no answer and ends it."""
     with staying(tmp_path, own=[SHORT]) as (head, other):
         wait_for(exist(tmp_path, "ready-0-{}", (0, 1)))
         head.send(signal.SIGSTOP)
@@ -166,17 +166,17 @@ def test_node_0_hangs(tmp_path: Path) -> None:
 
 
 def ended_alone(launcher: Launcher, code: int) -> None:
-    """Waits until one launcher has ended, with its code and without its workers."""
+    """Waits for one launcher's end with its code and without its workers."""
     assert launcher.process.wait() == code
     gone([launcher])
 
 
 def test_a_stop_that_comes_with_the_order_to_start(tmp_path: Path) -> None:
-    """A launcher that is slow to read its orders finds the next attempt's start and its stop."""
+    """A slow launcher reads the next attempt's start and its stop together."""
     with staying(tmp_path, failures=1) as (head, other):
         wait_for(lambda: head.says("passes by itself"))
         other.send(signal.SIGSTOP)
-        wait_for(exist(tmp_path, "ready-1-{}", (0,)))  # a child looks like it until it has begun
+        wait_for(exist(tmp_path, "ready-1-{}", (0,)))  # a forked child looks like it at first
         (worker,) = head.workers()
         psutil.Process(worker).kill()
         wait_for(lambda: head.workers() == [])
@@ -187,7 +187,7 @@ def test_a_stop_that_comes_with_the_order_to_start(tmp_path: Path) -> None:
 
 
 def test_node_0_is_cut_off(tmp_path: Path) -> None:
-    """Its interface goes down in training: both sides end with 75 within the node timeout."""
+    """Its interface goes down during training: both end with 75 within the node timeout."""
     with staying(tmp_path, own=[SHORT]) as launchers:
         wait_for(exist(tmp_path, "ready-0-{}", (0, 1)))
         launchers[0].host.unplug()
@@ -197,7 +197,7 @@ def test_node_0_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_one_of_four_is_cut_off(tmp_path: Path) -> None:
-    """Silently, by the network in between: the others end as well, and know whom they miss."""
+    """The network drops it silently: the others end, too, and name it."""
     with staying(tmp_path, nodes=4, own=[SHORT]) as launchers:
         wait_for(exist(tmp_path, "ready-0-{}", range(4)))
         launchers[2].host.weather(loss=1)
@@ -207,7 +207,7 @@ def test_one_of_four_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_the_rest_goes_on_with_the_same_global_batch(tmp_path: Path) -> None:
-    """With --nnodes 1:2 node 0 goes on alone with twice the accumulation, and the same losses."""
+    """With --nnodes 1:2 node 0 continues with twice the accumulation and equal losses."""
     script = SCENARIOS / "hf_held.py"
     (tmp_path / "go").touch()
     told = (*TRAINER, f"--marks={tmp_path}")

@@ -1,4 +1,4 @@
-"""What a launcher owes its user, over two nodes: codes, the right rank, signals, logs; for real."""
+"""The launcher's promises on two real nodes: codes, the right rank, signals, logs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAILS, STUBBORN = PROGRAMS / "fails.py", PROGRAMS / "stubborn.py"
     ],
 )
 def test_a_bug_on_node_1_ends_both(how: str, code: int, words: str, tmp_path: Path) -> None:
-    """No relaunch; the worker's own code everywhere; explained on node 0, a line on node 1."""
+    """No relaunch; the worker's code on both; explained on node 0, one line on node 1."""
     with (
         network("alpha", "beta") as hosts,
         job(tmp_path, hosts, FAILS, how, own=FAST) as (head, other),
@@ -55,7 +55,7 @@ def test_a_bug_on_node_1_ends_both(how: str, code: int, words: str, tmp_path: Pa
 
 
 def test_a_cause_on_node_1_whose_record_comes_last(tmp_path: Path) -> None:
-    """Rank 3 fails of it, tells that first, and all nodes are being stopped: rank 2 is named."""
+    """Rank 3's failure follows, is reported first, and stops all: rank 2 is named."""
     program = (PROGRAMS / "fails_slowly.py", "overtaken")
     own = ["--leave-timeout=1", "--nproc=2"]
     with (
@@ -68,7 +68,7 @@ def test_a_cause_on_node_1_whose_record_comes_last(tmp_path: Path) -> None:
 
 
 def test_torchrun_leaves_the_other_node_waiting(tmp_path: Path) -> None:
-    """The measure: its code is 1, and node 0, whose worker is stuck, isn't told."""
+    """For comparison: its code is 1, and node 0, with a stuck worker, isn't notified."""
     with network("alpha", "beta") as hosts:
         launchers = [
             begin(
@@ -96,9 +96,9 @@ def test_torchrun_leaves_the_other_node_waiting(tmp_path: Path) -> None:
 @pytest.mark.alone
 @pytest.mark.parametrize(("first", "delay"), [(0, 0.05), (1, 0.02), (1, 0.05)])
 def test_names_the_rank_that_failed_first(first: int, delay: float, tmp_path: Path) -> None:
-    """One node's rank fails, the other's follows: the first is named, whatever node it is on.
+    """The first rank to fail is named, whichever node it is on.
 
-    Word of it takes longer than that: 100 ms.
+    The report takes longer than the second failure: 100 ms.
     """
     plan = (f"{first}:raise", f"{1 - first}:{delay}@exit3")
     with (
@@ -117,7 +117,7 @@ def test_names_the_rank_that_failed_first(first: int, delay: float, tmp_path: Pa
 def test_a_stop_of_one_launcher_stops_both(
     number: signal.Signals, told: tuple[int, ...], code: int, tmp_path: Path
 ) -> None:
-    """Workers of both nodes get the signal and their time; the code is 128 + N on both."""
+    """Both nodes' workers get the signal and their grace period; both codes are 128 + N."""
     command = (STUBBORN, tmp_path, number.name)
     with network("alpha", "beta") as hosts, job(tmp_path, hosts, *command) as launchers:
         wait_for(exist(tmp_path, "ready-{}", (0, 1)))
@@ -130,7 +130,7 @@ def test_a_stop_of_one_launcher_stops_both(
 
 
 def test_workers_that_ignore_signals(tmp_path: Path) -> None:
-    """Each launcher goes from INT over TERM to KILL; SIGUSR1 before is for those who handle it."""
+    """Each launcher escalates from INT over TERM to KILL; SIGUSR1 is for its handlers."""
     command = (STUBBORN, tmp_path)
     own = ("--interrupt-timeout=2", "--shutdown-timeout=2")
     with network("alpha", "beta") as hosts, job(tmp_path, hosts, *command, own=own) as launchers:
@@ -151,7 +151,7 @@ def test_workers_that_ignore_signals(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("told", [0, 1])
 def test_a_repeated_stop_goes_on_to_the_next_step_on_both(told: int, tmp_path: Path) -> None:
-    """The third one is SIGKILL, at once: nobody waits for times that are meant to be long."""
+    """The third is an immediate SIGKILL, despite long grace periods."""
     own = ("--interrupt-timeout=300", "--shutdown-timeout=300")
     command = (STUBBORN, tmp_path)
     with network("alpha", "beta") as hosts, job(tmp_path, hosts, *command, own=own) as launchers:
@@ -166,7 +166,7 @@ def test_a_repeated_stop_goes_on_to_the_next_step_on_both(told: int, tmp_path: P
 
 
 def test_a_death_after_the_end(tmp_path: Path) -> None:
-    """Workers that abort at exit have run the script to its end: a success on both nodes."""
+    """Workers that abort at exit have finished the script: a success on both nodes."""
     command = (PROGRAMS / "ends.py", "abort-at-exit")
     each = ([], ["--log-dir=elsewhere"])
     with (
@@ -184,7 +184,7 @@ def test_a_death_after_the_end(tmp_path: Path) -> None:
 
 
 def test_nothing_is_changed_where_node_0_may_only_suggest(tmp_path: Path) -> None:
-    """What node 0 is told by --fix holds for all."""
+    """Node 0's --fix applies to all nodes."""
     (tmp_path / "house").mkdir()
     (tmp_path / "house" / "bad-weather.md").write_text(ENTRY.format(kind="transient", more=""))
     command = (PROGRAMS / "stays.py", tmp_path, 1)
@@ -202,7 +202,7 @@ OTHER = "--set=gradient_checkpointing=non_reentrant"
 
 
 def test_strict_refuses_on_both_nodes(tmp_path: Path) -> None:
-    """What the plan would change before the launch ends both launchers before any worker starts."""
+    """A needed change ends both launchers before any worker starts."""
     arguments = ("--use_lora=True", "--gradient_checkpointing=True", "--output_dir=out")
     command = (ROOT / "tests" / "scenarios" / "hf_lora.py", *arguments)
     kwargs = '--gradient_checkpointing_kwargs={"use_reentrant": true}'

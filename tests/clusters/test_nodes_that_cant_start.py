@@ -1,4 +1,4 @@
-"""Nodes that fail before they join: all others end at once, with the cause and its code."""
+"""If a node fails before it joins, all others end at once with its cause and code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = needs_hosts
 STAYS = ROOT / "tests" / "programs" / "stays.py"
 USAGE, RETRY = 64, 75
 FOR_HOURS = "--rdzv-conf=join_timeout=36000"
-"""Who waits for the others, and isn't told, waits longer than any test."""
+"""A join timeout longer than any test."""
 
 
 @pytest.mark.parametrize("broken", [0, 1, 2])
@@ -29,7 +29,7 @@ FOR_HOURS = "--rdzv-conf=join_timeout=36000"
 def test_a_node_whose_script_cant_run(
     tmp_path: Path, broken: int, text: str | None, cause: str
 ) -> None:
-    """Node 0 hears of it, or tells it; whoever comes last, all end with 64 and say why."""
+    """Node 0 reports it or gets the report; in any order all end with 64 and the reason."""
     names = ("alpha", "beta", "gamma")
     for place, name in enumerate(names):
         (tmp_path / name).mkdir()
@@ -48,7 +48,7 @@ def test_a_node_whose_script_cant_run(
 
 
 def test_an_elastic_job_goes_on_without_it(tmp_path: Path) -> None:
-    """Where fewer nodes are enough, that one can't take part is said, and the others train."""
+    """If fewer nodes suffice, the failed node is reported and the others train."""
     (tmp_path / "finish").touch()
     own = ("--nnodes=2:3", "--rdzv-conf=last_call_timeout=1")
     with network("alpha", "beta", "gamma") as hosts:
@@ -63,7 +63,7 @@ def test_an_elastic_job_goes_on_without_it(tmp_path: Path) -> None:
 
 
 def test_nobody_is_waited_for_by_a_node_that_cant_start(tmp_path: Path) -> None:
-    """It says what it does, for how long, and ends with its own code."""
+    """It reports its failure for a limited time and ends with its own code."""
     with network("alpha", "beta") as hosts:
         own = ("--rdzv-conf=join_timeout=3",)
         alone = begin(hosts[1], tmp_path, *options(hosts, 1, *own), "none.py")
@@ -73,7 +73,7 @@ def test_nobody_is_waited_for_by_a_node_that_cant_start(tmp_path: Path) -> None:
 
 
 def test_two_nodes_that_are_both_node_0(tmp_path: Path) -> None:
-    """The one at another address than the others look at is told at once, and by whom."""
+    """The one at the wrong address is notified at once, and by whom."""
     with network("alpha", "beta") as hosts:
         (tmp_path / "beta").mkdir()
         first = begin(hosts[0], tmp_path, *options(hosts, 0, *FAST), STAYS, tmp_path, 0)

@@ -1,4 +1,4 @@
-"""safe-launch as the first process of pods, from the manifest that is shipped; for real."""
+"""safe-launch as the first process of real pods, from the shipped manifest."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TRAINS = PROGRAMS / "trains.py"
 
 
 def step(folder: Path, rank: int) -> int:
-    """The last step that a rank has done; -1 before the first."""
+    """A rank's last finished step; -1 before the first."""
     path = folder / f"step-{rank}"
     return int(path.read_text() or -1) if path.exists() else -1
 
 
 def test_pods_train_together(tmp_path: Path) -> None:
-    """Node 0's name comes late; the example's failure is cured in both; nothing is left to say."""
+    """Node 0's name resolves late; the example's failure is corrected in both, silently."""
     kwargs = ("--gradient_checkpointing_kwargs", '{"use_reentrant": true}')
     fails = ("--deepspeed", EXAMPLES / "zero2.json", "--gradient_checkpointing", "True", *kwargs)
     short = ("--max_steps", 4, "--save_strategy", "no", "--report_to", "none", "--use_cpu")
@@ -46,7 +46,7 @@ def test_pods_train_together(tmp_path: Path) -> None:
 
 
 def test_a_failure_is_in_every_pods_status_and_is_final(tmp_path: Path) -> None:
-    """The user's line, whichever pod it ran in; the job isn't tried again."""
+    """The user's line, from whichever pod; the job isn't retried."""
     with (
         network("train-0", "train-1", resolve=False) as hosts,
         job(tmp_path, hosts, TRAINS, tmp_path, 5, "1:2:raise") as one,
@@ -62,7 +62,7 @@ def test_a_failure_is_in_every_pods_status_and_is_final(tmp_path: Path) -> None:
 
 
 def test_a_job_survives_lost_and_preempted_pods(tmp_path: Path) -> None:
-    """The rest end with the code for another try; their successors train to the end."""
+    """The other pods end with the retry code; their successors finish the training."""
     with (
         network("train-0", "train-1", resolve=False) as hosts,
         job(tmp_path, hosts, TRAINS, tmp_path, 5, "1:3:wait") as one,
@@ -94,7 +94,7 @@ def test_a_job_survives_lost_and_preempted_pods(tmp_path: Path) -> None:
 
 
 def alone(tmp_path: Path, one: Job) -> list[psutil.Process]:
-    """Starts the only pod; its processes but the first, once the program is ready."""
+    """Starts the only pod; returns its other processes, once the program is ready."""
     one.publish(0, 0)
     pod = one.start(0)
     one.until((tmp_path / "ready-0").exists)
@@ -102,7 +102,7 @@ def alone(tmp_path: Path, one: Job) -> list[psutil.Process]:
 
 
 def test_a_stubborn_worker_is_gone_within_the_grace(tmp_path: Path) -> None:
-    """SIGTERM reaches it, then SIGKILL; nothing that it has started stays."""
+    """It gets SIGTERM, then SIGKILL; no descendant survives."""
     with (
         network("train-0", resolve=False) as hosts,
         job(tmp_path, hosts, "--shutdown-timeout=3", PROGRAMS / "stubborn.py", tmp_path) as one,
@@ -114,7 +114,7 @@ def test_a_stubborn_worker_is_gone_within_the_grace(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_heeds_the_signal_has_time(tmp_path: Path) -> None:
-    """It cleans up and leaves by itself."""
+    """It cleans up and exits by itself."""
     with (
         network("train-0", resolve=False) as hosts,
         job(tmp_path, hosts, PROGRAMS / "stubborn.py", tmp_path, "SIGTERM") as one,
@@ -125,7 +125,7 @@ def test_a_worker_that_heeds_the_signal_has_time(tmp_path: Path) -> None:
 
 
 def test_orphans_that_end_are_reaped(tmp_path: Path) -> None:
-    """A container's first process is the parent of every orphan: none stays as a zombie."""
+    """PID 1 adopts every orphan: none stays a zombie."""
     with (
         network("train-0", resolve=False) as hosts,
         job(tmp_path, hosts, PROGRAMS / "orphans.py", tmp_path) as one,
@@ -141,7 +141,7 @@ def test_orphans_that_end_are_reaped(tmp_path: Path) -> None:
 
 
 def test_what_cant_be_launched_is_in_the_status(tmp_path: Path) -> None:
-    """A script that isn't in the image: final, and told where people look first."""
+    """A script missing from the image: final, and shown in the pod's status."""
     with (
         network("train-0", resolve=False) as hosts,
         job(tmp_path, hosts, "nowhere.py") as one,
@@ -154,7 +154,7 @@ def test_what_cant_be_launched_is_in_the_status(tmp_path: Path) -> None:
 
 
 def test_a_pod_that_waits_for_the_others_can_be_stopped(tmp_path: Path) -> None:
-    """At once, and it says so."""
+    """It ends at once with a message."""
     with (
         network("train-0", "train-1", resolve=False) as hosts,
         job(tmp_path, hosts, TRAINS, tmp_path, 5) as one,

@@ -1,4 +1,4 @@
-"""Random faults in real launches, of which each commit draws some: what was promised holds."""
+"""Random faults in real launches, some drawn for each commit: all promises hold."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PER_RUN = 15
 TRIALS = ALL if passed.is_whole() else sorted(ALL, key=lambda trial: draw(str(trial)))[:PER_RUN]
 SIDE_BY_SIDE = 2
 SLOWNESS = 4.0
-"""How many times as long as in a campaign everything may take: the machine may be busy."""
+"""Factor on a campaign's time limits: the machine may be busy."""
 
 
 @pytest.fixture(scope="module")
 def results() -> Iterator[dict[int, Future[tuple[Result, Observed]]]]:
-    """The results of all trials, which run while earlier ones are looked at."""
+    """The results of all trials, checked while later ones run."""
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         yield {trial.number: pool.submit(result_of, trial, slowness=SLOWNESS) for trial in TRIALS}
         pool.shutdown(cancel_futures=True)
@@ -37,14 +37,14 @@ def results() -> Iterator[dict[int, Future[tuple[Result, Observed]]]]:
 def test_what_holds_after_a_fault(
     trial: Trial, results: dict[int, Future[tuple[Result, Observed]]]
 ) -> None:
-    """Time, exit codes, who it was, nothing left, no traceback of ours, the checkpoint unharmed."""
+    """Time, exit codes, culprit, no leftovers, no internal traceback, an intact checkpoint."""
     result, seen = results[trial.number].result()
     print(result, *seen.said, sep="\n-----\n")
     assert dict(result.wrong) == {}
 
 
 def test_a_seed_gives_the_same_trials() -> None:
-    """However many are drawn; each kind of fault comes up at each of its moments."""
+    """For any number of trials; each fault occurs at each of its moments."""
     assert drawn(500, 3)[:40] == drawn(40, 3) != drawn(40, 4)
     kinds = {(fault.name, moment) for fault in FAULTS.values() for moment in fault.moments}
     assert {(trial.fault, trial.moment) for trial in drawn(len(kinds), 3)} == kinds
@@ -69,13 +69,13 @@ WELL = Observed(TRIAL, "safe-launch", True, (137,), 1.0, (), ("[safe-launch] ran
     ids=str,
 )
 def test_each_check_can_fail(change: dict[str, Any], name: str) -> None:
-    """By itself, where all else is as it should be."""
+    """Alone, with all other values correct."""
     assert wrong(WELL) == {}
     assert [*wrong(replace(WELL, **change))] == [name]
 
 
 def test_results_survive_a_file(tmp_path: Path) -> None:
-    """A campaign goes on from what it has, and its tables count what didn't hold."""
+    """A campaign resumes from its results, and its tables count violations."""
     results = [
         Result(TRIAL, "safe-launch", True, (137,), 1.25, {}),
         Result(TRIAL, "torchrun", True, (None,), 15.0, {"exit code": "1"}),

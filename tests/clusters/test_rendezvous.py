@@ -1,4 +1,4 @@
-"""How nodes come together: late ones, wrong ones, strangers, and nodes that never come."""
+"""Rendezvous of nodes: late, wrong and missing nodes, and strangers."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ crowd = [visit(b"") for _ in range(1000)]
 print("ready", flush=True)
 sys.stdin.read()
 """
-"""Connects in all wrong ways, and stays."""
+"""Connects in all wrong ways and keeps the connections."""
 
 
 def another(
     host: Host, folder: Path, hosts: Sequence[Host], rank: int | None, *own: object
 ) -> Launcher:
-    """A launcher that doesn't belong to the job, of the same script."""
+    """A launcher of the same script that isn't part of the job."""
     (folder / "others").mkdir(exist_ok=True)
     told = options(hosts, rank, *FAST, "--log-dir=others", *own)
     return begin(host, folder, *told, STAYS, folder, 0)
 
 
 def crowd_of(host: Host, folder: Path) -> subprocess.Popen[str]:
-    """Strangers who have all come to node 0."""
+    """Strangers that have all connected to node 0."""
     crowd = host.start(sys.executable, "-c", STRANGERS, "alpha", cwd=folder, stdin=subprocess.PIPE)
     assert crowd.stdout is not None
     assert crowd.stdout.readline() == "ready\n", crowd.communicate()
@@ -54,15 +54,15 @@ def crowd_of(host: Host, folder: Path) -> subprocess.Popen[str]:
 
 
 def refused(launcher: Launcher, code: int, text: str) -> None:
-    """Waits until a launcher has ended with a code and a sentence."""
+    """Waits for a launcher's end with a code and a message."""
     assert launcher.process.wait() == code, launcher.said()
     assert launcher.says(text), launcher.said()
 
 
 def test_nodes_that_dont_belong(tmp_path: Path) -> None:
-    """Other jobs', doubles, ranks out of range, strangers and late ones; the job isn't disturbed.
+    """Other jobs, doubles, invalid ranks, strangers and late nodes don't disturb the job.
 
-    All at one job of three, while it waits and while it runs; one of its nodes goes and comes back.
+    All at one job of three, while it waits and while it runs; one of its nodes leaves and returns.
     """
     own = ("--rdzv-id=ours", "--nnodes=3", "--node-timeout=150", *FAST)
     script = (STAYS, tmp_path, 0)
@@ -100,7 +100,7 @@ def test_nodes_that_dont_belong(tmp_path: Path) -> None:
 
 
 def test_a_script_that_differs(tmp_path: Path) -> None:
-    """It is told, and --strict refuses it, on both nodes."""
+    """It is reported, and --strict refuses it on both nodes."""
     for folder, text in (("here", "print('a')"), ("there", "print('b')")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "train.py").write_text(text)
@@ -117,7 +117,7 @@ def test_a_script_that_differs(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
-    """Node 0 names the port at once; node 1 gives up on whoever listens there."""
+    """Node 0 names the port at once; node 1 gives up on the program that listens there."""
     serve = (
         f"import socket, time; s = socket.create_server(('', {PORT})); print('ready', flush=True)"
     )
@@ -134,7 +134,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 
 def test_nodes_that_never_come(tmp_path: Path) -> None:
-    """Without node 0, or with fewer nodes than asked, all give up in time and say who misses."""
+    """Without node 0, or with too few nodes, all time out and name the missing."""
     own = ("--rdzv-conf=join_timeout=10", "--nnodes=3")
     with network("alpha", "beta") as hosts:
         alone = begin(hosts[1], tmp_path, *options(hosts, 1, *own, "--master-port=1"), FAILS)
@@ -146,7 +146,7 @@ def test_nodes_that_never_come(tmp_path: Path) -> None:
 
 
 def test_a_node_that_cant_write(tmp_path: Path) -> None:
-    """Node 1 has no room for its run directory: it says so with 73, node 0 gives its reason."""
+    """Node 1's run directory has no room: it ends with 73, node 0 with its reason."""
     each = ([], ["--log-dir=/proc/nowhere"])
     with (
         network("alpha", "beta") as hosts,

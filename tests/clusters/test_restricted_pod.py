@@ -1,4 +1,4 @@
-"""A restricted pod: a user that isn't root and has no name or home, and a read-only file system."""
+"""A restricted pod: a non-root user without name or home, and a read-only file system."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.stacks import CURRENT, ROOT
 
 LACKING = os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("setpriv"))
 USER = 12_345
-"""A user id that nobody has."""
+"""An unused user id."""
 SHELL = f"""
 set -e
 mount -t tmpfs -o size=64m,uid={USER} tmpfs "$1"
@@ -24,12 +24,12 @@ exec setpriv --reuid={USER} --regid={USER} --clear-groups \\
   --inh-caps=+dac_read_search --ambient-caps=+dac_read_search \\
   --bounding-set=-all,+dac_read_search "$@"
 """
-"""Root's right to read all stays, since the tests' environment may be root's; it writes nothing."""
+"""Root may still read, since the tests' environment may be root's; it can't write."""
 
 
 @pytest.fixture
 def volume() -> Iterator[Path]:
-    """A folder on which one can be mounted; pytest's own can be reached by root alone."""
+    """A mountable folder; pytest's own are reachable by root alone."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -37,7 +37,7 @@ def volume() -> Iterator[Path]:
 
 @pytest.mark.skipif(LACKING, reason="namespaces need root, util-linux")
 def test_a_pod_that_may_write_to_a_volume_alone(volume: Path) -> None:
-    """With --log-dir on it, temporary files and torch's extensions go there, and that is said."""
+    """With --log-dir on it, temporary files and torch's extensions go there, with a note."""
     runs = volume
     kept = {**os.environ, **CURRENT.environment()}
     for name in ("HOME", "TMPDIR", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"):

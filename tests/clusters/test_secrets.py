@@ -1,4 +1,4 @@
-"""Jobs over several hosts with a secret, and what strangers on the same network can do."""
+"""Jobs on several hosts with a secret, and the limits of strangers on their network."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pathlib.Path(f"looked-{{os.environ['RANK']}}").write_text(str(secret in everythi
 
 
 def stranger(host: Host, folder: Path, *command: object) -> subprocess.Popen[str]:
-    """Somebody else's program, which is at work."""
+    """A stranger's running program."""
     process = host.start(sys.executable, STRANGER, *command, cwd=folder, stdin=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n", process.communicate()
@@ -42,22 +42,22 @@ def stranger(host: Host, folder: Path, *command: object) -> subprocess.Popen[str
 
 
 def found_by(process: subprocess.Popen[str]) -> list[str]:
-    """What a stranger was told, in each of its tries."""
+    """The replies to each of a stranger's tries."""
     told: list[str] = json.loads(process.communicate("\n")[0])
     return told
 
 
 def says_its_end(launcher: Launcher, code: int, text: str) -> None:
-    """Waits until a launcher has ended with a code and a sentence."""
+    """Waits for a launcher's end with a code and a message."""
     assert launcher.process.wait() == code, launcher.said()
     assert launcher.says(text), launcher.said()
 
 
 def test_strangers_get_nothing(tmp_path: Path) -> None:
-    """Forged joins and failures, and what was recorded and is sent again, change nothing.
+    """Forged joins and failures and replayed recordings have no effect.
 
-    A stranger stands between node 1 and node 0 and passes all on. It is told no word of the job,
-    and the secret is in no file, no list of processes and no worker.
+    A stranger between node 1 and node 0 forwards everything. It learns no word of the job,
+    and the secret is in no file, process list or worker.
     """
     script = tmp_path / "train.py"
     script.write_text(LOOKS + STAYS.read_text())
@@ -88,9 +88,9 @@ def test_strangers_get_nothing(tmp_path: Path) -> None:
 
 
 def test_a_forged_node_0(tmp_path: Path) -> None:
-    """Whoever holds the port before node 0 does makes no node his own: node 1 ends, and says why.
+    """A program that takes the port first can't act as node 0: node 1 ends with the reason.
 
-    He can be who has no secret, who has another one, and who says what he has once heard.
+    It may have no secret, another secret, or a recording.
     """
     with network("alpha", "beta") as hosts:
         for kind, text in (
@@ -107,12 +107,12 @@ def test_a_forged_node_0(tmp_path: Path) -> None:
 
 
 def env_of(secret: str | None) -> dict[str, object]:
-    """The variables of a launcher that has a secret."""
+    """The variables of a launcher with a secret."""
     return {} if secret is None else {"SAFE_LAUNCH_SECRET": secret}
 
 
 def test_nodes_with_different_secrets(tmp_path: Path) -> None:
-    """Node 1 ends with what to do, node 0 says whom it has refused and waits for the right one."""
+    """Node 1 ends with advice; node 0 names it and waits for the right one."""
     script = (STAYS, tmp_path, 0)
     (tmp_path / "finish").touch()
     with network("alpha", "beta") as hosts:
@@ -136,7 +136,7 @@ def test_nodes_with_different_secrets(tmp_path: Path) -> None:
 
 
 def test_without_a_secret(tmp_path: Path) -> None:
-    """The job runs as torchrun's would, node 0 says so in a line; --require-secret refuses."""
+    """The job runs like torchrun's, with a line from node 0; --require-secret refuses."""
     (tmp_path / "finish").touch()
     with network("alpha", "beta") as hosts:
         with job(tmp_path, hosts, STAYS, tmp_path, 0, own=FAST) as launchers:
@@ -150,14 +150,14 @@ def test_without_a_secret(tmp_path: Path) -> None:
 
 
 def count(launcher: Launcher, text: str) -> int:
-    """How many of a launcher's lines have a text."""
+    """How many of a launcher's lines contain a text."""
     return sum(text in line for line in launcher.said().splitlines())
 
 
 @pytest.mark.parametrize("place", [2, 1], ids=["elsewhere", "beside-node-1"])
 def test_a_flood(place: int, tmp_path: Path) -> None:
-    """Connections without end from one host don't keep the job from starting."""
-    own = ("--node-timeout=60", *FAST)  # beside a flood a node comes again and again
+    """Endless connections from one host don't prevent the job's start."""
+    own = ("--node-timeout=60", *FAST)  # during a flood a node retries its join
     (tmp_path / "finish").touch()
     with network("alpha", "beta", "gamma") as hosts:
         pair: Sequence[Host] = hosts[:2]
@@ -177,7 +177,7 @@ def test_a_flood(place: int, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("munged") is None, reason="munge isn't installed")
 def test_munge_hides_a_key_from_other_users() -> None:
-    """Only the user that a credential is for can open it, once, and who made it is known."""
+    """Only the addressed user can decode it, once, and its sender is known."""
     other = 12_345
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

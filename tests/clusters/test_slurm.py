@@ -1,4 +1,4 @@
-"""On a real Slurm: what it tells tasks, the batch script that is shipped, and every way to end."""
+"""A real Slurm: its variables for tasks, the shipped batch script, and every way to end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALIKE = [(0, 2, 0, 1, 2), (1, 2, 0, 1, 2)]
 ONE_EACH = [(0, 4, 0, 2, 1), (1, 4, 1, 2, 1), (2, 4, 0, 2, 1), (3, 4, 1, 2, 1)]
 """Two launchers on each of two nodes, with a worker each."""
 FOR_HOURS = "--rdzv-conf=join_timeout=36000"
-"""Who waits for the others, and isn't told, waits longer than any test."""
+"""A join timeout longer than any test."""
 LACKING = [one for one in ("slurmctld", "slurmd", "srun", "munged") if not shutil.which(one)]
 pytestmark = [
     needs_hosts,
@@ -39,7 +39,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster of two nodes with four pretended accelerators each."""
+    """A cluster of two nodes with four simulated accelerators each."""
     folder = tmp_path_factory.mktemp("slurm")
     with cluster(folder) as result:
         yield result
@@ -47,12 +47,12 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @dataclass(frozen=True)
 class Job:
-    """A job from the shipped batch script.
+    """A job of the shipped batch script.
 
     Attributes:
-        slurm: where it runs.
-        folder: where it works, and writes its output.
-        number: Slurm's.
+        slurm: the cluster.
+        folder: the working and output folder.
+        number: Slurm's job id.
     """
 
     slurm: Cluster
@@ -60,26 +60,26 @@ class Job:
     number: str
 
     def output(self) -> str:
-        """What it has written so far."""
+        """The output so far."""
         return "".join(path.read_text() for path in self.folder.glob("*.out"))
 
     def end(self) -> tuple[str, str]:
-        """Waits for its end; its state and its exit code as Slurm has it, code:signal."""
+        """Waits for the end; returns Slurm's state and exit code, code:signal."""
         state = self.slurm.wait(self.number)
         wait_for(self.slurm.idle, self.slurm.logs)
         return state, self.slurm.field(self.number, "ExitCode")
 
     def ready(self, ranks: int = 2, name: str = "ready") -> None:
-        """Waits until its workers are under way: each has left a file."""
+        """Waits until its workers run: each has written a file."""
         files = [self.folder / f"{name}-{rank}" for rank in range(ranks)]
         self.until(lambda: all(file.exists() for file in files))
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Waits until a condition holds."""
+        """Waits until a condition is true."""
         wait_for(condition, lambda: f"{self.output()}\n{self.slurm.logs()}")
 
     def launcher(self, node: int) -> psutil.Process:
-        """The launcher on a node: the task itself, not what it has started."""
+        """The launcher on a node: the task itself, not its children."""
         (found,) = [
             process
             for process in self.slurm.nodes[node].processes()
@@ -90,7 +90,7 @@ class Job:
 
 @pytest.fixture
 def submit(slurm: Cluster, tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    """Submits the batch script as the command `template` fills it in, and as a user edits it."""
+    """Submits the batch script from `template` with a user's edits."""
     jobs: list[Job] = []
 
     def submitted(*words: str | Path, edits: dict[str, str] | None = None) -> Job:
@@ -109,7 +109,7 @@ def submit(slurm: Cluster, tmp_path: Path) -> Iterator[Callable[..., Job]]:
         return jobs[-1]
 
     yield submitted
-    for job in jobs:  # what a failed test leaves mustn't fail the next one
+    for job in jobs:  # a failed test's jobs mustn't fail the next one
         slurm.run("scancel", job.number)
         slurm.restore()
 
@@ -138,7 +138,7 @@ def places(text: str) -> list[tuple[int, int, int, int, int | None]]:
     ],
 )
 def test_what_a_task_is_told(slurm: Cluster, options: str, expected: list[tuple[int, ...]]) -> None:
-    """However tasks are asked for, each launcher knows its place and its number of workers."""
+    """For any way to request tasks, each launcher gets its place and number of workers."""
     assert places(slurm.run("srun", *options.split(), *PLACES)) == expected
 
 
@@ -155,12 +155,12 @@ def test_what_a_task_is_told(slurm: Cluster, options: str, expected: list[tuple[
 def test_what_a_batch_job_is_told(
     slurm: Cluster, tmp_path: Path, options: str, command: str, expected: list[tuple[int, ...]]
 ) -> None:
-    """A step inherits what the job asked for; on one node the batch script may do without."""
+    """A step inherits the job's request; on one node the batch script needs no srun."""
     assert places(batch(slurm, tmp_path, options, command)) == expected
 
 
 def test_a_batch_script_of_two_nodes_needs_srun(slurm: Cluster, tmp_path: Path) -> None:
-    """Slurm tells the shell that it is task 0 of 2: no second launcher is waited for in vain."""
+    """Slurm's variables claim task 0 of 2: no second launcher is waited for."""
     for text in (
         batch(slurm, tmp_path, "--nodes=2", ""),
         slurm.run("salloc", "--nodes=2", *map(str, PLACES)),
@@ -170,7 +170,7 @@ def test_a_batch_script_of_two_nodes_needs_srun(slurm: Cluster, tmp_path: Path) 
 
 
 def batch(slurm: Cluster, folder: Path, options: str, command: str) -> str:
-    """What a batch script writes that asks for the place of its launchers."""
+    """The output of a batch script that prints its launchers' places."""
     script = folder / "places.sbatch"
     script.write_text(f"#!/bin/bash\n{command} {' '.join(map(str, PLACES))}\n")
     output = folder / "places.out"
@@ -182,7 +182,7 @@ def batch(slurm: Cluster, folder: Path, options: str, command: str) -> str:
 def test_what_fails_on_two_nodes_is_corrected_on_both(
     submit: Callable[..., Job], tmp_path: Path
 ) -> None:
-    """The example would die of ZeRO-2, as on one node; it trains at once, with the right losses."""
+    """The example fails under ZeRO-2; corrected, it trains at once with the right losses."""
     common = ["--max_steps=12", "--learning_rate=1e-2", "--logging_steps=1", "--use_cpu"]
     common += ["--report_to=none", "--save_strategy=no", "--output_dir=out", "--disable_tqdm=True"]
     script = EXAMPLES / "finetune.py"
@@ -206,7 +206,7 @@ def test_what_fails_on_two_nodes_is_corrected_on_both(
 
 
 def left(job: Job) -> list[str]:
-    """What still runs on the nodes beside Slurm itself, and what the script has left behind."""
+    """Running processes besides Slurm's, and files left by the script."""
     names = [path.name for path in job.folder.glob(".safe-launch-*")]
     for process in [process for node in job.slurm.nodes for process in node.processes()]:
         with suppress(psutil.Error):  # it has just ended
@@ -216,7 +216,7 @@ def left(job: Job) -> list[str]:
 
 
 def test_scancel_ends_everything(submit: Callable[..., Job], tmp_path: Path) -> None:
-    """Workers get SIGTERM; who doesn't heed it, and what has fled, is gone before KillWait."""
+    """Workers get SIGTERM; stubborn and escaped ones are gone before KillWait."""
     job = submit("--", "--log-dir=runs", "--shutdown-timeout=2", PROGRAMS / "stubborn.py", tmp_path)
     job.ready()
     job.slurm.run("scancel", job.number)
@@ -227,7 +227,7 @@ def test_scancel_ends_everything(submit: Callable[..., Job], tmp_path: Path) -> 
 
 
 def test_a_warning_is_for_those_who_heed_it(submit: Callable[..., Job], tmp_path: Path) -> None:
-    """Rank 0 gets SIGUSR1, rank 1 has no handler and goes on; a run that then ends well is done."""
+    """Rank 0 gets SIGUSR1, rank 1 has no handler and continues; the run succeeds."""
     job = submit("--requeues=3", "--", "--log-dir=runs", PROGRAMS / "stubborn.py", tmp_path)
     job.ready()
     job.slurm.run("scancel", "--batch", "--signal=USR1", job.number)
@@ -238,13 +238,13 @@ def test_a_warning_is_for_those_who_heed_it(submit: Callable[..., Job], tmp_path
     assert job.slurm.field(job.number, "Restarts") == "0"
     assert set((tmp_path / "signals-0").read_text().split()) == {"SIGUSR1"}
     assert not (tmp_path / "signals-1").exists()
-    for rank in range(2):  # a success leaves what the script itself left running; Slurm need not
+    for rank in range(2):  # a success leaves the script's own processes running; Slurm need not
         with suppress(ProcessLookupError):
             os.kill(int((tmp_path / f"grandchild-{rank}").read_text()), signal.SIGKILL)
 
 
 def test_a_task_of_an_array_is_warned_alone(submit: Callable[..., Job], tmp_path: Path) -> None:
-    """The last task has the array's own number; the others mustn't hear of it."""
+    """The last task has the array's job id; the others mustn't get the signal."""
     edits = {"--requeue\n": "--requeue\n#SBATCH --array=1-2\n", "FOLDER": "$SLURM_ARRAY_TASK_ID"}
     for name in ("1", "2"):
         (tmp_path / name).mkdir()
@@ -266,13 +266,13 @@ def test_a_task_of_an_array_is_warned_alone(submit: Callable[..., Job], tmp_path
 def test_before_its_time_limit_a_job_queues_itself_again(
     submit: Callable[..., Job], tmp_path: Path
 ) -> None:
-    """A real limit: who doesn't heed SIGUSR1 gets SIGTERM, and goes on where he was, once."""
+    """A real limit: ranks without a handler get SIGTERM and resume, once."""
     edits = {"--signal=B:USR1@120": "--signal=B:USR1@180", "grace=60": "grace=1"}
     words = ("--time=60", "--requeues=1", "--", "--log-dir=runs", PROGRAMS / "steps.py", tmp_path)
     job = submit(*words, edits=edits)
     job.ready(name="step")
-    # Slurm looks each half minute. The limit is set when the steps have begun, to two or three
-    # minutes from now: it signals at the next look.
+    # Slurm checks every half minute. The limit is set once the steps have begun, two or three
+    # minutes ahead: it signals at its next check.
     _, minutes, _ = job.slurm.field(job.number, "RunTime").split(":")
     job.slurm.run("scontrol", "update", f"JobId={job.number}", f"TimeLimit={int(minutes) + 3}")
     job.until(lambda: job.slurm.field(job.number, "Restarts") == "1")
@@ -292,7 +292,7 @@ def test_before_its_time_limit_a_job_queues_itself_again(
 def test_a_lost_launcher_is_tried_elsewhere(
     submit: Callable[..., Job], tmp_path: Path, node: int
 ) -> None:
-    """SIGKILL of one node's launcher ends the other with 75, and the job is queued again."""
+    """SIGKILL of one launcher ends the other with 75, and the job is requeued."""
     job = submit("--requeues=1", "--", "--log-dir=runs", PROGRAMS / "steps.py", tmp_path)
     job.ready(name="step")
     job.launcher(node).send_signal(signal.SIGKILL)
@@ -306,7 +306,7 @@ def test_a_lost_launcher_is_tried_elsewhere(
 def test_a_preempted_job_goes_on_later(
     submit: Callable[..., Job], slurm: Cluster, tmp_path: Path
 ) -> None:
-    """Slurm tells the launchers alone, by SIGTERM; the job makes room at once and queues again."""
+    """Slurm sends SIGTERM to launchers only; the job ends at once and is requeued."""
     job = submit("--requeues=1", "--", "--log-dir=runs", PROGRAMS / "steps.py", tmp_path)
     job.ready(name="step")
     script = tmp_path / "urgent.sh"
@@ -323,7 +323,7 @@ def test_a_preempted_job_goes_on_later(
 def test_a_killed_daemon_ends_nothing_by_itself(
     submit: Callable[..., Job], slurm: Cluster, tmp_path: Path
 ) -> None:
-    """The tasks go on without slurmd; when Slurm gives the node up it requeues the job."""
+    """Tasks continue without slurmd; a job on a node declared down is requeued."""
     job = submit("--", "--log-dir=runs", PROGRAMS / "steps.py", tmp_path)
     job.ready(name="step")
     slurm.daemons["gpu02"].kill()
@@ -340,16 +340,16 @@ def test_a_killed_daemon_ends_nothing_by_itself(
 
 
 def test_a_users_own_mistake_is_not_tried_again(submit: Callable[..., Job]) -> None:
-    """A job that would fail again in the same way ends with the worker's own code."""
+    """A job that would fail again ends with the worker's code."""
     job = submit("--requeues=3", "--", "--log-dir=runs", PROGRAMS / "fails.py", "1:exit42")
     assert job.end() == ("FAILED", "42:0"), job.output()
     assert job.slurm.field(job.number, "Restarts") == "0"
 
 
 def test_munge_protects_what_srun_starts(slurm: Cluster, tmp_path: Path) -> None:
-    """Launchers know each other by their user's credentials, also several of a node.
+    """Launchers authenticate by their user's credentials, also several on a node.
 
-    A stranger on a node of the cluster gets no word of the job.
+    A stranger on a cluster node learns no word of the job.
     """
     stranger = f"{sys.executable} {PROGRAMS / 'stranger.py'} join gpu01"
     (tmp_path / "train.py").write_text(
@@ -386,7 +386,7 @@ def test_munge_protects_what_srun_starts(slurm: Cluster, tmp_path: Path) -> None
 def test_a_node_that_cant_start_ends_the_job_at_once(
     submit: Callable[..., Job], tmp_path: Path, broken: str
 ) -> None:
-    """Whichever it is, the job has the code that the table has for it, and isn't queued again."""
+    """Whichever node it is, the job has the documented code and isn't requeued."""
     for name in ("gpu01", "gpu02"):
         (tmp_path / name).mkdir()
         if name != broken:

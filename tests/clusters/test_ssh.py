@@ -28,11 +28,11 @@ class Site:
     """Hosts with ssh servers.
 
     Attributes:
-        first: from where everything is launched; it is the hostfile's first host too.
+        first: the launching host, also first in the hostfile.
         second: another host.
         third: a host without an ssh server.
-        keys: to get in with.
-        folder: a folder of the test's own.
+        keys: the ssh keys.
+        folder: this test's folder.
     """
 
     first: Host
@@ -44,7 +44,7 @@ class Site:
     def start(
         self, *arguments: object, hosts: str = "alpha beta", **variables: str
     ) -> subprocess.Popen[str]:
-        """Launches on hosts of these names, with a slot each."""
+        """Launches on hosts of these names, with one slot each."""
         text = "".join(f"{name} slots=1\n" for name in hosts.split())
         (self.folder / "hostfile").write_text(text)
         own = ("--log-dir", self.folder / "runs", *FAST)
@@ -60,14 +60,14 @@ class Site:
         return ended(process)
 
     def launched(self) -> list[psutil.Process]:
-        """What runs on the hosts beside the servers: launchers, workers, ssh."""
+        """Processes on the hosts besides the servers: launchers, workers, ssh."""
         every = [one for host in (self.first, self.second) for one in host.processes()]
         return [one for one in every if not _is_listening(one)]
 
 
 @dataclass(frozen=True)
 class End:
-    """How a launch ended: its exit code and what it printed."""
+    """The exit code and output of a launch."""
 
     code: int
     stdout: str
@@ -81,7 +81,7 @@ def ended(process: subprocess.Popen[str]) -> End:
 
 
 def _is_listening(process: psutil.Process) -> bool:
-    """Whether it is an ssh server that waits for somebody; one of a session has a longer name."""
+    """Whether it is a listening ssh server; a session's has a longer title."""
     try:
         return "-D" in process.cmdline() and process.name() == "sshd"
     except psutil.Error:
@@ -91,7 +91,7 @@ def _is_listening(process: psutil.Process) -> bool:
 def wait_until(
     condition: Callable[[], object], process: subprocess.Popen[str] | None = None
 ) -> None:
-    """Waits; fails where the process ends meanwhile."""
+    """Waits; fails if the process ends meanwhile."""
 
     def has_come() -> object:
         assert process is None or process.poll() is None, process.communicate()
@@ -110,7 +110,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[tuple[Ho
 
 @pytest.fixture
 def site(servers: tuple[tuple[Host, ...], Keys], tmp_path: Path) -> Iterator[Site]:
-    """The hosts, with a folder whose name needs quoting; nothing may be left running."""
+    """The hosts, with a folder name that needs quoting; no process may be left."""
     (first, second, third), own = servers
     (folder := tmp_path / "it's a $HOME").mkdir()
     result = Site(first, second, third, own, folder)
@@ -128,7 +128,7 @@ ODD = ("two words", "it's", 'a "quote"', "$HOME `id` \\", "new\nline", "ünï", 
 
 @needs_ssh
 def test_two_hosts_train_together(site: Site) -> None:
-    """Arguments, folder and environment arrive as they are; no secret shows on a command line."""
+    """Arguments, folder and environment arrive unchanged; no command line has a secret."""
     (site.folder / ".deepspeed_env").write_text("MY_TOKEN=hush2\nFROM_HOST='at ${SSH_CLIENT}'\n")
     words = {"NCCL_WORD": "a 'b' $c\nd", "HF_TOKEN": "hush1"}
     process = site.start("-v", PROGRAMS / "tells.py", *ODD, hosts="localhost beta", **words)
@@ -176,7 +176,7 @@ while not caught:
 
 @needs_ssh
 def test_options_hold_on_every_host(site: Site) -> None:
-    """Those of torchrun's variables, a script of an environment's, signals for the workers."""
+    """Torchrun's variables, an environment's script, signals for the workers."""
     (site.folder / "waits.py").write_text(WAITS)
     (site.folder / "set up.sh").write_text('export FROM_SCRIPT="set by $BASH_SUBSHELL"\n')
     options = ("--venv_script", "set up.sh", "--signals-to-handle=SIGCONT", "-q", "--no_ssh_check")
@@ -192,7 +192,7 @@ def test_options_hold_on_every_host(site: Site) -> None:
 
 @needs_ssh
 def test_a_host_without_the_script_of_an_environment(site: Site) -> None:
-    """It is named; nothing is started."""
+    """The host is named, and no worker starts."""
     end = site.run("--venv_script=absent.sh", PROGRAMS / "fails.py", "0:exit1")
     assert end.code == 64, end.stderr
     assert "host alpha has no --venv_script absent.sh" in end.stderr
@@ -201,14 +201,14 @@ def test_a_host_without_the_script_of_an_environment(site: Site) -> None:
 @needs_ssh
 @pytest.mark.parametrize("how", ["exit42", "leave255"])
 def test_the_exit_code_is_the_workers(site: Site, how: str) -> None:
-    """Also where it is that of ssh's own failures."""
+    """Even if it equals ssh's own error code."""
     end = site.run(PROGRAMS / "fails.py", f"0:{how}", hosts="beta")
     assert end.code == int(how.strip("exitlav")), end.stderr
 
 
 @needs_ssh
 def test_a_failure_on_the_second_host_ends_both(site: Site) -> None:
-    """The code is the failing worker's, and its traceback is printed once."""
+    """The code is the failed worker's, and its traceback is printed once."""
     end = site.run(PROGRAMS / "fails.py", "1:raise")
     assert end.code == 1, end.stderr
     assert "ValueError: the bug of rank 1" in end.stderr
@@ -230,7 +230,7 @@ def test_a_failure_on_the_second_host_ends_both(site: Site) -> None:
 def test_a_host_that_cant_be_reached(
     site: Site, hosts: str, configured: dict[str, str], code: int, problem: str
 ) -> None:
-    """It is named with its line and ssh's own words; nothing is started on any host."""
+    """It is named with its line and ssh's message; no host starts workers."""
     site.keys.configure(**configured)
     end = site.run(PROGRAMS / "fails.py", "0:exit1", hosts=hosts)
     assert end.code == code, end.stderr
@@ -254,7 +254,7 @@ def test_a_host_without_the_folder(site: Site, tmp_path: Path) -> None:
 
 @needs_ssh
 def test_a_host_without_the_environment(site: Site, tmp_path: Path) -> None:
-    """The interpreter must be where it is here."""
+    """The interpreter must have the same path there."""
     (empty := tmp_path / "empty").mkdir()
     assert site.second.run("mount", "--bind", empty, CURRENT.bin).returncode == 0
     try:
@@ -268,9 +268,9 @@ def test_a_host_without_the_environment(site: Site, tmp_path: Path) -> None:
 @needs_ssh
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_reaches_the_workers_of_all_hosts(site: Site, number: signal.Signals) -> None:
-    """They get their grace, and the launch ends as one on a single host does.
+    """They get their grace period, and the launch ends as on a single host.
 
-    SIGUSR1 before it reaches the one that has a handler for it.
+    An earlier SIGUSR1 reaches the worker with a handler.
     """
     process = site.start(PROGRAMS / "stubborn.py", site.folder, number.name)
     wait_until(lambda: all((site.folder / f"ready-{rank}").exists() for rank in (0, 1)), process)
@@ -286,7 +286,7 @@ def test_a_stop_reaches_the_workers_of_all_hosts(site: Site, number: signal.Sign
 
 @needs_ssh
 def test_nothing_outlives_a_killed_launcher(site: Site) -> None:
-    """The hosts notice that nobody is there any more; the workers get SIGTERM."""
+    """The hosts notice the closed connection; the workers get SIGTERM."""
     process = site.start(PROGRAMS / "stubborn.py", site.folder, "SIGTERM")
     wait_until(lambda: all((site.folder / f"ready-{rank}").exists() for rank in (0, 1)), process)
     process.kill()
@@ -298,7 +298,7 @@ def test_nothing_outlives_a_killed_launcher(site: Site) -> None:
 
 @needs_ssh
 def test_nothing_outlives_a_lost_connection(site: Site) -> None:
-    """The launch ends with the code that says to try elsewhere, and names the host."""
+    """The launch ends with the code for a retry elsewhere and names the host."""
     process = site.start(PROGRAMS / "stubborn.py", site.folder, "SIGTERM", hosts="beta")
     wait_until(lambda: (site.folder / "ready-0").exists(), process)
     [ssh] = [one for one in site.launched() if one.name() == "ssh"]
@@ -310,7 +310,7 @@ def test_nothing_outlives_a_lost_connection(site: Site) -> None:
 
 
 def test_silence_counts_as_the_end(tmp_path: Path) -> None:
-    """A connection that is cut without a word stops the training after a while."""
+    """A silently cut connection stops the training after a while."""
     code = (
         "import sys; from safe_launch.nodes.ssh import remote_main as remote; "
         "remote.SILENCE = 3.0; remote.main('r')"
@@ -358,7 +358,7 @@ def test_silence_counts_as_the_end(tmp_path: Path) -> None:
 def test_contradictions_are_refused(
     tmp_path: Path, arguments: tuple[str, ...], variables: dict[str, str], problem: str
 ) -> None:
-    """Both sides are named."""
+    """Both settings are named."""
     (tmp_path / "hostfile").write_text("a slots=1\nb slots=1\n")
     end = CURRENT.run(
         "safe-launch", "-H", "hostfile", *arguments, "x.py", cwd=tmp_path, **variables
@@ -368,7 +368,7 @@ def test_contradictions_are_refused(
 
 
 def test_this_machine_alone_needs_no_ssh(tmp_path: Path) -> None:
-    """The only host is this one: its workers are started from here."""
+    """If the only host is this one, its workers start from here."""
     (tmp_path / "hostfile").write_text("localhost slots=2\n")
     (tmp_path / "finish").touch()
     end = CURRENT.run(
@@ -388,7 +388,7 @@ def test_this_machine_alone_needs_no_ssh(tmp_path: Path) -> None:
     ],
 )
 def test_a_plan_needs_no_ssh(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
-    """It is that of all hosts' workers; without a hostfile of as many here as are asked for."""
+    """It covers all hosts' workers; without a hostfile, the requested number here."""
     (tmp_path / "hostfile").write_text("far-1 slots=4\nfar-2 slots=4\n")
     (tmp_path / "x.py").write_text("")
     end = CURRENT.run("safe-launch", "plan", *options, "x.py", cwd=tmp_path)

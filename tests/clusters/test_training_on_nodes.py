@@ -1,4 +1,4 @@
-"""Two and four nodes with real frameworks: corrected everywhere, with the reference's losses."""
+"""Real frameworks on two and four nodes: corrected everywhere, with the reference's losses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DUMMY_LOSS = ("ds_dummy_loss", "--ds_config", SCENARIOS / "raw3.json")
 
 
 def losses(folder: Path) -> list[float]:
-    """What rank 0 has written."""
+    """The losses written by rank 0."""
     found: list[float] = json.loads((folder / "losses.json").read_text())
     return found
 
@@ -43,7 +43,7 @@ def losses(folder: Path) -> list[float]:
 def test_a_failure_of_node_1_is_corrected_on_both(
     arguments: tuple[object, ...], change: str, tmp_path: Path
 ) -> None:
-    """Only node 1's rank meets the trouble, node 0's is busy; both go on with the same plan."""
+    """Only node 1's rank fails, node 0's is busy; both continue with the same plan."""
     expected = reference(CURRENT, SCENARIOS / f"{arguments[0]}.py", "--single")
     command = (ON_RANK_1, *arguments, f"--loss_file={tmp_path / 'losses.json'}")
     with (
@@ -109,7 +109,7 @@ def test_the_trainer_is_corrected_on_both_nodes(
 
 
 def test_both_nodes_go_on_from_a_checkpoint(tmp_path: Path) -> None:
-    """Node 0 names it, a universal one here; each node finds it where its own Trainer saves."""
+    """Node 0 names a universal checkpoint; each node finds it in its Trainer's folder."""
     expected = reference(CURRENT, LATE, *SINGLE, "--late=never")
     own = (f"--output_dir={tmp_path / 'out'}", f"--loss_file={tmp_path / 'losses.json'}")
     with (
@@ -123,7 +123,7 @@ def test_both_nodes_go_on_from_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_four_nodes_through_bad_weather(tmp_path: Path) -> None:
-    """Delay and lost packets on every link; the four agree on the correction and train the same."""
+    """With delay and packet loss on every link, all four make the same correction."""
     script = SCENARIOS / "ddp_unused.py"
     expected = reference(CURRENT, script, "--single")
     with network("alpha", "beta", "gamma", "delta") as hosts:
@@ -138,7 +138,7 @@ def test_four_nodes_through_bad_weather(tmp_path: Path) -> None:
 
 
 def test_what_a_worker_says_is_settled_on_all_nodes(tmp_path: Path) -> None:
-    """Adapters that no argument tells of, on a node with two workers beside a node with one."""
+    """Adapters without an argument, on a node with two workers and one with a single one."""
     script = SCENARIOS / "hf_lora_hidden.py"
     single = (*TRAINER, "--per_device_train_batch_size=6")
     expected = reference(CURRENT, SCENARIOS / "hf_lora.py", *single, "--use_lora=True")
@@ -163,7 +163,7 @@ def test_what_a_worker_says_is_settled_on_all_nodes(tmp_path: Path) -> None:
 
 
 def test_the_rank_that_died_is_the_root(tmp_path: Path) -> None:
-    """Node 1's rank leaves without a word while node 0's waits for it in gloo: it is named."""
+    """Node 1's rank dies silently while node 0's waits for it in gloo: it is named."""
     with (
         network("alpha", "beta") as hosts,
         job(tmp_path, hosts, SCENARIOS / "dies_alone.py", "--silently") as (head, other),

@@ -1,4 +1,4 @@
-"""Command lines of other projects: none that ran is refused, or changed without being certain."""
+"""No working command line of other projects is refused, or changed without certainty."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FRAMEWORKS = {
     "modelscope/ms-swift": "from swift.pipelines import sft_main\nsft_main()\n",
     "hiyouga/LLaMA-Factory": "from llamafactory.train.tuner import run_exp\nrun_exp()\n",
 }
-"""Whose entries are a call of their own, which takes all arguments."""
+"""Frameworks whose entry point is a function that takes all arguments."""
 KEPT = (Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.MICRO_BATCH)
 
 
@@ -34,7 +34,7 @@ of_all_lines = table("line", LINES, name=lambda line: line["page"], parts=5)
 
 @pytest.fixture(scope="module")
 def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders with the scripts and configuration files that the lines name."""
+    """Folders with the scripts and configuration files of the command lines."""
     root = tmp_path_factory.mktemp("repositories")
     for repository, scripts in read_yaml(HERE / "scripts.yaml").items():
         for path, description in scripts.items():
@@ -54,7 +54,7 @@ def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def _without_accelerate() -> Iterator[None]:
-    """Accelerate isn't asked for the variables of FSDP, which takes seconds."""
+    """Accelerate isn't run for FSDP's variables, which takes seconds."""
     variables = {"ACCELERATE_USE_FSDP": "true"}
     with mock.patch.object(accelerate, "_by_accelerate", return_value=variables):
         yield
@@ -81,7 +81,7 @@ def _plan(line: Mapping[str, Any], root: Path, hardware: str) -> Plan | NoPlan:
 def test_nothing_that_ran_is_refused_or_changed(
     line: Mapping[str, Any], repositories: Path
 ) -> None:
-    """On the devices that most of them ran on; what trains wrongly by now also ran."""
+    """On the devices that most of them used; settings that now train wrongly may change."""
     found = _plan(line, repositories, "dgx-a100-80gb")
     assert isinstance(found, Plan), found.rejected[0].constraint
     changed = [change for change in found.changes if change.setting in KEPT]
@@ -90,7 +90,7 @@ def test_nothing_that_ran_is_refused_or_changed(
 
 @of_all_lines
 def test_small_devices_change_what_is_certain(line: Mapping[str, Any], repositories: Path) -> None:
-    """Where memory is short, what is changed or refused is derived or stated, and all was read."""
+    """With little memory, changes and refusals need derived or stated facts."""
     found = _plan(line, repositories, "atlas-800t-a2-910b4")
     workload = found.workload
     changed = (
@@ -104,7 +104,7 @@ def test_small_devices_change_what_is_certain(line: Mapping[str, Any], repositor
 
 @of_all_lines
 def test_what_a_person_checked(line: Mapping[str, Any], repositories: Path) -> None:
-    """Is read as they did, or isn't known."""
+    """Facts are read as a person read them, or are unknown."""
     workload = _plan(line, repositories, "dgx-a100-80gb").workload
     wrong = {
         name.value: (workload.value(name), line["checked"][key])

@@ -1,4 +1,4 @@
-"""Whatever others have written: it is read or refused in words, within bounded time and memory."""
+"""Any input is read or refused in words, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ PIECES = (
     *(b'"\\ud800"', b"${oc.env:HOME}", b"${a}", b"%s", b"{}", b"!!python/object:os.system", b"~"),
     *(b"[1-99999999999]", b"(x99999999999)", b"slots=99999999999", b"2001-01-01", b"no", b"null"),
 )
-"""What readers stumble over."""
+"""Inputs that break readers."""
 BOMB = b"\n".join(
     b"%c: &%c [%s]" % (name, name, b", ".join([b"*%c" % (name - 1)] * 9 if name > 97 else [b"x"]))
     for name in range(97, 107)
 )
-"""Ten lines of YAML that are a billion words where somebody copies what they refer to."""
+"""Ten lines of YAML that expand to a billion words if references are copied."""
 
 
 @st.composite
 def damaged(draw: st.DrawFn, samples: tuple[bytes, ...]) -> bytes:
-    """A sample with pieces cut out, put in, or put elsewhere."""
+    """A sample with parts removed, inserted or moved."""
     data = draw(st.sampled_from(samples))
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(data)))
@@ -42,7 +42,7 @@ def damaged(draw: st.DrawFn, samples: tuple[bytes, ...]) -> bytes:
 
 
 def inputs(target: Target) -> st.SearchStrategy[bytes]:
-    """Inputs that a target's samples may become, and some that have nothing of them."""
+    """Mutations of a target's samples, and unrelated inputs."""
     found = damaged(target.samples) | damaged(target.samples) | st.binary(max_size=60)
     in_json = tuple(sample for sample in target.samples if sample[:1] == b"{")
     return found | mutated(in_json) if in_json else found
@@ -50,7 +50,7 @@ def inputs(target: Target) -> st.SearchStrategy[bytes]:
 
 @table("target", TARGETS, name=lambda target: target.name.replace(" ", "-"))
 def test_a_sample_is_read(target: Target) -> None:
-    """So that what is made of it is beyond the first few bytes."""
+    """Its mutations then differ beyond the first few bytes."""
     for sample in target.samples:
         target.read(sample)
 
@@ -90,19 +90,19 @@ FOUND = [
     ("command lines", b"--nproc=" + LONG),
     ("command lines", LONG),
 ]
-"""What once ended in a traceback, or took all memory."""
+"""Inputs that once ended in a traceback or took all memory."""
 
 
 @table(("name", "data"), FOUND, name=lambda one: f"{one[0]}-{one[1][-20:]!r}")
 def test_what_was_found_once(name: str, data: bytes) -> None:
-    """Each is refused, or read for what it is."""
+    """Earlier findings are refused or read correctly."""
     (target,) = (target for target in TARGETS if target.name == name)
     target.consume(data)
 
 
-@pytest.mark.timeout(900)  # a hundred plans each, some of which may wait for a processor
+@pytest.mark.timeout(900)  # a hundred plans each, on a possibly busy machine
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name.replace(" ", "-"))
 @given(st.data())
 def test_anything_is_read_or_refused(target: Target, data: st.DataObject) -> None:
-    """No traceback, no more than a second or so, no more than a gigabyte."""
+    """No traceback, about a second at most, and at most a gigabyte."""
     target.consume(data.draw(inputs(target)))

@@ -1,4 +1,4 @@
-"""Every command over one table of odd inputs: no mistake of our own, no traceback, no hang."""
+"""Every command on one table of odd inputs: no internal error, no traceback, no hang."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ WAITS = ("a pipe",)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what is right."""
+    """A folder with valid files."""
     made = tmp_path_factory.mktemp("odd")
     prepared(made)
     return made
 
 
 def holds(folder: Path, *words: str, encoding: str = "utf-8", **variables: str) -> None:
-    """Runs a command, which may refuse what it is given, but never fails by itself."""
+    """Runs a command, which may refuse its input but not fail."""
     ended = run(folder, *words, encoding=encoding, **variables)
     assert ended.code != 70, (words, ended.said)
     assert "safe-launch itself failed" not in ended.said
@@ -41,7 +41,7 @@ def holds(folder: Path, *words: str, encoding: str = "utf-8", **variables: str) 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place.path}: {place.commands[0][0]}")
 def test_odd_files(tmp_path: Path, place: Place) -> None:
-    """Where a command reads a file, it may be of any kind and content."""
+    """Each file argument may have any type and content."""
     prepared(tmp_path)
     file = tmp_path / place.path
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def test_odd_files(tmp_path: Path, place: Place) -> None:
 
 @pytest.mark.parametrize("word", WORDS, ids=lambda word: ascii(word)[:20])
 def test_odd_words(folder: Path, word: str) -> None:
-    """A word may stand at every command and for every option's value, on any terminal."""
+    """Any word in any position and option, on any terminal."""
     for words in command_lines(word):
         holds(folder, *words)
         if not word.isascii():
@@ -74,6 +74,6 @@ def test_odd_words(folder: Path, word: str) -> None:
 @settings(max_examples=100)
 @given(word=st.text(st.characters(exclude_characters="\0/"), max_size=40), place=st.integers(0))
 def test_any_words(folder: Path, word: str, place: int) -> None:
-    """The same for words that nobody has thought of."""
+    """The same for random words."""
     lines = command_lines(word)
     holds(folder, *lines[place % len(lines)], encoding="ascii")

@@ -1,4 +1,4 @@
-"""A script sees no difference: the same programs under torchrun, plain python, and safe-launch."""
+"""Scripts see no difference between torchrun, plain python, and safe-launch."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ OURS = ("spawn", "warm")
 ADDRESS = re.compile("0x[0-9a-f]+")
 COMPILER = shutil.which("g++")
 RANDOM = ("python", "numpy", "bytes", "torch", "torch seed")
-"""What every worker draws by itself, in every run anew."""
+"""Random values drawn anew by every worker in every run."""
 ADDED = re.compile("SAFE_LAUNCH_|CROSS_RANK$|CROSS_SIZE$")
-"""Variables that only our workers have: our own, and deepspeed's names for what torchrun tells."""
+"""Variables of our workers alone: ours, and deepspeed's names for torchrun's values."""
 EACH_RUNS_OWN = {
     "MASTER_PORT",
     "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_ERROR_FILE",
-    "TORCHELASTIC_SIGNALS_TO_HANDLE",  # more are passed on
+    "TORCHELASTIC_SIGNALS_TO_HANDLE",  # more signals are forwarded
 }
-"""Variables of torchrun's whose values are another in each run."""
+"""torchrun's variables with a different value in each run."""
 FAIL = {
     "raises": 1,
     "raises_a_group": 1,
@@ -44,7 +44,7 @@ FAIL = {
     "interrupts": 130,
     "falls_too_deep": 1,
 }
-"""Endings that fail, and the code of a shell for them."""
+"""Endings that fail, and a shell's exit code for them."""
 SUCCEED = (
     "nothing",
     "leaves_with_none",
@@ -60,7 +60,7 @@ SUCCEED = (
 
 
 def plain(folder: Path, *command: object, **variables: object) -> subprocess.CompletedProcess[str]:
-    """The same under python, which torchrun starts as we do: unbuffered."""
+    """The same under python, unbuffered as under torchrun and safe-launch."""
     return subprocess.run(
         [str(CURRENT.bin / "python3"), "-u", *map(str, command)],
         cwd=folder,
@@ -73,7 +73,7 @@ def plain(folder: Path, *command: object, **variables: object) -> subprocess.Com
 
 
 def seen(folder: Path, ranks: int) -> list[dict[str, Any]]:
-    """What each rank has written down."""
+    """The record of each rank."""
     found = [json.loads((folder / f"seen-{rank}").read_text()) for rank in range(ranks)]
     for rank in range(ranks):
         (folder / f"seen-{rank}").unlink()
@@ -81,7 +81,7 @@ def seen(folder: Path, ranks: int) -> list[dict[str, Any]]:
 
 
 def common(told: dict[str, Any]) -> dict[str, Any]:
-    """What a program saw, without what differs in every run."""
+    """A program's record without parts that differ in every run."""
     told = json.loads(json.dumps(told))
     told["environment"] = {
         name: value
@@ -91,12 +91,12 @@ def common(told: dict[str, Any]) -> dict[str, Any]:
     for name in RANDOM:
         del told["chances"][name]
     process = told["process"]
-    del process["stdin"]  # one of the ranks reads it all
-    for name in ("1", "2"):  # a file, or the pipe by which we write it
+    del process["stdin"]  # one rank reads all of it
+    for name in ("1", "2"):  # a file, or the launcher's pipe
         del process["descriptors"][name]
-    # Ours has a socket besides, which tells the launcher of a failure, and what answers it: memory,
-    # two signals, and a thread that waits, with which the C library takes a signal of its own, 33
-    # (nptl's SIGSETXID). No program that is started inherits any of it.
+    # Ours has a socket, too, for reporting failures, and for inquiries: memory, two signals, and a
+    # waiting thread, for which the C library handles one signal of its own, 33 (nptl's SIGSETXID).
+    # No child process inherits any of it.
     if "/memfd" in process["descriptors"].values():
         process["native threads"] -= 1
         caught = int(process["masks"]["SigCgt"], 16)
@@ -112,7 +112,7 @@ def common(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_surroundings_of_a_script(tmp_path: Path) -> None:
-    """All that a script can see of how it was started is as torchrun has it, on both ranks."""
+    """Both ranks see the same surroundings as under torchrun."""
     script, arguments = PROGRAMS / "surroundings.py", ("--text", "two words", "")
     runs = {}
     for way in ("torchrun", *OURS):
@@ -135,7 +135,7 @@ def test_the_surroundings_of_a_script(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["torchrun", *OURS])
 def test_processes_of_a_script(tmp_path: Path, way: str) -> None:
-    """multiprocessing, an executor and data loaders by each start method; torch.compile."""
+    """multiprocessing, an executor, data loaders by each start method, torch.compile."""
     done = launch(way, tmp_path, PROGRAMS / "sibling.py", *(("compile",) if COMPILER else ()))
     assert done.code == 0, done.said + "".join(done.err)
     names = {"fork": "__main__", "spawn": "__mp_main__", "forkserver": "__mp_main__"}
@@ -153,7 +153,7 @@ def test_processes_of_a_script(tmp_path: Path, way: str) -> None:
 
 
 def test_endings_that_succeed(tmp_path: Path) -> None:
-    """Handlers, buffers, finalizers, threads: in order, with the interpreter's own words."""
+    """Handlers, buffers, finalizers, threads: in order, with the interpreter's own messages."""
     program, names = PROGRAMS / "endings.py", ",".join(SUCCEED)
     for way in OURS:
         done = launch(way, tmp_path, program, names, ranks=len(SUCCEED))
@@ -170,12 +170,12 @@ def test_endings_that_succeed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FAIL)
 def test_endings_that_fail(tmp_path: Path, name: str) -> None:
-    """The interpreter's own words, to the letter, and a shell's exit code."""
+    """The interpreter's exact messages, and a shell's exit code."""
     expected = plain(tmp_path, PROGRAMS / "endings.py", name)
     code = expected.returncode if expected.returncode >= 0 else 128 - expected.returncode
     done = launch("warm", tmp_path, PROGRAMS / "endings.py", name)
     assert done.out == (expected.stdout,)
-    # a handful of our frames lie below the script's, so it gets not quite as deep
+    # a few of our frames are below the script's, so it reaches slightly less depth
     deep = re.compile(r"(?<=Previous line repeated )\d+")
     assert deep.sub("N", done.err[0]) == deep.sub("N", expected.stderr)
     assert done.code == code == FAIL[name]
@@ -197,7 +197,7 @@ print(helper.__file__, "\\u00e4")
 
 
 def forms(folder: Path) -> None:
-    """Scripts of every form, all of which show what they are and then fail."""
+    """Scripts of every form that print their surroundings and then fail."""
     (folder / "helper.py").write_text("")
     (folder / "my folder").mkdir()
     (folder / "real.py").write_bytes(b"\xef\xbb\xbf" + SHOWN.encode())
@@ -233,20 +233,20 @@ def forms(folder: Path) -> None:
     ids=["link", "encoding", "package", "module", "folder", "zip"],
 )
 def test_forms_of_a_script(tmp_path: Path, command: tuple[str, ...]) -> None:
-    """A script is what it would be to python, however it is named; a traceback is python's."""
+    """A script runs as under python, however it is named; tracebacks are python's."""
     forms(tmp_path)
     expected = plain(tmp_path, *command)
     assert expected.stdout.endswith("\u00e4\n"), expected.stderr
     done = launch("warm", tmp_path, *command)
     assert done.out == (expected.stdout,)
-    # python's own frames of `-m`, and of a folder, say nothing of the script
+    # python's own frames for `-m` or a folder aren't about the script
     inside = re.sub(r'  File "<frozen runpy>".*\n', "", expected.stderr)
     assert done.err == (inside,)
     assert done.code == 1
 
 
 def test_scripts_that_cant_run_are_told_before(tmp_path: Path) -> None:
-    """By intent: a syntax error or a missing script is one line of ours, before any worker."""
+    """By design a syntax error or missing script is one line, before any worker starts."""
     forms(tmp_path)
     for script, words in (
         ("broken.py", "broken.py:1: syntax error: invalid syntax"),
@@ -259,7 +259,7 @@ def test_scripts_that_cant_run_are_told_before(tmp_path: Path) -> None:
 
 
 def test_what_python_is_told_reaches_the_script(tmp_path: Path) -> None:
-    """PYTHON* variables mean to a worker what they mean to python."""
+    """PYTHON* variables affect workers as they affect python."""
     (tmp_path / "told.py").write_text(
         "import faulthandler, sys, warnings\n"
         "print(sys.flags, sys.warnoptions, sys.stdout.encoding, faulthandler.is_enabled())\n"

@@ -1,4 +1,4 @@
-"""Real ranks that stand somewhere, and what they answer from there."""
+"""Answers of real ranks to inquiries, wherever they are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Tells = Callable[[Standing], bool]
 
 
 def waits(standing: Standing) -> bool:
-    """Whether a rank has entered the second collective, and isn't through."""
+    """Whether a rank has entered the second collective and not completed it."""
     return standing.problem == "" and standing.collectives == (
         Collective(1, "all_reduce", ((3,),), ("Float",), "0 default_pg", is_retired=True),
         Collective(2, "all_reduce", ((2, 4),), ("Float",), "0 default_pg"),
@@ -33,13 +33,13 @@ def waits(standing: Standing) -> bool:
 
 
 def is_in_it(standing: Standing) -> bool:
-    """Whether a rank waits in that line; which collective it is isn't known there."""
+    """Whether a rank waits in that line, if its collective isn't known."""
     line, waits = "dist.all_reduce(torch.ones(2, 4))", "work.wait()"
     return {line, waits} <= {frame.source for frame in standing.frames}
 
 
 def knows_no_torch(_standing: Standing) -> bool:
-    """It tells nothing of collectives."""
+    """The answer has no collectives."""
     return True
 
 
@@ -47,13 +47,13 @@ def knows_no_torch(_standing: Standing) -> bool:
 def asked(
     workshop: Path, how: str, launcher: str = LAUNCHER, tells: Tells = waits
 ) -> Iterator[list[Standing]]:
-    """Where two ranks stand, once both have come there; afterwards nothing is left of the sockets.
+    """The positions of two ranks, once both have arrived; no socket remains.
 
     Args:
-        workshop: where they run.
-        how: as `stands.py` has it.
+        workshop: the working folder.
+        how: a mode of `stands.py`.
         launcher: the command that starts them.
-        tells: whether the first rank tells that it waits.
+        tells: whether the first rank announces that it waits.
     """
     launched = begin(workshop, "--nproc-per-node=2", *FAST, PROGRAM, how, command=launcher)
     try:
@@ -78,7 +78,7 @@ def asked(
 
 
 def row(workshop: Path, rank: int) -> RankProgress:
-    """A rank as the board would have it."""
+    """A rank as on the board."""
     pid, thread = map(int, (workshop / f"ready-{rank}").read_text().split())
     return RankProgress(rank, pid, thread, Phase.TRAINING, 7, 60.0, 60.0, 1.0)
 
@@ -100,7 +100,7 @@ def place(standing: Standing) -> tuple[str, str]:
     ],
 )
 def test_the_rank_that_stands_elsewhere(workshop: Path, how: str, line: str) -> None:
-    """Its line, and a collective less than the other rank; asking again changes nothing."""
+    """Its line, and a collective less than the other rank; a second inquiry agrees."""
     with asked(workshop, how) as (first, second):
         assert place(first) == ("main", "dist.all_reduce(torch.ones(2, 4))")
         assert waits(first)
@@ -114,7 +114,7 @@ def test_the_rank_that_stands_elsewhere(workshop: Path, how: str, line: str) -> 
 
 
 def test_without_a_recorder(workshop: Path) -> None:
-    """Torch 2.6 tells no collectives, which is said; the stacks are the same."""
+    """Torch 2.6 has no recorder, which is reported; the stacks are the same."""
     with asked(workshop, "gil", str(TORCH_2_6.bin / "safe-launch"), is_in_it) as found:
         assert place(found[0]) == ("main", "dist.all_reduce(torch.ones(2, 4))")
         assert place(found[1])[1].startswith("ctypes.PyDLL")
@@ -123,13 +123,13 @@ def test_without_a_recorder(workshop: Path) -> None:
 
 
 def test_without_torch(workshop: Path) -> None:
-    """A script of Python alone tells where it is."""
+    """A pure Python script reports its position."""
     with asked(workshop, "alone", tells=knows_no_torch) as found:
         assert [place(each) for each in found] == [("stand", "time.sleep(600)")] * 2
 
 
 def test_a_forked_child(workshop: Path) -> None:
-    """It tells its line itself: a lock was held when it was forked."""
+    """It reports its line itself, although a lock was held at its fork."""
     with asked(workshop, "fork") as (first, second):
         assert waits(first)
         assert place(second) == ("stand", "os.waitpid(child, 0)")
@@ -141,7 +141,7 @@ def test_a_forked_child(workshop: Path) -> None:
 
 @pytest.mark.parametrize("has_py_spy", [False, True])
 def test_a_stopped_rank(workshop: Path, has_py_spy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It can't answer: py-spy reads where it is, or it is said why nobody knows."""
+    """It can't answer: py-spy reads its stack, or the reason is reported."""
     if has_py_spy:
         assert py_spy.command(), "the extra `test` has py-spy"
     else:
@@ -159,7 +159,7 @@ def test_a_stopped_rank(workshop: Path, has_py_spy: bool, monkeypatch: pytest.Mo
 
 
 def test_asking_is_bounded(workshop: Path) -> None:
-    """Also where a server accepts and never answers, as a stopped process's does."""
+    """Also if a server accepts and never answers, like a stopped process."""
     with asked(workshop, "sleep"):
         (folder,) = workshop.glob("runs/*/attempt-1/sockets-0")
         rows = [row(workshop, rank) for rank in range(2)]

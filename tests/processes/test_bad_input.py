@@ -1,4 +1,4 @@
-"""What can't be launched: each with its message and exit code, no traceback, nobody left behind."""
+"""Refused launches: a message and exit code each, no traceback, no process left."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from support.processes import environment, gone, launch
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else None,
 )
 def test_what_cant_be_used(workshop: Path, arguments: tuple[str, ...], words: str) -> None:
-    """The message names the setting, or file and line; the code is 64; no worker has started."""
+    """The message has the setting, or file and line; the code is 64; no worker starts."""
     (workshop / "fine.py").write_text("open('started', 'w')\n")
     (workshop / "broken.py").write_text("x = 1\nif x = 2:\n    pass\n")
     (workshop / "latin.py").write_bytes(b"name = '\xe9'\n")
@@ -73,14 +73,14 @@ def test_what_cant_be_used(workshop: Path, arguments: tuple[str, ...], words: st
 
 
 def test_any_file_that_is_python_runs(workshop: Path) -> None:
-    """Whatever its name, as under torchrun."""
+    """The file's name doesn't matter, as under torchrun."""
     (workshop / "train.txt").write_text("open('started', 'w')\n")
     assert launch(workshop, "train.txt").returncode == 0
     assert (workshop / "started").exists()
 
 
 def test_an_argument_of_the_wrong_type_is_the_scripts_to_refuse(workshop: Path) -> None:
-    """The plan notes it and leaves it; the script's own message and exit code are the end."""
+    """The plan only notes it; the script's message and exit code follow."""
     (workshop / "train.py").write_text(
         "import argparse\n"
         "# HfArgumentParser\n"
@@ -96,7 +96,7 @@ def test_an_argument_of_the_wrong_type_is_the_scripts_to_refuse(workshop: Path) 
 
 
 def test_a_run_directory_that_cant_be_made(workshop: Path) -> None:
-    """A path under a file: exit code 73 before any worker starts, with the way out."""
+    """A path below a file: exit code 73 before any worker starts, with advice."""
     (workshop / "file").touch()
     (workshop / "fine.py").write_text("open('started', 'w')\n")
     done = launch(workshop, "--log-dir=file/runs", "fine.py", ours=False)
@@ -129,7 +129,7 @@ def test_a_disk_that_is_full_from_the_start(workshop: Path, small_disk: Path) ->
 
 
 def test_a_disk_that_fills_up_on_the_way(workshop: Path, small_disk: Path) -> None:
-    """The training goes on to its end; that the log stops is said once a rank."""
+    """The training finishes; the end of each rank's log is reported once."""
     (workshop / "talk.py").write_text("for _ in range(4000): print('y' * 99)\n")
     done = launch(workshop, f"--log-dir={small_disk}", "--nproc=2", "talk.py", ours=False)
     assert done.stdout.count("y" * 99) == 8000
@@ -140,7 +140,7 @@ def test_a_disk_that_fills_up_on_the_way(workshop: Path, small_disk: Path) -> No
 
 
 def test_help_and_plan_import_no_torch(workshop: Path) -> None:
-    """What answers at once imports none of the heavy frameworks."""
+    """Quick commands import no heavy frameworks."""
     (workshop / "fine.py").write_text("pass\n")
     program = (
         "import sys\n"
@@ -168,7 +168,7 @@ def test_help_and_plan_import_no_torch(workshop: Path) -> None:
 
 
 def test_json_with_a_launch(workshop: Path) -> None:
-    """A launch prints no document, and says so."""
+    """A launch prints no JSON, and reports that."""
     (workshop / "fine.py").write_text("print('trained')\n")
     done = launch(workshop, "--json", "--nproc=1", "fine.py")
     assert (done.returncode, done.stdout) == (0, "trained\n")

@@ -1,4 +1,4 @@
-"""Completion in real shells: commands, options, their values, and files."""
+"""Completion in real shells: commands, options, values, and files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ true
 
 @pytest.mark.parametrize(("shell", "program"), [("bash", BASH), ("fish", FISH)])
 def test_a_shell_completes(shell: str, program: str, tmp_path: Path) -> None:
-    """What begins so: a command, an option, a choice, a file."""
+    """Each prefix completes to a command, an option, a choice or a file."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} isn't installed")
     (tmp_path / "train.py").touch()
@@ -50,7 +50,7 @@ def test_a_shell_completes(shell: str, program: str, tmp_path: Path) -> None:
 
 
 def test_zsh_takes_it(tmp_path: Path) -> None:
-    """It registers the function for our name."""
+    """It registers the function for our command."""
     if shutil.which("zsh") is None:
         pytest.skip("zsh isn't installed")
     script = CURRENT.run("safe-launch", "completion", "zsh", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Ranks that have finished and don't exit: in native code they are ended, else they are let be."""
+"""Finished ranks that don't exit are ended in native code, and left alone otherwise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def forever():
     lock, mutex = ctypes.PyDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(64)
     lock(mutex), lock(mutex)
 """
-"""Native code that keeps the GIL and that no signal ends, as a deadlock of a library's: pause()
+"""Native code that keeps the GIL and ignores signals, like a library's deadlock: pause()
 returns when the launcher asks for a stack."""
 
 TRAIN = (
@@ -28,7 +28,7 @@ if os.environ["RANK"] == "1":
 
 
 def test_a_rank_that_hangs_in_native_code_as_it_exits(workshop: Path) -> None:
-    """Rank 0 has ended and the training is done: a success with a remark, in a bounded time."""
+    """Rank 0 has ended and the training is done: a success with a note, in bounded time."""
     script = workshop / "train.py"
     script.write_text(TRAIN.format(end="atexit.register(forever)"))
     done = launch(workshop, "--nproc=2", "--hang-report=1", script)
@@ -40,7 +40,7 @@ def test_a_rank_that_hangs_in_native_code_as_it_exits(workshop: Path) -> None:
 
 
 def test_a_rank_that_hangs_as_the_interpreter_is_taken_down(workshop: Path) -> None:
-    """Its exit handlers have run: it is ended after the patience alone."""
+    """Its exit handlers have run, so it is ended after the patience."""
     script = workshop / "train.py"
     held = "Held = type('Held', (), {'__del__': lambda self, hang=forever: hang()}); held = Held()"
     script.write_text(TRAIN.format(end=held))
@@ -53,7 +53,7 @@ def test_a_rank_that_hangs_as_the_interpreter_is_taken_down(workshop: Path) -> N
 
 
 def test_a_thread_that_the_script_leaves_running_goes_on(workshop: Path) -> None:
-    """The interpreter waits for it, as for a server's, however little it does."""
+    """The interpreter waits for it, as for a server's thread, even if idle."""
     script = workshop / "train.py"
     thread = "threading.Thread(target=lambda: (time.sleep(8), print('served'))).start()"
     script.write_text(TRAIN.format(end=thread))
@@ -87,7 +87,7 @@ main()
 
 
 def test_a_rank_that_hangs_as_its_objects_are_destroyed(workshop: Path) -> None:
-    """Before the script's end, after the training: as where a process group goes."""
+    """After training, before the script's end, as in a process group's destructor."""
     script = workshop / "train.py"
     script.write_text(LOOP)
     done = launch(workshop, "--nproc=2", "--hang-report=1", script)

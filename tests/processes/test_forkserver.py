@@ -1,4 +1,4 @@
-"""Workers forked from a process that has imported for them: what they are, and when they aren't."""
+"""Workers forked from a process with preloaded imports: their state, and when they aren't."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safe_launch.workers.start import ENTRY
 from support.stacks import CURRENT
 from support.waiting import LONG, wait_for
 
-# The variables of a process that was forked are those that its server was started with.
+# A forked process has the variables with which its server was started.
 IS_FORKED = (
     "import os, pathlib\n"
     "forked = b'LOCAL_RANK=' not in pathlib.Path('/proc/self/environ').read_bytes()\n"
@@ -23,7 +23,7 @@ IS_FORKED = (
 
 
 def write(folder: Path, **texts: str) -> None:
-    """Modules by name."""
+    """Writes modules by name."""
     for name, text in texts.items():
         path = folder / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def write(folder: Path, **texts: str) -> None:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A folder that counts as one of installed packages."""
+    """A folder that counts as installed packages."""
     folder = tmp_path / "site-packages"
     folder.mkdir()
     return folder
@@ -50,18 +50,18 @@ def launch(folder: Path, *arguments: str, **variables: str) -> subprocess.Comple
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:
-    """What the launcher has said, in one line."""
+    """The launcher's output, as one line."""
     return " ".join(done.stderr.replace("[safe-launch]", "").split())
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """What the workers have printed, in no order; both have to have succeeded."""
+    """The workers' output, unordered; both must have succeeded."""
     assert done.returncode == 0, done.stderr
     return sorted(done.stdout.splitlines())
 
 
 def test_workers_are_forked_unless_fresh_ones_are_asked_for(tmp_path: Path) -> None:
-    """They are the launcher's own children either way; the launcher itself has no torch."""
+    """Either way they are the launcher's children; the launcher has no torch."""
     write(
         tmp_path,
         train=IS_FORKED
@@ -82,7 +82,7 @@ def test_workers_are_forked_unless_fresh_ones_are_asked_for(tmp_path: Path) -> N
 def test_an_import_sees_the_scripts_arguments(
     tmp_path: Path, installed: Path, target: tuple[str, ...]
 ) -> None:
-    """Not those of the server: `def parse(args=sys.argv[1:])` is a default of the import's time."""
+    """`def parse(args=sys.argv[1:])` reads them at import, not the server's."""
     write(installed, early="import sys\ndef parse(args=sys.argv[1:]): return args\n")
     write(tmp_path, train="import early\n" + IS_FORKED + "print(forked, early.parse())\n")
     done = launch(tmp_path, *target, "--lr", "1")
@@ -91,7 +91,7 @@ def test_an_import_sees_the_scripts_arguments(
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_a_parent_package_sees_the_scripts_arguments(tmp_path: Path, method: str) -> None:
-    """It is imported to find the module, with `-m` in the place of its file, as by Python."""
+    """Its import finds the module, with `-m` as argv[0], as in Python."""
     write(tmp_path, **{"own/__init__": "import sys\nSEEN = [*sys.argv]\n"})
     write(tmp_path, **{"own/train": "import own, sys\nprint(own.SEEN, sys.argv[1:])\n"})
     done = launch(tmp_path, "--start-method", method, "-m", "own.train", "--lr", "1")
@@ -103,7 +103,7 @@ def test_a_parent_package_sees_the_scripts_arguments(tmp_path: Path, method: str
 def test_an_import_keeps_the_scripts_own_main(
     tmp_path: Path, installed: Path, method: str, target: tuple[str, ...]
 ) -> None:
-    """As dill does, which pickles by it what the script defines."""
+    """For example dill's, which pickles the script's definitions by it."""
     file = "getattr(kept, '__file__', None)"
     write(installed, keeps=f"import __main__ as kept\nFILE = {file}\n")
     write(
@@ -118,7 +118,7 @@ def test_an_import_keeps_the_scripts_own_main(
 
 
 def test_an_imports_own_handler_stays(tmp_path: Path, installed: Path) -> None:
-    """The launcher resets what it has ignored itself, and no more."""
+    """The launcher resets only the signals that it ignored itself."""
     handled = "signal.signal(signal.SIGUSR1, lambda *_: print('handled', flush=True))"
     write(installed, handles=f"import signal\n{handled}\n")
     raised = "import os, signal\nos.kill(os.getpid(), signal.SIGUSR1)\n"
@@ -127,7 +127,7 @@ def test_an_imports_own_handler_stays(tmp_path: Path, installed: Path) -> None:
 
 
 def test_forked_workers_meet_and_train(tmp_path: Path) -> None:
-    """The store is there, though nobody in the launcher hosts it."""
+    """The store is available, though the launcher doesn't host it."""
     write(
         tmp_path,
         train=IS_FORKED
@@ -142,7 +142,7 @@ def test_forked_workers_meet_and_train(tmp_path: Path) -> None:
 
 
 def test_workers_share_no_random_state(tmp_path: Path) -> None:
-    """As two fresh interpreters, they draw differently unless the script seeds them."""
+    """Unless the script seeds them, they draw differently, like separate interpreters."""
     write(
         tmp_path,
         train=IS_FORKED
@@ -158,14 +158,14 @@ def test_workers_share_no_random_state(tmp_path: Path) -> None:
 
 
 def test_workers_of_a_node_share_the_seed_of_hashes(tmp_path: Path) -> None:
-    """An interpreter draws it as it starts: fresh ones differ, as under torchrun."""
+    """An interpreter draws it at start: new processes differ, as under torchrun."""
     write(tmp_path, train="print(hash('a word'), hash('another'))\n")
     assert len(set(lines(launch(tmp_path, "train.py")))) == 1
     assert len(set(lines(launch(tmp_path, "--start-method=spawn", "train.py")))) == 2
 
 
 def test_an_interrupt_while_a_worker_is_set_up_waits(tmp_path: Path, installed: Path) -> None:
-    """The script hasn't begun, so nothing but the interrupt is told: none of our own frames."""
+    """The script hasn't begun: the interrupt is shown without our frames."""
     interrupted = "import os, signal\ndef seed():\n    os.kill(os.getpid(), signal.SIGINT)\n"
     write(installed / "numpy", __init__="", random=interrupted)
     write(tmp_path, train="import numpy.random\nprint('unreached')\n")
@@ -177,7 +177,7 @@ def test_an_interrupt_while_a_worker_is_set_up_waits(tmp_path: Path, installed: 
 
 
 def test_what_an_import_prints_comes_from_every_worker(tmp_path: Path, installed: Path) -> None:
-    """Also where it was done once for both; a module of the user's is run by each worker."""
+    """Even if it ran once for both; a user's module runs in each worker."""
     write(installed, loud="import os\nprint('loud', flush=True)\nos.write(2, b'and clear\\n')\n")
     write(tmp_path, own="print('own')\n", train="import loud\nimport own\n" + IS_FORKED)
     done = launch(tmp_path, "train.py")
@@ -205,7 +205,7 @@ READS = "import os\nMODE = os.environ.get('LOUD_MODE', 'nothing')\n"
 def test_a_variable_that_the_script_sets_first_holds(
     tmp_path: Path, installed: Path, first: str, repeats: int
 ) -> None:
-    """What is imported later reads it, though it was imported before: or the worker begins anew."""
+    """A preloaded import that reads it makes the worker start anew."""
     write(installed, loud=READS)
     write(
         tmp_path,
@@ -225,7 +225,7 @@ def test_a_variable_that_the_script_sets_first_holds(
 def test_a_variable_that_is_set_after_the_imports_is_left_alone(
     tmp_path: Path, installed: Path
 ) -> None:
-    """As under any launcher it comes too late for what was imported before."""
+    """Under any launcher it is too late for earlier imports."""
     write(installed, loud=READS)
     write(
         tmp_path,
@@ -255,7 +255,7 @@ def test_a_variable_that_is_set_after_the_imports_is_left_alone(
 def test_where_forking_isnt_safe_workers_are_fresh(
     tmp_path: Path, installed: Path, module: str, reason: str
 ) -> None:
-    """And the reason is said."""
+    """The reason is reported."""
     write(installed, odd=module)
     write(tmp_path, train="import odd\n" + IS_FORKED + "print(forked)\n")
     done = launch(tmp_path, "-v", "train.py")
@@ -267,7 +267,7 @@ def test_where_forking_isnt_safe_workers_are_fresh(
 def test_a_package_that_reads_a_workers_own_rank_is_left_to_the_workers(
     tmp_path: Path, installed: Path
 ) -> None:
-    """And so is all else at first, which it may want to come before; not so in the next attempt."""
+    """In the first attempt all imports are; in the next, only that one."""
     write(installed, ranked="import os, other\nRANK = os.environ.get('RANK')\n", other="")
     first = "import sys\nknown = [*sys.modules]\nimport ranked\n"
     first += "print('ranked' in known, 'other' in known)\n"
@@ -279,7 +279,7 @@ def test_a_package_that_reads_a_workers_own_rank_is_left_to_the_workers(
 
 
 def test_libraries_are_asked_to_start_no_threads(tmp_path: Path, installed: Path) -> None:
-    """While they are imported beforehand; the script doesn't see what asks them."""
+    """During preloading only; the script doesn't see the variables."""
     name = "JE_ARROW_MALLOC_CONF"
     write(installed, carries=f"import os\nSEEN = os.environ.get({name!r})\n")
     print_all = f"import os\nprint(forked, carries.SEEN, os.environ.get({name!r}))\n"
@@ -288,7 +288,7 @@ def test_libraries_are_asked_to_start_no_threads(tmp_path: Path, installed: Path
 
 
 def test_the_workers_are_fresh_again_where_the_server_is_gone(tmp_path: Path) -> None:
-    """Somebody has killed it between two attempts."""
+    """The server was killed between two attempts."""
     write(
         tmp_path,
         train=IS_FORKED
@@ -316,7 +316,7 @@ def test_the_workers_are_fresh_again_where_the_server_is_gone(tmp_path: Path) ->
 def test_an_environment_that_imports_read_restarts_the_server(
     tmp_path: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a plan changes there holds for the imports too."""
+    """A plan's changes apply to imports, too."""
     write(installed, loud=READS)
     write(
         tmp_path,
@@ -365,7 +365,7 @@ def main():
     dist.destroy_process_group()
 main()
 """
-"""Fails once after its model is there; says whether `late` is known before it is imported."""
+"""Fails once after its model exists; prints whether `late` was already imported."""
 USE = "\ndef use(): pass\n"
 A_THREAD = "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()"
 
@@ -382,7 +382,7 @@ A_THREAD = "threading.Thread(target=time.sleep, args=(600,), daemon=True).start(
 def test_what_workers_import_later_is_imported_for_the_next(
     tmp_path: Path, installed: Path, first: str, late: str, expected: str
 ) -> None:
-    """Unless it would make a difference that it is imported before the script begins."""
+    """Unless preloading it would make a difference."""
     write(tmp_path, train=TRAIN.replace("FIRST", first))
     write(installed, late=late + USE)
     done = launch(tmp_path, "--max-restarts", "1", "train.py")
@@ -411,7 +411,7 @@ if not os.fork():
 os.wait()
 print(follow(Report.of(json.loads(Path("report").read_text())), preloaded, None))
 """
-"""A server, and a worker that it forks."""
+"""A server that forks a worker and prints whether it follows it."""
 
 
 @pytest.mark.parametrize(
@@ -446,7 +446,7 @@ print(follow(Report.of(json.loads(Path("report").read_text())), preloaded, None)
 def test_a_server_follows_its_workers_where_that_makes_no_difference(
     tmp_path: Path, installed: Path, first: str, late: str, problem: str | None
 ) -> None:
-    """What a worker has imported, and what its script has done before."""
+    """It preloads a worker's imports unless the script acted before them."""
     write(tmp_path / "own", theirs="")
     write(installed, late=late, theirs="", unsloth="", other="FAST = False\ndef f(): pass\ng = f\n")
     with (installed / "other.py").open("a") as other:
@@ -469,7 +469,7 @@ def test_a_server_follows_its_workers_where_that_makes_no_difference(
 def test_nothing_is_left_where_the_launcher_is_killed_while_it_imports(
     tmp_path: Path, installed: Path
 ) -> None:
-    """The server notices in the midst of an import."""
+    """The server notices during an import."""
     write(
         installed,
         slow="import os, pathlib, time\n"
@@ -495,7 +495,7 @@ def test_nothing_is_left_where_the_launcher_is_killed_while_it_imports(
 
 @pytest.mark.parametrize("variables", [{"OMP_NUM_THREADS": "2"}, {"OPENBLAS_NUM_THREADS": "2"}])
 def test_numpys_threads_come_with_the_worker(tmp_path: Path, variables: dict[str, str]) -> None:
-    """As many as in a fresh process, though none may run where the worker is forked."""
+    """As many as in a new process, though none may run at the fork."""
     write(tmp_path, train=IS_FORKED + "import numpy\nprint(len(os.listdir('/proc/self/task')))\n")
     fresh = launch(tmp_path, "--start-method", "spawn", "train.py", **variables)
     assert lines(launch(tmp_path, "train.py", **variables)) == lines(fresh)
@@ -505,7 +505,7 @@ def test_numpys_threads_come_with_the_worker(tmp_path: Path, variables: dict[str
 def test_what_an_import_holds_is_taken_apart_at_the_end(
     tmp_path: Path, installed: Path, ending: str
 ) -> None:
-    """Also what is in a cycle: nanobind's modules report at the end what was left of theirs."""
+    """Cycles, too: nanobind's modules report leaks at exit."""
     write(
         installed,
         holding="import os\nIMPORTED_BY = os.getpid()\n"

@@ -1,6 +1,6 @@
-"""Runs that stop moving: the rank that the others wait for is named, with the user's own line.
+"""In a stalled run the culprit rank is named with the user's line.
 
-And those that only seem to: nothing is said of them.
+Runs that only seem stalled get no report.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ STUCK = {
         {0: "stuck: second"},
     ),
 }
-"""By a name: the case, the kind of hang, and the marks of the lines of those who are named."""
+"""By name: the case, the kind of hang, and the marks of the culprits' lines."""
 LINES = {"inherited lock": "stuck: fork"}
-"""A further line that is named, of the processes of a loader."""
+"""Another line in the report, of a loader's processes."""
 WELL = {
     "loader": Case("loaders.py", ("slow", 1)),
     "first step": Case("first_step.py", (8,)),
@@ -72,7 +72,7 @@ WELL = {
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Await]:
-    """All of them, side by side."""
+    """All runs, in parallel."""
     cases = {**{name: case for name, (case, _, _) in STUCK.items()}, **WELL}
     with begun(cases, tmp_path_factory.mktemp("runs")) as started:
         yield started
@@ -80,7 +80,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Await]:
 
 @pytest.mark.parametrize("name", STUCK)
 def test_who_is_waited_for(name: str, runs: Await) -> None:
-    """The rank, where it stands, and nobody else; the run is ended only if that is certain."""
+    """Exactly that rank with its position; the run ends only on proof."""
     case, kind, marks = STUCK[name]
     run = runs(name)
     lines = {rank: line_of(case.script, mark) for rank, mark in marks.items()}
@@ -92,7 +92,7 @@ def test_who_is_waited_for(name: str, runs: Await) -> None:
 
 @pytest.mark.parametrize("name", ["FSDP's state dict", "FSDP2's state dict"])
 def test_a_state_dict_by_rank_0_alone(name: str, runs: Await) -> None:
-    """The entry, with what FSDP wants."""
+    """The entry is named, with FSDP's requirement."""
     words = runs(name).words()
     assert "(checkpoint-saved-by-one-rank)" in words
     assert "do Make FSDP's state dict on every rank" in words
@@ -100,14 +100,14 @@ def test_a_state_dict_by_rank_0_alone(name: str, runs: Await) -> None:
 
 @pytest.mark.parametrize("name", WELL)
 def test_no_false_alarm(name: str, runs: Await) -> None:
-    """What takes long and moves is left alone."""
+    """Slow but moving runs are left alone."""
     run = runs(name)
     assert (run.code, run.reports) == (0, []), run.output
 
 
 @needs_slow_disk
 def test_a_checkpoint_to_a_slow_disk(tmp_path: Path) -> None:
-    """A single system call writes for seconds: only the file grows."""
+    """One system call writes for seconds: only the file grows."""
     (tmp_path / "disk").mkdir()
     with slow_disk(tmp_path / "disk", seconds=0.25):
         run = ended(Case("rank_0_alone.py", ("saves", tmp_path / "disk")), tmp_path / "run")
@@ -115,7 +115,7 @@ def test_a_checkpoint_to_a_slow_disk(tmp_path: Path) -> None:
 
 
 def test_the_end_of_patience(tmp_path: Path) -> None:
-    """--hang-timeout ends a run without a proof, as a failure that names the rank."""
+    """--hang-timeout ends a run without proof, as a failure that names the rank."""
     options = ("--hang-timeout=6",)
     run = ended(
         Case("loop.py", ("--fault=lock",), options=options, goes_on=False), tmp_path / "run"
@@ -126,7 +126,7 @@ def test_the_end_of_patience(tmp_path: Path) -> None:
 
 
 def test_what_a_watchdog_has_left(tmp_path: Path) -> None:
-    """NCCL's watchdog names ranks that waited; the dumps that it has left say for whom."""
+    """NCCL's watchdog names waiting ranks; its dumps show whom they wait for."""
     run = ended(Case("watchdog.py", ranks=3, goes_on=False), tmp_path / "run")
     assert (run.code, [*run.blamed()], run.reports[0]["kind"]) == (1, [1], "absent"), run.output
     assert f"last seen at {SCRIPTS}/{line_of('watchdog.py', 'last seen')}" in run.words()

@@ -1,4 +1,4 @@
-"""What a launch leaves for the next one: when that uses it, when it mustn't, and when it ends."""
+"""Servers kept for the next launch: when they are used, when not, and when they end."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from support.stacks import CURRENT
 from support.waiting import wait_for
 
 FRESH = "import time\nSTAMP = time.time_ns()\n"
-"""A module that tells when it was imported."""
+"""A module that records its time of import."""
 SCRIPT = "import heavy\nprint(f'{heavy.STAMP}\\n', end='', flush=True)\n"
 
 
 @dataclass(frozen=True)
 class Done:
-    """How a command went."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -34,24 +34,24 @@ class Done:
 
     @property
     def said(self) -> str:
-        """What the launcher has said, in one line."""
+        """The launcher's output, as one line."""
         return " ".join(self.err.replace("[safe-launch]", "").split())
 
 
 @dataclass(frozen=True)
 class Shell:
-    """A session of a user's, in which several launches follow each other.
+    """A user's session with several launches in turn.
 
     Attributes:
-        folder: where it is.
-        bash: its leader.
+        folder: the working folder.
+        bash: the session's leader.
     """
 
     folder: Path
     bash: subprocess.Popen[str]
 
     def begin(self, *command: object, stdin: str = "/dev/null", **variables: object) -> None:
-        """Begins a command."""
+        """Starts a command."""
         for name in ("out", "err", "code"):
             (self.folder / name).unlink(missing_ok=True)
         assigned = [f"{name}={value}" for name, value in variables.items()]
@@ -61,22 +61,22 @@ class Shell:
         self.bash.stdin.flush()
 
     def done(self) -> Done:
-        """Waits for the command's end."""
+        """Waits for a command's end."""
         wait_for((self.folder / "code").exists)
         code, out, err = ((self.folder / name).read_text() for name in ("code", "out", "err"))
         return Done(int(code), out, err)
 
     def launch(self, *arguments: object, stdin: str = "/dev/null", **variables: object) -> Done:
-        """A launch to its end, of two workers unless it is said otherwise."""
+        """A complete launch, of two workers by default."""
         self.begin(*LAUNCH, *(arguments or ("train.py",)), stdin=stdin, **variables)
         return self.done()
 
     def kept(self) -> list[int]:
-        """Process ids of what is kept."""
+        """Pids of the kept servers."""
         self.begin(CURRENT.bin / "safe-launch", "warm", "--json")
         listed = json.loads(self.done().out)
         own = {process.pid for process in psutil.process_iter() if is_kept(process, self.folder)}
-        entries = [entry for entry in listed if entry["pid"] in own]  # other tests have theirs
+        entries = [entry for entry in listed if entry["pid"] in own]  # other tests have their own
         assert all(entry["bytes"] > 1 << 20 for entry in entries)
         return [entry["pid"] for entry in entries]
 
@@ -106,7 +106,7 @@ def shell(workshop: Path) -> Iterator[Shell]:  # noqa: F811 - the fixture
 
 
 def is_kept(process: psutil.Process, folder: Path) -> bool:
-    """Whether a process is a kept server of launches in the folder."""
+    """Whether a process is a kept server of launches in this folder."""
     try:
         is_here = process.environ().get("WORKSHOP") == str(folder)
         return is_here and process.name() == "warm-server"
@@ -115,7 +115,7 @@ def is_kept(process: psutil.Process, folder: Path) -> bool:
 
 
 def waiting(folder: Path) -> list[int]:
-    """The kept servers that wait for a launch, as their sockets tell."""
+    """The kept servers that wait for a launch, by their sockets."""
     variables = {"TMPDIR": str((folder / "tmp").resolve())}
     with mock.patch.dict(os.environ, variables), mock.patch("tempfile.tempdir", None):
         pids = [server.pid for server in warm_servers.found()]
@@ -123,13 +123,13 @@ def waiting(folder: Path) -> list[int]:
 
 
 def stamps(done: Done) -> set[str]:
-    """When the module was imported that the workers have."""
+    """When the workers' module was imported."""
     assert done.code == 0, done.err
     return {line for line in done.out.splitlines() if line.isdecimal()}
 
 
 def test_the_second_launch_uses_what_the_first_has_imported(shell: Shell) -> None:
-    """With its own arguments, input, mark and output; the third one too, in one process."""
+    """With new arguments, input, mark and output; a third launch, too."""
     (shell.folder / "site-packages" / "heavy.py").write_text(FRESH + "print('imported')\n")
     (shell.folder / "train.py").write_text(
         SCRIPT + "import os, sys\nprint(sys.argv, sys.orig_argv[2:], os.getcwd())\n"
@@ -155,7 +155,7 @@ def test_the_second_launch_uses_what_the_first_has_imported(shell: Shell) -> Non
 
 
 def edit_package(folder: Path) -> None:
-    """Another text of the same length, with the file's old times."""
+    """Replaces the text by one of equal length and restores the times."""
     path = folder / "site-packages" / "heavy.py"
     before = path.stat()
     path.write_text(path.read_text().replace("import time\n", "import time \n")[:-1])
@@ -164,27 +164,27 @@ def edit_package(folder: Path) -> None:
 
 
 def install_package(folder: Path) -> None:
-    """A package that imports may have looked for."""
+    """Installs a package that imports may have looked for."""
     (folder / "site-packages" / "optional.py").touch()
 
 
 def shadow_module(folder: Path) -> None:
-    """A module of the user's own, which an import would find first."""
+    """Adds a user's module that an import would find first."""
     (folder / "optional.py").touch()
 
 
 def write_data(folder: Path) -> None:
-    """A file that the import looks for, and that wasn't there."""
+    """Writes a file that the import looked for in vain."""
     (folder / "data.json").touch()
 
 
 def import_first(folder: Path) -> None:
-    """Another import before the script's others."""
+    """Adds an import before the script's others."""
     (folder / "train.py").write_text(f"import json\n{SCRIPT}")
 
 
 def import_less(folder: Path) -> None:
-    """A script that doesn't import the module first."""
+    """Removes the script's first import of the module."""
     (folder / "train.py").write_text("print('nothing')\nopen('x', 'w').close()\n" + SCRIPT)
 
 
@@ -202,7 +202,7 @@ def import_less(folder: Path) -> None:
 def test_what_has_changed_is_imported_anew(
     shell: Shell, change: Callable[[Path], None], reason: str
 ) -> None:
-    """It is told what; and what was kept is replaced."""
+    """The change is reported, and the kept server is replaced."""
     reads = "\ntry:\n    open('data.json')\nexcept OSError:\n    pass\n"
     with (shell.folder / "site-packages" / "heavy.py").open("a") as file:
         file.write(reads)
@@ -215,14 +215,14 @@ def test_what_has_changed_is_imported_anew(
 
 
 def test_other_variables_are_imported_with_anew(shell: Shell) -> None:
-    """Whatever they are: native libraries, and imports that copy all of them, tell nobody."""
+    """Any variable counts: native libraries read them unseen."""
     first, second = shell.launch(MODE="a"), shell.launch(MODE="b")
     assert stamps(first) != stamps(second)
     assert "imported anew: MODE differs" in second.said
 
 
 def test_an_import_that_reads_the_arguments_has_them(shell: Shell) -> None:
-    """Only where they are equal is it used again; a module that keeps them sees the script's."""
+    """Only equal arguments allow reuse; a module that keeps them sees the script's."""
     reads = "import sys\nfrom sys import argv\nVALUE = sys.argv[-1]\n"
     (shell.folder / "site-packages" / "heavy.py").write_text(reads + FRESH)
     (shell.folder / "train.py").write_text(f"{SCRIPT}print(heavy.VALUE, heavy.argv)\n")
@@ -234,7 +234,7 @@ def test_an_import_that_reads_the_arguments_has_them(shell: Shell) -> None:
 
 
 def test_an_import_that_reads_the_rank_isnt_shared_between_two(shell: Shell) -> None:
-    """One worker alone may share it with the next launch."""
+    """A single worker may share it with the next launch."""
     (shell.folder / "site-packages" / "heavy.py").write_text(
         f"{FRESH}import os\nRANK = os.environ.get('RANK')\n"
     )
@@ -247,7 +247,7 @@ def test_an_import_that_reads_the_rank_isnt_shared_between_two(shell: Shell) -> 
 
 
 def test_edits_of_ones_own_files_are_no_reason(shell: Shell) -> None:
-    """They are never imported ahead; an import that is new is done in the next launch."""
+    """The user's files aren't preloaded; new imports run in the next launch."""
     (shell.folder / "own.py").write_text("import heavy\nVALUE = 1\n")
     (shell.folder / "train.py").write_text("import own\n" + SCRIPT + "print('value', own.VALUE)\n")
     first = shell.launch()
@@ -263,7 +263,7 @@ def test_edits_of_ones_own_files_are_no_reason(shell: Shell) -> None:
 
 
 def test_a_failure_is_told_and_restarted_as_in_a_first_launch(shell: Shell) -> None:
-    """The workers aren't the launcher's children then: their exit codes come from their parent."""
+    """The workers are the server's children, which reports their exit codes."""
     (shell.folder / "train.py").write_text(
         SCRIPT + "import os, signal, sys\nfirst = os.environ['TORCHELASTIC_RESTART_COUNT'] == '0'\n"
         "if sys.argv[1:] == ['code'] and os.environ['RANK'] == '1': os._exit(7)\n"
@@ -284,8 +284,8 @@ def test_a_failure_is_told_and_restarted_as_in_a_first_launch(shell: Shell) -> N
 
 
 def test_what_is_kept_ends_by_itself_by_command_and_with_the_session(shell: Shell) -> None:
-    """And is listed until then."""
-    name = f"once-{os.getpid()}.py"  # what another run of the tests has kept isn't meant
+    """It is listed until then."""
+    name = f"once-{os.getpid()}.py"  # servers kept by other test runs don't count
     (shell.folder / "train.py").rename(shell.folder / name)
     shell.begin(*LAUNCH, "--keep-warm=2", name)
     seen: set[int] = set()
@@ -309,7 +309,7 @@ def test_what_is_kept_ends_by_itself_by_command_and_with_the_session(shell: Shel
 
 
 def test_a_killed_launcher_leaves_nothing_but_what_was_kept(shell: Shell) -> None:
-    """Which the next launch uses."""
+    """The next launch uses it."""
     (shell.folder / "train.py").write_text(
         SCRIPT + "import os, sys, time, pathlib\n"
         "pathlib.Path(f'pid{os.environ[\"RANK\"]}').write_text(f'{os.getpid()}')\n"
@@ -338,7 +338,7 @@ def test_a_killed_launcher_leaves_nothing_but_what_was_kept(shell: Shell) -> Non
 
 
 def test_an_interrupted_launch_leaves_what_it_has_imported(shell: Shell) -> None:
-    """Ctrl-C is how most launches of a developer end."""
+    """Developers end most launches by Ctrl-C."""
     (shell.folder / "train.py").write_text(
         SCRIPT + "import sys, time\ntime.sleep(600 if sys.argv[1:] else 0)\n"
     )
@@ -353,10 +353,10 @@ def test_an_interrupted_launch_leaves_what_it_has_imported(shell: Shell) -> None
 
 
 def test_two_launches_at_once_have_a_process_each(shell: Shell) -> None:
-    """What is kept stays as it was after the imports."""
+    """The kept server stays as it was after the imports."""
     first = shell.launch()
     both = f"{shlex.join(map(str, LAUNCH))} train.py"
-    listening = "env --default-signal=INT,QUIT"  # which a shell has its background jobs ignore
+    listening = "env --default-signal=INT,QUIT"  # a shell's background jobs ignore them
     shell.begin("bash", "-c", f"{listening} {both} & {both}; wait $!")
     done = shell.done()
     assert stamps(done) == stamps(first)
@@ -364,7 +364,7 @@ def test_two_launches_at_once_have_a_process_each(shell: Shell) -> None:
 
 
 def test_what_cant_be_kept_is_told(shell: Shell) -> None:
-    """A thread, say, and whatever was changed while it was imported; the launch goes on."""
+    """For example a thread, or files changed during the import; the launch continues."""
     heavy = shell.folder / "site-packages" / "heavy.py"
     heavy.write_text(FRESH + "import os\nos.utime(__file__)\n")
     changed = shell.launch()
@@ -385,7 +385,7 @@ def test_what_cant_be_kept_is_told(shell: Shell) -> None:
 
 
 def test_without_the_option_nothing_is_kept_or_used(shell: Shell) -> None:
-    """What others have left is no reason to use it."""
+    """Servers kept by other launches aren't used either."""
     first = shell.launch()
     second = shell.launch("--keep-warm=0", "train.py")
     assert stamps(first) != stamps(second)

@@ -1,4 +1,4 @@
-"""Workers that tell of their failure in their output alone, for real."""
+"""Workers whose output alone shows their failure, with real processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def entries(folder: Path, kind: str = "user", more: str = "") -> str:
     ],
 )
 def test_the_output_tells(workshop: Path, how: str, words: str) -> None:
-    """The failure that the output shows, with the worker's own exit code."""
+    """The failure in the output is reported with the worker's exit code."""
     done = launch(workshop, "--nproc=2", entries(workshop), SCRIPT, how)
     assert f"attempt 1: failed: rank 1 left with {words} (bad-weather)\n" in done.stderr
     assert "Take an umbrella." in done.stderr
@@ -53,14 +53,14 @@ def test_the_output_tells(workshop: Path, how: str, words: str) -> None:
     ],
 )
 def test_what_was_survived_is_no_cause(workshop: Path, how: str, words: str) -> None:
-    """An exception before further steps, lines or a signal from outside doesn't count."""
+    """An exception before further steps, lines or an external signal doesn't count."""
     done = launch(workshop, "--nproc=2", entries(workshop), SCRIPT, how)
     assert f"attempt 1: failed: {words}" in done.stderr
     assert "umbrella" not in done.stderr
 
 
 def test_programs_that_are_no_python(workshop: Path) -> None:
-    """Of `--no-python` the output is all there is."""
+    """Under `--no-python` only the output is available."""
     own = entries(workshop)
     program = ("--no-python", "python", SCRIPT, "traceback")
     done = launch(workshop, "--nproc=2", *FAST, own, *program)
@@ -69,7 +69,7 @@ def test_programs_that_are_no_python(workshop: Path) -> None:
 
 
 def test_no_correction_by_the_output_alone(workshop: Path) -> None:
-    """A failure that another preset cures: the advice and the worker's exit code, no relaunch."""
+    """A correctable failure: advice and the worker's exit code, no relaunch."""
     own = entries(workshop, "preset", "forbids:\n  - {zero_stage: 0}")
     done = launch(workshop, "--nproc=2", own, SCRIPT, "traceback")
     assert "(bad-weather)" in done.stderr
@@ -79,7 +79,7 @@ def test_no_correction_by_the_output_alone(workshop: Path) -> None:
 
 
 def test_the_output_of_another_node(workshop: Path) -> None:
-    """Node 0 names what the other node's worker has printed, and both end with its code."""
+    """Node 0 names the other node's failure, and both end with its code."""
     shared = ("--nnodes=2", "--nproc=1", "--master-addr=127.0.0.1", f"--master-port={free_port()}")
     own = entries(workshop)
     launchers = [

@@ -1,4 +1,4 @@
-"""Metrics of real runs: at a port while they go on, in files at their end."""
+"""Metrics of real runs: at a port during the run, in files at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = PROGRAMS / "steps.py"
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
-    """The values by names and by labels, these in their order, without the run's and the host's."""
+    """Values by name and labels, in order, without the labels of run and host."""
     found = {}
     for family in text_string_to_metric_families(text) if text else ():
         for one in family.samples:
@@ -29,7 +29,7 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
 
 
 def scraped(port: int, path: str = "/metrics") -> str:
-    """What a scraper gets; empty where it is turned away."""
+    """A scraper's response; empty if refused."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=LONG) as answer:
             assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
@@ -40,7 +40,7 @@ def scraped(port: int, path: str = "/metrics") -> str:
 
 
 def test_a_port_while_the_run_goes_on(workshop: Path) -> None:
-    """Each rank is there; who says nothing or asks for something else changes nothing."""
+    """Each rank is listed; silent and wrong requests have no effect."""
     port = free_port()
     launcher = begin(workshop, "--nproc=2", f"--metrics=127.0.0.1:{port}", STEPS, workshop)
     phases = {("safe_launch_rank_phase", rank, "loading"): 1.0 for rank in "01"}
@@ -56,7 +56,7 @@ def test_a_port_while_the_run_goes_on(workshop: Path) -> None:
     with ExitStack() as silent:
         for _ in range(30):
             silent.enter_context(socket.create_connection(("127.0.0.1", port)))
-        wait_for(lambda: bool(scraped(port)))  # they have two seconds each
+        wait_for(lambda: bool(scraped(port)))  # each has two seconds
         (workshop / "finish").touch()
         _, told = launcher.communicate()
     assert launcher.returncode == 0, told
@@ -65,7 +65,7 @@ def test_a_port_while_the_run_goes_on(workshop: Path) -> None:
 
 
 def test_files_at_the_end(workshop: Path) -> None:
-    """What failed, how often, and the exit code; a line of JSON for each look."""
+    """Failures, counts and exit code; one JSON line for each snapshot."""
     run = (PROGRAMS / "fails.py", "0:raise", "1:0.1@wait")
     ready = workshop / "all"
     done = launch(
@@ -87,7 +87,7 @@ def test_files_at_the_end(workshop: Path) -> None:
 
 
 def test_what_cant_be_written_changes_nothing(workshop: Path) -> None:
-    """It is said once; a folder that isn't there is said before anything is started."""
+    """It is reported once; a missing folder before the start."""
     (workshop / "finish").touch()
     (workshop / "metrics").symlink_to("nowhere/metrics")
     done = launch(workshop, "--metrics=metrics", STEPS, workshop)

@@ -1,4 +1,4 @@
-"""Input that no tool should have written: said as any other bad input, without a traceback."""
+"""Odd input is reported like any other bad input, without a traceback."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ USAGE = 64
     ids=lambda words: words[0],
 )
 def test_deeply_nested_files(workshop: Path, words: tuple[str, ...], kind: str) -> None:
-    """A parser's own depth isn't the user's business; one in C would end the process."""
+    """A parser's recursion limit isn't shown; in C it would end the process."""
     script = (
         "from transformers import HfArgumentParser, TrainingArguments\n"
         "HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
@@ -38,12 +38,12 @@ def test_deeply_nested_files(workshop: Path, words: tuple[str, ...], kind: str) 
     file = f"deep.{kind}"
     (workshop / file).write_text(DEEP if kind == "json" else LISTS)
     done = launch(workshop, "plan", *(word.format(file=file) for word in words), ours=False)
-    assert done.returncode in (0, USAGE)  # Hjson takes the list for a text
+    assert done.returncode in (0, USAGE)  # Hjson reads the list as text
     assert "Traceback" not in done.stderr
 
 
 def test_numbers_of_thousands_of_digits(workshop: Path) -> None:
-    """In every place of a log that has a number."""
+    """In every place of a log with a number."""
     lines = [
         f"[rank{LONG}]: Traceback (most recent call last):",
         f'  File "/a/train.py", line {LONG}, in main',
@@ -64,7 +64,7 @@ def test_numbers_of_thousands_of_digits(workshop: Path) -> None:
 
 @pytest.mark.parametrize("descriptors", range(6, 34, 3))
 def test_few_descriptors(workshop: Path, descriptors: int) -> None:
-    """Said with the limit and what to do; or it is enough."""
+    """The limit is reported with advice, or it suffices."""
     (workshop / "train.py").write_text("")
     done = launch(
         workshop,
@@ -103,7 +103,7 @@ ASCII = {"LC_ALL": "C", "PYTHONUTF8": 0, "PYTHONCOERCECLOCALE": 0}
 def test_names_of_any_bytes(
     workshop: Path, name: bytes, method: str, locale: dict[str, object]
 ) -> None:
-    """The script gets them as they are; records, lists and pages can be read."""
+    """The script gets them unchanged; records, lists and pages are readable."""
     script = Path(os.fsdecode(name))
     (workshop / script.parent).mkdir(exist_ok=True)
     (workshop / script).write_text(ECHO)
@@ -111,7 +111,7 @@ def test_names_of_any_bytes(
     done = launch(workshop, *words, ours=False, **locale)
     assert done.returncode == 1, done.stderr
     assert "safe-launch itself failed" not in done.stderr
-    for written in [next(workshop.glob("rank-?")), *workshop.glob("rank-?")]:  # of who came so far
+    for written in [next(workshop.glob("rank-?")), *workshop.glob("rank-?")]:  # by each rank so far
         path, *given = written.read_bytes().split(b"\0")
         assert (path, given) == (bytes(workshop / script), [*map(os.fsencode, (BYTES, "é", "die"))])
     (run,) = workshop.glob("*-20*")

@@ -1,4 +1,4 @@
-"""What the options of torchrun and deepspeed do, by real processes."""
+"""Effects of the options of torchrun and deepspeed on real processes."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ ALWAYS_ELSE = {
     *("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "PWD", "_"),
     "TORCHELASTIC_SIGNALS_TO_HANDLE",
 }
-"""Variables that can't be the same in two launches, or name what we handle besides."""
+"""Variables that differ between any two launches, or that belong to other options."""
 
 
 def seen(folder: Path, rank: int = 0) -> dict[str, Any]:
-    """What a rank of `shows.py` has seen."""
+    """The record of a rank of `shows.py`."""
     found: dict[str, Any] = json.loads((folder / f"seen-{rank}.json").read_text())
     return found
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:
-    """The launcher's own words, in a line."""
+    """The launcher's output, as one line."""
     own = [one for one in done.stderr.splitlines() if one.startswith("[safe-launch]")]
     return " ".join(" ".join(own).replace("[safe-launch]", "").split())
 
 
 def logs(folder: Path, attempt: int = 1) -> Path:
-    """The folder of an attempt of the only run."""
+    """The attempt folder of the only run."""
     (run,) = (folder / "runs").iterdir()
     return run / f"attempt-{attempt}"
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_workers_find_what_torchrun_gives_them(workshop: Path, method: str) -> None:
-    """Every variable with torchrun's value; beyond those only deepspeed's and our own."""
+    """All torchrun variables with its values, and besides only deepspeed's and ours."""
     command = ("--nproc-per-node=2", "--max-restarts=2", "--role=trainer", SHOWS)
     done = launch(workshop, *command, command=TORCHRUN)
     assert done.returncode == 0, done.stderr
@@ -77,7 +77,7 @@ def test_workers_find_what_torchrun_gives_them(workshop: Path, method: str) -> N
 
 
 def test_workers_find_what_deepspeed_gives_them(workshop: Path) -> None:
-    """The variables that its own launcher sets, with its values."""
+    """The variables of its launcher, with its values."""
     done = launch(workshop, "--num_gpus=2", "--no_local_rank", SHOWS, command=DEEPSPEED)
     assert done.returncode == 0, done.stderr
     theirs = [seen(workshop, rank)["environment"] for rank in range(2)]
@@ -90,7 +90,7 @@ def test_workers_find_what_deepspeed_gives_them(workshop: Path) -> None:
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_the_local_rank_in_an_argument(workshop: Path, method: str) -> None:
-    """`${local_rank}` is filled in as torchrun does it, and a doubled dollar sign is one."""
+    """`${local_rank}` is expanded as by torchrun; `$$` is a dollar sign."""
     words = ("--out=r${local_rank}", "$$x", "$HOME", "${other}")
     assert launch(workshop, "--nproc-per-node=2", SHOWS, *words, command=TORCHRUN).returncode == 0
     theirs = [seen(workshop, rank)["argv"] for rank in range(2)]
@@ -110,7 +110,7 @@ def test_the_local_rank_in_an_argument(workshop: Path, method: str) -> None:
 def test_the_form_decides_on_the_local_rank(
     workshop: Path, options: tuple[str, ...], expected: list[str]
 ) -> None:
-    """As deepspeed's launcher gives it, first of all, and as torchrun doesn't."""
+    """Deepspeed's form passes it as the first argument, torchrun's doesn't."""
     (workshop / "train.py").write_text(f"import runpy\nrunpy.run_path({str(SHOWS)!r})\n")
     launcher = TORCHRUN if "--nproc-per-node=2" in options else DEEPSPEED
     assert launch(workshop, *options, "train.py", "a", command=launcher).returncode == 0
@@ -123,7 +123,7 @@ def test_the_form_decides_on_the_local_rank(
     ("given", "expected"), [(None, ["0", "1"]), ("5,3", ["5", "3"]), ("5, 3,1", ["5", "3"])]
 )
 def test_a_device_of_ones_own(workshop: Path, given: str | None, expected: list[str]) -> None:
-    """--virtual-local-rank is torchrun's, and Ascend's devices are cut in the same way."""
+    """--virtual-local-rank works as in torchrun, for Ascend's devices, too."""
     visible = {} if given is None else {"CUDA_VISIBLE_DEVICES": given}
     command = ("--nproc-per-node=2", "--virtual-local-rank", SHOWS, "${local_rank}")
     assert launch(workshop, *command, command=TORCHRUN, **visible).returncode == 0
@@ -139,7 +139,7 @@ def test_a_device_of_ones_own(workshop: Path, given: str | None, expected: list[
 
 
 def test_too_few_devices_for_each_to_have_one(workshop: Path) -> None:
-    """Refused before anything starts, with the variable."""
+    """Refused before the start, with the variable."""
     options = ("--nproc=2", "--virtual-local-rank")
     done = launch(workshop, *options, SHOWS, CUDA_VISIBLE_DEVICES="3")
     assert done.returncode == 64
@@ -148,7 +148,7 @@ def test_too_few_devices_for_each_to_have_one(workshop: Path) -> None:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 def test_cores_for_each_worker(workshop: Path) -> None:
-    """In their order, as many for each, with as many threads; a list is taken as it is."""
+    """In order, equal shares, and as many threads; a list is used as given."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     listed = f"--bind_core_list={cores[0]},{cores[1]}"
     options = ("--nproc=2", "--bind_cores_to_rank", listed)
@@ -163,7 +163,7 @@ def test_cores_for_each_worker(workshop: Path) -> None:
 
 
 def test_cores_of_this_process(tmp_path: Path) -> None:
-    """One of each core's threads, the first that this process may use, as far as that is told."""
+    """One thread of each core, the first usable one, if the topology is known."""
     allowed = sorted(os.sched_getaffinity(0))
     assert own_cores(tmp_path) == tuple(allowed)
     for number in allowed:
@@ -185,7 +185,7 @@ def test_cores_of_this_process(tmp_path: Path) -> None:
 def test_cores_that_cant_be_shared(
     workshop: Path, options: tuple[str, ...], variables: dict[str, str], problem: str
 ) -> None:
-    """Each with its reason, before anything starts."""
+    """Each has a reason, before the start."""
     done = launch(workshop, *options, "--bind_cores_to_rank", SHOWS, **variables)
     assert done.returncode == 64
     assert problem in said(done)
@@ -204,7 +204,7 @@ def test_cores_that_cant_be_shared(
     ],
 )
 def test_what_cant_be_done_here(workshop: Path, options: tuple[str, ...], problem: str) -> None:
-    """Told before anything starts; this machine has no GPU, and the script isn't executable."""
+    """Reported before the start; there is no GPU, and the script isn't executable."""
     (workshop / "file").touch()
     done = launch(workshop, *options, SHOWS)
     assert done.returncode == 64
@@ -221,7 +221,7 @@ def program(path: Path, text: str, mode: int = 0o755) -> Path:
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_a_program_that_isnt_python(workshop: Path, method: str) -> None:
-    """It is run as it is, with a worker's environment; its code and its output are as ever."""
+    """It runs with a worker's environment; its code and output are unchanged."""
     program(workshop / "run.sh", '#!/bin/sh\necho "rank $RANK of $WORLD_SIZE: $*"\nexit $RANK\n')
     options = (f"--start-method={method}", "--nproc=2", "--no-python", "--leave-timeout=0.5")
     done = launch(workshop, "-v", *options, "./run.sh", "a b", "l${local_rank}")
@@ -233,7 +233,7 @@ def test_a_program_that_isnt_python(workshop: Path, method: str) -> None:
 
 
 def test_a_program_on_path(workshop: Path) -> None:
-    """By its name, as torchrun finds it; a signal ends it."""
+    """Found by name as by torchrun; a signal ends it."""
     done = launch(workshop, "--nproc=2", "--no_python", sys.executable, SHOWS, "x")
     assert done.returncode == 0, done.stderr
     assert seen(workshop, 1)["argv"] == ["x"]
@@ -259,7 +259,7 @@ def test_programs_that_cant_be_run(workshop: Path, text: str, mode: int, problem
 
 
 def test_a_script_by_its_path(workshop: Path) -> None:
-    """--run-path is the ordinary run, also beside --no-python, as with torchrun."""
+    """--run-path is the ordinary run, also with --no-python, as in torchrun."""
     done = launch(workshop, "--run-path", "--no-python", "--nproc=1", SHOWS, "a")
     assert done.returncode == 0, done.stderr
     assert seen(workshop)["argv"] == ["a"]
@@ -281,7 +281,7 @@ def test_another_python(workshop: Path) -> None:
     ],
 )
 def test_a_python_that_cant_run_workers(workshop: Path, text: str | None, problem: str) -> None:
-    """Told before anything starts."""
+    """Reported before the start."""
     if text is not None:
         program(workshop / "python", text)
     done = launch(workshop, SHOWS, PYTHON_EXEC=workshop / "python")
@@ -291,7 +291,7 @@ def test_a_python_that_cant_run_workers(workshop: Path, text: str | None, proble
 
 
 def test_streams_that_are_kept_from_the_console(workshop: Path) -> None:
-    """-r by local rank; all is in the logs, also in files of their own."""
+    """-r by local rank; logs have everything, also in separate files."""
     done = launch(workshop, "--nproc=2", "-r", "0:3,1:1", SHOWS)
     assert done.returncode == 0
     assert done.stdout == ""
@@ -306,7 +306,7 @@ def test_streams_that_are_kept_from_the_console(workshop: Path) -> None:
 
 
 def test_streams_with_the_rank_in_front(workshop: Path) -> None:
-    """-t shows what -r hides, with torchrun's prefix or a template's; the logs are without."""
+    """-t shows what -r hides, prefixed as by torchrun or a template; logs have no prefix."""
     options = ("--nproc=2", "-t", "1", "-r", "1", "--role=job", SHOWS)
     theirs = launch(workshop, *("--nproc-per-node=2", *options[1:]), command=TORCHRUN)
     done = launch(workshop, *options)
@@ -320,7 +320,7 @@ def test_streams_with_the_rank_in_front(workshop: Path) -> None:
 
 
 def test_lines_in_pieces_have_one_prefix(workshop: Path) -> None:
-    """A line that comes bit by bit, progress that returns to its beginning, and no last newline."""
+    """Partial lines, progress bars with carriage returns, and no last newline."""
     text = (
         "import sys, time\n"
         "for piece in ('a', 'b\\n', 'c\\rd', '\\n', 'e'):\n"
@@ -335,7 +335,7 @@ def test_lines_in_pieces_have_one_prefix(workshop: Path) -> None:
 
 
 def test_ranks_that_are_shown(workshop: Path) -> None:
-    """--local-ranks-filter, also by its variable; the other's log is there."""
+    """--local-ranks-filter, also by variable; the other ranks' logs exist."""
     done = launch(workshop, "--nproc=2", "--local-ranks-filter=1", SHOWS)
     assert (done.stdout, "err 0" in done.stderr) == ("out 1\n", False)
     assert (logs(workshop) / "rank-0.log").read_text()
@@ -344,7 +344,7 @@ def test_ranks_that_are_shown(workshop: Path) -> None:
 
 
 def test_lines_of_a_kind(workshop: Path) -> None:
-    """Lines with a word, of all ranks, are in one file as well; the last needs no newline."""
+    """Matching lines of all ranks are also in one file; the last needs no newline."""
     (workshop / "talk.py").write_text(
         "import os, sys\n"
         "print('apple'); print('pear'); print('a,b')\n"
@@ -361,7 +361,7 @@ def test_lines_of_a_kind(workshop: Path) -> None:
 
 
 def test_a_folder_for_each_ranks_log(workshop: Path) -> None:
-    """--enable_each_rank_log: deepspeed's names, both streams, nothing on the console."""
+    """--enable_each_rank_log: deepspeed's names, both streams, an empty console."""
     done = launch(workshop, "--nproc=2", "--enable_each_rank_log=deep/logs", SHOWS)
     assert done.returncode == 0, done.stderr
     assert "out" not in done.stdout
@@ -377,8 +377,8 @@ def test_a_folder_for_each_ranks_log(workshop: Path) -> None:
     [(("-q",), {}), (("--log_level=warning",), {}), ((), {"LOGLEVEL": "ERROR"})],
 )
 def test_quiet(workshop: Path, options: tuple[str, ...], variables: dict[str, str]) -> None:
-    """Nothing where nothing is to be told; a diagnosis and an error are told all the same."""
-    # Another test may be building an extension, which is told where it is built.
+    """No output on success; diagnoses and errors are still printed."""
+    # Another test may be building an extension, which gets a message.
     variables = {**variables, "TORCH_EXTENSIONS_DIR": str(workshop / "extensions")}
     done = launch(workshop, *options, "--nproc=2", SHOWS, **variables)
     assert done.returncode == 0
@@ -413,7 +413,7 @@ if count < int(os.environ["FAILURES"]) and os.environ["RANK"] == "0":
 def test_restarts(
     workshop: Path, fix: str, failures: int, text: str, code: int, attempts: int, words: str
 ) -> None:
-    """As often as asked, unless it ends in the same way twice; whatever may be corrected."""
+    """Up to the limit, unless the same end repeats; with any correction setting."""
     (workshop / "flaky.py").write_text(FLAKY)
     variables = {"FAILURES": failures, "TEXT": text, "PET_MAX_RESTARTS": 3}
     done = launch(workshop, "--nproc=2", f"--fix={fix}", "flaky.py", **variables)
@@ -425,7 +425,7 @@ def test_restarts(
 
 @needs_hosts
 def test_restarts_on_all_nodes(tmp_path: Path) -> None:
-    """Node 0 decides for all: a failure of node 1's rank starts both again, as they were."""
+    """Node 0 decides: a failure on node 1 restarts both with the same plan."""
     command = (PROGRAMS / "stays.py", tmp_path, 1)
     with (
         network("alpha", "beta") as hosts,
@@ -439,7 +439,7 @@ def test_restarts_on_all_nodes(tmp_path: Path) -> None:
 
 
 def test_no_restart_of_what_the_user_must_mend(workshop: Path) -> None:
-    """A failure that is known to be the script's own isn't repeated, and that is said."""
+    """A known error of the script isn't retried, with a message."""
     script = ROOT / "tests" / "reproductions" / "batch-lengths-differ.py"
     done = launch(workshop, "--nproc=1", "--max-restarts=3", script)
     assert done.returncode == 1
@@ -460,7 +460,7 @@ while not Path("finish").exists():
 
 
 def test_signals_that_are_passed_on(workshop: Path) -> None:
-    """What --signals-to-handle names goes to the workers, and the training goes on to its end."""
+    """Signals in --signals-to-handle reach the workers, and the training finishes."""
     (workshop / "catches.py").write_text(CATCHES)
     launcher = begin(workshop, "--nproc=2", "--signals-to-handle=SIGTERM,SIGCONT", "catches.py")
     wait_for(lambda: all((workshop / f"ready-{rank}").exists() for rank in range(2)))
@@ -472,7 +472,7 @@ def test_signals_that_are_passed_on(workshop: Path) -> None:
 
 
 def test_a_program_gets_the_signal_that_stops_it(workshop: Path) -> None:
-    """It inherits no mask: what it does upon SIGTERM, e.g. to save, is done."""
+    """It inherits no mask, so its SIGTERM handler, for example to save, runs."""
     words = "trap 'touch caught; exit 0' TERM; touch ready; while true; do sleep 0.1; done"
     launcher = begin(workshop, "--no-python", "--nproc=1", "sh", "-c", words)
     wait_for((workshop / "ready").exists)
@@ -483,7 +483,7 @@ def test_a_program_gets_the_signal_that_stops_it(workshop: Path) -> None:
 
 
 def test_a_file_with_the_launchers_process_id(workshop: Path) -> None:
-    """--save_pid: where deepspeed's users look for it, while it runs."""
+    """--save_pid: at deepspeed's path, during the run."""
     (workshop / "catches.py").write_text(CATCHES)
     launcher = begin(workshop, "--nproc=1", "--save_pid", "catches.py")
     wait_for((workshop / "ready-0").exists)
@@ -495,7 +495,7 @@ def test_a_file_with_the_launchers_process_id(workshop: Path) -> None:
 
 
 def test_the_time_of_a_shutdown(workshop: Path) -> None:
-    """Torch elastic's variable reaches the launch."""
+    """Torch elastic's variable applies to the launch."""
     own = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}
     assert launch(workshop, "--nproc=1", SHOWS, **own).returncode == 0
     request = json.loads((logs(workshop).parent / "request.json").read_text())
@@ -510,7 +510,7 @@ def test_a_shutdown_time_that_is_none(workshop: Path) -> None:
 
 
 def test_a_port_that_is_in_use(workshop: Path) -> None:
-    """On a single node another one does as well, and that is said."""
+    """On a single node another port is used, with a message."""
     with socket.socket() as busy:
         busy.bind(("", 0))
         busy.listen()
@@ -523,7 +523,7 @@ def test_a_port_that_is_in_use(workshop: Path) -> None:
 
 
 def test_each_host_by_itself(workshop: Path) -> None:
-    """--no_ssh: the command is given on every host; two launchers here are two hosts' parts."""
+    """--no_ssh: the command runs on every host; two launchers here act as two hosts."""
     (workshop / "hosts").write_text("one slots=1\ntwo slots=2\n")
     own = (LAUNCHER, "--log-dir=runs", "--no_ssh", "--no_ssh_check", "--hostfile=hosts")
     where = ("--master_addr=127.0.0.1", f"--master_port={free_port()}")
@@ -555,7 +555,7 @@ def test_each_host_by_itself(workshop: Path) -> None:
     ],
 )
 def test_which_of_the_hosts_this_is(workshop: Path, options: tuple[str, ...], problem: str) -> None:
-    """By its rank, or by a name of this host's."""
+    """By rank, or by one of this host's names."""
     (workshop / "hosts").write_text("one.invalid slots=1\ntwo.invalid slots=1\n")
     done = launch(workshop, "--hostfile=hosts", "--no_ssh", *options, SHOWS)
     assert done.returncode == 64
@@ -563,7 +563,7 @@ def test_which_of_the_hosts_this_is(workshop: Path, options: tuple[str, ...], pr
 
 
 def test_a_plan_is_printed_where_it_was_asked_for(workshop: Path) -> None:
-    """On stdout, without the launcher's mark; a program can't be looked into, and that is said."""
+    """On stdout without a prefix; a program can't be analysed, which is reported."""
     plan = subprocess.run(
         [LAUNCHER, "plan", "--verbose", "--no-python", "bash", "run.sh"],
         cwd=workshop,
@@ -580,7 +580,7 @@ def test_a_plan_is_printed_where_it_was_asked_for(workshop: Path) -> None:
 
 @pytest.mark.parametrize("endpoint", [(), ("--rdzv-endpoint=localhost:{port}",)])
 def test_two_launchers_on_one_host(workshop: Path, endpoint: tuple[str, ...]) -> None:
-    """c10d without ranks: the first is node 0 and the other joins it, as under torchrun."""
+    """c10d without ranks: the first is node 0, the other joins it, as under torchrun."""
     port = free_port()
     own = [text.format(port=port) for text in endpoint] or [f"--master-port={port}"]
     line = ("--nnodes=2", "--nproc=1", "--rdzv-backend=c10d", *own, SHOWS)
@@ -592,7 +592,7 @@ def test_two_launchers_on_one_host(workshop: Path, endpoint: tuple[str, ...]) ->
 
 
 def test_a_port_that_isnt_node_0s(workshop: Path) -> None:
-    """Whoever else has this host's port is waited for no longer than a silent node."""
+    """Another program on the port is waited for no longer than a silent node."""
     with socket.create_server(("", 0)) as other:
         port = other.getsockname()[1]
         own = ("--nnodes=2", f"--rdzv-endpoint=localhost:{port}", "--node-timeout=1")
@@ -614,7 +614,7 @@ def test_a_port_that_isnt_node_0s(workshop: Path) -> None:
     ],
 )
 def test_a_plan_for_other_hardware(workshop: Path, options: tuple[str, ...], words: str) -> None:
-    """Devices and cores are those of --hardware, whatever this host has and shows."""
+    """Devices and cores come from --hardware, whatever this host has."""
     (workshop / "train.py").touch()
     line = ("plan", "--hardware=a100-80gb", *options, "train.py")
     done = launch(workshop, *line, ours=False, CUDA_VISIBLE_DEVICES="0,1")
@@ -623,7 +623,7 @@ def test_a_plan_for_other_hardware(workshop: Path, options: tuple[str, ...], wor
 
 
 def test_a_launch_keeps_this_hosts_devices_and_cores(workshop: Path) -> None:
-    """--hardware names a profile of what is here: devices are chosen among those."""
+    """--hardware names this host's profile; devices are chosen among its own."""
     (workshop / "train.py").touch()
     cores = f"--bind_core_list={max(os.sched_getaffinity(0)) + 1}"
     for option in ("--include=localhost:2", "--bind_cores_to_rank"):
@@ -633,7 +633,7 @@ def test_a_launch_keeps_this_hosts_devices_and_cores(workshop: Path) -> None:
 
 
 def test_an_accelerate_configuration_of_another_kind(workshop: Path) -> None:
-    """FSDP 1 is launched as `accelerate launch` does, on as many workers; a line says so."""
+    """FSDP 1 launches as by `accelerate launch` on as many workers, with a line."""
     text = "distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_version: 1}\n"
     (workshop / "fsdp.yaml").write_text(text)
     done = launch(workshop, "--accelerate-config=fsdp.yaml", SHOWS)

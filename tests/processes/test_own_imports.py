@@ -1,4 +1,4 @@
-"""No module of the current folder, nor one beside the script, is taken for one of ours."""
+"""Modules in the current folder or beside the script don't shadow the launcher's imports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COMMANDS = {
 
 @pytest.fixture
 def planted(tmp_path: Path) -> Path:
-    """A folder with a module of every name in it: whichever is executed notes its name."""
+    """A folder with a module of every name, each of which records its execution."""
     mark = tmp_path / "executed"
     code = f'with open({str(mark)!r}, "a") as file:\n    file.write(__name__ + "\\n")\n'
     (tmp_path / "here").mkdir()
@@ -63,7 +63,7 @@ def run(folder: Path, *command: str | Path) -> str:
 def test_the_current_folders_modules_arent_ours(
     planted: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    """Whatever process it is; and the script finds its interpreter as under python."""
+    """In every process; the script finds its interpreter as under python."""
     script = tmp_path / "scripts" / "train.py"
     script.parent.mkdir()
     script.write_text(SCRIPT)
@@ -80,7 +80,7 @@ def test_the_current_folders_modules_arent_ours(
 def test_what_lies_beside_the_script_is_the_scripts(
     planted: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    """It shadows nothing that we import; what the script imports is found there, as by python."""
+    """Such a module shadows none of ours; the script's imports find it."""
     (tmp_path / "here" / "train.py").write_text("import colorsys\n")
     run(tmp_path, SAFE_LAUNCH, *options, "--nproc=1", "--log-dir=runs", "here/train.py")
     assert executed(planted) == {"colorsys"}

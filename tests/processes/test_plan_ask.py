@@ -1,4 +1,4 @@
-"""`plan --ask` on real scripts: what one process of them says, and what it leaves behind."""
+"""`plan --ask` on real scripts: the answers of one process, and what is left behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from safe_launch.session import asked_process
 asked_process.BOUND = 5.0
 cli.main()
 """
-"""The launcher with less patience."""
+"""The launcher with shorter time limits."""
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -102,20 +102,20 @@ time.sleep(600)
 
 
 def model(workshop: Path) -> None:
-    """Puts a model there that has no weights."""
+    """Creates a model folder without weights."""
     (workshop / "model").mkdir()
     (workshop / "model" / "config.json").write_text(json.dumps(CONFIG))
 
 
 def known(document: dict[str, object]) -> dict[str, object]:
-    """The values of a plan's document, by name."""
+    """The values of a plan's JSON by name."""
     rows = document["known"]
     assert isinstance(rows, dict)
     return {name: row["value"] for name, row in rows.items()}
 
 
 def asked(workshop: Path, text: str, *options: str, code: int = 0) -> dict[str, object]:
-    """The document of the plan of a script."""
+    """The JSON plan of a script."""
     (workshop / "train.py").write_text(text)
     words = ("plan", "--ask", "--nproc=2", "--json", *options, "train.py")
     done = launch(workshop, *words, ours=False, HF_HUB_OFFLINE="1")
@@ -125,7 +125,7 @@ def asked(workshop: Path, text: str, *options: str, code: int = 0) -> dict[str, 
 
 
 def test_a_trainer_with_adapters(workshop: Path) -> None:
-    """Its settings are in no file and no flag, its model has no weights, its data a length."""
+    """Settings are only in code, the model has no weights, and the data has a length."""
     model(workshop)
     found = asked(workshop, LORA)
     told = found["asked"]
@@ -140,7 +140,7 @@ def test_a_trainer_with_adapters(workshop: Path) -> None:
 
 
 def test_a_loop_with_ddp(workshop: Path) -> None:
-    """Nobody is waited for, and devices that aren't there are passed by."""
+    """Other ranks aren't waited for, and missing devices are skipped."""
     model(workshop)
     found = asked(workshop, DDP)
     assert isinstance(found["asked"], dict)
@@ -153,7 +153,7 @@ def test_a_loop_with_ddp(workshop: Path) -> None:
 
 
 def test_a_loop_with_fsdp(workshop: Path) -> None:
-    """It is asked where its first pass would gather weights."""
+    """It is asked before its first pass would gather weights."""
     model(workshop)
     found = asked(workshop, SHARDED)
     assert isinstance(found["asked"], dict)
@@ -164,7 +164,7 @@ def test_a_loop_with_fsdp(workshop: Path) -> None:
 
 
 def test_a_script_that_raises(workshop: Path) -> None:
-    """The line that matters is the first; of what it has printed, the last."""
+    """The line that matters comes first; the script's last output is shown."""
     found = asked(workshop, RAISES, code=1)
     said = str(found["said"]).splitlines()
     assert "train.py:10: FileNotFoundError" in said[0]
@@ -174,7 +174,7 @@ def test_a_script_that_raises(workshop: Path) -> None:
 
 
 def test_one_that_comes_to_no_boundary(workshop: Path) -> None:
-    """It is ended with what it has started; stdin is closed; the plan is printed."""
+    """It and its children are ended; stdin is closed; the plan is printed."""
     (workshop / "train.py").write_text(WAITS)
     done = subprocess.run(
         [str(CURRENT.bin / "python"), "-c", BOUNDED, "plan", "--ask", "--json", "train.py"],
@@ -192,7 +192,7 @@ def test_one_that_comes_to_no_boundary(workshop: Path) -> None:
 
 
 def test_ctrl_c(workshop: Path) -> None:
-    """It is ended at once, with what it has started, and nothing is planned."""
+    """It and its children are ended at once, without a plan."""
     (workshop / "train.py").write_text(WAITS)
     asking = subprocess.Popen(
         [LAUNCHER, "plan", "--ask", "train.py"],

@@ -1,4 +1,4 @@
-"""The launcher and its workers as processes: exit codes, signals, orphans, output; for real."""
+"""The launcher and workers as processes: exit codes, signals, orphans, output; for real."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from support.waiting import wait_for
     ],
 )
 def test_the_workers_own_exit_code(workshop: Path, how: str, code: int, words: str) -> None:
-    """The launcher ends with the worker's own code, says in words what it means, and is gone."""
+    """The launcher ends with the worker's code and its meaning."""
     done = launch(workshop, "--nproc=2", PROGRAMS / "fails.py", how)
     assert done.returncode == code
     assert words in " ".join(done.stderr.replace("[safe-launch]", "").split())
@@ -48,7 +48,7 @@ def test_the_workers_own_exit_code(workshop: Path, how: str, code: int, words: s
 
 
 def test_torchrun_hides_the_exit_code(workshop: Path) -> None:
-    """The measure: torchrun turns every code into 1."""
+    """For comparison: torchrun turns every code into 1."""
     done = launch(
         workshop, "--nproc-per-node=2", PROGRAMS / "fails.py", "1:exit42", command=TORCHRUN
     )
@@ -57,7 +57,7 @@ def test_torchrun_hides_the_exit_code(workshop: Path) -> None:
 
 @pytest.mark.parametrize("how", ["raise", "exit42", "leave42"])
 def test_names_the_rank_that_failed_first(workshop: Path, how: str) -> None:
-    """Rank 2 fails and the others 20 ms after it has: rank 2 is named."""
+    """Rank 2 fails and the others 20 ms later: rank 2 is named."""
     late = [f"{rank}:0.02@raise" for rank in (0, 1, 3)]
     mark = workshop / "all"
     done = launch(workshop, "--nproc=4", PROGRAMS / "fails.py", f"2:{how}", *late, READY=mark)
@@ -77,7 +77,7 @@ def test_names_the_rank_that_failed_first(workshop: Path, how: str) -> None:
 def test_a_stop_reaches_the_workers_and_gives_them_time(
     workshop: Path, number: signal.Signals, code: int
 ) -> None:
-    """Workers with a handler clean up; all are gone, grandchildren too; the code is 128 + N."""
+    """Workers' handlers clean up; grandchildren end, too; the code is 128 + N."""
     heeded = "SIGTERM" if number == signal.SIGHUP else number.name
     launcher = begin(workshop, "--nproc=2", PROGRAMS / "stubborn.py", workshop, heeded)
     ready(workshop, 2)
@@ -93,7 +93,7 @@ def test_a_stop_reaches_the_workers_and_gives_them_time(
 
 @pytest.mark.parametrize("options", [(), ("--start-method=spawn",), ("--no-python",)])
 def test_what_nohup_ignores_stays_ignored(workshop: Path, options: tuple[str, ...]) -> None:
-    """A closed terminal's SIGHUP ends neither the launcher nor a worker; SIGTERM still does."""
+    """A terminal's SIGHUP ends neither launcher nor workers; SIGTERM still does."""
     (workshop / "train.py").write_text(
         "#!/usr/bin/env python\n"
         "import os, signal, sys, time\n"
@@ -123,7 +123,7 @@ def test_what_nohup_ignores_stays_ignored(workshop: Path, options: tuple[str, ..
 
 
 def test_workers_that_ignore_signals(workshop: Path) -> None:
-    """Ctrl-C goes from INT over TERM to KILL, each step said, and nobody is left."""
+    """Ctrl-C escalates from INT over TERM to KILL, each step is reported, and none survive."""
     times = ("--interrupt-timeout=2", "--shutdown-timeout=2")
     launcher = begin(workshop, "--nproc=2", *times, PROGRAMS / "stubborn.py", workshop)
     ready(workshop, 2)
@@ -138,7 +138,7 @@ def test_workers_that_ignore_signals(workshop: Path) -> None:
 
 
 def test_a_second_ctrl_c_doesnt_wait(workshop: Path) -> None:
-    """With long delays, repeated signals go on to the next step at once."""
+    """Repeated signals skip the delays to the next step."""
     times = ("--interrupt-timeout=300", "--shutdown-timeout=300")
     launcher = begin(workshop, "--nproc=1", *times, PROGRAMS / "stubborn.py", workshop)
     ready(workshop, 1)
@@ -154,7 +154,7 @@ def test_a_second_ctrl_c_doesnt_wait(workshop: Path) -> None:
 
 
 def test_the_launcher_killed_leaves_no_orphan(workshop: Path) -> None:
-    """SIGKILL of the launcher: workers and their grandchildren in other sessions end too."""
+    """SIGKILL of the launcher: workers and grandchildren in other sessions end, too."""
     launcher = begin(workshop, "--nproc=2", PROGRAMS / "stubborn.py", workshop)
     ready(workshop, 2)
     launcher.kill()
@@ -163,7 +163,7 @@ def test_the_launcher_killed_leaves_no_orphan(workshop: Path) -> None:
 
 
 def test_sigusr1_is_for_those_who_handle_it(workshop: Path) -> None:
-    """Rank 0 has a handler and gets it, rank 1 has none and goes on; the training ends well."""
+    """Rank 0 handles it, rank 1 gets none and continues; the training finishes."""
     launcher = begin(workshop, "--nproc=2", PROGRAMS / "stubborn.py", workshop)
     ready(workshop, 2)
     launcher.send_signal(signal.SIGUSR1)
@@ -174,17 +174,17 @@ def test_sigusr1_is_for_those_who_handle_it(workshop: Path) -> None:
     assert launcher.returncode == 0
     assert "SIGUSR1 isn't passed on: rank 1 has no handler for it" in told
     assert not (workshop / "signals-1").exists()
-    for rank in range(2):  # a success leaves what the script itself left running
+    for rank in range(2):  # a success leaves the script's own processes running
         os.kill(int((workshop / f"grandchild-{rank}").read_text()), signal.SIGKILL)
     wait_for(lambda: gone(workshop))
 
 
 def test_output_arrives_whole(workshop: Path) -> None:
-    """Streams stay apart, lines whole and in order, progress bars and 20 MB pass; logs have all."""
+    """Separate streams, whole lines in order, progress bars and 20 MB; logs are complete."""
     done = launch(workshop, "--nproc=2", PROGRAMS / "prints.py")
     assert done.returncode == 0
     for rank in "01":
-        # The other rank's last line has no end, so that the first of these may stand behind it.
+        # The other rank's last line has no newline, so the first of these may follow it directly.
         ours = re.findall(rf"rank {rank} line \d+$", done.stdout, re.MULTILINE)
         assert ours == [f"rank {rank} line {number}" for number in range(200)]
         assert f"error of {rank}\n" in done.stderr
@@ -216,7 +216,7 @@ def test_the_run_directory(workshop: Path) -> None:
 
 
 def test_a_closed_console_ends_nothing(workshop: Path) -> None:
-    """`| head -1`: the workers run to their end, the launcher too."""
+    """`| head -1`: workers and launcher run to their end."""
     command = f"{LAUNCHER} --log-dir=runs --nproc=2 {PROGRAMS / 'prints.py'} | head -1"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
@@ -243,7 +243,7 @@ def test_a_closed_console_ends_nothing(workshop: Path) -> None:
     ],
 )
 def test_odd_ends(workshop: Path, how: str, code: int, words: str) -> None:
-    """Ends that would confuse a launcher that only looks at exit codes."""
+    """Ends that would mislead a launcher that reads exit codes only."""
     done = launch(workshop, "--nproc=1", *FAST, PROGRAMS / "ends.py", how)
     assert done.returncode == code
     (run,) = (workshop / "runs").iterdir()
@@ -263,7 +263,7 @@ def test_a_script_sees_what_python_shows_it(workshop: Path) -> None:
     done = launch(workshop, "--nproc=1", *arguments, SEEN=workshop / "ours-")
     assert done.returncode == 0, done.stderr
     launch(workshop, *arguments, command=sys.executable, SEEN=workshop / "plain-", RANK=0)
-    # torchrun takes options of its own name from behind the script; leave that one out.
+    # torchrun parses its options even after the script; omit that one.
     theirs_too = ("--nproc-per-node=1", *arguments[:-1])
     launch(workshop, *theirs_too, command=TORCHRUN, SEEN=workshop / "torch-")
     ours, plain, theirs = (
@@ -279,7 +279,7 @@ def test_a_script_sees_what_python_shows_it(workshop: Path) -> None:
 
 
 def test_a_module_runs_as_python_m_runs_it(workshop: Path) -> None:
-    """`-m package` and `-m package.module` behave as under the interpreter."""
+    """`-m package` and `-m package.module` behave as in the interpreter."""
     package = workshop / "trainer"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -298,7 +298,7 @@ def test_a_module_runs_as_python_m_runs_it(workshop: Path) -> None:
 
 
 def test_the_hidden_traceback_is_the_users_own(workshop: Path) -> None:
-    """An error in an imported module is shown with the user's frames and none of ours."""
+    """An error in an imported module has the user's frames and none of ours."""
     (workshop / "broken.py").write_text("def f(:\n")
     (workshop / "script.py").write_text("import broken\n")
     done = launch(workshop, "--nproc=1", "script.py")
@@ -308,7 +308,7 @@ def test_the_hidden_traceback_is_the_users_own(workshop: Path) -> None:
 
 
 def test_as_a_containers_first_process(workshop: Path) -> None:
-    """As PID 1: SIGTERM is heeded at every moment, orphans that end are reaped, all are gone."""
+    """As PID 1 it handles SIGTERM at any moment, reaps orphans, and leaves no process."""
     inside = (
         f"exec {LAUNCHER} --log-dir=runs --nproc=1 {PROGRAMS / 'stubborn.py'} {workshop} SIGTERM"
     )
@@ -330,7 +330,7 @@ def test_as_a_containers_first_process(workshop: Path) -> None:
 
 
 def test_sigterm_before_the_workers_run(workshop: Path) -> None:
-    """A signal that comes while torch is still being imported ends the launcher with its code."""
+    """A signal during torch's import ends the launcher with its code."""
     launcher = begin(workshop, "--nproc=1", PROGRAMS / "stubborn.py", workshop)
     wait_for(lambda: (workshop / "runs").exists())
     launcher.send_signal(signal.SIGTERM)
@@ -340,7 +340,7 @@ def test_sigterm_before_the_workers_run(workshop: Path) -> None:
 
 
 def test_the_out_of_memory_killer_is_named(workshop: Path) -> None:
-    """A worker that the kernel kills for its cgroup's memory limit: said in so many words."""
+    """A worker killed by its cgroup's memory limit is reported as such."""
     group = Path("/sys/fs/cgroup/memory") / f"safe-launch-{os.getpid()}"
     try:
         group.mkdir()
@@ -361,7 +361,7 @@ def test_the_out_of_memory_killer_is_named(workshop: Path) -> None:
 
 
 def test_shared_memory_of_deepspeed_goes_with_the_attempt(workshop: Path) -> None:
-    """On processors DeepSpeed never unlinks its buffers: every attempt would cost memory."""
+    """On CPUs DeepSpeed never unlinks its buffers, so every attempt would leak memory."""
     done = launch(workshop, "--nproc", 2, PROGRAMS / "buffers.py")
     made = re.findall(r"made (\S+)", done.stdout)
     assert len(made) == 2, done.stderr
@@ -384,7 +384,7 @@ def test_shared_memory_of_deepspeed_goes_with_the_attempt(workshop: Path) -> Non
 def test_the_cause_is_named_however_long_telling_it_takes(
     workshop: Path, how: str, ranks: int, code: int, method: str
 ) -> None:
-    """What the failure does to others is told earlier, a thread takes the stop, or it is killed."""
+    """Consequences come first, a thread takes the stop, or the rank is killed."""
     program = (PROGRAMS / "fails_slowly.py", *how.split())
     times = FAST if how == "hanging" else FAST[:1]
     done = launch(workshop, f"--nproc={ranks}", f"--start-method={method}", *times, *program)
@@ -397,7 +397,7 @@ def test_the_cause_is_named_however_long_telling_it_takes(
 
 
 def test_an_excepthook_that_ends_the_process(workshop: Path) -> None:
-    """The exit code is the worker's own, which its hook has chosen after it was recorded."""
+    """The exit code is the one that its hook chose after the record."""
     (workshop / "hooked.py").write_text(
         "import os, sys\nsys.excepthook = lambda *_: os._exit(9)\nraise RuntimeError('boom')\n"
     )

@@ -1,4 +1,4 @@
-"""What another shell sees of a run: steps, phases, who keeps the others waiting, and the end."""
+"""A run seen from another shell: steps, phases, stragglers, and the end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from support.processes import LAUNCHER, PROGRAMS, begin, environment, gone, laun
 from support.waiting import wait_for
 
 PAUSE = 0.25
-"""Seconds that the slow rank takes longer for each of two samples: far more than a step takes."""
+"""Extra seconds of the slow rank for every two samples: far more than a step takes."""
 
 
 def shown(folder: Path) -> dict[str, Any]:
-    """The run in the folder, as `safe-launch status` shows it."""
+    """`safe-launch status` of the run in the folder."""
     (path,) = (folder / "runs").iterdir()
     done = launch(folder, "status", "--json", path, ours=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -29,12 +29,12 @@ def shown(folder: Path) -> dict[str, Any]:
 
 
 def phases(folder: Path) -> list[str]:
-    """Of the ranks."""
+    """The ranks' phases."""
     return [rank["phase"] for rank in shown(folder)["ranks"]]
 
 
 def test_phases_steps_and_the_slow_rank(workshop: Path) -> None:
-    """Seen while it trains, evaluates and saves; then how fast it was, and nothing is left."""
+    """During training, evaluation and saving; then the throughput, and no leftovers."""
     _clean(workshop)
     training = begin(workshop, "--nproc=2", PROGRAMS / "trains_ddp.py", workshop, PAUSE)
     wait_for(lambda: any((workshop / "runs").glob("*/launcher-0.json")))
@@ -50,7 +50,7 @@ def test_phases_steps_and_the_slow_rank(workshop: Path) -> None:
     assert fast["step_time"] == pytest.approx(late["step_time"], rel=0.5)
     assert fast["own_time"] < PAUSE < late["own_time"]
     wait_for(lambda: phases(workshop) == ["training", "training"])
-    everything = launch(workshop, "status", ours=False).stdout  # of all runs of this user
+    everything = launch(workshop, "status", ours=False).stdout  # all of this user's runs
     assert f"{run['run']} has run on" in everything
     assert "rank 1 on" in everything
     (workshop / "train").touch()
@@ -71,7 +71,7 @@ def test_phases_steps_and_the_slow_rank(workshop: Path) -> None:
 
 
 def test_a_killed_launcher_leaves_nothing(workshop: Path) -> None:
-    """The board ends with its processes; `status` says what has become of the run."""
+    """The board ends with its processes; `status` reports the kill."""
     _clean(workshop)
     training = begin(workshop, "--nproc=2", PROGRAMS / "trains_ddp.py", workshop)
     wait_for(lambda: any((workshop / "runs").glob("*/launcher-0.json")))
@@ -88,7 +88,7 @@ def test_a_killed_launcher_leaves_nothing(workshop: Path) -> None:
 
 
 def test_a_program_has_no_progress(workshop: Path) -> None:
-    """`--no-python`: nothing can be seen inside, and nothing is said of it."""
+    """`--no-python` programs can't be observed, and nothing is reported."""
     done = launch(workshop, "--nproc=2", "--no-python", "true")
     assert done.returncode == 0
     assert "steps" not in done.stderr
@@ -99,7 +99,7 @@ def test_a_program_has_no_progress(workshop: Path) -> None:
 
 
 def test_watching_ends_with_ctrl_c(workshop: Path) -> None:
-    """With 0, and without a traceback."""
+    """With code 0 and without a traceback."""
     watching = subprocess.Popen(
         [LAUNCHER, "status", "--watch", "--log-dir=runs"],
         cwd=workshop,
@@ -116,14 +116,14 @@ def test_watching_ends_with_ctrl_c(workshop: Path) -> None:
 
 
 def _clean(folder: Path) -> None:
-    """Takes away what an earlier try of the test has left."""
+    """Removes leftovers of an earlier try."""
     for name in ("train", "evaluate", "save"):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "runs", ignore_errors=True)
 
 
 def test_a_stranger_cannot_open_a_board() -> None:
-    """Only the same user can: the path leads through the launcher's own descriptors."""
+    """Only the same user can: the path leads through the launcher's descriptors."""
     own = board.Board(0, 1)
     child = os.fork()
     if not child:

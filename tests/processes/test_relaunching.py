@@ -1,4 +1,4 @@
-"""What each class of known failure leads to, with a catalogue of a cluster's own."""
+"""The effect of each class of known failure, with a cluster's catalogue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.processes import PROGRAMS, gone, launch
 
 
 def weather(folder: Path, kind: str, failures: int, *options: str, more: str = "") -> tuple:
-    """A launch of a script that fails so many times; its exit code and the launcher's words."""
+    """A launch of a script that fails this often; its exit code and the launcher's output."""
     (folder / "house").mkdir()
     (folder / "house" / "bad-weather.md").write_text(ENTRY.format(kind=kind, more=more))
     (folder / "marks").mkdir()
@@ -32,7 +32,7 @@ def weather(folder: Path, kind: str, failures: int, *options: str, more: str = "
 def test_what_a_class_leads_to(
     workshop: Path, kind: str, failures: int, code: int, words: str
 ) -> None:
-    """Transient: the same again, once. User: the advice. Hardware: the code for another node."""
+    """Transient: one retry. User: the advice. Hardware: the code for another node."""
     found, told = weather(workshop, kind, failures)
     assert found == code
     assert words in told
@@ -40,7 +40,7 @@ def test_what_a_class_leads_to(
 
 
 def test_a_dead_end_says_what_contradicts(workshop: Path) -> None:
-    """A cured failure that comes back with nothing known to change: code 78, and why."""
+    """A corrected failure recurs without a further change: code 78, and the reason."""
     more = "forbids:\n  - {micro_batch: 1}"
     found, told = weather(workshop, "preset", 1, more=more)
     assert found == 78
@@ -59,7 +59,7 @@ def test_a_dead_end_says_what_contradicts(workshop: Path) -> None:
 def test_the_number_of_relaunches_is_bounded(
     workshop: Path, fix: str, code: int, words: str
 ) -> None:
-    """Two different failures, one after the other, under each `--fix`."""
+    """Two different failures in turn, under each `--fix`."""
     (workshop / "house").mkdir()
     first = ENTRY.format(kind="transient", more="")
     (workshop / "house" / "bad-weather.md").write_text(first)
@@ -73,7 +73,7 @@ def test_the_number_of_relaunches_is_bounded(
 
 
 def test_what_was_killed_once_is_restarted(tmp_path: Path) -> None:
-    """Exit code 137 says that the same job may be started again."""
+    """Exit code 137 means that the same job may be started again."""
     script = (
         "import os, signal\n"
         "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and os.environ['RANK'] == '1':\n"

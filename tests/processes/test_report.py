@@ -1,4 +1,4 @@
-"""The page of a real run, in a real browser: it fetches nothing, and the curves are there."""
+"""A real run's page in a real browser: it loads no resources, and the curves are shown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ time.sleep(600)
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium without a window."""
+    """Headless Chromium."""
     if CHROMIUM is None:
         pytest.skip("no chromium: scripts/system-packages installs it")
     with sync_playwright() as play:
@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 
 
 def opened(browser: Browser, path: Path, scheme: str) -> tuple[Page, list[str]]:
-    """A page, and whatever it has fetched beyond itself or complained of."""
+    """A page with its external requests and errors."""
     tab = browser.new_page(color_scheme="dark" if scheme == "dark" else "light")
     tab.set_default_timeout(MILLISECONDS)
     odd: list[str] = []
@@ -53,7 +53,7 @@ def opened(browser: Browser, path: Path, scheme: str) -> tuple[Page, list[str]]:
 
 
 def test_the_page_in_a_browser(workshop: Path, browser: Browser) -> None:
-    """Light, dark and on paper."""
+    """Light, dark and in print."""
     (workshop / "train.py").write_text(SCRIPT)
     done = launch(workshop, "--nproc=2", "train.py")
     assert done.returncode == 1

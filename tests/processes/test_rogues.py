@@ -1,4 +1,4 @@
-"""Real launchers whose other end isn't one of ours: forged orders, forged joins, forged ends."""
+"""Real launchers against a forged peer: forged orders, joins and ends."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ WORKS = "import os; open(f'ran-{os.environ[\"RANK\"]}', 'w').write(os.environ['M
 
 @dataclass
 class Launched:
-    """A launcher that runs, and all that it says.
+    """A running launcher with its output.
 
     Attributes:
         process: the launcher.
-        folder: where it runs.
+        folder: its working folder.
     """
 
     process: subprocess.Popen[str]
@@ -49,20 +49,20 @@ class Launched:
     said: str = field(default="")
 
     def ended(self) -> int:
-        """Waits for its end; returns its exit code."""
+        """Waits for the end; returns the exit code."""
         self.said = self.process.communicate()[0]
         print(self.said)
         assert "safe-launch itself failed" not in self.said
         return self.process.returncode
 
     def words(self) -> str:
-        """What it has said until its end, as one line."""
+        """The output until the end, as one line."""
         return " ".join(self.said.replace("[safe-launch]", "").split())
 
 
 @contextmanager
 def launched(folder: Path, rank: int, port: int, script: str) -> Iterator[Launched]:
-    """A launcher of a job of two nodes on this host, in a folder of its own."""
+    """A launcher of a job of two nodes on this host, in its own folder."""
     own = folder / f"node-{rank}"
     own.mkdir()
     (own / "train.py").write_text(script)
@@ -86,7 +86,7 @@ def launched(folder: Path, rank: int, port: int, script: str) -> Iterator[Launch
 
 @contextmanager
 def following(folder: Path, script: str = WORKS) -> Iterator[tuple[Launched, Connection]]:
-    """Node 1 of a job, which has joined; the test is its node 0."""
+    """Node 1 of a job after its join; the test acts as node 0."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(LONG)
         with launched(folder, 1, server.getsockname()[1], script) as follower:
@@ -100,14 +100,14 @@ def following(folder: Path, script: str = WORKS) -> Iterator[tuple[Launched, Con
 
 
 def end_of(link: Connection) -> Ended:
-    """How the follower's workers ended; where one fails before, the others are to be stopped."""
+    """The end of the follower's workers; a failure before stops the others."""
     while not isinstance(message := heard(link), Ended):
         link.send(*([Stop()] if isinstance(message, Failing) else []))
     return message
 
 
 def test_no_variable_of_an_order_reaches_a_worker(tmp_path: Path) -> None:
-    """Of an order that brings PYTHONPATH, and an address, the worker finds nothing."""
+    """PYTHONPATH and an address in an order don't reach the worker."""
     evil = tmp_path / "evil"
     evil.mkdir()
     (evil / "sitecustomize.py").write_text(f"open({str(evil / 'ran')!r}, 'w')")
@@ -135,14 +135,14 @@ OF_NODE_0: list[tuple[Message, Raw, str]] = [
     (RunEnded(1), {"code": 256}, "RunEnded.code: 256"),
     (Ended(True), {}, "none of its messages: Invalid value 'Ended'"),
 ]
-"""One for each way in which it is noticed; tests/unit/nodes/test_rogues.py has all."""
+"""One for each way of detection; tests/unit/nodes/test_rogues.py has all."""
 
 
 @pytest.mark.parametrize(("message", "changes", "problem"), OF_NODE_0)
 def test_what_a_follower_refuses(
     message: Message, changes: Raw, problem: str, tmp_path: Path
 ) -> None:
-    """It starts no worker, and ends with what was wrong and from whom; node 0 is told too."""
+    """It starts no worker and ends with the fault and its sender; node 0 is notified."""
     with following(tmp_path) as (follower, link):
         first = [] if isinstance(message, RunStarted) else [encoded(STARTED)]
         link.socket.sendall(framed(*first, raw(message, **changes)))
@@ -158,7 +158,7 @@ def test_what_a_follower_refuses(
 
 
 def test_a_forged_message_ends_running_workers(tmp_path: Path) -> None:
-    """What can't be while they run: they are stopped, and the follower ends."""
+    """A message that is invalid then stops the workers and the follower."""
     with following(tmp_path, "import time; open('runs-now', 'w'); time.sleep(600)") as (one, link):
         link.send(STARTED, ORDER)
         wait_for((one.folder / "runs-now").exists)
@@ -182,7 +182,7 @@ def test_a_forged_message_ends_running_workers(tmp_path: Path) -> None:
 def test_an_own_failure_is_no_success(
     script: str, attempts: int, code: int, tmp_path: Path
 ) -> None:
-    """Whatever node 0 says at the end, what became of this node's last workers holds."""
+    """Node 0's final message doesn't override the end of this node's workers."""
     with following(tmp_path, script) as (follower, link):
         link.send(STARTED)
         for number in range(attempts):
@@ -196,7 +196,7 @@ def test_an_own_failure_is_no_success(
 
 
 def test_what_is_printed_drives_no_terminal(tmp_path: Path) -> None:
-    """Escape sequences, carriage returns and turned writing are taken out of what node 0 says."""
+    """Escape sequences, carriage returns and bidi marks from node 0 are removed."""
     with following(tmp_path) as (follower, link):
         link.socket.sendall(
             framed(encoded(STARTED), raw(RunEnded(3), line="a\x1b[2Jb\rc\x9bd\u202ee\x07"))
@@ -206,7 +206,7 @@ def test_what_is_printed_drives_no_terminal(tmp_path: Path) -> None:
 
 
 def come(port: int, process: subprocess.Popen[str]) -> Connection:
-    """A connection to node 0, as soon as it listens, after the handshake."""
+    """A connection to node 0 after the handshake, once it listens."""
     while True:
         assert process.poll() is None
         with suppress(ConnectionRefusedError):
@@ -218,7 +218,7 @@ def come(port: int, process: subprocess.Popen[str]) -> Connection:
 
 @pytest.fixture(scope="module")
 def hello(tmp_path_factory: pytest.TempPathFactory) -> Join:
-    """What a launcher of this host says, read from one that has come."""
+    """A launcher's hello, read from one on this host."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(LONG)
         folder = tmp_path_factory.mktemp("hello")
@@ -237,7 +237,7 @@ def device(hello: Join, **changes: object) -> Raw:
 
 
 def test_what_node_0_refuses(tmp_path: Path, hello: Join) -> None:
-    """Hellos that can't be are told why, and node 0 waits on until the true one has come."""
+    """Invalid hellos get the reason, and node 0 keeps waiting for the true one."""
     forged: list[tuple[Raw, str]] = [
         ({"nproc": -3}, "Join.nproc: -3 isn't from 1 to 4,096"),
         ({"nproc": 0}, "Join.nproc: 0"),
@@ -282,7 +282,7 @@ def test_what_node_0_refuses(tmp_path: Path, hello: Join) -> None:
 def test_a_rogue_follower_counts_as_lost(
     message: Message, changes: Raw, problem: str, tmp_path: Path, hello: Join
 ) -> None:
-    """Node 0 stops its own workers and ends, with what was wrong and of which node."""
+    """Node 0 stops its workers and ends, naming the fault and the node."""
     port = free_port()
     script = "import time; open('runs-now', 'w'); time.sleep(600)"
     with launched(tmp_path, 0, port, script) as head:
@@ -309,11 +309,11 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     sys.exit(3)
 Path("told").write_text(os.environ["SAFE_LAUNCH_RESUME"])
 """
-"""Says where it saves, as a Trainer's worker does, and fails; then notes what it goes on from."""
+"""Reports its save folder, like a Trainer's worker, and fails; then records its resume point."""
 
 
 def test_a_node_goes_on_from_its_own_folder(tmp_path: Path) -> None:
-    """Node 0 names the checkpoint; where it lies this node's own workers have told."""
+    """Node 0 names the checkpoint; the node's own workers gave its folder."""
     with following(tmp_path, SAVES) as (follower, link):
         link.send(STARTED, ORDER)
         assert not end_of(link).is_success

@@ -1,4 +1,4 @@
-"""Arguments behind the script reach it, whatever they look like."""
+"""Arguments after the script reach it, whatever they look like."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.script_arguments import BEHIND
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_they_reach_the_script(workshop: Path, method: str) -> None:
-    """Through the launcher, the server that workers are forked from, and the worker's entry."""
+    """Through the launcher, the fork server and the worker's entry."""
     words = [word for one in BEHIND for word in one.split()]
     done = launch(workshop, "--nproc=1", "--start-method", method, PROGRAMS / "says.py", *words)
     assert done.returncode == 0, done.stderr
@@ -22,7 +22,7 @@ def test_they_reach_the_script(workshop: Path, method: str) -> None:
 
 @pytest.mark.parametrize("tool", ["torchrun", "deepspeed"])
 def test_they_reach_it_below_a_tool(workshop: Path, tool: str) -> None:
-    """The tool's own launcher would have refused some of them."""
+    """The tool's own launcher would have rejected some of them."""
     one = {"torchrun": "--nproc_per_node=1", "deepspeed": "--num_gpus=1"}[tool]
     words = ["--in", "x", "--n", "2", "--h", "--", "--nproc", "2"]
     command = [LAUNCHER, "wrap", "--", tool, one, str(PROGRAMS / "says.py"), *words]
@@ -39,7 +39,7 @@ def test_they_reach_it_below_a_tool(workshop: Path, tool: str) -> None:
 
 
 def test_a_template_leaves_them_alone(workshop: Path) -> None:
-    """Its own options end at the script, or at `--` before ours."""
+    """The template's options end at the script, or at `--` before ours."""
     for words in (["train.py", "--name", "mine", "--n", "2"], ["--", "--fix=once", "x.py", "--"]):
         done = launch(workshop, "template", "slurm", "--name", "job", *words, ours=False)
         assert f"training=(safe-launch {' '.join(words[words[0] == '--' :])})" in done.stdout
@@ -47,7 +47,7 @@ def test_a_template_leaves_them_alone(workshop: Path) -> None:
 
 @pytest.mark.parametrize("command", [(), ("plan",)], ids=["launch", "plan"])
 def test_the_user_is_told_once(workshop: Path, command: tuple[str, ...]) -> None:
-    """In one line that names the option and its place; the script gets it all the same."""
+    """One line names the option and its place; the script still gets it."""
     (workshop / "train.py").write_text("import sys\nprint('got', sys.argv[1:])\n")
     done = launch(workshop, *command, "train.py", "--nproc", "2", ours=False)
     (told,) = [one for one in done.stderr.splitlines() if "precede the script" in one]

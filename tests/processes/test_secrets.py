@@ -1,4 +1,4 @@
-"""Secrets reach the workers, and no file, line or list of processes of the launcher's."""
+"""Secrets reach workers, but no file, output or process list of the launcher."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ raise RuntimeError(f"{{given}} {{os.environ['HF_TOKEN']}} {{HEADERS}} {{config}}
 
 
 def test_secrets_are_nowhere(workshop: Path) -> None:
-    """In the run directory, in what the launcher prints, in what it reports to a pod."""
+    """Not in the run directory, the launcher's output, or a pod's status."""
     (workshop / "train.py").write_text(
         SCRIPT.format(names=[*PLANTED, "--deepspeed"], count=len(PLANTED))
     )
@@ -65,7 +65,7 @@ def test_secrets_are_nowhere(workshop: Path) -> None:
 
 
 def test_a_bug_report_has_no_secret(workshop: Path) -> None:
-    """What is to be reported is the command line as well."""
+    """The report includes the command line."""
     (workshop / "sitecustomize.py").write_text(
         "import safe_launch.machine.detect as detect\n"
         "def detected():\n    raise RuntimeError('planted-of-the-environment')\n"
@@ -79,7 +79,7 @@ def test_a_bug_report_has_no_secret(workshop: Path) -> None:
 
 
 def test_planted_links_are_not_followed(workshop: Path) -> None:
-    """In a shared folder for the ranks' logs, whose names anybody can foresee."""
+    """In a shared folder for rank logs with predictable names."""
     (workshop / "train.py").write_text("print('said')\n")
     (workshop / "treasure").write_text("mine")
     shared = workshop / "shared"

@@ -1,4 +1,4 @@
-"""Scripts that start their ranks themselves, with `torch.multiprocessing.spawn`."""
+"""Scripts that start their ranks by `torch.multiprocessing.spawn`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINE = 1 + SPAWNS.read_text().split("\n").index(
 
 @pytest.mark.parametrize("is_own", [False, True], ids=["environment", "own"])
 def test_they_train_in_a_single_worker(workshop: Path, is_own: bool) -> None:
-    """As under python, at the environment's port and at the script's; torchrun's hang at both."""
+    """As under python, at the environment's and the script's port; under torchrun both hang."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1]) if is_own else ""
     done = launch(workshop, "--nproc=1", SPAWNS, port)
@@ -26,7 +26,7 @@ def test_they_train_in_a_single_worker(workshop: Path, is_own: bool) -> None:
 
 
 def test_several_workers_start_too_many(workshop: Path) -> None:
-    """One line for all ranks, and the run goes on as the script has it."""
+    """One line for all ranks, and the run continues unchanged."""
     done = launch(workshop, "--nproc=2", SPAWNS, "nowhere")
     assert done.returncode == 0, done.stderr
     found = [one for one in done.stderr.splitlines() if "torch.multiprocessing.spawn" in one]

@@ -1,4 +1,4 @@
-"""The store that workers meet at: whatever its host dies of ends the run, with its reason."""
+"""The workers' store: any death of its host ends the run with the reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if os.environ["RANK"] == "0":
             one.kill()
 signal.pause()
 """
-"""Both ranks then wait for nothing but a signal."""
+"""Both ranks then wait for a signal only."""
 
 
 def launch(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -39,9 +39,9 @@ def launch(folder: Path, *arguments: str, **variables: str) -> subprocess.Comple
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_a_torch_that_cant_be_imported_is_told_as_it_fails(tmp_path: Path, method: str) -> None:
-    """It loads torch_npu, and CANN isn't there: told before any worker starts.
+    """It loads torch_npu without CANN, which is reported before workers start.
 
-    Then by the script's own line where a worker can be started, and never by what follows from it.
+    If a worker can start, its own line is reported instead, not the consequences.
     """
     packages = tmp_path / "site-packages"
     (packages / "torch").mkdir(parents=True)
@@ -74,7 +74,7 @@ def test_a_torch_that_cant_be_imported_is_told_as_it_fails(tmp_path: Path, metho
 
 @pytest.mark.parametrize("attempt", ["0", "1"])
 def test_a_host_that_is_killed_ends_the_run(tmp_path: Path, attempt: str) -> None:
-    """In the middle of the first attempt, and of a later one."""
+    """During the first attempt and during a later one."""
     (tmp_path / "train.py").write_text(KILLS_THE_HOST)
     done = launch(tmp_path, "--max-restarts", attempt, "train.py", attempt)
     assert done.returncode == 70, done.stderr
@@ -85,7 +85,7 @@ def test_a_host_that_is_killed_ends_the_run(tmp_path: Path, attempt: str) -> Non
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_a_host_that_cant_begin_ends_the_run(tmp_path: Path, method: str) -> None:
-    """Its torch can't be used; the workers, who have none, would run for ever."""
+    """Its torch is broken; the workers, without torch, would run forever."""
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise OSError('libtorch.so:\\n no such file')")
     (tmp_path / "train.py").write_text("import signal\nsignal.pause()\n")

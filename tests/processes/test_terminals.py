@@ -1,4 +1,4 @@
-"""Output on a terminal: rank 0 sees one, of the same size; elsewhere it is a pipe."""
+"""On a terminal rank 0 has one of the same size; elsewhere it has a pipe."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class Terminal:
     """A launcher's terminal.
 
     Attributes:
-        keyboard: the descriptor at which the user types.
+        keyboard: the descriptor for typed input.
         launcher: the launcher that runs in it.
-        shown: what the terminal has been sent.
+        shown: the output to the terminal.
     """
 
     def __init__(self, keyboard: int, launcher: subprocess.Popen[bytes]) -> None:
@@ -65,16 +65,16 @@ class Terminal:
         while True:
             try:
                 chunk = os.read(self.keyboard, 65536)
-            except OSError:  # its end
+            except OSError:  # end of the terminal
                 return
             self.shown += chunk
 
     def resize(self, columns: int) -> None:
-        """Gives it so many columns."""
+        """Sets the number of columns."""
         fcntl.ioctl(self.keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
     def end(self) -> int:
-        """Waits for the launcher's end, and for all that it has shown; returns its exit code."""
+        """Waits for the launcher's end and all output; returns the exit code."""
         code = self.launcher.wait()
         self._reader.join()
         return code
@@ -82,7 +82,7 @@ class Terminal:
 
 @contextmanager
 def terminal(folder: Path, *command: object, leads: bool = True) -> Iterator[Terminal]:
-    """A terminal in which a command runs; without `leads` it isn't the command's own."""
+    """A terminal that runs a command; without `leads` it isn't the controlling one."""
     keyboard, screen = os.openpty()
     fcntl.ioctl(keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 133, 0, 0))
     words = ["setsid", *(("--ctty",) if leads else ()), "--wait", *map(str, command)]
@@ -101,7 +101,7 @@ def terminal(folder: Path, *command: object, leads: bool = True) -> Iterator[Ter
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_rank_0_has_a_terminal_of_the_same_size(method: str, workshop: Path) -> None:
-    """It follows when the window is resized, and isn't the worker's controlling terminal."""
+    """It follows resizes, and isn't the worker's controlling terminal."""
     (workshop / "sees.py").write_text(SEES)
     own = ("--log-dir=runs", "--nproc=2", f"--start-method={method}")
     with terminal(workshop, LAUNCHER, *own, "sees.py", "resized") as window:
@@ -126,7 +126,7 @@ def test_rank_0_has_a_terminal_of_the_same_size(method: str, workshop: Path) -> 
 def test_what_goes_elsewhere_is_a_pipe(
     options: tuple[str, ...], rest: str, seen: str, workshop: Path
 ) -> None:
-    """Each of stdout and stderr by itself; lines with a prefix are no terminal's."""
+    """Stdout and stderr separately; prefixed lines never go to a terminal."""
     (workshop / "sees.py").write_text(SEES)
     command = f"{LAUNCHER} --log-dir=runs {' '.join(options)} sees.py {rest}"
     with terminal(workshop, "bash", "-o", "pipefail", "-c", command) as window:
@@ -136,7 +136,7 @@ def test_what_goes_elsewhere_is_a_pipe(
 
 
 def test_no_byte_is_lost_or_added(workshop: Path) -> None:
-    """However much is printed, in the terminal and in the log."""
+    """For any amount of output, in the terminal and in the log."""
     (workshop / "prints.py").write_text(PRINTS)
     expected = [f"{number:06} \x1b[32mgreen\x1b[0m" for number in range(100_000)]
     with terminal(workshop, LAUNCHER, "--log-dir=runs", "prints.py") as window:
@@ -148,7 +148,7 @@ def test_no_byte_is_lost_or_added(workshop: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root")
 def test_where_there_is_no_pseudo_terminal(workshop: Path) -> None:
-    """A container may lack them: its workers write to pipes, and train."""
+    """In such a container workers write to pipes, and train."""
     (workshop / "sees.py").write_text(SEES)
     hidden = "mount -t tmpfs tmpfs /dev/pts && mount --bind /dev/null /dev/ptmx"
     inside = f"{hidden} && exec {LAUNCHER} --log-dir=runs sees.py"
@@ -158,7 +158,7 @@ def test_where_there_is_no_pseudo_terminal(workshop: Path) -> None:
 
 
 def test_ctrl_c(workshop: Path) -> None:
-    """It stops the launcher, and that the workers."""
+    """It stops the launcher, which stops the workers."""
     (workshop / "stays.py").write_text(STAYS)
     with terminal(workshop, LAUNCHER, "--log-dir=runs", "--nproc=2", "stays.py") as window:
         wait_for(lambda: b"ready 0" in window.shown and b"ready 1" in window.shown)
@@ -168,7 +168,7 @@ def test_ctrl_c(workshop: Path) -> None:
 
 
 def test_a_launcher_without_a_terminal_of_its_own(workshop: Path) -> None:
-    """One that leads a session, and would be hung up with the worker's terminal, uses pipes."""
+    """A session leader uses pipes: the worker's terminal would hang it up."""
     (workshop / "sees.py").write_text(SEES)
     own = ("--log-dir=runs", "--start-method=spawn", "sees.py")
     with terminal(workshop, LAUNCHER, *own, leads=False) as window:

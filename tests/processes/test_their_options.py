@@ -1,4 +1,4 @@
-"""The options of torchrun and deepspeed as installed versions have them: ours are all of them."""
+"""We have all options of the installed torchrun and deepspeed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.their_options import TOOLS, named, theirs, unknown
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_every_option_of_theirs_is_known(stack: Stack, tool: str) -> None:
-    """In every spelling, as a switch or with a value, and with its PET_* variable; none is new."""
+    """Each spelling, as a switch or with a value, and each PET_* variable."""
     found = theirs(stack, tool)
     assert len(found) > 20
     for spelling, one in found.items():
@@ -24,17 +24,17 @@ def test_every_option_of_theirs_is_known(stack: Stack, tool: str) -> None:
 
 
 def test_every_option_of_accelerate_is_known(stack: Stack) -> None:
-    """It is one of ours, or its refusal says how to ask for the same."""
+    """We have it, or its refusal names the equivalent."""
     assert unknown(stack, "accelerate") == []
 
 
 NEWER = {"--log-line-prefix-template", "--print-completion"}
-"""Options of a torch that is newer than those installed here (its pull requests 191265, 191289)."""
+"""Options of a torch newer than the installed ones (its pull requests 191265, 191289)."""
 
 
 @pytest.mark.parametrize("one", table.TABLE, ids=lambda one: one.name)
 def test_no_option_of_ours_is_made_up(one: Option) -> None:
-    """Each is in the parser of a version that is installed, for every tool that it is said of."""
+    """An installed version's parser has each, for every tool named."""
     for tool in one.tools:
         found = {spelling for stack in STACKS for spelling in theirs(stack, tool)}
         is_there = not found.isdisjoint(one.spellings)

@@ -1,4 +1,4 @@
-"""Whatever a launcher waits for, it can be stopped at once, and nothing is left of the launch."""
+"""A launcher can be stopped at once in any wait, and no process is left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.waiting import wait_for
 
 __all__ = ["workshop"]
 FOR_EVER = 3600
-"""Seconds that an import takes which nobody waits for: longer than any test."""
+"""Seconds of an import that is never awaited: longer than any test."""
 SLOW = """
 import os, pathlib, time
 os.environ.get({read!r})
@@ -34,7 +34,7 @@ Begin = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def begin(workshop: Path) -> Iterator[Begin]:
-    """Begins a launch of a script that imports an installed module, which takes its time."""
+    """Starts a launch of a script that imports a slow installed module."""
     (workshop / "site-packages").mkdir()
     begun: list[subprocess.Popen[str]] = []
 
@@ -64,14 +64,14 @@ def begin(workshop: Path) -> Iterator[Begin]:
 
 
 def imports(folder: Path) -> Sequence[int]:
-    """The processes that have begun to import, in their order."""
+    """The processes that have begun to import, in order."""
     with suppress(OSError):
         return [int(line) for line in (folder / "imports").read_text().split()]
     return []
 
 
 def stop(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    """Stops a launcher, which has to end by this signal without waiting for anything."""
+    """Stops a launcher, which must end by this signal without a delay."""
     process.send_signal(number)
     assert process.wait() == 128 + number
 
@@ -79,8 +79,8 @@ def stop(process: subprocess.Popen[str], number: signal.Signals) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("times", [1, 2], ids=["first", "again"])
 def test_while_it_imports(workshop: Path, begin: Begin, number: signal.Signals, times: int) -> None:
-    """For the first time, and again with the workers' own variables, which an import has read."""
-    # The port of the workers' store isn't known before they are launched.
+    """The first time, and again with the workers' variables that an import has read."""
+    # The port of the workers' store isn't known before the launch.
     read = {1: "HOME", 2: "MASTER_PORT"}[times]
     process = begin("train.py", seconds=[0.1] * (times - 1) + [FOR_EVER], read=read)
     wait_for(lambda: len(imports(workshop)) == times)
@@ -90,7 +90,7 @@ def test_while_it_imports(workshop: Path, begin: Begin, number: signal.Signals, 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_while_the_server_is_stopped(workshop: Path, begin: Begin, number: signal.Signals) -> None:
-    """By SIGSTOP: it never answers."""
+    """After SIGSTOP it never answers."""
     process = begin("train.py", seconds=[FOR_EVER])
     wait_for(lambda: len(imports(workshop)) == 1)
     psutil.Process(imports(workshop)[0]).suspend()
@@ -99,7 +99,7 @@ def test_while_the_server_is_stopped(workshop: Path, begin: Begin, number: signa
 
 
 def test_a_server_that_is_killed_at_a_relaunch(workshop: Path, begin: Begin) -> None:
-    """The workers are started without it, once, and meet each other."""
+    """The workers start without it, once, and meet."""
     script = FAILS_ONCE + "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
     process = begin(
         *("-v", "--max-restarts=1"),
@@ -115,7 +115,7 @@ def test_a_server_that_is_killed_at_a_relaunch(workshop: Path, begin: Begin) -> 
 
 
 def test_a_stopped_guardian_holds_nobody(workshop: Path, begin: Begin) -> None:
-    """It has nothing to do where the launcher ends by itself."""
+    """It isn't needed if the launcher ends normally."""
     script = "import slow, time, pathlib\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)\n"
     process = begin("train.py", seconds=[0], script=script)
     wait_for(lambda: len(imports(workshop)) == 1)
@@ -125,7 +125,7 @@ def test_a_stopped_guardian_holds_nobody(workshop: Path, begin: Begin) -> None:
 
 
 def test_launcher_and_guardian_are_killed_together(workshop: Path, begin: Begin) -> None:
-    """The kernel ends the server, the workers and the host of their store."""
+    """The kernel ends the server, the workers and the store's host."""
     script = "import os, time, pathlib\npathlib.Path('up').touch()\ntime.sleep(600)\n"
     process = begin("train.py", seconds=[0], script=script)
     wait_for((workshop / "up").exists)
@@ -135,7 +135,7 @@ def test_launcher_and_guardian_are_killed_together(workshop: Path, begin: Begin)
 
 
 def test_a_lock_of_a_killed_build(workshop: Path) -> None:
-    """Workers would wait for it without an end, and without a word."""
+    """Workers would wait for it forever without a message."""
     (workshop / "train.py").write_text(
         "from torch.utils.file_baton import FileBaton\n"
         "FileBaton('extensions/fused_adam/lock').wait()\nprint('went on')\n"

@@ -1,4 +1,4 @@
-"""`safe-launch wrap`: tools that call torchrun, deepspeed or accelerate themselves, for real."""
+"""`safe-launch wrap` with real tools that call torchrun, deepspeed or accelerate."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def wrap(
 
 
 def begin(folder: Path, *command: object, own: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    """Wraps a command and lets it run, as a shell would: it leads a process group."""
+    """Wraps a command as a process group leader, like a shell, and lets it run."""
     return subprocess.Popen(
         [SAFE_LAUNCH, "wrap", "--log-dir=runs", *own, "--", *map(str, command)],
         cwd=folder,
@@ -66,14 +66,14 @@ def begin(folder: Path, *command: object, own: tuple[str, ...] = ()) -> subproce
 
 
 def said(folder: Path, rank: int) -> dict[str, object]:
-    """What `says.py` was given."""
+    """The input of `says.py`."""
     told: dict[str, object] = json.loads((folder / f"said-{rank}").read_text())
     return told
 
 
 @pytest.mark.parametrize("how", HOWS)
 def test_a_tools_own_launch_is_ours(workshop: Path, how: str) -> None:
-    """Every way to launch: two workers of ours, arguments whole, nothing of the wrap in them."""
+    """Every way to launch: two of our workers, whole arguments, no trace of the wrap."""
     script = workshop / "a folder" / "my script.py"
     script.parent.mkdir()
     script.write_text((PROGRAMS / "says.py").read_text())
@@ -86,7 +86,7 @@ def test_a_tools_own_launch_is_ours(workshop: Path, how: str) -> None:
         assert told["world"] == "2"
         assert told["SAFE_LAUNCH_PRESET"] is not None
         assert told["SAFE_LAUNCH_WRAP_OPTIONS"] is None
-        # accelerate itself adds the working directory, for deepspeed's sake
+        # accelerate itself adds the working directory, for deepspeed
         assert told["PYTHONPATH"] == (str(workshop) if how == "accelerate-deepspeed" else None)
         assert not any("hook" in one for one in told["path"])  # type: ignore[attr-defined]
     assert (workshop / "tool-went-on").exists()
@@ -96,7 +96,7 @@ def test_a_tools_own_launch_is_ours(workshop: Path, how: str) -> None:
 
 
 def test_a_shell_script(workshop: Path) -> None:
-    """Each launch of a shell script is ours; what it does between them is its own business."""
+    """Each launch of a shell script is ours; the rest is unchanged."""
     script = workshop / "run all.sh"
     launch = f"torchrun --nproc_per_node 2 '{PROGRAMS / 'says.py'}'"
     script.write_text(f"#!/bin/sh\nset -e\n{launch} one\nmv said-0 first\n{launch} two\n")
@@ -109,7 +109,7 @@ def test_a_shell_script(workshop: Path) -> None:
 
 
 def test_the_users_own_path_and_sitecustomize(workshop: Path) -> None:
-    """PYTHONPATH reaches the workers as it was, and a sitecustomize of the user's still runs."""
+    """PYTHONPATH reaches the workers unchanged, and the user's sitecustomize still runs."""
     own = workshop / "own"
     own.mkdir()
     (own / "sitecustomize.py").write_text("import os\nos.environ['USERS_OWN'] = 'here'\n")
@@ -128,7 +128,7 @@ def test_the_users_own_path_and_sitecustomize(workshop: Path) -> None:
 
 
 def test_a_failure_is_corrected_below_a_tool(workshop: Path) -> None:
-    """What would have died below the tool is caught and trains; the tool never hears of it."""
+    """A failure below the tool is corrected without the tool's notice."""
     loss = workshop / "loss"
     run = (sys.executable, TOOL, "module", 2, SCENARIOS / "ddp_lora.py", "--loss_file", loss)
     done = wrap(workshop, *run)
@@ -139,7 +139,7 @@ def test_a_failure_is_corrected_below_a_tool(workshop: Path) -> None:
 
 
 def test_the_options_are_the_inner_launchs(workshop: Path) -> None:
-    """`--strict` given to wrap refuses the inner launch; the tool fails of it, wrap says why."""
+    """`--strict` for wrap refuses the inner launch; the tool fails, and wrap gives the reason."""
     run = ("torchrun", "--nproc_per_node=2", SCENARIOS / "ddp_lora.py")
     done = wrap(workshop, *run, own=("--strict", "--log-dir=runs", "--set", "zero_stage=2"))
     assert done.returncode == 78, done.stderr
@@ -147,7 +147,7 @@ def test_the_options_are_the_inner_launchs(workshop: Path) -> None:
 
 @pytest.mark.parametrize("how", ["torchrun", "module", "accelerate", "call"])
 def test_the_launchs_own_exit_code(workshop: Path, how: str) -> None:
-    """The tool makes 1 of every code; wrap ends with the launch's, and says so."""
+    """The tool turns every code into 1; wrap ends with the launch's and reports that."""
     done = wrap(workshop, sys.executable, TOOL, how, 2, PROGRAMS / "says.py", "exit", 42)
     assert done.returncode == 42, done.stderr
     assert not (workshop / "tool-went-on").exists()
@@ -168,7 +168,7 @@ def main():
 
 main()
 """
-"""Its rank 1 ends first, in one way or another."""
+"""Its rank 1 ends first, in one of several ways."""
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ main()
 def test_a_tool_catches_torchs_error(
     workshop: Path, end: str, exit_code: int, message: str
 ) -> None:
-    """It learns which rank has failed, and how; it goes on, and its own exit code holds."""
+    """The error has the failed rank and cause; the tool continues with its own exit code."""
     (workshop / "train.py").write_text(RECORDED.replace("END", end))
     done = wrap(workshop, sys.executable, TOOL, "call-and-catch", 2, "train.py")
     assert done.returncode == 0, done.stderr
@@ -206,7 +206,7 @@ def test_a_tool_that_doesnt_catch_it(workshop: Path) -> None:
 
 
 def test_a_refused_launch_is_torchs_error(workshop: Path) -> None:
-    """No worker has failed: the launch itself has, and the tool can clean up all the same."""
+    """No worker failed, but the launch did, and the tool can clean up."""
     own = ("--log-dir=runs", "--set", "zero_stage=9")
     done = wrap(workshop, sys.executable, TOOL, "call-and-catch", 2, PROGRAMS / "says.py", own=own)
     assert done.returncode == 0, done.stderr
@@ -217,7 +217,7 @@ def test_a_refused_launch_is_torchs_error(workshop: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_is_torchs_exception(number: signal.Signals) -> None:
-    """As of torchrun's agent; a worker that a signal has ended is a failure."""
+    """The exception is torchrun's agent's; a worker ended by a signal is a failure."""
     stopped = wrap_failure.error_of("train.py", 4711, 128 + number, [])
     assert type(stopped).__name__ == "SignalException"
     assert stopped.sigval == number  # type: ignore[attr-defined]
@@ -238,7 +238,7 @@ def test_a_stop_is_torchs_exception(number: signal.Signals) -> None:
     ],
 )
 def test_a_commands_own_exit_code(workshop: Path, script: str, code: int) -> None:
-    """A command that is content with a failed launch has succeeded; its own is its own."""
+    """A command that accepts a failed launch succeeds; its own code counts."""
     launch = f"torchrun {PROGRAMS / 'says.py'} exit 42"
     done = wrap(workshop, "sh", "-c", script.format(launch=launch))
     assert done.returncode == code, done.stderr
@@ -257,7 +257,7 @@ def test_a_commands_own_exit_code(workshop: Path, script: str, code: int) -> Non
 def test_a_stop_reaches_the_workers(
     workshop: Path, how: str, number: signal.Signals, code: int, heard: str
 ) -> None:
-    """The workers get it and their time; then the tool ends too. Nobody is left."""
+    """They get the signal and their grace period; then the tool ends, too."""
     heeds = ("SIGTERM", "SIGINT")
     run = (sys.executable, TOOL, how, 2, PROGRAMS / "stubborn.py", workshop, *heeds)
     process = begin(workshop, *run)
@@ -274,7 +274,7 @@ def test_a_stop_reaches_the_workers(
 
 
 def test_a_killed_wrap_leaves_nobody(workshop: Path) -> None:
-    """SIGKILL: the tool, the inner launch, its workers and their children are gone."""
+    """SIGKILL: the tool, the inner launch, its workers and their children end."""
     run = (sys.executable, TOOL, "module", 2, PROGRAMS / "stubborn.py", workshop)
     process = begin(workshop, *run)
     ready(workshop, 2)
@@ -284,7 +284,7 @@ def test_a_killed_wrap_leaves_nobody(workshop: Path) -> None:
 
 
 def test_ctrl_c_at_a_terminal_leaves_the_tool_alone(workshop: Path) -> None:
-    """The whole process group gets SIGINT: the workers have their time before the tool hears it."""
+    """The group gets SIGINT: workers have their grace period before the tool's handler."""
     run = (sys.executable, TOOL, "torchrun", 2, PROGRAMS / "stubborn.py", workshop, "SIGINT")
     process = begin(workshop, *run)
     ready(workshop, 2)
@@ -297,7 +297,7 @@ def test_ctrl_c_at_a_terminal_leaves_the_tool_alone(workshop: Path) -> None:
 
 
 def test_a_stop_ends_a_script_of_several_launches(workshop: Path) -> None:
-    """The launches that would follow don't."""
+    """The remaining launches don't start."""
     launch = f"torchrun --nproc_per_node=2 '{PROGRAMS / 'stubborn.py'}' '{workshop}' SIGTERM"
     process = begin(workshop, "bash", "-c", f"{launch}\n{launch}\ntouch went-on")
     ready(workshop, 2)
@@ -309,7 +309,7 @@ def test_a_stop_ends_a_script_of_several_launches(workshop: Path) -> None:
 
 
 def test_a_signal_for_the_workers(workshop: Path) -> None:
-    """SIGUSR1 reaches the workers that heed it, below the tool; the run goes on."""
+    """SIGUSR1 reaches workers with a handler below the tool; the run continues."""
     run = (sys.executable, TOOL, "module", 2, PROGRAMS / "stubborn.py", workshop, "SIGTERM")
     process = begin(workshop, *run)
     ready(workshop, 2)
@@ -345,13 +345,13 @@ if os.fork() == 0:
 while not pathlib.Path("holds").exists() or not pathlib.Path("holds").read_text():
     time.sleep(0.01)
 """
-"""A tool that starts a launch, says something to `wrap` meanwhile, and leaves a process that is
+"""A tool that starts a launch, sends a message to `wrap` meanwhile, and leaves a process that is
 still connected."""
 
 
 @pytest.mark.parametrize("words", ["b''", "b'\\xff'", "b'1' * 100000", "'\\u00b2\\n'.encode()"])
 def test_other_words_than_a_launchs_change_nothing(workshop: Path, words: str) -> None:
-    """The training stays supervised, and who is only connected isn't waited for."""
+    """Training stays supervised, and idle connections aren't waited for."""
     (workshop / "tool.py").write_text(CONNECTS)
     run = (PROGRAMS / "stubborn.py", workshop, "SIGTERM")
     process = begin(workshop, sys.executable, "tool.py", words, *run)
@@ -368,7 +368,7 @@ def test_other_words_than_a_launchs_change_nothing(workshop: Path, words: str) -
 
 
 def test_no_other_process_can_connect(workshop: Path) -> None:
-    """One that isn't below the command is turned away, though it is this user's."""
+    """This user's processes outside the command are refused."""
     show = "import os, time; print(os.environ['SAFE_LAUNCH_WRAP_SOCKET'], flush=True); input()"
     process = subprocess.Popen(
         [SAFE_LAUNCH, "wrap", "--", sys.executable, "-c", show],
@@ -392,7 +392,7 @@ def test_no_other_process_can_connect(workshop: Path) -> None:
 
 
 def test_an_error_of_ours_leaves_nobody(workshop: Path) -> None:
-    """What is said holds: nothing goes on unsupervised."""
+    """No process runs on unsupervised, as the message states."""
     broken = "import safe_launch.commands.wrap as it\nfrom safe_launch.cli import main\n"
     broken += "it.code_of = lambda _: 1 / 0\nmain()\n"
     script = f"torchrun --nproc_per_node=1 {PROGRAMS / 'says.py'}; touch went-on; exec sleep 600"
@@ -410,7 +410,7 @@ def test_an_error_of_ours_leaves_nobody(workshop: Path) -> None:
 
 
 def test_a_stop_before_any_launch(workshop: Path) -> None:
-    """A command that launches nothing is ended like any other; one that won't is killed."""
+    """A command without a launch is ended like any other; a stubborn one is killed."""
     script = "trap '' TERM; touch ready-0; while :; do sleep 1; done"
     process = begin(workshop, "sh", "-c", script, own=FAST)
     ready(workshop, 1)
@@ -421,7 +421,7 @@ def test_a_stop_before_any_launch(workshop: Path) -> None:
 
 
 def test_a_launch_that_cant_be_ours_is_told(workshop: Path) -> None:
-    """An interpreter that leaves PYTHONPATH alone: the run is torchrun's own, and wrap says so."""
+    """An interpreter ignores PYTHONPATH: torchrun runs, and wrap reports that."""
     done = wrap(workshop, sys.executable, TOOL, "isolated", 2, PROGRAMS / "says.py")
     assert done.returncode == 0, done.stderr
     assert said(workshop, 0)["SAFE_LAUNCH_PRESET"] is None
@@ -429,7 +429,7 @@ def test_a_launch_that_cant_be_ours_is_told(workshop: Path) -> None:
 
 
 def test_accelerate_without_a_launch(workshop: Path) -> None:
-    """On CPUs it starts one process itself: said, with what starts more."""
+    """On CPUs it starts one process itself: a message names the option for more."""
     (workshop / "train.py").write_text("import os\nassert 'WORLD_SIZE' not in os.environ\n")
     words = ("accelerate", "launch", "--cpu", "--num_processes=2", "train.py")
     done = wrap(workshop, *words)
@@ -439,7 +439,7 @@ def test_accelerate_without_a_launch(workshop: Path) -> None:
 
 
 def test_another_python_without_safe_launch(workshop: Path) -> None:
-    """A tool in an environment of its own can't launch; what to do is said."""
+    """A tool in another environment can't launch; the advice is printed."""
     venv.create(workshop / "other")
     python = workshop / "other/bin/python"
     done = wrap(workshop, python, "-m", "torch.distributed.run", PROGRAMS / "says.py")
@@ -461,7 +461,7 @@ def test_another_python_without_safe_launch(workshop: Path) -> None:
     ],
 )
 def test_what_cant_be_wrapped(workshop: Path, arguments: list[str], words: str) -> None:
-    """One line says what is wrong; nothing is started."""
+    """One line has the fault, and no command is started."""
     done = subprocess.run(
         [SAFE_LAUNCH, "wrap", *arguments],
         cwd=workshop,
@@ -487,7 +487,7 @@ def test_what_cant_be_wrapped(workshop: Path, arguments: list[str], words: str) 
     ],
 )
 def test_a_call_becomes_a_command_line(line: list[str]) -> None:
-    """Options that torchrun has taken apart, put together again, mean the same to torchrun."""
+    """Options parsed by torchrun are joined again with the same meaning."""
     from torch.distributed.run import get_args_parser
 
     options = get_args_parser().parse_args(line)
@@ -497,7 +497,7 @@ def test_a_call_becomes_a_command_line(line: list[str]) -> None:
 
 
 def test_an_option_of_torch_distributed_launchs() -> None:
-    """It puts the local rank before the arguments; without --use-env, which torchrun lacks."""
+    """It passes the local rank first, without --use-env, which torchrun lacks."""
     from torch.distributed import launch, run
 
     options = launch.parse_args(["--use-env", "train.py", "a"])
@@ -508,7 +508,7 @@ def test_an_option_of_torch_distributed_launchs() -> None:
 
 
 def test_the_environment_comes_back() -> None:
-    """What hooking adds unhooking takes away; what was added meanwhile stays."""
+    """Unhooking removes the hook's variables and keeps later changes."""
     for path in ({}, {"PYTHONPATH": "/a:/b"}):
         before = {"HOME": "/root", **path}
         hooked = wrap_protocol.hooked(before, "id", Path("/sockets"), ["--fix", "once"])

@@ -1,4 +1,4 @@
-"""The logs with a known cause, by which diagnoses are scored, and the score."""
+"""The logs with known causes that diagnoses are scored by, and the score."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEVICES = {"nvidia", "ascend", "rocm", "cpu", "other"}
 
 
 def test_each_case_can_be_judged() -> None:
-    """Its root is in its log, what misleads isn't, and no two are written after one thread."""
+    """The log has the root and not the misleading text; no two cases share a thread."""
     wrong = []
     for case in ALL:
         is_healthy = case.kind == "healthy"
@@ -38,7 +38,7 @@ def test_there_are_enough_and_both_halves_have_their_part() -> None:
 
 
 def test_a_score() -> None:
-    """What is quoted below the third line names, but isn't seen at first; what misleads counts."""
+    """Text after the third line names the root, but not at first sight; misleading text counts."""
     case = next(case for case in ALL if case.kind == "failure")
     case = replace(case, root="lack of x", advice=("add an x",), wrong=("reinstall",))
 

@@ -1,4 +1,4 @@
-"""The documentation: the site is built without a warning, and what pages name is there."""
+"""The documentation builds without warnings, and everything that pages name exists."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ NAMED = re.compile(r"(?<![\w/])docs/(?:\w+/)?[a-z-]+\.(?:md|svg)")
 LINK = re.compile(r"\]\((?![a-z]+:)([^)\s]+)\)")
 FOLDERS = ("benchmarks", "docs", "examples", "hardware", "launcher", "presets", "scripts", "tests")
 REPOSITORY = tuple(f"{folder}/" for folder in FOLDERS)
-"""Folders of the repository: a path in back quotes that begins so is a file's or a folder's."""
+"""Folders of the repository: a path in backquotes that begins so must exist."""
 
 
 def anchors_of(page: Path) -> set[str]:
-    """The headings of a page as links name them."""
+    """A page's headings as link anchors."""
     text = FENCED.sub("", page.read_text(encoding="utf-8"))
     words = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading).lower().strip().replace(" ", "-") for heading in words}
 
 
 def paths_in(text: str) -> Iterator[str]:
-    """Paths of the repository that stand in back quotes, alone or in a command."""
+    """Repository paths in backquotes, alone or in a command."""
     for code in CODE.findall(FENCED.sub("", text)):
         for word in re.split(r"[\s`,;()]+", code):
             if word.startswith(REPOSITORY) and not re.search(r"[<>*{}]|\.\.\.", word):
@@ -47,7 +47,7 @@ def paths_in(text: str) -> Iterator[str]:
 
 @table("page", PAGES, name=lambda page: page.relative_to(ROOT).as_posix())
 def test_what_a_page_names_is_there(page: Path) -> None:
-    """Links between files and to headings, and paths in back quotes."""
+    """Links to files and headings, and paths in backquotes."""
     text = page.read_text(encoding="utf-8")
     for link in LINK.findall(CODE.sub("", FENCED.sub("", text))):
         path, _, anchor = link.partition("#")
@@ -59,27 +59,27 @@ def test_what_a_page_names_is_there(page: Path) -> None:
 
 
 def test_pages_that_the_code_names_are_there() -> None:
-    """In comments, docstrings and files for clusters."""
+    """Pages in comments, docstrings and cluster files."""
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*"):
             if path == ROOT / "tests" / "commands" / "lines.yaml":
-                continue  # which names other projects' pages
+                continue  # names other projects' pages
             if path.suffix in (".py", ".yaml", ".sbatch") and "logs" not in path.parts:
                 for name in NAMED.findall(path.read_text(encoding="utf-8")):
                     assert (ROOT / name).exists(), f"{path}: {name}"
 
 
 def test_the_page_of_versions_is_what_the_runs_have_shown() -> None:
-    """`scripts/versions --page` writes it from the record, the list of names and the refusal."""
+    """`scripts/versions --page` writes it from the record, the names and the refusals."""
     text = versions_page.TARGET.read_text(encoding="utf-8")
     assert text == versions_page.page([*read().values()]), "run scripts/versions --page"
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built strictly: a link or an anchor that leads nowhere fails.
+    """The site, built strictly: a dead link or anchor fails.
 
-    Not quietly, which leaves warnings out and then doesn't count them.
+    Not with --quiet, which hides warnings and then doesn't count them.
     """
     folder = tmp_path_factory.mktemp("site")
     built = subprocess.run(
@@ -101,7 +101,7 @@ def test_the_site_is_read_without_a_network(site: Path) -> None:
 
 
 def test_the_search_finds_a_failure_by_its_message(site: Path) -> None:
-    """Every entry has a page, and all of its messages are in the index of the search."""
+    """Every entry has a page, and the search index has all of its messages."""
     index = json.loads((site / "search" / "search_index.json").read_text())["docs"]
     texts: dict[str, str] = {}
     for section in index:
@@ -116,21 +116,21 @@ def test_the_search_finds_a_failure_by_its_message(site: Path) -> None:
 
 
 def escaped(text: str) -> str:
-    """As the index has it: HTML's own signs escaped, white space once."""
+    """The text as in the index: HTML escaped, white space collapsed."""
     for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(sign, name)
     return " ".join(text.split())
 
 
 def test_the_repository_has_one_place() -> None:
-    """The README clones what the package's metadata names."""
+    """The README clones the URL in the package's metadata."""
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
     assert f"git clone {urls['Repository']} " in (ROOT / "README.md").read_text()
     assert all(url.startswith(urls["Repository"]) for url in urls.values())
 
 
 def test_the_readmes_excerpt_is_known() -> None:
-    """What it shows of an entry is what the entry says."""
+    """Its excerpt of an entry matches the entry."""
     shown = (ROOT / "README.md").read_text()
     (entry,) = (one for one in read_catalogue() if one.id == "zero2-gradient-reduced-twice")
     told = " ".join(shown.replace("[safe-launch]", "").split())

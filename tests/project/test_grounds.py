@@ -1,4 +1,4 @@
-"""Which trainings are run again: one line changed in each room, and in what is beside the code."""
+"""Which trainings run again after one line changed, in each folder and beside the code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CHANGED: dict[str, set[str]] = {
     "presets/zero2.yaml": LAUNCHES,
     "presets/failures/zero2-gradient-reduced-twice.md": LAUNCHES,
     "presets/failures/dataset-empty.md": set(),
-    "presets/failures.json": set(),  # made of the entries
+    "presets/failures.json": set(),  # derived from the entries
     "examples/finetune.py": LAUNCHES,
     "scripts/environment": ALL,
     "scripts/fuzz": set(),
@@ -62,7 +62,7 @@ CHANGED: dict[str, set[str]] = {
     "tests/training/test_five_failures.py": {FIXED},
     "docs/design/architecture.md": set(),
 }
-"""What hangs on a file."""
+"""The trainings that depend on a file."""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def digests(root: Path) -> dict[str, str]:
-    """What some trainings hang on."""
+    """The digests of some trainings."""
     grounds = Grounds(root)
     return {
         REPRODUCED: grounds.of_reproduction("tests/reproductions/dataset-empty.py", CURRENT),
@@ -89,7 +89,7 @@ def digests(root: Path) -> dict[str, str]:
 
 
 def test_a_line_changed_anywhere(copy: Path) -> None:
-    """Runs again what hangs on it, and nothing else."""
+    """Exactly the dependent trainings run again."""
     before = digests(copy)
     found = {}
     for name in CHANGED:
@@ -104,7 +104,7 @@ def test_a_line_changed_anywhere(copy: Path) -> None:
 
 
 def test_words_run_nothing_again(copy: Path) -> None:
-    """Docstrings and comments of the launcher change no training; what it prints may."""
+    """Docstrings and comments of the launcher change no training; its output may."""
     before = digests(copy)
     path = copy / "launcher/worker.py"
     text = path.read_text()
@@ -123,14 +123,14 @@ def test_every_room_is_shown() -> None:
 
 
 def test_versions_count() -> None:
-    """Another environment is another ground."""
+    """Other package versions change the digest."""
     grounds = Grounds()
     script = "tests/reproductions/dataset-empty.py"
     assert grounds.of_reproduction(script, CURRENT) != grounds.of_reproduction(script, OLDER)
 
 
 def test_why_a_training_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New, changed, asked for, or drawn: one in ten, and in six where code alone changed."""
+    """New, changed, requested, or drawn: one in ten, one in six after code changes."""
     monkeypatch.delenv(passed.VARIABLE, raising=False)
     assert passed.reason("test", "", "own:1 code:2") == "never passed before"
     assert passed.reason("test", "own:1 code:2", "own:2 code:2") == "changed: own"

@@ -1,4 +1,4 @@
-"""The shape of the house: its map, who prints, what is installed. Imports are import-linter's."""
+"""The layout: its map, printing, and packaging. import-linter checks imports."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ LAUNCHER = ROOT / "launcher"
 MODULES = sorted(LAUNCHER.rglob("*.py"))
 FOLDERS = {path.parent.name for path in LAUNCHER.glob("*/__init__.py")}
 ROW = re.compile(r"^\|[^|]*\| `([a-z_]+)/` \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
-"""A row of the map: the folder, what it holds, what it imports."""
+"""A row of the map: the folder, its contents, its imports."""
 
 
 def test_the_map_is_the_house() -> None:
-    """The architecture begins with every folder and what it imports, as the imports are."""
+    """The architecture page lists every folder with its actual imports."""
     graph = grimp.build_graph("safe_launch")
     rows = ROW.findall((ROOT / "docs" / "design" / "architecture.md").read_text())
     assert {folder for folder, _ in rows} == FOLDERS
@@ -35,19 +35,19 @@ def test_the_map_is_the_house() -> None:
 
 
 def test_every_command_is_a_module_of_its_name() -> None:
-    """Nothing else on how a command is called or what it takes stands elsewhere."""
+    """No other file has a command's name or arguments."""
     for name in COMMANDS:
         assert (LAUNCHER / "commands" / f"{name}.py").is_file()
 
 
 def test_the_house_is_small() -> None:
-    """Folders that fit on one screen, and few files beside them."""
+    """The top level has few folders and few files."""
     assert len(FOLDERS) <= 21
     assert len(list(LAUNCHER.glob("*.*"))) <= 8
 
 
 def test_every_folder_says_what_comes_in_and_what_goes_out() -> None:
-    """In its `__init__`, which holds nothing else."""
+    """Each `__init__` holds a docstring and no code."""
     for path in LAUNCHER.glob("*/**/__init__.py"):
         tree = ast.parse(path.read_text())
         assert len(tree.body) == 1, path
@@ -56,7 +56,7 @@ def test_every_folder_says_what_comes_in_and_what_goes_out() -> None:
 
 
 def test_one_module_prints() -> None:
-    """`terminal` writes to the console; a worker may say what the interpreter would say."""
+    """`terminal` writes to the console; a worker may print the interpreter's messages."""
     for path in MODULES:
         calls = [
             node
@@ -89,11 +89,11 @@ UNCHECKED = {
     "job.py": "the templates that are installed with us",
     "name_history.py": "the history of names that is installed with us",
 }
-"""Modules that open files by themselves, and which."""
+"""Modules that open files themselves, and which files."""
 
 
 def test_one_module_opens_what_users_name() -> None:
-    """A pipe would hang whoever reads it: `regular_files` looks first, and bounds what is read."""
+    """A pipe would block its reader: `regular_files` checks first and bounds reads."""
     for path in MODULES:
         if path.name in {"regular_files.py", *UNCHECKED}:
             continue
@@ -120,14 +120,14 @@ def test_the_packages_are_those_that_are_there() -> None:
 
 
 def test_no_module_is_a_hall() -> None:
-    """Most rooms are small, and none has more than 350 lines."""
+    """Most folders are small, and no module has more than 350 lines."""
     sizes = sorted(len(path.read_text().splitlines()) for path in MODULES)
     assert sizes[-1] <= 350
     assert sizes[len(sizes) // 2] <= 150
 
 
 def test_no_test_imports_another() -> None:
-    """What tests share is in tests/support; so every file can be moved and run by itself."""
+    """Shared code is in tests/support, so that each file can be moved and run alone."""
     for path in (ROOT / "tests").rglob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -136,7 +136,7 @@ def test_no_test_imports_another() -> None:
 
 
 def test_each_tier_is_a_folder() -> None:
-    """tests/unit has the folders of the launcher; a test module stands in a tier."""
+    """tests/unit has the launcher's folders; each test module is in a tier."""
     tiers = {"unit", "commands", "processes", "clusters", "training", "frameworks", "project"}
     for path in (ROOT / "tests").rglob("test_*.py"):
         tier, *below = path.relative_to(ROOT / "tests").parts

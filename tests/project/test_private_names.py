@@ -1,4 +1,4 @@
-"""Names that other packages don't promise are used by way of one module, and nowhere else."""
+"""Other packages' private names are used through one module only."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from support.stacks import ROOT
 LAUNCHER = ROOT / "launcher"
 MODULES = sorted(set(LAUNCHER.rglob("*.py")) - {LAUNCHER / "core" / "private_names.py"})
 DOCUMENTED = {"os._exit", "sys._getframe", "row._value_"}
-"""Names of the standard library's documentation, underscore or not."""
+"""Names in the standard library's documentation, underscore or not."""
 PRIVATE = re.compile(r"^(\w+\.)*_[A-Za-z]\w*(\.\w+)*$")
 BY_NAME = {"getattr", "hasattr", "setattr", "delattr", "import_module", "wrap_function_wrapper"}
 
 
 def typing_alone(node: ast.AST) -> Iterator[ast.AST]:
-    """What only type checkers read: annotations, and what is there for them."""
+    """The parts for type checkers only: annotations and their imports."""
     if isinstance(node, ast.arg) and node.annotation is not None:
         yield from ast.walk(node.annotation)
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -28,7 +28,7 @@ def typing_alone(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def uses(path: Path) -> Iterator[str]:
-    """The private names of other packages that a module uses, as far as its syntax tells."""
+    """The private names of other packages in a module, by its syntax."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     own = {
         node.name
@@ -69,12 +69,12 @@ def uses(path: Path) -> Iterator[str]:
     ],
 )
 def test_such_a_use_is_seen(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In every form that was once in the launcher."""
+    """Every form of use that the launcher once had is found."""
     monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
     (tmp_path / "module.py").write_text(line)
     assert len(list(uses(tmp_path / "module.py"))) == 1
 
 
 def test_private_names_are_used_by_way_of_their_list() -> None:
-    """So that what a new version may lack is in one place."""
+    """All names that a new version may lack are in one place."""
     assert [use for path in MODULES for use in uses(path)] == []

@@ -1,4 +1,4 @@
-"""Tables of rows: every row is tried, and every one that fails is named."""
+"""Tables of rows: every row is tried, and every failing row is named."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from support.tables import table
 
 @table(("divisor", "expected"), [(1, 1), (0, 1), (2, 3), (4, 0.25)])
 def quotients(divisor: int, expected: float, tmp_path: Path) -> None:
-    """A row that raises, one that is wrong, and two that are right, each in a folder of its own."""
+    """A row that raises, a wrong one, and two correct ones, each in its own folder."""
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "used").touch()
     assert 1 / divisor == expected
 
 
 def test_every_row_that_fails_is_named(tmp_path: Path) -> None:
-    """With what it fails with; the first one's traceback is kept."""
+    """The errors are shown, with the first one's traceback."""
     with pytest.raises(AssertionError) as caught:
         quotients(tmp_path=tmp_path)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -29,12 +29,12 @@ def test_every_row_that_fails_is_named(tmp_path: Path) -> None:
 
 @table("number", range(5), parts=2)
 def small(number: int) -> None:
-    """Three rows are right, of those that two items have."""
+    """Three correct rows, shared by two items."""
     assert number < 3
 
 
 def test_rows_are_dealt_out() -> None:
-    """Each to one item, with its number in the whole table."""
+    """Each row goes to one item with its number in the whole table."""
     for part, told in enumerate(("1 of 3 rows:\nrow 4: 4\n", "1 of 2 rows:\nrow 3: 3\n")):
         with pytest.raises(AssertionError) as caught:
             small(part=part)

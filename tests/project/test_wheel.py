@@ -1,4 +1,4 @@
-"""The built wheel has everything that the folders have."""
+"""The built wheel has all files of the folders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDERS = ("launcher", "presets", "hardware", "scripts/*.py", "scripts/slurm", "
 
 
 def test_the_wheel_is_whole(tmp_path: Path) -> None:
-    """Every module, entry, profile and the license is in it, of one version, without torch."""
+    """Every module, entry, profile and the license, with one version and without torch."""
     names = subprocess.run(
         ["git", "ls-files", *FOLDERS],
         cwd=ROOT,

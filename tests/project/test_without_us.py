@@ -1,4 +1,4 @@
-"""How the tests judge a launch without us, by its exit code and what it has said."""
+"""Judging a launch without us by its exit code and output."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MEMORY = "terminate called after throwing an instance of 'std::bad_alloc'\nSigna
 def test_what_became_of_it(
     code: int | None, said: str, is_complete: bool, expected: Verdict
 ) -> None:
-    """Only what follows the script's end is torch's; a failure stays one."""
+    """Only errors after the script's end are torch's; a failure stays a failure."""
     judged = verdict(code, said, is_complete=is_complete)
     assert judged is expected
     assert judged.has_trained == expected.name.startswith("TRAINED")

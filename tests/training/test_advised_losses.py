@@ -1,9 +1,9 @@
-"""Advice that changes a training loop or a setting trains as one process does.
+"""A training loop or setting changed as advised trains like a single process.
 
-A row is an entry and a way that it advises, by a name in a script of `tests/advised`. On two ranks
-it must come to the losses and to the first update of a single process that sees each global batch
-at once, with an accumulation of 1 and of 4. Rows of `WRONG` are what the entries warn of: they run
-to their ends and train otherwise, so that the comparison is known to see it.
+A row is an entry and one of its ways, by a name in a script of `tests/advised`. On two ranks it
+must have the losses and the first update of a single process that sees each global batch at once,
+with an accumulation of 1 and of 4. Rows of `WRONG` are the faults that entries warn of: they finish
+and train differently, which shows that the comparison detects them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Row:
         entry: its id.
         script: in tests/advised.
         way: a name in the script.
-        stacks: whose frameworks take part; torch is the same in both.
+        stacks: the frameworks that take part; torch is the same in both.
         like: the reference, for another model than the usual one.
-        accumulations: with which it is advised.
+        accumulations: the advised accumulations.
     """
 
     entry: str
@@ -111,7 +111,7 @@ WRONG = (
 
 @functools.cache
 def told(stack: Stack, script: str, way: str, accumulation: int, ranks: int) -> list[Any]:
-    """What each rank tells of its training."""
+    """The record of each rank's training."""
     training = Training(
         str(TESTS / "advised" / script), (way, str(accumulation)), ranks, seconds=180
     )
@@ -125,7 +125,7 @@ def told(stack: Stack, script: str, way: str, accumulation: int, ranks: int) -> 
 
 
 def agrees(row: Row, stack: Stack, accumulation: int) -> bool:
-    """Whether losses, first update and later weights are the reference's, on all ranks."""
+    """Whether losses, first update and later weights equal the reference on all ranks."""
     (right,) = told(stack, row.script, row.like, accumulation, 0)
     ranks = told(stack, row.script, row.way, accumulation, RANKS)
     steps = len(right["losses"])
@@ -157,7 +157,7 @@ def cases(rows: tuple[Row, ...]) -> list[Any]:
 
 @pytest.mark.parametrize(("stack", "row"), cases(ROWS))
 def test_advice_trains_as_one_process_does(stack: Stack, row: Row) -> None:
-    """Losses, and the first update, which is the first gradient."""
+    """Losses and first update, which is the first gradient, are equal."""
     assert row.entry in ENTRIES
     for accumulation in row.accumulations:
         assert agrees(row, stack, accumulation), (
@@ -168,6 +168,6 @@ def test_advice_trains_as_one_process_does(stack: Stack, row: Row) -> None:
 
 @pytest.mark.parametrize(("stack", "row"), cases(WRONG))
 def test_what_an_entry_warns_of_trains_otherwise(stack: Stack, row: Row) -> None:
-    """It ends well, with an accumulation of 4, and isn't the same training."""
+    """It finishes, with an accumulation of 4, but trains differently."""
     assert row.entry in ENTRIES
     assert not agrees(row, stack, 4)

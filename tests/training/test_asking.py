@@ -1,4 +1,4 @@
-"""Scripts that build their settings in Python: corrected where the workers ask, in one attempt."""
+"""Scripts with settings in Python code: corrected at the workers' question, in one attempt."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ CHANGE = "gradient_checkpointing: reentrant -> non_reentrant (from TrainingArgum
 
 
 def ran(folder: Path, command: str, *options: str, how: str = "plain") -> tuple[list[float], str]:
-    """The losses of the script, and what the launcher said."""
+    """The script's losses and the launcher's output."""
     (folder / "train.py").write_text(SCRIPT)
     done = CURRENT.run(command, *options, "train.py", *how.split(), cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -72,7 +72,7 @@ def ran(folder: Path, command: str, *options: str, how: str = "plain") -> tuple[
 
 
 def test_what_no_reader_can_read_is_settled(tmp_path: Path) -> None:
-    """In the first attempt, with the losses of whoever had asked for it so; else left alone."""
+    """In the first attempt, with the losses of the corrected script; else left alone."""
     right, _ = ran(tmp_path, "torchrun", "--nproc-per-node=2", how="non_reentrant at-once")
     ours, told = ran(tmp_path, "safe-launch", "--nproc=2", how="reentrant plain")
     assert ours == pytest.approx(right, rel=1e-6)
@@ -84,7 +84,7 @@ def test_what_no_reader_can_read_is_settled(tmp_path: Path) -> None:
 
 
 def test_what_one_rank_makes_alone(tmp_path: Path) -> None:
-    """Its answer doesn't reach the others: the next attempt has it from its start."""
+    """Its answer doesn't reach the others: the next attempt has it from the start."""
     right, _ = ran(tmp_path, "torchrun", "--nproc-per-node=2", how="non_reentrant at-once")
     ours, told = ran(tmp_path, "safe-launch", "--nproc=2", how="reentrant first-alone")
     assert ours == pytest.approx(right, rel=1e-6)
@@ -146,7 +146,7 @@ if HOW == "at-once":
 
 
 def loaded(folder: Path, command: str, *options: str, how: str) -> tuple[bool, list[float], str]:
-    """Whether the weights were partitioned on loading, the losses, and what the launcher said."""
+    """Whether weights were partitioned on loading, the losses, and the launcher's output."""
     (folder / "train.py").write_text(LOADS)
     done = CURRENT.run(command, *options, "train.py", *how.split(), cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -157,7 +157,7 @@ def loaded(folder: Path, command: str, *options: str, how: str) -> tuple[bool, l
 
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model of 64 million parameters, and two hosts for it."""
+    """A folder with a model of 64 million parameters, and two host profiles for it."""
     folder = tmp_path_factory.mktemp("loads")
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
@@ -174,7 +174,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_does_not_fit_is_settled_before_weights_are_loaded(model_folder: Path) -> None:
-    """Stage 2 becomes stage 3, which partitions on loading; where it fits, it stays."""
+    """Stage 2 becomes stage 3, which partitions on loading; if it fits, it stays."""
     ours = ("safe-launch", "--nproc=2", "--hardware=small.yaml")
     is_partitioned, losses, told = loaded(model_folder, *ours, how="2 plain")
     assert is_partitioned
@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_settled_before_weights_are_loaded(model_folder: Pa
 
 
 def test_models_of_which_nothing_is_asked_as_they_are_loaded(model_folder: Path) -> None:
-    """One before the arguments, and a further one after it; the Trainer settles as before."""
+    """A model before the arguments, and a second one; the Trainer settles as before."""
     ours = ("safe-launch", "--nproc=2", "--hardware=small.yaml")
     is_partitioned, _, told = loaded(model_folder, *ours, how="2 late")
     assert not is_partitioned

@@ -1,4 +1,4 @@
-"""Trainings that go wrong without an error, each from a report, and the same done right."""
+"""Trainings that go wrong silently, each from a report, and their correct twins."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ FAULTS = {
     "too_short": ("schedule", "was over after"),
     "parted": ("trained", "tied weights were parted"),
 }
-"""The check that finds each, and what it says."""
+"""The check that finds each, and its message."""
 TWICE = {
     "unsynchronized": "aren't averaged",
     "around": "aren't averaged",
     "around_head": "aren't averaged",
     "misaligned": "in 1 of 2 passes",
 }
-"""What is found after the first step, as replicas differ, and again with the reason."""
+"""Findings after the first step, as replicas differ, and again with the reason."""
 FURTHER = {
     "cleared": ("trained", "are zero, step after step"),
     "never_cleared": ("gradients", "are never cleared"),
@@ -54,7 +54,7 @@ FURTHER = {
     "own_shard": ("saved", "a part of each weight"),
     "without_root": ("replicas", "call fully_shard"),
 }
-"""The same of the second script."""
+"""The same for the second script."""
 ASKEW = {
     "stretched": ("schedule", "its total counts batches"),
     "by_batches": ("schedule", "its total counts batches"),
@@ -71,18 +71,18 @@ ASKEW = {
     "all_in_bfloat16": ("precision", "no copy in float32"),
     "sharded_grain": ("trained", "updates are lost"),
 }
-"""The same of the third."""
+"""The same for the third."""
 ALIKE = (
     *("clipped_late", "warming_up", "never_averaged", "replaced", "on_plateau", "without_graph"),
     *("thawed", "scaled_apart", "unprepared", "adapted_twice", "cut_off"),
 )
-"""Further ones, which show no other check; they are only made right here."""
+"""Others without a check to show; only their correct form runs here."""
 
 
 def launched(
     folder: Path, *words: str, options: tuple[str, ...] = (), stack: Stack = CURRENT
 ) -> tuple[Any, str, int]:
-    """The findings of a launch, what it has printed, and its exit code."""
+    """A launch's findings, output, and exit code."""
     script = SCENARIOS / SCRIPTS[2 if words[0] in ASKEW else words[0] in {*FURTHER, *ALIKE}]
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *options, script, *words)
     done = stack.run(*launch, cwd=folder)
@@ -109,7 +109,7 @@ def test_faults(fault: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", TWICE)
 def test_gradients_that_are_not_averaged(fault: str, tmp_path: Path) -> None:
-    """Replicas differ, and why: both findings are of both ranks' line."""
+    """Replicas differ, and the cause: both findings have both ranks' line."""
     findings, said, code = launched(tmp_path, fault)
     assert code == 0, said[-4000:]
     replicas, gradients = findings
@@ -120,7 +120,7 @@ def test_gradients_that_are_not_averaged(fault: str, tmp_path: Path) -> None:
 
 
 def test_micro_batches_that_are_lost(tmp_path: Path) -> None:
-    """DeepSpeed 0.16.9 drops the second of three under offload; with one, nothing is found."""
+    """DeepSpeed 0.16.9 drops the second of three under offload; with one it is fine."""
     findings, said, code = launched(tmp_path, "offloaded", stack=OLDER)
     assert code == 0, said[-4000:]
     (found,) = findings
@@ -131,7 +131,7 @@ def test_micro_batches_that_are_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("faults", [(*FAULTS, *TWICE, "offloaded"), (*FURTHER, *ALIKE), (*ASKEW,)])
 def test_the_same_done_right(faults: tuple[str, ...], tmp_path: Path) -> None:
-    """Nothing is found in any of them."""
+    """None of them has a finding."""
     findings, said, code = launched(tmp_path, *faults, "--right")
     assert code == 0, said[-4000:]
     assert findings == []
@@ -140,7 +140,7 @@ def test_the_same_done_right(faults: tuple[str, ...], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [(), ("--wrong",)], ids=["right", "wrong"])
 def test_a_correction_that_trains_otherwise(words: tuple[str, ...], tmp_path: Path) -> None:
-    """It is taken back by its third step, and the next remedy trains to the end."""
+    """It is reverted by its third step, and the next remedy trains to the end."""
     script = SCENARIOS / "trains_otherwise.py"
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", script, *words)
     done = CURRENT.run(*run, cwd=tmp_path)
@@ -170,7 +170,7 @@ def test_a_correction_that_trains_otherwise(words: tuple[str, ...], tmp_path: Pa
     ],
 )
 def test_trainings_that_begin_anew(fault: str, words: str, tmp_path: Path) -> None:
-    """A run that resumes is compared with the one that has saved; done right, nothing is found."""
+    """A resumed run is compared with the one that saved; correct ones have no finding."""
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", SCENARIOS / "resumes_wrongly.py", fault)
     for options, is_wrong in (((), False), (("--resume",), True), (("--resume", "--right"), False)):
         done = CURRENT.run(*launch, *options, cwd=tmp_path)
@@ -184,7 +184,7 @@ def test_trainings_that_begin_anew(fault: str, words: str, tmp_path: Path) -> No
 
 
 def test_strict_and_off(tmp_path: Path) -> None:
-    """The first finding that is certain ends the run as a failure; off, nothing is said."""
+    """The first certain finding ends the run as a failure; off, there is no output."""
     for folder in ("strict", "off", "mute"):
         (tmp_path / folder).mkdir()
     _, said, code = launched(tmp_path / "strict", "around", options=("--check=strict",))

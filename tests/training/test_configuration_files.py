@@ -1,4 +1,4 @@
-"""A script on the Trainer sees its DeepSpeed configuration as torchrun would have given it."""
+"""A Trainer's script gets its DeepSpeed configuration in the same form as from torchrun."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if torch.distributed.is_initialized():
 
 
 def told(stack: Stack, folder: Path, *command: str) -> list[dict[str, object]]:
-    """What each of two ranks finds in its arguments."""
+    """The configuration arguments of each of two ranks."""
     (folder / "train.py").write_text(SCRIPT)
     (folder / "configs").mkdir(exist_ok=True)
     shutil.copy(SCENARIOS / "zero3.json", folder / "configs")
@@ -36,14 +36,14 @@ def told(stack: Stack, folder: Path, *command: str) -> list[dict[str, object]]:
 
 
 def test_nothing_is_touched_where_nothing_changes(tmp_path: Path) -> None:
-    """The same arguments as torchrun's script has them: the path as it was given."""
+    """The arguments equal torchrun's: the path as given."""
     theirs = told(CURRENT, tmp_path, "torchrun", "--nproc-per-node=2")
     assert told(CURRENT, tmp_path, "safe-launch", "--nproc=2", "--log-dir=runs") == theirs
     assert theirs[0]["path"] == "configs/zero3.json"
 
 
 def test_a_changed_file_is_given_by_its_path(tmp_path: Path) -> None:
-    """A copy of the same name, whole before any rank opens it; the user's own stays as it is."""
+    """A copy of the same name, complete before any rank opens it; the original stays."""
     options = ("safe-launch", "--nproc=2", "--log-dir=runs", "--set=zero_stage=2")
     for rank in told(CURRENT, tmp_path, *options):
         assert str(rank["path"]).endswith("/attempt-1/edited/configs/zero3.json")
@@ -53,7 +53,7 @@ def test_a_changed_file_is_given_by_its_path(tmp_path: Path) -> None:
 
 
 def test_deepspeeds_form_gives_the_local_rank(tmp_path: Path, stack: Stack) -> None:
-    """As deepspeed's launcher does, to whatever parser: here to TrainingArguments."""
+    """As from deepspeed's launcher, to any parser: here TrainingArguments."""
     theirs = told(stack, tmp_path, "deepspeed", "--num_gpus=2")
     assert told(stack, tmp_path, "safe-launch", "--num_gpus=2", "--log-dir=runs") == theirs
     assert [rank["local_rank"] for rank in theirs] == [0, 1]

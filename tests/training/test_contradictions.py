@@ -1,4 +1,4 @@
-"""What is stated or done twice in silence is told before the first step, in real loops."""
+"""Settings silently stated or applied twice are reported before the first step, in real loops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TOLD = "safe-launch explain wrong-loss"
 
 
 def trained(printed: str) -> list[float]:
-    """The parameters at the end, and the rates of the steps."""
+    """The final parameters and each step's rates."""
     (line,) = [line for line in printed.splitlines() if "trained " in line]
     return [float(word) for word in line.partition("trained ")[2].split()]
 
@@ -27,7 +27,7 @@ def trained(printed: str) -> list[float]:
     ],
 )
 def test_twice_or_never(loop: str, kinds: tuple[str, ...], tmp_path: Path) -> None:
-    """Each once; the advised loop gets no line, and trains as a single process does."""
+    """One line each; the advised loop has none and trains like a single process."""
     script = (SCENARIOS / "twice_or_never.py", loop)
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *script)
     done = CURRENT.run(*launch, cwd=tmp_path)
@@ -56,7 +56,7 @@ def test_twice_or_never(loop: str, kinds: tuple[str, ...], tmp_path: Path) -> No
     ],
 )
 def test_as_many_times(loop: str, kind: str, times: float, tmp_path: Path) -> None:
-    """With a rate that makes up for it, plain steps are the right ones; the twin gets no line."""
+    """With a compensating rate, plain steps are right; the twin gets no line."""
     script = (SCENARIOS / "twice_or_never.py", loop)
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *script)
     done = CURRENT.run(*launch, f"--rate={0.1 * times}", cwd=tmp_path)
@@ -77,7 +77,7 @@ def test_as_many_times(loop: str, kind: str, times: float, tmp_path: Path) -> No
     ],
 )
 def test_no_effect(setting: str, kind: str, tmp_path: Path) -> None:
-    """It trains as without what is reported, of which there is one line."""
+    """It trains as without the reported setting, which gets one line."""
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", SCENARIOS / "no_effect.py", setting)
     done, right = (CURRENT.run(*launch, *more, cwd=tmp_path) for more in ((), ("--right",)))
     for run in (done, right):

@@ -1,6 +1,6 @@
-"""Known failures, for real: they end a plain run, and are corrected to the same losses.
+"""Real known failures end a plain run and are corrected to the same losses.
 
-Every case is run three times on each stack of framework versions: in a single process without
+Every case runs three times on each stack of framework versions: in a single process without
 checkpointing (the reference), on two ranks without a launcher (to prove that the failure is real),
 and under safe-launch.
 """
@@ -35,20 +35,20 @@ from support.trainings import (
         pytest.param(stack, case, id=f"{stack.name}-{case.id}")
         for stack in STACKS
         for case in CASES
-        # test_five_failures.py has those of the current stack.
+        # test_five_failures.py has the current stack's.
         if stack is OLDER or case.name not in FIRST_FIVE or stack.name not in case.fails_on
     ],
     indirect=["stack"],
 )
 def test_dies_plainly_and_trains_corrected(stack: Stack, case: Case, tmp_path: Path) -> None:
-    """Plainly it dies; corrected it trains with the reference's losses, one relaunch at most."""
+    """Plainly it fails; corrected it has the reference's losses, with at most one relaunch."""
     if stack.name in case.fails_on:
         dies_plainly(stack, case, tmp_path)
     trains_corrected(stack, case, tmp_path)
 
 
 def test_learns_from_the_worker_what_no_argument_tells(stack: Stack, tmp_path: Path) -> None:
-    """Adapters that only the code knows of are settled in the worker, in the first attempt."""
+    """Adapters only in code are settled in the worker, in the first attempt."""
     script = SCENARIOS / "hf_lora.py"
     single = (*TRAINER, "--per_device_train_batch_size=8", "--use_lora=True")
     expected = reference(stack, script, *single)
@@ -70,7 +70,7 @@ def test_learns_from_the_worker_what_no_argument_tells(stack: Stack, tmp_path: P
 
 
 def test_live_exception_of_ddp_is_recorded_and_explained(stack: Stack, tmp_path: Path) -> None:
-    """Under `--fix suggest` nothing is changed: the failure comes, and ends the run explained."""
+    """Under `--fix suggest` the failure occurs and ends the run with its explanation."""
     run = ("--nproc=2", "--fix=suggest", "--log-dir=runs", SCENARIOS / "ddp_lora.py")
     done = stack.run("safe-launch", *run, cwd=tmp_path)
     assert done.returncode == 1
@@ -92,7 +92,7 @@ def test_live_exception_of_ddp_is_recorded_and_explained(stack: Stack, tmp_path:
 def test_names_the_parameter_where_deepspeed_prints_a_number(
     stack: Stack, stage: int, tmp_path: Path
 ) -> None:
-    """The record has the parameter's name, stage and versions, also where there's no message."""
+    """The record has the parameter's name, stage and versions, even without a message."""
     config = str(SCENARIOS / f"raw{stage}.json")
     run = ("--nproc=2", "--fix=suggest", "--log-dir=runs", SCENARIOS / "ds_block_twice.py")
     done = stack.run("safe-launch", *run, "--deepspeed_config", config, cwd=tmp_path)
@@ -107,7 +107,7 @@ def test_names_the_parameter_where_deepspeed_prints_a_number(
 
 
 def test_shows_the_dummy_loss_itself(stack: Stack, tmp_path: Path) -> None:
-    """The user's own expression is named by file, line and text, and how to stay on stage 3."""
+    """The user's expression has file, line and text, and advice to stay on stage 3."""
     config = str(SCENARIOS / "raw3.json")
     run = ("--nproc=2", "--fix=suggest", "--log-dir=runs", SCENARIOS / "ds_dummy_loss.py")
     done = stack.run("safe-launch", *run, "--ds_config", config, cwd=tmp_path)
@@ -120,7 +120,7 @@ def test_shows_the_dummy_loss_itself(stack: Stack, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [(), ("--silently",)], ids=["raises", "leaves"])
 def test_the_rank_that_died_is_the_root(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    """A rank dies while the other waits for it in gloo: the dead one is named, not the loud one."""
+    """A rank dies while the other waits for it in gloo: the dead one is named."""
     script = SCENARIOS / "dies_alone.py"
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", script, *arguments)
     done = CURRENT.run(*run, cwd=tmp_path)
@@ -132,11 +132,11 @@ def test_the_rank_that_died_is_the_root(arguments: tuple[str, ...], tmp_path: Pa
 
 
 def test_wrong_gradients_are_never_trained_on(stack: Stack, tmp_path: Path) -> None:
-    """A combination that trains wrongly without an error is changed before the first step.
+    """Settings that train wrongly without an error change before the first step.
 
     DeepSpeed 0.16.9 at stage 0 with bf16 and a reentrant block that runs twice: plainly it
-    ends well with other losses than the model's; corrected they are within bf16's own noise, half
-    a percent here. The current DeepSpeed has no such fault and is left alone.
+    finishes with wrong losses; corrected they are within bf16's noise, half a percent here. The
+    current DeepSpeed has no such fault and is left alone.
     """
     script = SCENARIOS / "ds_block_twice.py"
     expected = reference(stack, script, "--single")
@@ -157,7 +157,7 @@ def test_wrong_gradients_are_never_trained_on(stack: Stack, tmp_path: Path) -> N
 def test_gradients_that_ddp_reduces_too_early_are_never_trained_on(
     stack: Stack, tmp_path: Path
 ) -> None:
-    """Nothing is raised where all that is trained lies in a reentrant block that runs twice."""
+    """No error is raised if all trained weights are in a reentrant block that runs twice."""
     script = SCENARIOS / "ddp_twice.py"
     expected = reference(stack, script, "--single")
     plain = losses_of(stack, script, ranks=2)

@@ -1,4 +1,4 @@
-"""scripts/device-check, dry: every part runs on NPUs in the host's memory, and the page is made."""
+"""A dry run of scripts/device-check: every part runs on simulated NPUs and fills the page."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ FIGURES = {
     "steps": "torchrun, which has none",
     "numa": "--numa-binding node binds workers near their GPUs, and none was found",
 }
-"""What each part says, with its condition on the stand-in."""
+"""Each part's output, with its condition on the simulated device."""
 
 
 def checked(folder: Path, *options: str, **variables: str) -> tuple[int, str, dict[str, Any]]:
-    """The exit code of a dry run, what it has printed, and its record."""
+    """A dry run's exit code, output, and record."""
     done = subprocess.run(
         [sys.executable, CHECK, "--cpu", "--minutes=25", f"--results={folder}", *options],
         env={**NPU.environment(), **variables},
@@ -49,7 +49,7 @@ def checked(folder: Path, *options: str, **variables: str) -> tuple[int, str, di
 
 
 def test_every_part_runs(tmp_path: Path) -> None:
-    """Each measures what it must, and its figures are on the page."""
+    """Each measures its figures, and the page has them."""
     code, output, record = checked(tmp_path)
     assert {name: part["verdict"] for name, part in record["parts"].items()} == dict.fromkeys(
         running.PARTS, "right"
@@ -63,7 +63,7 @@ def test_every_part_runs(tmp_path: Path) -> None:
 
 
 def test_one_device_and_a_part_that_has_no_time(tmp_path: Path) -> None:
-    """A rank over the vendor's backend, two ranks that share the device; the other part is left."""
+    """One rank on the vendor's backend, two ranks on one device; the last part is skipped."""
     only = "--only=context,hang"
     code, output, record = checked(tmp_path, only, ASCEND_RT_VISIBLE_DEVICES="3")
     assert code == 0, output
@@ -76,7 +76,7 @@ def test_one_device_and_a_part_that_has_no_time(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    """Packages by their names, or that torch counts no device."""
+    """Missing packages are named, or that torch counts no device."""
     seen = {"devices": 1}
     machine = Machine("cuda", "H100", "h100-80gb", 1, 2**36, "host", {"torch": "2.11.0"}, seen)
     assert machine.missing(("torch",)) == ""
@@ -108,7 +108,7 @@ def run(bench):
 def test_a_part_that_ends_badly_keeps_its_figures(
     ends: str, verdict: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever becomes of its process, the check goes on, and what was measured is there."""
+    """If its process dies, the check continues and the figures so far are kept."""
     is_late = verdict == "too long"
     name = f"part_that_ends_{'late' if is_late else 'badly'}"
     (tmp_path / "device").mkdir()
@@ -127,7 +127,7 @@ def test_a_part_that_ends_badly_keeps_its_figures(
 
 
 def test_what_nvml_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By process over all GPUs; whoever holds memory and is no worker is wrong."""
+    """By process on all GPUs; memory of a process that isn't a worker is wrong."""
     here, worker = os.getpid(), 1
     running_on = {0: [(here, 3 << 20), (worker, 5 << 20)], 1: [(worker, None), (2, 7 << 20)]}
     nvml = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""The memory model against the real engine's bytes."""
+"""The memory model against the real engines' bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.warm_python import Training, warm
 
 
 def assert_bytes(benchmark: ModuleType, cases: Sequence[dict[str, Any]], ranks: int = 0) -> None:
-    """Of each case, on rank 0: states within 1 %, peak 8 %."""
+    """Checks each case on rank 0: states within 1 %, peak 8 %."""
     own = ("one", json.dumps(cases))
     output = warm(CURRENT).run(Training(str(benchmark.__file__), own, ranks)).outputs[0]
     found = [line for line in output.splitlines() if line.startswith("RESULT ")]
@@ -26,7 +26,7 @@ def assert_bytes(benchmark: ModuleType, cases: Sequence[dict[str, Any]], ranks: 
 
 
 def test_the_real_engine_holds_these_bytes() -> None:
-    """DeepSpeed on the CPU, rank 0 of 8 of which 7 are fake."""
+    """DeepSpeed on the CPU, rank 0 of 8, the other 7 being fake."""
     benchmark = benchmark_of("against_deepspeed")
     variants: list[dict[str, Any]] = [
         {},

@@ -1,7 +1,7 @@
-"""The five failures that safe-launch began with: each dies plainly, and trains corrected.
+"""The five original failures: each fails plainly, and trains corrected.
 
-All on the current stack. It no longer has one of them, a parameter that is released before it is
-recomputed; the last DeepSpeed that does is installed beside the current one.
+All on the current stack. It no longer has one of them, a parameter released before its
+recomputation; the last DeepSpeed with that is installed beside the current one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from support.trainings import (
     "case", [case for case in CASES if case.name in FIRST_FIVE], ids=lambda case: case.id
 )
 def test_dies_plainly_and_trains_corrected(case: Case, tmp_path: Path) -> None:
-    """Plainly it dies; corrected it trains with the reference's losses, one relaunch at most.
+    """Plainly it fails; corrected it has the reference's losses, with at most one relaunch.
 
     The second launch needs none.
     """
@@ -41,7 +41,7 @@ def test_dies_plainly_and_trains_corrected(case: Case, tmp_path: Path) -> None:
 
 
 def test_what_a_fix_writes_lasts(tmp_path: Path) -> None:
-    """The stage in its file, and by hand the script's own use of it: then no attempt fails."""
+    """With the stage in its file, and the script's line changed by hand, no attempt fails."""
     for name in ("ds_dummy_loss.py", "toy.py", "raw3.json"):
         shutil.copy(SCENARIOS / name, tmp_path)
     run = (
@@ -65,5 +65,5 @@ def test_what_a_fix_writes_lasts(tmp_path: Path) -> None:
 
 
 def test_out_of_memory(tmp_path: Path) -> None:
-    """The allocator refuses; a smaller plan is computed, trains to the same losses, and is kept."""
+    """The allocator refuses; a smaller plan trains to the same losses and is kept."""
     trains_smaller(CURRENT, tmp_path, SAFE_LAUNCH_LESSONS=str(tmp_path / "lessons"))

@@ -1,7 +1,7 @@
-"""FSDP2: left alone where it works, given by a preset, resumed from what it has saved.
+"""FSDP2: unchanged if it works, set by a preset, resumed from its checkpoints.
 
-A loop of one's own shards over gloo on CPUs. accelerate does so on accelerators alone: here on the
-NPU that stands in for one (docs/design/devices.md).
+A plain loop shards over gloo on CPUs. accelerate shards on accelerators only: here on the
+simulated NPU (docs/design/devices.md).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNDIVIDED = (
 
 
 def observed(folder: Path, attempt: int = 1) -> dict[str, object]:
-    """What the workers reported before the first step."""
+    """The workers' report before the first step."""
     (path,) = folder.glob(f"runs/*/attempt-{attempt}/observed.json")
     found: dict[str, object] = json.loads(path.read_text())["observed"]
     return found
@@ -45,7 +45,7 @@ def observed(folder: Path, attempt: int = 1) -> dict[str, object]:
 
 @pytest.mark.parametrize("keep", [(), ("--keep",)], ids=["freed", "kept"])
 def test_a_loop_of_ones_own_is_left_alone(keep: tuple[str, ...], tmp_path: Path) -> None:
-    """The same losses as without a launcher; what `fully_shard` was told is seen."""
+    """Losses are the same as without a launcher; `fully_shard`'s arguments are seen."""
     expected = losses_of(CURRENT, SHARDED, *keep, ranks=2)
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", SHARDED, *keep)
     losses, told = launched(CURRENT, tmp_path, *run)
@@ -69,7 +69,7 @@ def test_a_loop_of_ones_own_is_left_alone(keep: tuple[str, ...], tmp_path: Path)
 
 
 def test_weights_are_drawn_in_shards_on_a_device(tmp_path: Path) -> None:
-    """They are those that are drawn as a whole: an offset is each shard's place in it."""
+    """They equal weights drawn as a whole: each shard has an offset."""
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", SHARDED)
     whole, _ = launched(NPU, tmp_path, *run)
     losses, _ = launched(NPU, tmp_path, *run, "--meta")
@@ -77,7 +77,7 @@ def test_weights_are_drawn_in_shards_on_a_device(tmp_path: Path) -> None:
 
 
 def test_a_model_is_moved_away_between_steps(tmp_path: Path) -> None:
-    """As for a phase of generation: torch swaps its parameters, which no weak reference may see."""
+    """For a generation phase torch swaps parameters, which weak references prevent."""
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", SHARDED)
     left, _ = launched(NPU, tmp_path, *run)
     losses, _ = launched(NPU, tmp_path, *run, "--moved")
@@ -85,7 +85,7 @@ def test_a_model_is_moved_away_between_steps(tmp_path: Path) -> None:
 
 
 def test_an_optimizer_made_too_early(tmp_path: Path) -> None:
-    """It trains nothing, which nothing tells but us: with the user's line, once for all ranks."""
+    """It trains no parameters: reported with the user's line, once for all ranks."""
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", SHARDED, "--early")
     losses, told = launched(CURRENT, tmp_path, *run)
     assert losses == [losses[0]] * 4
@@ -98,7 +98,7 @@ def test_an_optimizer_made_too_early(tmp_path: Path) -> None:
 
 
 def test_on_a_cpu_accelerate_takes_ddp(tmp_path: Path) -> None:
-    """The plan says so, and the workers show it."""
+    """The plan states it, and the workers confirm it."""
     own = (*TRAINER, "--per_device_train_batch_size=4", "--fsdp=full_shard")
     _, told = launched(
         CURRENT, tmp_path, "safe-launch", "--nproc=2", "--log-dir=runs", FINETUNE, *own
@@ -108,7 +108,7 @@ def test_on_a_cpu_accelerate_takes_ddp(tmp_path: Path) -> None:
 
 
 def test_a_preset_gives_it_to_the_trainer(tmp_path: Path) -> None:
-    """A script without any configuration trains in shards, to the losses of a single process."""
+    """A script without a configuration trains sharded, to a single process's losses."""
     expected = reference(CURRENT, FINETUNE, *TRAINER, "--per_device_train_batch_size=8")
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", "--preset=fsdp2", FINETUNE)
     losses, told = launched(NPU, tmp_path, *run, *ON_DEVICE, "--per_device_train_batch_size=4")
@@ -116,14 +116,14 @@ def test_a_preset_gives_it_to_the_trainer(tmp_path: Path) -> None:
     assert "reshard_after_forward: True (not set by the script)" in " ".join(told.split())
     assert "trains nothing" not in told
     seen = observed(tmp_path)
-    # The model names no class of layers. With one it has a unit for each.
+    # The model names no layer classes. With one it has a unit for each.
     assert (seen["engine"], seen["fsdp_version"], seen["fsdp_units"]) == ("fsdp", 2, "whole")
     assert " ".join(told.split()).count(UNDIVIDED) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_resumes_from_what_it_saved(kind: str, tmp_path: Path) -> None:
-    """Whether accelerate wrote the whole or shards: no step's loss differs."""
+    """From a full or sharded checkpoint every step's loss is equal."""
     expected = reference(CURRENT, FINETUNE, *TRAINER, "--per_device_train_batch_size=8")
     saves = [option for option in ON_DEVICE if not option.startswith("--save_strategy")]
     config = json.dumps({"version": 2, "state_dict_type": kind})
@@ -139,7 +139,7 @@ def test_it_resumes_from_what_it_saved(kind: str, tmp_path: Path) -> None:
 
 
 def test_blocks_of_one_unit_that_reenter(tmp_path: Path) -> None:
-    """Version 1 frees the vision tower's weights too early; corrected, it trains as one process."""
+    """FSDP1 frees the vision tower's weights too early; corrected, it trains like one process."""
     expected = reference(CURRENT, FINETUNE, *TRAINER, "--per_device_train_batch_size=8")
     own = (*ON_DEVICE, "--per_device_train_batch_size=4", *REENTRANT)
     fsdp = ("--fsdp=full_shard", '--fsdp_config={"version": 1}')
@@ -153,7 +153,7 @@ def test_blocks_of_one_unit_that_reenter(tmp_path: Path) -> None:
 
 
 def test_a_device_out_of_memory(tmp_path: Path) -> None:
-    """The next plan of FSDP2 fits in what its allocator says that there is; the engine stays."""
+    """The next FSDP2 plan fits in the allocator's reported memory; the engine stays."""
     common = (*SHORT, "--max_steps=4", "--model_max_length=128")
     expected = reference(CURRENT, MEMORY, *common, "--per_device_train_batch_size=32")
     config = {"version": 2, "transformer_layer_cls_to_wrap": "LlamaDecoderLayer"}

@@ -1,4 +1,4 @@
-"""Frameworks that stop moving: DeepSpeed's stage 3 and the Trainer of transformers."""
+"""Frameworks that stall: DeepSpeed's stage 3 and transformers' Trainer."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Await]:
-    """All of them, side by side."""
+    """All runs, in parallel."""
     with begun(CASES, tmp_path_factory.mktemp("runs")) as started:
         yield started
 
 
 def test_modules_that_differ_by_rank(runs: Await) -> None:
-    """The rank whose sample goes another way, and the entry with its cures."""
+    """The rank with the different sample is named, with the entry's remedies."""
     run = runs("modules")
     assert run.blamed() == {1: line_of("zero3.py", "waits: modules")}, run.output
     assert run.reports[0]["kind"] == "divergent"
@@ -33,7 +33,7 @@ def test_modules_that_differ_by_rank(runs: Await) -> None:
 
 
 def test_a_checkpoint_by_rank_0_alone(runs: Await) -> None:
-    """Its line is named: it waits for the others in what only it has entered."""
+    """Its line is named: it waits in a collective that only it has entered."""
     run = runs("save")
     assert run.blamed().get(0) == line_of("zero3.py", "stuck: save"), run.output
     assert run.code not in (0, 143)

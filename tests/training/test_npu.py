@@ -1,6 +1,6 @@
-"""On NPUs that exist in the host's memory alone: detection, engines, and failures corrected.
+"""NPUs simulated in host memory: detection, engines, and corrected failures.
 
-tests/standins/npu says what they are; docs/design/devices.md what this proves, and what it can't.
+tests/standins/npu describes them; docs/design/devices.md states what this proves and what it can't.
 FSDP2 is in test_fsdp.py; test_device_check.py has a hang, a device out of memory, and DDP.
 """
 
@@ -88,12 +88,12 @@ dist.destroy_process_group()
 
 
 def without_cpu(case: Case) -> Case:
-    """The same case where the device is taken that is there."""
+    """The same case on the available device."""
     return replace(case, arguments=tuple(one for one in case.arguments if one != "--use_cpu"))
 
 
 def holding(folder: Path) -> dict[int, list[str]]:
-    """The processes that have files in a folder open, and which."""
+    """The processes with open files in a folder, and the files."""
     found = {}
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -106,7 +106,7 @@ def holding(folder: Path) -> dict[int, list[str]]:
 
 @contextmanager
 def killed_at_last(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Ends a launcher that a failed test leaves; its workers end with it."""
+    """Ends a launcher left by a failed test; its workers end with it."""
     try:
         yield
     finally:
@@ -115,10 +115,10 @@ def killed_at_last(process: subprocess.Popen[str]) -> Iterator[None]:
 
 @pytest.mark.parametrize("touches", [False, True], ids=["forked", "an-import-touches-a-device"])
 def test_who_holds_the_devices(touches: bool, tmp_path: Path) -> None:
-    """The workers alone, one each, in every attempt; `status` tells what they hold in memory.
+    """Only the workers, one each, in every attempt; `status` shows their memory.
 
-    They are forked from a process that has touched none. Where an import touches one, they begin
-    afresh.
+    They are forked from a process that has used no device. If an import uses one, new processes
+    start instead.
     """
     tried = [tmp_path / f"attempt-{number}" for number in range(1 if touches else 2)]
     for folder in (tmp_path / "dev", tmp_path / "site-packages", *tried):
@@ -167,7 +167,7 @@ def test_who_holds_the_devices(touches: bool, tmp_path: Path) -> None:
 
 
 def test_what_torchruns_words_count(tmp_path: Path) -> None:
-    """The visible devices, as there; without the vendor's tool those that torch counts."""
+    """The visible devices, as in torchrun; without the vendor's tool, torch's count."""
     (tmp_path / "counts.py").write_text(COUNTS)
     counted = NPU.run("python", "counts.py", cwd=tmp_path, ASCEND_RT_VISIBLE_DEVICES="2,5")
     cores = len(os.sched_getaffinity(0))
@@ -182,7 +182,7 @@ def test_what_torchruns_words_count(tmp_path: Path) -> None:
 
 
 def test_two_nodes_with_devices_of_their_own(tmp_path: Path) -> None:
-    """Those that each node's variable names: HCCL's helper would refuse one that another has."""
+    """Each node's variable selects its devices: HCCL's helper refuses a device in use."""
     (tmp_path / "shares.py").write_text(SHARES)
     shared = ("--nnodes=2", "--nproc=npu", "--master-addr=127.0.0.1", "--log-dir=runs")
     run = ("safe-launch", *shared, f"--master-port={free_port()}")
@@ -212,7 +212,7 @@ def test_two_nodes_with_devices_of_their_own(tmp_path: Path) -> None:
     ids=["ddp", "zero3", "fsdp1"],
 )
 def test_engines_train_to_the_losses_of_the_cpu(engine: tuple[str, ...], tmp_path: Path) -> None:
-    """The Trainer as it is, on two devices, left alone; half of the global batch each."""
+    """The unchanged Trainer on two devices, each with half of the global batch."""
     expected = reference(CURRENT, FINETUNE, *TRAINER, "--per_device_train_batch_size=8")
     own = (*ON_DEVICE, "--per_device_train_batch_size=4", *engine)
     losses, told = launched(NPU, tmp_path, "safe-launch", "--nproc=2", FINETUNE, *own)
@@ -224,9 +224,9 @@ def test_engines_train_to_the_losses_of_the_cpu(engine: tuple[str, ...], tmp_pat
     "case", [case for case in CASES if case.name in CORRECTED], ids=lambda case: case.id
 )
 def test_a_failure_is_corrected(case: Case, tmp_path: Path) -> None:
-    """It dies on the device as on the CPU; corrected it trains to the CPU's losses.
+    """It fails as on the CPU; corrected it trains to the CPU's losses.
 
-    Where the plan doesn't avoid it, the first attempt dies, which its entry's name shows.
+    If the plan doesn't avoid it, the first attempt fails, as its entry's name shows.
     """
     beside = CURRENT if CURRENT.name in case.fails_on else RELEASING
     stack = replace(NPU, packages=(*NPU.packages, *beside.packages))
@@ -236,7 +236,7 @@ def test_a_failure_is_corrected(case: Case, tmp_path: Path) -> None:
 
 
 def test_a_device_that_the_last_attempt_still_holds(tmp_path: Path) -> None:
-    """HCCL's helper process outlives the workers: EJ0001; ten seconds later the device is free.
+    """HCCL's helper outlives the workers: EJ0001; ten seconds later the device is free.
 
     Workers don't ask, so that the first attempt fails.
     """
@@ -252,7 +252,7 @@ def test_a_device_that_the_last_attempt_still_holds(tmp_path: Path) -> None:
 
 
 def test_a_straggler_on_devices(tmp_path: Path) -> None:
-    """Named while it keeps the others waiting over HCCL, and taken for no hang."""
+    """It is named while others wait for it over HCCL, and isn't taken for a hang."""
     slow = ended(Hang("device.py", ("slow",), goes_on=False, stack=NPU), tmp_path / "slow")
     assert "rank 1 on" in slow.words(), slow.output
     assert "keeps the others waiting" in slow.words()
@@ -262,5 +262,5 @@ def test_a_straggler_on_devices(tmp_path: Path) -> None:
 
 
 def test_what_has_trained_tells_what_a_larger_batch_needs(tmp_path: Path) -> None:
-    """By the device's own counts."""
+    """The device's own counts are used."""
     foretold(NPU, tmp_path, *(one for one in SHORT if one != "--use_cpu"), within=0.1)

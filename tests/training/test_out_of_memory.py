@@ -1,4 +1,4 @@
-"""Out of memory, for real: the allocator refuses, a smaller plan is computed, the losses stay."""
+"""Real out-of-memory errors: a smaller plan is computed, and the losses stay the same."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ def test_a_smaller_plan_is_computed_under_ddp(stack: Stack, tmp_path: Path) -> N
 
 
 def test_a_smaller_plan_is_computed_under_zero_2(stack: Stack, tmp_path: Path) -> None:
-    """With DeepSpeed, which has compiled its operation before: a compiler needs more memory."""
+    """DeepSpeed has compiled its operation before: a compiler needs more memory."""
     trains_smaller(stack, tmp_path, SCENARIOS / "zero3_lora.json", room_mib=175)
 
 
 def test_what_has_trained_tells_what_a_larger_batch_needs(tmp_path: Path) -> None:
-    """By the process's own memory, of a model that no file describes.
+    """From the process's memory, for a model without a file.
 
-    It is so small that the addresses of threads, which are measured as well, are a quarter of it.
+    It is so small that the threads' address space, which is included, is a quarter of it.
     """
     foretold(CURRENT, tmp_path, *SHORT, within=0.3)
 
 
 def test_a_model_that_only_the_worker_knows(tmp_path: Path) -> None:
-    """No argument names the model: it asks at the Trainer, and gets a smaller micro batch there."""
+    """No argument names the model: the Trainer asks and gets a smaller micro batch."""
     common = (*SHORT, "--max_steps=4", "--model_max_length=128")
     expected = reference(CURRENT, MEMORY, *common, "--per_device_train_batch_size=64")
     host = tmp_path / "host.yaml"
@@ -85,7 +85,7 @@ def test_a_model_that_only_the_worker_knows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("rank", "code"), [(4, 0), (0, 78)])
 def test_the_worker_decides_what_no_argument_tells(rank: int, code: int, tmp_path: Path) -> None:
-    """Whole weights wouldn't fit; that it has adapters, or none, is seen before the first step."""
+    """All weights wouldn't fit; adapters, or none, are seen before the first step."""
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(json.dumps(WIDE))
     (tmp_path / "host.yaml").write_text(SMALL_HOST.format(gib=2.0))
@@ -151,7 +151,7 @@ def test_the_worker_decides_what_no_argument_tells(rank: int, code: int, tmp_pat
 def test_the_allocators_numbers(
     message: str, asked: float, allocated: float, reserved: float, capacity: float, free: float
 ) -> None:
-    """Every wording since torch 1.0, and torch_npu's."""
+    """Every message format since torch 1.0, and torch_npu's."""
     seen = allocation_of(FailureRecord(0, 0.0, "torch.OutOfMemoryError", message))
     found = (seen.asked, seen.allocated, seen.reserved, seen.capacity, seen.free)
     for one, expected in zip(found, (asked, allocated, reserved, capacity, free), strict=True):
@@ -161,7 +161,7 @@ def test_the_allocators_numbers(
 
 @pytest.mark.parametrize(("offload", "left"), [("optimizer", "none"), ("none", None)])
 def test_a_host_with_accelerators_that_runs_out(offload: str, left: str | None) -> None:
-    """What lay in host memory can no more; where nothing did, the reason is told."""
+    """Offloading ends; without any, the reason is reported."""
     asked = {
         Fact.ENGINE: "deepspeed",
         Setting.ZERO_STAGE: 3,
@@ -189,7 +189,7 @@ def test_a_host_with_accelerators_that_runs_out(offload: str, left: str | None) 
 
 
 def test_the_process_on_a_cpu() -> None:
-    """What the worker took of itself: its data, and the least of its limits."""
+    """The worker's own data size, and its smallest limit."""
     message = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 131072000 bytes."
     told = {"data": 480 * MIB, "data_limit": 500 * MIB, "cgroup_limit": 2**40}
     seen = allocation_of(FailureRecord(0, 0.0, "RuntimeError", message, memory=told))
@@ -198,7 +198,7 @@ def test_the_process_on_a_cpu() -> None:
 
 
 def test_an_accelerators_numbers_lead_to_the_next_plan() -> None:
-    """What the allocator says is believed: the context, the limit, and that more was needed."""
+    """The allocator's message gives the context, the limit, and the need for more."""
     asked = {
         Fact.ENGINE: "deepspeed",
         Setting.ZERO_STAGE: 2,

@@ -1,6 +1,6 @@
-"""Models that checkpoint their blocks themselves: corrected at the call, and nowhere else.
+"""Models that checkpoint their blocks themselves are corrected at that call only.
 
-And what becomes of a correction that only leads to another failure.
+Also corrections that only lead to another failure.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def arguments(folder: Path, form: str, stage: int) -> list[str]:
 def test_is_corrected_where_it_is_called(
     stack: Stack, form: str, stage: int, tmp_path: Path
 ) -> None:
-    """The Trainer's own switch stays off: a model may not have what it would turn on."""
+    """The Trainer's own switch stays off: a model may not support it."""
     single = (*TRAINER, "--per_device_train_batch_size=8", f"--form={form}", "--whole=True")
     expected = reference(stack, SCRIPT, *single)
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", SCRIPT)
     ours, told = launched(stack, tmp_path, *run, *arguments(tmp_path, form, stage))
     assert ours == pytest.approx(expected, rel=1e-4)
     assert attempts(told) == 1
-    # Stage 1 bears a gradient that is complete twice.
+    # Stage 1 tolerates a gradient that is complete twice.
     assert (TO_OTHER in told) == (stage != 1)
 
 
 def test_a_correction_that_fails_is_taken_back(tmp_path: Path) -> None:
-    """The blocks don't bear the first remedy: it is suspected, and the next one trains."""
+    """The blocks fail under the first remedy: it is suspected, and the next one trains."""
     single = (*TRAINER, "--per_device_train_batch_size=8", "--form=plain", "--whole=True")
     expected = reference(CURRENT, SCRIPT, *single)
     own = [*arguments(tmp_path, "plain", 2), "--picky=7"]
@@ -66,7 +66,7 @@ def test_a_correction_that_fails_is_taken_back(tmp_path: Path) -> None:
 
 
 def test_the_first_failure_stands_where_no_remedy_is_left(tmp_path: Path) -> None:
-    """The verdict and its code are the first failure's, not the correction's; it is told once."""
+    """Verdict and code are the first failure's, not the correction's, reported once."""
     own = [*arguments(tmp_path, "plain", 2), "--picky=7"]
     run = ("safe-launch", "--nproc=2", "--fix=once", "--ask=off", "--log-dir=runs", SCRIPT)
     done = CURRENT.run(*run, *own, cwd=tmp_path)
@@ -80,7 +80,7 @@ def test_the_first_failure_stands_where_no_remedy_is_left(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("form", ["plain", "pretrained"])
 def test_nothing_is_switched_on_that_a_model_lacks(form: str, tmp_path: Path) -> None:
-    """What the plan would switch on stays off, with a warning, where it would end the Trainer."""
+    """The plan's switch stays off, with a warning, if it would end the Trainer."""
     single = (*TRAINER, "--per_device_train_batch_size=8", f"--form={form}", "--whole=True")
     expected = reference(CURRENT, SCRIPT, *single)
     own = [*arguments(tmp_path, form, 0), "--whole=True", f"--loss_file={tmp_path / 'losses.json'}"]
@@ -104,7 +104,7 @@ train(script, training)
 
 
 def test_what_the_source_sets_without_effect_isnt_corrected(stack: Stack, tmp_path: Path) -> None:
-    """Transformers 5.24 no longer reads the name that the script sets, 4.57 does: workers tell."""
+    """Transformers 5.24 ignores the script's name for it, 4.57 doesn't: workers decide."""
     shutil.copy(SCENARIOS / "hf_lora.py", tmp_path)
     (tmp_path / "train.py").write_text(RENAMED)
     own = [*TRAINER, "--use_lora=True", "--gradient_checkpointing", "--max_steps=3"]

@@ -1,7 +1,7 @@
-"""Every remedy that the resolver may choose trains to the reference's losses, on every stack.
+"""Every remedy of the resolver trains to the reference's losses, on every stack.
 
-A further catalogue, as a cluster's admin would keep one, forbids the remedies that come first, so
-that the next one in the order is chosen and applied.
+A second catalogue, like a cluster admin's, forbids the remedies that come first, so that the next
+one in order is applied.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Something else.
 
 
 def house_rules(folder: Path, *forbids: str) -> str:
-    """A catalogue that forbids the given terms; returns the option that names it."""
+    """A catalogue that forbids the given terms; returns its option."""
     catalogue = folder / "catalogue"
     catalogue.mkdir()
     lines = "\n".join(f"  - {{{terms}}}" for terms in forbids)
@@ -63,10 +63,10 @@ def house_rules(folder: Path, *forbids: str) -> str:
     ids=["find-unused", "static-graph", "off"],
 )
 def test_remedies_under_ddp(forbids: tuple[str, ...], change: str, tmp_path: Path) -> None:
-    """Adapters under DDP with reentrant checkpointing: what follows non-reentrant, in its order.
+    """Adapters under DDP with reentrant checkpointing: remedies after non-reentrant, in order.
 
-    Which comes first is in test_five_failures.py. Both stacks have the same torch, which is all
-    that takes part here.
+    test_five_failures.py has the first one. Both stacks have the same torch, and no other package
+    matters here.
     """
     stack = CURRENT
     script = SCENARIOS / "ddp_lora.py"
@@ -99,7 +99,7 @@ def test_remedies_under_ddp(forbids: tuple[str, ...], change: str, tmp_path: Pat
 def test_remedies_under_deepspeed(
     stack: Stack, stage: int, forbids: tuple[str, ...], changes: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """A block that runs twice under ZeRO-2 or ZeRO-3: what is left if the first choice isn't."""
+    """A block that runs twice under ZeRO-2 or ZeRO-3: remedies after the first choice."""
     script = SCENARIOS / "ds_block_twice.py"
     expected = reference(stack, script, "--single")
     options = ("--nproc=2", "--log-dir=runs", house_rules(tmp_path, *forbids))
@@ -111,9 +111,9 @@ def test_remedies_under_deepspeed(
 
 
 def test_stage_2_instead_of_reentrant_for_lora(stack: Stack, tmp_path: Path) -> None:
-    """LoRA under ZeRO-3 where reentrant checkpointing isn't wanted: stage 2, partitioning off.
+    """LoRA under ZeRO-3 without reentrant checkpointing: stage 2, partitioning off.
 
-    On the current stack nothing needs to change, so the rule forbids stage 3 there.
+    On the current stack no setting needs to change, so the rule forbids stage 3 there.
     """
     script = SCENARIOS / "hf_lora.py"
     lora = "--use_lora=True"
@@ -128,7 +128,7 @@ def test_stage_2_instead_of_reentrant_for_lora(stack: Stack, tmp_path: Path) -> 
 
 
 def test_micro_batch_and_accumulation_change_together(stack: Stack, tmp_path: Path) -> None:
-    """A smaller micro batch with more accumulation: the same global batch, the same losses."""
+    """A smaller micro batch with more accumulation has the same global batch and losses."""
     script = SCENARIOS / "hf_lora.py"
     expected = reference(stack, script, *TRAINER, "--per_device_train_batch_size=8")
     options = ("--nproc=2", "--log-dir=runs", house_rules(tmp_path, "micro_batch: [3, 4]"))
@@ -153,7 +153,7 @@ def test_micro_batch_and_accumulation_change_together(stack: Stack, tmp_path: Pa
 def test_offload(
     stack: Stack, settings: tuple[str, ...], changes: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """What lies in host memory is trained as before, and is seen to lie there."""
+    """Offloaded states train as before and are seen in host memory."""
     script = SCENARIOS / "hf_lora.py"
     expected = reference(stack, script, *TRAINER, "--per_device_train_batch_size=8")
     options = ("--nproc=2", "--log-dir=runs", *(f"--set={one}" for one in settings))
@@ -167,7 +167,7 @@ def test_offload(
 
 
 def test_a_preset_for_a_script_without_deepspeed(stack: Stack, tmp_path: Path) -> None:
-    """A Trainer's script that knows nothing of DeepSpeed trains with it, to the same losses."""
+    """A Trainer's script without DeepSpeed trains with it, to the same losses."""
     script = SCENARIOS / "hf_lora.py"
     expected = reference(stack, script, *TRAINER, "--per_device_train_batch_size=8")
     options = ("--nproc=2", "--log-dir=runs", "--preset=zero2")
@@ -178,7 +178,7 @@ def test_a_preset_for_a_script_without_deepspeed(stack: Stack, tmp_path: Path) -
 
 
 def test_no_static_graph_where_the_first_pass_is_not_synchronized(tmp_path: Path) -> None:
-    """The Trainer's accumulation begins under `no_sync`: what was asked for is taken back."""
+    """The Trainer's accumulation begins under `no_sync`: the request is reverted."""
     stack, script = CURRENT, SCENARIOS / "hf_lora.py"
     own = (*TRAINER, "--use_lora=True", "--gradient_accumulation_steps=2")
     expected = reference(stack, script, *own, "--per_device_train_batch_size=8")

@@ -1,9 +1,9 @@
-"""Every reproduction dies of its known failure, and lives where the entry's advice is followed.
+"""Every reproduction fails with its known failure, and runs if the entry's advice is followed.
 
-The frameworks are imported a few times for each stack; the ranks are forked from there, so that
-each case takes about as long as its own work, and several run side by side: most of their time
-they wait for each other. What another preset cures is cured by the launcher itself, in a launch of
-its own. What the workers sent is kept in tests/records, and judged by every later catalogue.
+The frameworks are imported a few times for each stack; ranks are forked from there, so that each
+case takes about its own time, and several run in parallel, as most only wait for each other.
+Failures with a preset as remedy are corrected in a separate launch. The workers' messages are kept
+in tests/records and judged by every later catalogue.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Key = tuple[str, str, bool]
 
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest) -> Iterator[dict[Key, Future[Ended]]]:
-    """What becomes of every case that is asked for; every thread has a Python of its own."""
+    """The results of all requested cases; every thread has its own Python."""
     CURRENT.compile_adam()
     servers: list[WarmPython] = []
     own = threading.local()
@@ -83,7 +83,7 @@ def test_it_fails_as_the_entry_says(
     results: dict[Key, Future[Ended]],
     request: pytest.FixtureRequest,
 ) -> None:
-    """The root of what all ranks tell is this entry, among those that concern these versions."""
+    """The ranks' root cause is this entry, among those for these versions."""
     result = results[stack.name, script.id, False].result()
     records = [record_of(told) for told in result.records]
     assert records, f"nothing failed: {result.outputs}"
@@ -99,16 +99,16 @@ def test_it_fails_as_the_entry_says(
 def test_the_advice_works(
     stack: Stack, script: reproduce.Script, results: dict[Key, Future[Ended]]
 ) -> None:
-    """Where the script does as the entry says, every rank runs to its end."""
+    """If the script follows the entry, every rank runs to its end."""
     result = results[stack.name, script.id, True].result()
     assert result.completed == list(range(script.ranks)), result.outputs
-    # gloo sometimes aborts when a process ends whose script has run to its end.
+    # gloo sometimes aborts at the exit of a process whose script has finished.
     assert set(result.codes.values()) <= {0, -signal.SIGABRT}, result.outputs
 
 
 @pytest.mark.parametrize(("stack", "script"), CURED)
 def test_the_launcher_cures_it(stack: Stack, script: reproduce.Script, tmp_path: Path) -> None:
-    """Where another preset helps, the launcher finds it: unmodified, the script runs to its end."""
+    """If a preset helps, the launcher finds it, and the unmodified script finishes."""
     nproc = f"--nproc={script.ranks}"
     run = stack.run("safe-launch", nproc, "--log-dir=runs", script.path, cwd=tmp_path)
     assert run.returncode == 0, run.stderr

@@ -1,4 +1,4 @@
-"""After a failure in mid-training the run goes on from its newest whole checkpoint, for real."""
+"""After a real failure in mid-training the run resumes from its newest complete checkpoint."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from support.warm_python import Training, warm
 
 OURS = ("safe-launch", "--nproc=2", "--log-dir=runs")
 UNCHECKED = (".py", ".md")
-"""Endings of files that nobody needs to go on, and whose end nothing tells."""
+"""Suffixes of files that aren't needed to resume and whose truncation can't be seen."""
 
 
 def flat(told: str) -> str:
-    """What the launcher said, in one line."""
+    """The launcher's output, as one line."""
     return " ".join(told.replace("[safe-launch]", "").split())
 
 
 def every_cut_is_noticed(output_dir: Path, newest: str, older: str, scratch: Path) -> None:
-    """Cuts off each file of a real checkpoint in turn: it isn't taken, the older one is."""
+    """Truncates each file of a real checkpoint in turn: the older checkpoint is used."""
     names = [
         path.relative_to(output_dir / newest)
         for path in sorted((output_dir / newest).rglob("*"))
@@ -59,7 +59,7 @@ def every_cut_is_noticed(output_dir: Path, newest: str, older: str, scratch: Pat
 
 
 def test_goes_on_from_the_newest_that_is_whole(stack: Stack, tmp_path: Path) -> None:
-    """Step 6 fails under ZeRO-2, and what was saved after step 5 is cut off; it goes on after 4."""
+    """Step 6 fails under ZeRO-2, and checkpoint 5 is truncated; it resumes after 4."""
     expected = reference(stack, LATE, *SINGLE)
     own = (f"--deepspeed={EXAMPLES / 'zero2.json'}", *REENTRANT, "--save_steps=1")
     cut = "--cut_off=checkpoint-5/global_step5/*optim_states.pt"
@@ -89,7 +89,7 @@ def test_goes_on_from_the_newest_that_is_whole(stack: Stack, tmp_path: Path) -> 
 
 
 def test_goes_on_at_another_stage_by_a_universal_checkpoint(stack: Stack, tmp_path: Path) -> None:
-    """Stage 3 fails after step 5; stage 2 goes on with the optimizer's state of stage 3."""
+    """Stage 3 fails after step 5; stage 2 resumes with stage 3's optimizer state."""
     expected = reference(stack, LATE, *SINGLE, "--late=never")
     ours, told = launched(stack, tmp_path, *OURS, LATE, *TWO, *dummy(tmp_path))
     assert ours == pytest.approx(expected, rel=5e-5)
@@ -110,7 +110,7 @@ def test_goes_on_at_another_stage_by_a_universal_checkpoint(stack: Stack, tmp_pa
 
 
 def test_progress_is_not_thrown_away_unless_allowed(tmp_path: Path) -> None:
-    """DeepSpeed can't load this checkpoint at the new stage: a fresh start is only proposed."""
+    """DeepSpeed can't load this checkpoint at the new stage: a fresh start is only suggested."""
     expected = reference(CURRENT, LATE, *SINGLE, "--late=never")
     own = (LATE, *TWO, *dummy(tmp_path), "--buffer=True")
     done = CURRENT.run(*OURS, *own, cwd=tmp_path)
@@ -129,7 +129,7 @@ def test_progress_is_not_thrown_away_unless_allowed(tmp_path: Path) -> None:
 
 
 def test_every_cut_of_adapters_under_ddp_is_noticed(tmp_path: Path) -> None:
-    """What peft and the Trainer write without DeepSpeed."""
+    """Files of peft and the Trainer without DeepSpeed."""
     own = ("--use_lora=True", *TWO, "--max_steps=2", "--save_steps=1")
     ended = warm(CURRENT).run(Training(str(SCENARIOS / "hf_lora.py"), own, 2, str(tmp_path)))
     assert ended.completed == [0, 1], ended.outputs
@@ -154,7 +154,7 @@ hf_late.main()
 
 
 def test_a_restart_that_was_asked_for_goes_on(tmp_path: Path) -> None:
-    """--max-restarts: what nobody knows is tried again from the newest checkpoint, as it was."""
+    """--max-restarts: an unknown failure restarts from the newest checkpoint, unchanged."""
     expected = reference(CURRENT, LATE, *SINGLE, "--late=never")
     (tmp_path / "weather.py").write_text(WEATHER)
     own = (*TWO, "--late=never", "--save_steps=2", "--output_dir=out", "--loss_file=losses.json")
@@ -179,7 +179,7 @@ sys.argv.append(f"--output_dir=out/{os.getpid()}")
 
 
 def test_a_restart_finds_the_parts_of_ranks_that_save_apart(tmp_path: Path) -> None:
-    """A folder's name with a time or a random number differs between ranks, at each launch."""
+    """A folder name with a time or random number differs by rank and launch."""
     expected = reference(CURRENT, LATE, *SINGLE, "--late=never")
     (tmp_path / "weather.py").write_text(APART)
     own = (*TWO, "--late=never", "--save_steps=2", "--loss_file=losses.json")

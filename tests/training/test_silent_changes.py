@@ -1,4 +1,4 @@
-"""What trains wrongly without an error is avoided before the first step."""
+"""Settings that silently train wrongly are avoided before the first step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def moved(
     name: str = "ds_offloaded.py",
     config: dict[str, object] = CONFIG,
 ) -> tuple[float, float, str]:
-    """How far the weight moves in a step, how far it should, and what the launcher said."""
+    """How far the weight moves in a step, how far it should, and the launcher's output."""
     (folder / "ds.json").write_text(json.dumps(config))
     script = (SCENARIOS / name, "--deepspeed_config=ds.json", "--told=told.json")
     done = stack.run("safe-launch", "--nproc=2", "--log-dir=runs", *options, *script, cwd=folder)
@@ -38,7 +38,7 @@ def moved(
 
 
 def test_offload_that_drops_micro_batches(tmp_path: Path) -> None:
-    """In the older DeepSpeed the two in the middle are lost; the plan avoids it, by stage 1."""
+    """The older DeepSpeed loses the middle two; the plan avoids it by stage 1."""
     step, right, told = moved(OLDER, tmp_path, "--fix=suggest")
     assert step == pytest.approx((1 + 1000) / 4)
     assert "zero-offload-drops-micro-batches" in told
@@ -49,14 +49,14 @@ def test_offload_that_drops_micro_batches(tmp_path: Path) -> None:
 
 
 def test_a_version_that_counts_them_is_left_alone(tmp_path: Path) -> None:
-    """Nothing is changed."""
+    """No setting is changed."""
     step, right, told = moved(CURRENT, tmp_path)
     assert "nothing is changed" in told
     assert step == pytest.approx(right)
 
 
 def test_passes_that_are_overwritten(tmp_path: Path) -> None:
-    """Only the last of three counts at stage 1: the line is named, and stage 0 adds them up."""
+    """At stage 1 only the last of three counts: the line is named, and stage 0 adds them up."""
     step, right, told = moved(
         CURRENT, tmp_path, "--fix=suggest", name="ds_several_passes.py", config=ONCE
     )
@@ -69,14 +69,14 @@ def test_passes_that_are_overwritten(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_knows_the_last_pass_adds_them_up(tmp_path: Path) -> None:
-    """Nothing is told."""
+    """There is no message."""
     step, right, told = moved(CURRENT, tmp_path, name="ds_several_passes_told.py", config=ONCE)
     assert step == pytest.approx(right)
     assert "backward" not in told
 
 
 def rates(stack: Stack, folder: Path, scheduler: dict[str, object]) -> tuple[object, str]:
-    """The rates of two groups in each step of a schedule of DeepSpeed's, and what was said."""
+    """The rates of two groups in each step of a DeepSpeed schedule, and the output."""
     config = {**ONCE, "scheduler": scheduler}
     (folder / "ds.json").write_text(json.dumps(config))
     script = (SCENARIOS / "ds_rates.py", "--deepspeed_config=ds.json", "--told=told.json")
@@ -98,7 +98,7 @@ STAIRS = {"type": "OneCycle", "params": {**CYCLE, "cycle_first_stair_count": 2}}
 def test_a_warmup_that_ends_at_a_rate_of_its_own(
     stack: Stack, last: list[float], is_told: bool, tmp_path: Path
 ) -> None:
-    """The older DeepSpeed ends at 0.001, the newer at the rate of each group."""
+    """The older DeepSpeed ends at 0.001, the newer at each group's rate."""
     steps, told = rates(stack, tmp_path, WARMUP)
     assert isinstance(steps, list)
     assert steps[-1] == last
@@ -108,7 +108,7 @@ def test_a_warmup_that_ends_at_a_rate_of_its_own(
 
 @pytest.mark.parametrize(("stack", "different"), [(OLDER, 8), (CURRENT, 3)])
 def test_stairs_that_arent_made(stack: Stack, different: int, tmp_path: Path) -> None:
-    """Eight steps have eight rates in the older DeepSpeed, and with two stairs three."""
+    """Eight steps have eight rates in the older DeepSpeed, and three with two stairs."""
     steps, told = rates(stack, tmp_path, STAIRS)
     assert isinstance(steps, list)
     assert len({rate for rate, _ in steps}) == different
@@ -119,7 +119,7 @@ def test_stairs_that_arent_made(stack: Stack, different: int, tmp_path: Path) ->
 def test_an_epoch_that_resumes_in_the_order_of_the_first(
     stack: Stack, is_wrong: bool, tmp_path: Path
 ) -> None:
-    """After six of eight steps, on two ranks, those that are left are the first epoch's."""
+    """After six of eight steps on two ranks, the remaining ones are the first epoch's."""
     script = (SCENARIOS / "hf_resumed.py", "--told=told.json")
     for options in ((), ("--resume",)):
         done = stack.run(

@@ -1,4 +1,4 @@
-"""A few cells of the sweep, others with every commit: what plans rely on still holds here."""
+"""A few cells of the sweep, others with every commit: measured results still hold here."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sample(library: str, version: str) -> dict[str, str]:
     ],
 )
 def test_a_sample(stack: Stack, library: str, version: str, tmp_path: Path) -> None:
-    """Each cell does what the shipped results have of it."""
+    """Each cell gives its shipped result."""
     expected = sample(library, version)
     module = ("-m", "benchmarks.sweep.run", library)
     done = stack.run("python", *module, "--results", tmp_path, "--cells", *expected, cwd=ROOT)

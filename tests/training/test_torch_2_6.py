@@ -1,4 +1,4 @@
-"""A sample on torch 2.6, which much of the field runs; its own store and checkpointing differ.
+"""A sample on torch 2.6, which is still common; its store and checkpointing differ.
 
 Each of the five failures once, plain runs with both ways to start workers, and an exit code.
 """
@@ -51,14 +51,14 @@ dist.destroy_process_group()
     ids=lambda case: case.id,
 )
 def test_dies_plainly_and_trains_corrected(stack: Stack, case: Case, tmp_path: Path) -> None:
-    """As on the other stacks."""
+    """The same holds on the other stacks."""
     dies_plainly(stack, case, tmp_path)
     trains_corrected(stack, case, tmp_path)
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_workers_meet(stack: Stack, method: str, tmp_path: Path) -> None:
-    """At a store of the launcher's."""
+    """The launcher hosts their store."""
     (tmp_path / "meets.py").write_text(MEETS)
     options = (f"--start-method={method}", "--nproc=2", "--log-dir=runs")
     done = stack.run("safe-launch", *options, "meets.py", cwd=tmp_path)
@@ -68,7 +68,7 @@ def test_workers_meet(stack: Stack, method: str, tmp_path: Path) -> None:
 
 
 def test_the_workers_own_exit_code(stack: Stack, tmp_path: Path) -> None:
-    """One of two ranks leaves by itself while the other waits for it."""
+    """One of two ranks exits while the other waits for it."""
     run = ("safe-launch", "--nproc=2", "--log-dir=runs", SCENARIOS / "dies_alone.py", "--silently")
     done = stack.run(*run, cwd=tmp_path)
     assert done.returncode == 7

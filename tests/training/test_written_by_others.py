@@ -1,7 +1,7 @@
-"""Scripts with the parsers, models and engines of public repositories, launched as they are.
+"""Scripts with public repositories' parsers, models and engines, launched unchanged.
 
-What the workers observe is compared with what the training did, as counted at its model, and with
-what had been read before the launch.
+The workers' observations are compared with the training itself, as counted at its model, and with
+the facts read before the launch.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ FLOATS = {"float32": "fp32", "bfloat16": "bf16"}
 
 @dataclass(frozen=True)
 class Case:
-    """A script and what it does.
+    """A script and its behaviour.
 
     Attributes:
         script: its name.
         arguments: the repository's own, with smaller sizes.
-        observed: what the workers must report.
+        observed: the workers' expected report.
         texts: rows of the model's first argument for each sample.
         blocks: passes through a block for each pass through the model.
-        unseen: what no worker can tell of it before the first step.
-        variables: of the environment, which the repository's own launcher sets.
+        unseen: facts that no worker can observe before the first step.
+        variables: environment set by the repository's own launcher.
     """
 
     script: str
@@ -66,7 +66,7 @@ DDP = {"engine": "ddp"}
 
 
 def deepspeed(stage: int, **more: object) -> dict[str, object]:
-    """What is observed of an engine."""
+    """The observations of an engine."""
     return {"engine": "deepspeed", "zero_stage": stage, "offload": "none", **more}
 
 
@@ -187,7 +187,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def launch(
     folder: Path, models: Path, case: Case, *options: str
 ) -> subprocess.CompletedProcess[str]:
-    """Launches a script on two ranks; its witness leaves `witness.json` in the folder."""
+    """Launches a script on two ranks; its witness writes `witness.json` in the folder."""
     for name in ("llama", "bert", "llava"):
         (folder / name).symlink_to(models / name)
     (folder / "llama-chat").symlink_to(models / "llama")
@@ -205,13 +205,13 @@ def launch(
 
 
 def documents(folder: Path, name: str) -> list[dict[str, Any]]:
-    """A file of each attempt."""
+    """A JSON file of each attempt."""
     return [json.loads(path.read_text()) for path in sorted(folder.glob(f"runs/*/*/{name}"))]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.script)
 def test_what_is_observed_is_what_it_did(case: Case, models: Path, tmp_path: Path) -> None:
-    """One attempt, nothing changed; the report, the count and what was read agree."""
+    """One attempt without changes; report, counts and read facts agree."""
     done = launch(tmp_path, models, case)
     assert done.returncode == 0, done.stderr[-6000:]
     (report,), (plan,) = documents(tmp_path, "observed.json"), documents(tmp_path, "plan.json")
@@ -227,7 +227,7 @@ def test_what_is_observed_is_what_it_did(case: Case, models: Path, tmp_path: Pat
 
 
 def counted(case: Case, did: Mapping[str, Any]) -> dict[str, object]:
-    """What the witness has counted, as the names and values of settings and facts."""
+    """The witness's counts as settings and facts."""
     found: dict[str, object] = {"precision": FLOATS[did["computed"]]}
     again = len(did["inside"]) / did["passes"] / case.blocks
     found["gradient_checkpointing"] = {
@@ -260,7 +260,7 @@ def elements(model: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def read(plan: Mapping[str, Any]) -> dict[str, object]:
-    """What was more than assumed before the launch."""
+    """Facts that were more than assumed before the launch."""
     return {
         name: known["value"]
         for name, known in plan["known"].items()
@@ -289,7 +289,7 @@ def enlarged(script: str, *sizes: tuple[str, str]) -> Case:
 def test_what_cannot_fit_is_corrected_before_the_first_step(
     script: str, batch: int, steps: int, length: int, models: Path, tmp_path: Path
 ) -> None:
-    """Only the worker knows how the loss is computed: then fewer samples are taken at a time."""
+    """Only the worker knows the loss's computation: then the micro batch shrinks."""
     case = enlarged(
         script,
         (f"train_batch_size {batch}", "train_batch_size 16"),
@@ -312,7 +312,7 @@ def test_what_cannot_fit_is_corrected_before_the_first_step(
 
 
 def test_what_fits_nowhere_ends_before_the_first_step(models: Path, tmp_path: Path) -> None:
-    """As soon as the workers have told; the least that would be needed is said."""
+    """At the workers' report; the least memory needed is printed."""
     case = enlarged("full.py", ("length 64", "length 512"))
     (tmp_path / "host.yaml").write_text(SMALL_HOST.format(gib=1.3))
     done = launch(tmp_path, models, case, "--hardware=host.yaml")

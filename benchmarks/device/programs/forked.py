@@ -1,4 +1,4 @@
-"""Trains on its device and on the host's CPU, says how it was started, and waits for a file."""
+"""Trains on its device and on the host's CPU, reports how it was started, and waits for a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ device.set_device(rank)
 
 
 def losses(place: str) -> list[float]:
-    """Those of ten steps."""
+    """The losses of ten steps."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 1))
     model.to(place)

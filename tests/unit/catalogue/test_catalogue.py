@@ -1,4 +1,4 @@
-"""What a launch knows of the catalogue: no more than is asked for, and all of that."""
+"""Loading the catalogue: a launch reads all entries that it needs, and no others."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ Remove old checkpoints.
 
 @pytest.fixture
 def own(tmp_path: Path) -> Sequence[reader.KnownFailure]:
-    """A cluster's entry, and one in place of a shipped one."""
+    """A cluster's catalogue with one new entry and one that replaces a shipped entry."""
     for name in ("our-storage", "accelerator-out-of-memory"):
         (tmp_path / f"{name}.md").write_text(OWN.format(id=name))
     return read_catalogue(tmp_path)
 
 
 def test_what_is_read_is_what_concerns_the_versions(own: Sequence[reader.KnownFailure]) -> None:
-    """In one list and in the other: the shipped ones first, then the cluster's."""
+    """Both lists have the shipped entries first, then the cluster's."""
     known = Catalogue(own, CURRENT)
     concerned = [entry.id for entry in SHIPPED if reader.concerns(entry, CURRENT)]
     assert [entry.id for entry in known.entries] == [*concerned, *(entry.id for entry in own)]
@@ -51,7 +51,7 @@ def test_what_is_read_is_what_concerns_the_versions(own: Sequence[reader.KnownFa
 
 
 def test_one_is_found_by_its_name(own: Sequence[reader.KnownFailure]) -> None:
-    """Whether it tells on a plan or not; the cluster's own goes first, and no path leads out."""
+    """The cluster's entries take precedence, and no name leads out of the folder."""
     known, shipped = Catalogue(own, CURRENT), Catalogue((), CURRENT)
     for entry in SHIPPED:
         assert (shipped.named(entry.id) is not None) == reader.concerns(entry, CURRENT), entry.id

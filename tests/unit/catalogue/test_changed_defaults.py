@@ -1,4 +1,4 @@
-"""An upgrade that changes what a script means is reported if it concerns the configuration."""
+"""An upgrade that changes a script's defaults is reported if it affects the configuration."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def told(
     earlier: Mapping[str, str] | None = BEFORE,
     versions: Mapping[str, str] = AFTER,
 ) -> tuple[str, ...]:
-    """The lines before the first step."""
+    """The lines printed before the first step."""
     run = None if earlier is None else Earlier(earlier, "run train-1 on 2026-01-02")
     workload = replace(world(dict(values)), versions=MappingProxyType(dict(versions)), earlier=run)
     plan = planned(REQUEST, workload, HARDWARE, ())
@@ -68,7 +68,7 @@ def told(
 def test_it_is_told_where_it_concerns_the_configuration(
     values: dict[Name, Value], words: list[str]
 ) -> None:
-    """One line each, with both versions; none if the setting is stated or has no effect."""
+    """One line with both versions; none if the setting is stated or has no effect."""
     lines = told(values)
     assert len(lines) == len(words)
     for line, word in zip(lines, words, strict=True):
@@ -93,12 +93,12 @@ def test_it_is_told_where_it_concerns_the_configuration(
 def test_nothing_is_told_without_a_change(
     earlier: dict[str, str] | None, versions: dict[str, str]
 ) -> None:
-    """Only an upgrade past the release that changed it."""
+    """Only an upgrade past the release with the change is reported."""
     assert told({**ZERO, Fact.CLIPS_BY_DEFAULT: True}, earlier, versions) == ()
 
 
 def test_the_sentence() -> None:
-    """What it meant before, what it means now, how to keep the old."""
+    """The line has the old meaning, the new meaning and a way to keep the old one."""
     (line,) = told({**ZERO, Fact.CLIPS_BY_DEFAULT: True})
     assert line == (
         "deepspeed 0.19.8 (0.19.2 in run train-1 on 2026-01-02): before 0.19.3 gradients weren't "
@@ -108,7 +108,7 @@ def test_the_sentence() -> None:
 
 
 def test_what_a_configuration_leaves_to_the_default() -> None:
-    """Either name of bf16's section counts."""
+    """Both names of the bf16 section count."""
     bare = deepspeed_facts({"bf16": {"enabled": True}})
     assert (bare[Fact.CLIPS_BY_DEFAULT], bare[Fact.OVERFLOW_BY_DEFAULT]) == (True, True)
     stated = deepspeed_facts(
@@ -118,7 +118,7 @@ def test_what_a_configuration_leaves_to_the_default() -> None:
 
 
 def test_every_row_has_its_source() -> None:
-    """And every condition rests on a fact that something was left to the default."""
+    """Every condition requires that a setting was left to its default."""
     for one in changed_defaults():
         assert one.source
         assert any(str(term.name).endswith("_by_default") for term in one.when)

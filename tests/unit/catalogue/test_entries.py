@@ -1,4 +1,4 @@
-"""The catalogue: every entry follows the schema, and its logs are diagnosed as it says."""
+"""Every catalogue entry follows the schema, and its logs are diagnosed correctly."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LATTICES = (
 
 @table("entry", CATALOGUE, name=lambda entry: entry.id, parts=4)
 def test_logs_are_diagnosed_as_the_entry_says(entry: KnownFailure) -> None:
-    """`Seen as` is this entry and no other; `Not to be confused with` isn't it."""
+    """`Seen as` matches this entry alone; `Not to be confused with` doesn't match it."""
     for seen in excerpts(entry, "Seen as"):
         assert entry_of(judged(seen)) == entry.id, seen
     for near in excerpts(entry, "Not to be confused with"):
@@ -88,20 +88,20 @@ CLOSED = GLOO + (
 def test_a_lost_peer_is_told_from_a_lost_cause(
     exception: str, message: str, expected: str | None
 ) -> None:
-    """Texts measured with torch 2.13.0; the user's own sockets and timeouts are none of them."""
+    """Texts are from torch 2.13.0; the script's own sockets and timeouts don't match."""
     lost = FailureRecord(rank=0, at=0.0, exception=exception, message=message)
     assert [one.id for one in CATALOGUE if one.matches(lost)] == ([expected] if expected else [])
 
 
 @table("entry", CATALOGUE, name=lambda entry: entry.id)
 def test_versions_are_those_of_distributions_that_are_looked_up(entry: KnownFailure) -> None:
-    """A range of anything else would never hold, and the entry would never concern anybody."""
+    """A range of any other distribution would never match."""
     assert set(entry.when) <= set(FRAMEWORKS)
 
 
 @table("entry", CATALOGUE, name=lambda entry: entry.id)
 def test_no_entry_forbids_everything(entry: KnownFailure) -> None:
-    """Whatever an entry proves and forbids, somebody can still train."""
+    """Some plan remains for every entry's facts and constraints."""
     rules = constraints_of(entry)
     for lattice in LATTICES:
         facts = {**lattice, **entry.proves}
@@ -114,7 +114,7 @@ def test_no_entry_forbids_everything(entry: KnownFailure) -> None:
 
 
 def test_a_good_entry_is_read(tmp_path: Path) -> None:
-    """The example that the mistakes below are made in."""
+    """The entry from which the mistakes below are made is valid."""
     path = tmp_path / "sample.md"
     path.write_text(GOOD)
     assert read_entry(path).title == "a failure"
@@ -163,7 +163,7 @@ def test_a_good_entry_is_read(tmp_path: Path) -> None:
 def test_mistakes_are_named_with_file_line_and_cure(
     right: str, wrong: str, line: int, problem: str, hint: str, tmp_path: Path
 ) -> None:
-    """Each mistake in an entry gives a message that a person can act on."""
+    """Each mistake gives a message with a remedy."""
     path = tmp_path / "sample.md"
     assert right in GOOD
     path.write_text(GOOD.replace(right, wrong, 1))
@@ -175,7 +175,7 @@ def test_mistakes_are_named_with_file_line_and_cure(
 
 
 def test_a_log_tells_a_death_without_an_exception(tmp_path: Path) -> None:
-    """A line and what must stand near it; an exception's record has its own ways."""
+    """A log line and its neighbours match a death, but not an exception."""
     path = tmp_path / "sample.md"
     whole = "{exception: RuntimeError, message: 'words of it'}"
     path.write_text(GOOD.replace(whole, "{log: '^Bus error, core', context: 'shared memory$'}"))
@@ -187,7 +187,7 @@ def test_a_log_tells_a_death_without_an_exception(tmp_path: Path) -> None:
 
 
 def test_a_signal_is_a_signature(tmp_path: Path) -> None:
-    """It tells how a worker ended that raised nothing."""
+    """A signal identifies the death of a worker that raised nothing."""
     path = tmp_path / "sample.md"
     path.write_text(
         GOOD.replace("{exception: RuntimeError, message: 'words of it'}", "{signal: SIGSEGV}")
@@ -199,7 +199,7 @@ def test_a_signal_is_a_signature(tmp_path: Path) -> None:
 
 
 def test_the_cause_in_the_chain_counts() -> None:
-    """What was raised first explains what came of it; an unknown cause changes nothing."""
+    """The first exception explains the later ones; an unknown cause changes nothing."""
     ready = Raised("builtins.RuntimeError", "Expected to mark a variable ready only once.")
     other = Raised("builtins.KeyError", "'x'")
     outer = FailureRecord(0, 0.0, "builtins.ValueError", "could not train", chain=(other, ready))
@@ -221,7 +221,7 @@ def test_the_cause_in_the_chain_counts() -> None:
 def test_every_part_of_a_signature_must_match(
     file: str, function: str, source: str, expected: bool, tmp_path: Path
 ) -> None:
-    """File, function and source text are those of the raising frame, the innermost."""
+    """File, function and source text are those of the innermost frame."""
     path = tmp_path / "sample.md"
     parts = "{file: zero/stage3.py, function: reduce, source: 'assert len'}"
     path.write_text(GOOD.replace("{exception: RuntimeError, message: 'words of it'}", parts))
@@ -234,7 +234,7 @@ def test_every_part_of_a_signature_must_match(
 
 
 def test_patterns_are_taken_literally(tmp_path: Path) -> None:
-    """`${` in a pattern is no interpolation, and `off` may be written bare."""
+    """`${` in a pattern isn't interpolated, and `off` needs no quotes."""
     path = tmp_path / "sample.md"
     text = GOOD.replace("'words of it'", "'cost: \\$\\{[0-9]+\\}'").replace("reentrant}", "off}")
     path.write_text(text)
@@ -244,9 +244,9 @@ def test_patterns_are_taken_literally(tmp_path: Path) -> None:
 
 
 def test_a_plan_reads_all_that_tells_on_it() -> None:
-    """Entries that forbid something or point at lines, and no others.
+    """A plan reads only entries that forbid something or point at lines.
 
-    The silent ones are among them, but for those that a note or a worker's guard tells.
+    Silent entries are included, unless a note or a worker's guard reports them.
     """
     expected = [one.id for one in CATALOGUE if one.forbids or one.tells or one.points_at]
     assert [entry.id for entry in read_catalogue(for_plan=True)] == expected

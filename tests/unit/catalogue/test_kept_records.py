@@ -1,4 +1,4 @@
-"""What workers sent when a known failure was provoked is still diagnosed as it."""
+"""Workers' records of provoked failures are still diagnosed correctly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CATALOGUE = read_catalogue()
 
 
 def test_every_record_is_diagnosed_as_its_entry() -> None:
-    """By the catalogue of today, among the entries that concern the versions of then."""
+    """Today's catalogue is used with the versions of the recording."""
     concerned: dict[str, tuple[KnownFailure, ...]] = {}
     wrong = []
     for record in kept.read_all():
@@ -26,6 +26,6 @@ def test_every_record_is_diagnosed_as_its_entry() -> None:
 
 
 def test_every_reproduction_has_its_records() -> None:
-    """`scripts/test --training` writes those of new ones, and nothing else is there."""
+    """`scripts/test --training` writes new records; no others exist."""
     wanted = {(script.id, stack) for script in reproduce.scripts() for stack in script.stacks}
     assert {(record.id, record.stack) for record in kept.read_all()} == wanted

@@ -1,4 +1,4 @@
-"""docs/using/failures.md: up to date, and true about how each entry is known."""
+"""docs/using/failures.md is up to date and states correctly how each entry is proved."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ SCRIPTS = {path.stem for path in (ROOT / "tests" / "reproductions").glob("*.py")
 
 
 def test_the_page_is_up_to_date() -> None:
-    """Whoever adds an entry runs scripts/catalogue-docs."""
+    """scripts/catalogue-docs updates it."""
     told = (ROOT / "docs" / "using" / "failures.md").read_text(encoding="utf-8")
     assert told == page(CATALOGUE, SCRIPTS), "run scripts/catalogue-docs"
 
 
 def test_the_packed_entries_are_up_to_date() -> None:
-    """Whoever changes an entry runs scripts/catalogue-docs."""
+    """scripts/catalogue-docs updates them."""
     folder = ROOT / "presets" / "failures"
     told = folder.with_name(PACKED).read_text(encoding="utf-8")
     assert told == packed(folder), "run scripts/catalogue-docs"
 
 
 def test_every_link_of_the_page_leads_somewhere() -> None:
-    """Entries, scripts and documents."""
+    """Links lead to entries, scripts and documents."""
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page(CATALOGUE, SCRIPTS))
     assert len(links) > len(CATALOGUE)
     for link in set(links):
@@ -39,7 +39,7 @@ def test_every_link_of_the_page_leads_somewhere() -> None:
 
 @table("entry", CATALOGUE, name=lambda entry: entry.id)
 def test_every_proof_says_of_which_kind_it_is(entry: KnownFailure) -> None:
-    """Each begins with its kind; what names a script has it, and who has a script says so."""
+    """Each proof begins with its kind and names a script exactly if there is one."""
     assert entry.proof
     for proof in entry.proof:
         assert proof.startswith(PROOFS), proof
@@ -75,13 +75,13 @@ def test_every_proof_says_of_which_kind_it_is(entry: KnownFailure) -> None:
     ],
 )
 def test_patterns_in_plain_words(pattern: str, expected: tuple[str, ...]) -> None:
-    """As a person would write the message."""
+    """A pattern is shown as a person would write the message."""
     assert plain(pattern) == expected
 
 
 @table("entry", CATALOGUE, name=lambda entry: entry.id)
 def test_every_pattern_of_the_catalogue_can_be_told(entry: KnownFailure) -> None:
-    """No part of the syntax that is in use is unknown to the reader of patterns."""
+    """All regex syntax in use can be put in plain words."""
     for signature in entry.signatures:
         for pattern in (signature.message, signature.log, signature.source, signature.context):
             if pattern is not None:

@@ -1,4 +1,4 @@
-"""One automaton for the whole catalogue leaves out nothing that a signature would match."""
+"""The catalogue's single automaton drops no signature that would match."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CATALOGUE = read_catalogue()
 
 
 def corpus() -> list[FailureRecord]:
-    """Every record that the corpus gives; every third as a death with its text as the tail."""
+    """All records of the corpus; every third as a death with its text as the tail."""
     records = []
     for path in sorted(FOLDER.glob("*.log")):
         reader = Reader(CATALOGUE)
@@ -32,7 +32,7 @@ def corpus() -> list[FailureRecord]:
 
 
 def test_the_findings_are_the_same() -> None:
-    """For what real logs tell, with exceptions and without."""
+    """The findings on real logs are the same, with exceptions and without."""
     records = corpus()
     narrowed = prefilter(CATALOGUE, len(records))
     findings = [finding_of(record, CATALOGUE) for record in records]
@@ -43,7 +43,7 @@ def test_the_findings_are_the_same() -> None:
 
 
 def test_few_records_need_no_automaton() -> None:
-    """What is made costs more than it saves; the judgement is the same."""
+    """For few records the automaton isn't built; the findings are the same."""
     records = [FailureRecord(rank, float(rank), exit_code=1) for rank in range(FEW - 1)]
     narrowed = prefilter(CATALOGUE, len(records))
     assert narrowed(records[0]) == CATALOGUE

@@ -1,4 +1,4 @@
-"""Signatures: by which part of the evidence each is shown, and by which it isn't."""
+"""Signatures: the evidence that matches each, and the evidence that doesn't."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ DEATH = FailureRecord(0, 0.0, signal=signal.SIGKILL, oom_kills=1, log_tail=("Kil
     ],
 )
 def test_an_exception(signature: Signature, depth: int | None) -> None:
-    """The deepest exception of the chain that shows every part; white space counts as one space."""
+    """The deepest matching exception of the chain counts; runs of white space equal one space."""
     assert signature.depth(RECORD) == depth
     assert signature.matches(RECORD) == (depth is not None)
 
 
 def test_a_path_of_windows() -> None:
-    """It has other slashes."""
+    """Backslashes match like slashes."""
     frame = replace(FRAME, file="D:\\envs\\lib\\site-packages\\deepspeed\\engine.py")
     record = replace(RECORD, frames=(frame,), chain=())
     assert Signature(file="deepspeed/engine.py").matches(record)
@@ -71,19 +71,19 @@ def test_a_path_of_windows() -> None:
     ],
 )
 def test_a_death(signature: Signature, is_shown: bool) -> None:
-    """By the signal, the out-of-memory killer or a line of the log."""
+    """A signal, the out-of-memory killer or a log line matches."""
     assert signature.matches(DEATH) == is_shown
 
 
 def test_a_line_beside_an_exception() -> None:
-    """It counts in the exception's message, not in the log around it, which may be another's."""
+    """The line must be in the exception's message: the log around it may be another's."""
     line = Signature(log=compiled("NCCL WARN unhandled"))
     assert not line.matches(RECORD)
     assert line.matches(replace(RECORD, message="from C++:\nNCCL WARN unhandled"))
 
 
 def test_the_users_own_code() -> None:
-    """Frameworks' failures aren't shown by what the user's code raises; a cluster's own may be."""
+    """Exceptions raised by user code match a cluster's entries, but not a framework's."""
     own = Frame("train.py", 1, "main", "raise RuntimeError")
     record = replace(RECORD, frames=(own,), user_files=("train.py",), chain=())
     signature = Signature(message=compiled("out of memory"))
@@ -92,14 +92,14 @@ def test_the_users_own_code() -> None:
 
 
 def test_more_parts_weigh_more() -> None:
-    """Of a frame that isn't known its parts don't count."""
+    """Parts of an unknown frame don't count."""
     signature = Signature(exception="KeyError", file="engine.py", also_user_code=True)
     assert signature.weight(CAUSE) == 2
     assert signature.weight(replace(CAUSE, frame=None)) == 1
 
 
 def test_patterns_in_one_pass() -> None:
-    """Those that match; half a surrogate pair is no obstacle."""
+    """All matching patterns are returned, even with half a surrogate pair in the text."""
     patterns = LinearPatterns(["a+b", "z", "é"])
     assert patterns.found("xaab\udc80é") == ["a+b", "é"]
     with pytest.raises(PatternError, match=r"escape"):

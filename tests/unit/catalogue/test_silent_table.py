@@ -1,4 +1,4 @@
-"""docs/measured/silent.yaml: it has every silent entry, and says of each how it is known."""
+"""docs/measured/silent.yaml has every silent entry and how it is known."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ GROUPS = yaml.safe_load((MEASURED / "silent.yaml").read_text(encoding="utf-8"))
 ROWS = [row for group in GROUPS for row in group["rows"]]
 ENTRIES = {entry.id: entry for entry in read_catalogue()}
 KINDS = {"reproduced": "reproduced", "read in source": "read in source"}
-"""How a row with a silent entry begins, and what its entry has at best."""
+"""The beginning of a row with a silent entry, and its entry's best proof."""
 
 
 def test_the_page_is_up_to_date() -> None:
-    """Whoever changes the table runs scripts/catalogue-docs."""
+    """scripts/catalogue-docs updates it."""
     told = (MEASURED / "silent.md").read_text(encoding="utf-8")
     assert told == silent_page(GROUPS), "run scripts/catalogue-docs"
 
 
 def test_it_has_every_silent_entry() -> None:
-    """And no other name."""
+    """The table has no other names."""
     named = {name for row in ROWS for name in row["entries"]}
     silent = {name for name, entry in ENTRIES.items() if entry.kind is Kind.SILENT}
     assert named <= set(ENTRIES)
@@ -33,7 +33,7 @@ def test_it_has_every_silent_entry() -> None:
 
 
 def test_a_row_is_known_as_its_entry_is() -> None:
-    """By the strongest of its proofs; what raises, or isn't reported, has no silent entry."""
+    """The strongest proof counts; failures that raise or go unreported have no silent entry."""
     for row in ROWS:
         silent = [ENTRIES[name] for name in row["entries"] if ENTRIES[name].kind is Kind.SILENT]
         begins = next((kind for kind in KINDS if row["known"].startswith(kind)), None)
@@ -43,7 +43,7 @@ def test_a_row_is_known_as_its_entry_is() -> None:
 
 
 def test_the_tests_that_it_names_name_the_entry() -> None:
-    """What is shown by a training is looked for in it."""
+    """Each named training test contains the entry's id."""
     for row in ROWS:
         for path in re.findall(r"tests/\S+\.py", row["known"]):
             text = (ROOT / path).read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def test_the_tests_that_it_names_name_the_entry() -> None:
 
 
 def test_what_mends_it_ends_the_range() -> None:
-    """If an entry's range ends, the row's release is that end."""
+    """If an entry's version range ends, the row names the same release."""
     for row in ROWS:
         for name in row["entries"]:
             if ENTRIES[name].kind is Kind.SILENT and re.fullmatch(r"[\d.]+", row["mended"]):

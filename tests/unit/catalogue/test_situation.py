@@ -1,4 +1,4 @@
-"""Paragraphs for some runs only: each for the runs that it concerns, and for no others."""
+"""Paragraphs for particular runs are shown for those runs only."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ It passes.
     ],
 )
 def test_who_is_told_what(traits: tuple[Trait, ...], expected: str) -> None:
-    """The first paragraph, and of those for the run the ones that say most of it."""
+    """The first paragraph is followed by the most specific ones that apply."""
     assert told(PROSE, frozenset(traits)) == expected
 
 
@@ -52,7 +52,7 @@ def test_who_is_told_what(traits: tuple[Trait, ...], expected: str) -> None:
     [("fsdp", "its wrapped module", "initialize("), ("deepspeed", "initialize(", "its wrapped")],
 )
 def test_the_engine_that_a_worker_saw_decides(engine: str, own: str, others: str) -> None:
-    """Where the same words come of two engines, and no line of the log names one."""
+    """Two engines share the words, and no log line names either."""
     (entry,) = (each for each in read_catalogue() if each.id == "zero3-weight-not-gathered")
     traits = traits_of(FailureRecord(0, 0.0, observed={"engine": engine}), world({}))
     advice = told(entry.sections["What to do"], traits)
@@ -61,7 +61,7 @@ def test_the_engine_that_a_worker_saw_decides(engine: str, own: str, others: str
 
 
 def test_each_scheduler_has_its_own_advice() -> None:
-    """A pod gets no advice on sbatch, a batch job none on kubectl, other runs on neither."""
+    """Pods get no sbatch advice, batch jobs no kubectl advice, other runs neither."""
     entries = {entry.id: entry for entry in read_catalogue()}
     words = ("sbatch", "kubectl", "sacct")
     slurm, pod = {"SLURM_JOB_ID": "7"}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
@@ -75,13 +75,13 @@ def test_each_scheduler_has_its_own_advice() -> None:
 
 
 def test_nothing_is_told_to_whom_nothing_is_meant_for() -> None:
-    """A first paragraph may be for some runs only."""
+    """A first paragraph may apply to some runs only."""
     assert told("Under FSDP: wait.", frozenset({Trait.TRAINER})) == ""
     assert told("Under FSDP: wait.", frozenset({Trait.FSDP})) == "Under FSDP: wait."
 
 
 def test_words_before_a_colon_are_a_condition_or_not() -> None:
-    """Of known traits alone; whoever names another beside one has made a mistake."""
+    """A condition has known traits alone; an unknown one among them is an error."""
     assert required("On the Trainer,\nwith LoRA: this") == {Trait.TRAINER, Trait.LORA}
     assert required("With LoRA it is so: this") == frozenset()
     assert required("With two accelerators: this") == frozenset()
@@ -90,7 +90,7 @@ def test_words_before_a_colon_are_a_condition_or_not() -> None:
 
 
 def test_a_mistaken_trait_is_named_with_its_line(tmp_path: Path) -> None:
-    """And what was meant."""
+    """The message suggests the trait that was meant."""
     path = tmp_path / "sample.md"
     path.write_text(GOOD.replace("Something else.", "On the Trainer, with LoRRA: something."))
     with pytest.raises(DocumentError) as caught:
@@ -100,7 +100,7 @@ def test_a_mistaken_trait_is_named_with_its_line(tmp_path: Path) -> None:
 
 
 def died_in(*files: str, **more: object) -> FailureRecord:
-    """A failure with these files in its traceback."""
+    """A failure whose traceback has these files."""
     frames = tuple(Frame(file, 1, "f", "g()") for file in files)
     return FailureRecord(0, 0.0, "builtins.RuntimeError", frames=frames, **more)  # type: ignore[arg-type]
 
@@ -121,7 +121,7 @@ SITE = "/env/lib/python3.11/site-packages"
             Workload(),
             {Trait.TRAINER},
         ),
-        # A script that only parses its arguments as the Trainer does.
+        # A script that only parses its arguments like the Trainer.
         (
             died_in("train.py", f"{SITE}/accelerate/accelerator.py"),
             Workload(Framework.TRANSFORMERS),
@@ -143,12 +143,12 @@ SITE = "/env/lib/python3.11/site-packages"
 def test_what_was_seen_counts_before_what_was_read(
     record: FailureRecord, workload: Workload, expected: set[Trait]
 ) -> None:
-    """The traceback names the loop, a worker the engine and the model; else the script does."""
+    """Tracebacks and workers' observations take precedence over the script."""
     assert traits_of(record, workload) == expected
 
 
 def test_every_engine_that_divides_is_a_trait() -> None:
-    """DDP has no advice of its own: it is what the general words are about."""
+    """DDP is the exception: the general paragraphs cover it."""
     for engine in Engine:
         traits = traits_of(died_in(observed={"engine": engine.value}), Workload())
         assert bool(traits) == (engine is not Engine.DDP)
@@ -166,7 +166,7 @@ OTHERS = {
     Trait.LORA: r"PeftModel|get_peft_model|print_trainable",
     Trait.DEEPSPEED: r"DeepSpeed JSON",
 }
-"""Words of an advice that only such runs can follow."""
+"""Words of advice that only such runs can follow."""
 OWN = {
     Trait.TRAINER: r"[Tt]rainer|transformers|--[a-z]|max_steps|fp16 and bf16|save_only_model"
     r"|auto_find|Output directory|metric_for_best",
@@ -175,12 +175,12 @@ OWN = {
     Trait.LORA: r"peft|[Ll]o[Rr][Aa]|adapter|[Qq]uantized",
     Trait.DEEPSPEED: r"DeepSpeed JSON",
 }
-"""Words of a title by which the failure is such runs' own."""
+"""Words of a title that restrict the failure to such runs."""
 
 
 @table("entry", read_catalogue(), name=lambda entry: entry.id)
 def test_nobody_is_told_to_change_what_he_does_not_have(entry: KnownFailure) -> None:
-    """A run of which nothing is known gets an advice without any framework's flags or calls."""
+    """Advice for an unknown run has no framework's flags or calls."""
     advice = told(entry.sections["What to do"], frozenset())
     for trait, words in OTHERS.items():
         if not re.search(OWN[trait], f"{entry.id} {entry.title}"):
@@ -189,14 +189,14 @@ def test_nobody_is_told_to_change_what_he_does_not_have(entry: KnownFailure) -> 
 
 @table("entry", read_catalogue(), name=lambda entry: entry.id)
 def test_everybody_is_told_something(entry: KnownFailure) -> None:
-    """The Trainer's users with adapters under DeepSpeed, and whoever has nothing of that."""
+    """Trainer users with adapters under DeepSpeed and plain loops both get advice."""
     for traits in ((), (Trait.TRAINER, Trait.LORA, Trait.DEEPSPEED), (Trait.LIGHTNING,)):
         assert told(entry.sections["What to do"], frozenset(traits))
         assert told(entry.sections["What happens"], frozenset(traits))
 
 
 def test_the_failures_that_many_loops_meet_name_each_ones_own_way() -> None:
-    """DDP's unused parameters: the Trainer's flag, accelerate's and Lightning's arguments."""
+    """DDP's unused parameters: each framework's own flag or argument is named."""
     entry = next(entry for entry in read_catalogue() if entry.id == "ddp-unused-parameters")
     for trait, own in {
         Trait.TRAINER: "--ddp_find_unused_parameters true",

@@ -1,4 +1,4 @@
-"""Variants: which case the evidence shows, and what is filled into its advice."""
+"""Variants: the case that the evidence shows, and the values inserted in its advice."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def variant(do: str = "Free {size}.", **parts: str) -> Variant:
         (variant("Is {a}, {b}.", log="(?P<a>start)", context="for (?P<b>.*) in"), None),
         (variant("Is {a}, {b}.", log="(?P<a>start)", context="(?P<b>4.97)"), "Is start, 4.97."),
         (Variant("Upgrade it.", wanted_by=Wanting.PACKAGE), None),
-        # A group that took no part fills nothing in.
+        # A group that didn't match inserts nothing.
         (variant(message=r"no room(?P<size> at all)?"), None),
         # Braces around anything but a name are JSON.
         (variant('Write {"a": {"b": 1}}.', message="room"), 'Write {"a": {"b": 1}}.'),
@@ -76,12 +76,12 @@ def variant(do: str = "Free {size}.", **parts: str) -> Variant:
     ],
 )
 def test_a_case_is_shown_or_not(case: Variant, expected: str | None) -> None:
-    """Every part must be in the evidence, and everything that is filled in."""
+    """The evidence must have every part and every inserted value."""
     assert case.advice(RECORD) == expected
 
 
 def test_a_line_without_an_exception_is_a_message() -> None:
-    """The watchdog's own, which is a failure's record as well."""
+    """The watchdog's line is a failure record, too."""
     line = FailureRecord(3, 0.0, message="[Rank 3] timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE)")
     assert variant("Is {op}.", message=r"OpType=(?P<op>\w+)").advice(line) == "Is ALLREDUCE."
     assert Variant("Is it.", exception="RuntimeError").advice(line) is None
@@ -98,13 +98,13 @@ def test_a_line_without_an_exception_is_a_message() -> None:
     ],
 )
 def test_whose_line_failed(frames: tuple[Frame, ...], expected: str | None) -> None:
-    """A decorator only passes on what its caller chose."""
+    """A decorator's frame is skipped: it only calls the user's function."""
     own = variant("Upgrade {name}.", library="^(?P<name>trl|transformers)$")
     assert own.advice(replace(RECORD, frames=frames)) == expected
 
 
 def test_who_wants_what_of_which_package() -> None:
-    """As the skew of versions says it."""
+    """The fields come from the analysis of version skew."""
     own = Variant("{wanting}, {package}, {name}", wanted_by=Wanting.PACKAGE)
     said = "Trainer.__init__() got an unexpected keyword argument 'tokenizer'"
     skewed = replace(RECORD, exception="builtins.TypeError", message=said, chain=())
@@ -113,7 +113,7 @@ def test_who_wants_what_of_which_package() -> None:
 
 
 def test_what_is_filled_in_is_short_clean_and_no_secret() -> None:
-    """It comes from a log, which may hold anything."""
+    """Inserted values come from a log, which may hold anything."""
     own = variant("Is {a}.", message="<(?P<a>.*)>")
     said = {
         "<\x1b[31mred\x1b[0m\u202e\tfish>": "Is red fish.",
@@ -136,7 +136,7 @@ def test_what_is_filled_in_is_short_clean_and_no_secret() -> None:
     ],
 )
 def test_the_kind_of_accelerator(message: str, tail: tuple[str, ...], expected: str | None) -> None:
-    """By the failure's own words, else by those around it."""
+    """The failure's own words take precedence over the lines around it."""
     assert device_of(FailureRecord(0, 0.0, "E", message, log_tail=tail)) == expected
 
 
@@ -153,7 +153,7 @@ def test_the_kind_of_accelerator(message: str, tail: tuple[str, ...], expected: 
     ],
 )
 def test_names_of_other_makers(device: Device | None, expected: str) -> None:
-    """The tool and the variables; a tool's options have no other name."""
+    """Tools and variables are renamed; a tool with options isn't."""
     text = "See `nvidia-smi` (`npu-smi info`), `nvidia-smi -q`; CUDA_VISIBLE_DEVICES."
     assert named_for(device, text) == expected
 
@@ -163,7 +163,7 @@ CASES = read_yaml(TESTS / "unit/catalogue/variants.yaml")
 
 
 def evidence(case: dict[str, Any]) -> FailureRecord:
-    """The record of a case: a line, or an exception and who raised it, and lines around."""
+    """A case's record: a line, or an exception and its origin, and surrounding lines."""
     frames = tuple(Frame(file, 1, function, source) for file, function, source in case["frames"])
     kind, _, message = case["said"].partition(": ")
     return FailureRecord(
@@ -183,7 +183,7 @@ def evidence(case: dict[str, Any]) -> FailureRecord:
     parts=2,
 )
 def test_what_each_case_is_told(case: dict[str, Any]) -> None:
-    """The entry is the one that explains it, and its advice begins with that of the case."""
+    """The right entry matches, and its advice begins with the case's advice."""
     record = evidence(case)
     found = finding_of(record, tuple(CATALOGUE.values())).entry
     assert found is not None
@@ -192,7 +192,7 @@ def test_what_each_case_is_told(case: dict[str, Any]) -> None:
 
 
 def test_every_variant_is_shown() -> None:
-    """By a case, or by an excerpt of its entry; what no evidence shows would never be told."""
+    """Every variant is shown by a case or by an excerpt of its entry."""
     cases = [{"frames": [], "tail": [], "is_line": False, **case} for case in CASES]
     shown = [(CATALOGUE[case["entry"]], evidence(case)) for case in cases]
     shown += [
@@ -229,7 +229,7 @@ def with_variants(folder: Path, text: str = VARIANTS) -> Path:
 
 
 def test_the_first_that_holds_comes_instead_of_the_general(tmp_path: Path) -> None:
-    """Its case is settled: advice for others would mislead; without one, what holds for all."""
+    """A matching variant replaces the general advice; without one, the general advice remains."""
     entry = read_entry(with_variants(tmp_path))
     assert advice(entry, RECORD, frozenset()) == Advice("Free 4.97 GiB.")
     other = replace(RECORD, message="no")
@@ -272,13 +272,13 @@ LONG = f"It is {'very ' * 40}long."
     ],
 )
 def test_the_step_comes_first(texts: tuple[str, ...], expected: Advice) -> None:
-    """As many sentences as make a line, and a shell's command by itself; then as many again."""
+    """A line of sentences, the shell command on its own line, then the rest."""
     assert advised(*texts) == expected
 
 
 @table("entry", read_catalogue(), name=lambda entry: entry.id)
 def test_three_lines_are_enough(entry: KnownFailure) -> None:
-    """A title and a first sentence that a tired person reads once, in every case."""
+    """Every case has a title and a short first sentence."""
     assert len(entry.subject) <= LONGEST_TITLE
     texts = [variant.do for variant in entry.variants]
     texts += entry.sections["What to do"].split("\n\n")[:1]
@@ -289,7 +289,7 @@ def test_three_lines_are_enough(entry: KnownFailure) -> None:
 
 
 def test_a_page_has_all_cases(tmp_path: Path) -> None:
-    """In words; and a search finds them."""
+    """Cases are given in words, and the search finds them."""
     entry = read_entry(with_variants(tmp_path))
     assert list(cases(entry)) == [
         ("the message says `for <size>`", "Free <size>."),
@@ -303,7 +303,7 @@ def test_a_page_has_all_cases(tmp_path: Path) -> None:
 
 
 def test_a_line_that_only_a_variant_needs_is_read(tmp_path: Path) -> None:
-    """Far from the failure; groups of the same name in two patterns don't collide."""
+    """The line may be far from the failure; equal group names in two patterns don't collide."""
     entry = read_entry(with_variants(tmp_path))
     searches = searches_for((entry, entry, *read_catalogue()))
     assert searches.quiet.search(b"[rank0]: process 77 has 3 GiB")
@@ -335,7 +335,7 @@ def test_a_line_that_only_a_variant_needs_is_read(tmp_path: Path) -> None:
 def test_mistakes_are_named_with_file_line_and_cure(
     right: str, wrong: str, line: int, problem: str, hint: str, tmp_path: Path
 ) -> None:
-    """The line is that of the variant."""
+    """The line is the variant's."""
     assert right in VARIANTS
     path = with_variants(tmp_path, VARIANTS.replace(right, wrong, 1))
     with pytest.raises(DocumentError) as caught:

@@ -1,4 +1,4 @@
-"""Of two packages that don't fit: which must change, and in which direction."""
+"""Which of two incompatible packages must change, and in which direction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING = FailureRecord(0, 0.0)
 
 
 def asks(package: str, name: str, wanting: str = "trl") -> Skew:
-    """A package that asks another for a name."""
+    """A package that imports a name from another."""
     return Skew(Wanting.PACKAGE, wanting, package, name)
 
 
@@ -35,7 +35,7 @@ def asks(package: str, name: str, wanting: str = "trl") -> Skew:
 def test_when_names_came_and_went(
     package: str, name: str, has: str, lacks: str, is_gone: bool
 ) -> None:
-    """By the wheels of the releases, or a source."""
+    """The history comes from the releases' wheels or from a source."""
     known = history_of(package, name)
     assert known is not None
     order = (known.has, known.lacks) if is_gone else (known.lacks, known.has)
@@ -43,13 +43,13 @@ def test_when_names_came_and_went(
 
 
 def test_a_name_of_which_nothing_is_known() -> None:
-    """It has no history, and neither has a package that isn't read."""
+    """Unknown names and unindexed packages have no history."""
     assert history_of("transformers", "no_such_name") is None
     assert history_of("timm", "HybridCache") is None
 
 
 def test_only_an_older_one_has_it() -> None:
-    """Upgrading what lacks it never helps; what asks may be newer than the change."""
+    """Upgrading the package that lacks the name isn't advised; upgrading its user may be."""
     text = direction(asks("transformers", "HybridCache", "peft"), NOTHING)
     assert 'pip install "transformers<=4.57.6"' in text
     assert "upgrade peft" in text
@@ -57,13 +57,13 @@ def test_only_an_older_one_has_it() -> None:
 
 
 def test_only_a_newer_one_has_it() -> None:
-    """A downgrade never helps."""
+    """A downgrade is never advised."""
     text = direction(asks("accelerate", "clear_device_cache"), NOTHING)
     assert text.endswith('`pip install -U "accelerate>=0.34.2"`.')
 
 
 def test_the_logs_own_version_contradicts_the_history() -> None:
-    """No advice replaces a version that should have the name."""
+    """No version is advised if the logged one should have the name."""
     log = ("INFO versions: transformers==4.46.0 accelerate==1.2.0",)
     text = direction(asks("accelerate", "clear_device_cache"), FailureRecord(0, 0.0, log_tail=log))
     assert "the older of the two" in text
@@ -71,13 +71,13 @@ def test_the_logs_own_version_contradicts_the_history() -> None:
 
 
 def test_a_script_alone_has_no_newer_version() -> None:
-    """It is the package that must be the older one."""
+    """A script can't be upgraded, so the package must be downgraded."""
     text = direction(Skew(Wanting.SCRIPT, "", "transformers", "HybridCache"), NOTHING)
     assert text.endswith('`pip install "transformers<=4.57.6"`.')
 
 
 def test_what_a_package_declares_counts_first(tmp_path: Path) -> None:
-    """The folder that the traceback names, where it is on this machine."""
+    """The requirement is read from the traceback's folder if it is on this machine."""
     site = tmp_path / "lib" / "site-packages"
     for name, version, needs in (
         ("trl", "0.30.0", "Requires-Dist: transformers>=4.56.1\n"),
@@ -110,5 +110,5 @@ def test_what_a_package_declares_counts_first(tmp_path: Path) -> None:
     ],
 )
 def test_versions_in_a_log(line: str, expected: dict[str, str]) -> None:
-    """As loggers, pip and people write them; no address, and no time."""
+    """Loggers, pip and people write them differently; addresses and times don't match."""
     assert versions_of(FailureRecord(0, 0.0, log_tail=(line,))) == expected

@@ -1,4 +1,4 @@
-"""Versions that don't fit: whose code wants what of which package; whatever isn't sure is none."""
+"""Version skew: which code needs which name of which package, and only if that is certain."""
 
 from __future__ import annotations
 
@@ -115,13 +115,13 @@ def test_who_wants_what(
     frames: tuple[Frame, ...],
     expected: tuple[Wanting, str, str, str] | None,
 ) -> None:
-    """By the frames, whose code; by the message, of which package."""
+    """The frames give the caller; the message gives the package."""
     record = FailureRecord(0, 0.0, f"builtins.{exception}", message, frames=frames)
     assert skew_of(record, next(record.raised())) == (expected and Skew(*expected))
 
 
 def test_a_cause_is_judged_by_its_own_frame() -> None:
-    """The frames of a record are those of its last exception."""
+    """A record's frames belong to its last exception."""
     cause = Raised("builtins.ImportError", CACHE, TRL)
     record = FailureRecord(0, 0.0, "builtins.RuntimeError", "gone", frames=(USER,), chain=(cause,))
     skew = skew_of(record, cause)
@@ -131,7 +131,7 @@ def test_a_cause_is_judged_by_its_own_frame() -> None:
 
 
 def test_any_system_s_paths() -> None:
-    """Windows, a checkout, and an example of one, which is a script."""
+    """Windows paths, a checkout, and a checkout's example, which counts as a script."""
     for path, wanting in (
         (r"C:\env\Lib\site-packages\trl\core.py", "trl"),
         ("/workspace/trl/trl/trainer/core.py", "trl"),
@@ -159,13 +159,13 @@ def test_any_system_s_paths() -> None:
     ],
 )
 def test_what_is_gone(package: str, name: str, expected: str | None) -> None:
-    """If the name was removed, the older version is the one that has it."""
+    """If the name was removed, an older version has it."""
     assert gone_since(package, name) == expected
 
 
 @table("row", REMOVED, name=lambda row: f"{row.package} {row.since}")
 def test_what_is_gone_is_not_installed(row: Removed) -> None:
-    """No version that is at least the one of the removal has a module of these names."""
+    """No version since the removal has a module of these names."""
     spec = find_spec(row.package)
     if spec is None or Version(version(row.package)) < Version(row.since):
         return

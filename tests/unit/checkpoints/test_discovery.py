@@ -1,4 +1,4 @@
-"""Which checkpoints are found, what they are, and what is noticed as missing of them."""
+"""Which checkpoints are found, their kind, and their missing parts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from support.checkpoints import (
 
 
 def found(output_dir: Path, *worlds: int, local: int | None = None) -> Checkpoints:
-    """The checkpoints of a training that has saved there from the beginning."""
+    """The checkpoints of a training that has saved to this folder from the start."""
     return discovery.find_all(Saves(str(output_dir)), worlds or (2,), local)
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_the_trainers_own(tmp_path: Path, world: int) -> None:
-    """How many ranks wrote it is told by their random states."""
+    """The number of ranks is the number of random states."""
     folder = plain_checkpoint(tmp_path, 4, world)
     assert found(tmp_path, 1, world) == Checkpoints((Checkpoint(folder, 4, Engine.DDP, world),))
 
@@ -34,21 +34,21 @@ def test_the_trainers_own(tmp_path: Path, world: int) -> None:
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("offloaded", [False, True])
 def test_deepspeeds(tmp_path: Path, stage: int, offloaded: bool) -> None:
-    """The stage, the ranks and the optimizer are read without torch."""
+    """Stage, ranks and optimizer are read without torch."""
     folder = zero_checkpoint(tmp_path, 4, stage=stage, offloaded=offloaded)
     expected = Checkpoint(folder, 4, Engine.DEEPSPEED, 2, stage, offloaded and stage > 0)
     assert found(tmp_path) == Checkpoints((expected,))
 
 
 def test_the_newest_comes_first(tmp_path: Path) -> None:
-    """By number, not by name."""
+    """Checkpoints are ordered by number, not by name."""
     for step in (2, 10, 9):
         plain_checkpoint(tmp_path, step)
     assert [checkpoint.step for checkpoint in found(tmp_path).complete] == [10, 9, 2]
 
 
 def cut(name: str) -> Callable[[Path], object]:
-    """Cuts the end of a file off."""
+    """Truncates a file."""
 
     def damage(folder: Path) -> None:
         path = folder / name
@@ -91,7 +91,7 @@ INNER = "global_step4"
     ],
 )
 def test_what_is_cut_off(tmp_path: Path, damage: Callable[[Path], object], reason: str) -> None:
-    """Whatever was to be written and wasn't; nobody could ever use it."""
+    """An incomplete checkpoint can't be used."""
     damage(plain_checkpoint(tmp_path, 4))
     (unusable,) = found(tmp_path).unusable
     assert (unusable.reason, unusable.is_cut_off, unusable.step) == (reason, True, 4)
@@ -119,7 +119,7 @@ def test_what_is_cut_off(tmp_path: Path, damage: Callable[[Path], object], reaso
 def test_what_is_cut_off_of_deepspeeds(
     tmp_path: Path, stage: int, damage: Callable[[Path], object], reason: str
 ) -> None:
-    """Every rank writes its part."""
+    """Every rank writes a part, and each is required."""
     damage(zero_checkpoint(tmp_path, 4, stage=stage))
     (unusable,) = found(tmp_path).unusable
     assert reason in unusable.reason
@@ -143,7 +143,7 @@ def test_what_is_cut_off_of_deepspeeds(
 def test_what_may_be_whole_but_is_of_no_use(
     tmp_path: Path, change: Callable[[Path], object], reason: str
 ) -> None:
-    """It counts as progress."""
+    """An unusable checkpoint still counts as progress."""
     change(zero_checkpoint(tmp_path, 4, stage=2))
     (unusable,) = found(tmp_path).unusable
     assert reason in unusable.reason
@@ -152,7 +152,7 @@ def test_what_may_be_whole_but_is_of_no_use(
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
 def test_what_fsdp_wrote(tmp_path: Path, sharded: bool) -> None:
-    """Of the whole or in shards; what was written last tells that it is complete."""
+    """Full or sharded; the file written last shows that it is complete."""
     fsdp_checkpoint(tmp_path, 2, sharded=sharded)
     newest = fsdp_checkpoint(tmp_path, 4, sharded=sharded)
     (newest / ("optimizer_0/.metadata" if sharded else "optimizer.bin")).unlink()
@@ -164,7 +164,7 @@ def test_what_fsdp_wrote(tmp_path: Path, sharded: bool) -> None:
 
 
 def test_fsdps_local_states(tmp_path: Path) -> None:
-    """Each rank's own file: they are whole, but accelerate alone knows how to load them."""
+    """Local states are complete, but only accelerate can load them."""
     archive(fsdp_checkpoint(tmp_path, 2, sharded=False) / "pytorch_model_fsdp_rank0.bin")
     (unusable,) = found(tmp_path).unusable
     assert "local states" in unusable.reason
@@ -172,7 +172,7 @@ def test_fsdps_local_states(tmp_path: Path) -> None:
 
 
 def test_every_node_with_a_disk_of_its_own(tmp_path: Path) -> None:
-    """What is missing of the other nodes may lie there."""
+    """Missing parts may be on the other nodes' disks."""
     folder = plain_checkpoint(tmp_path, 4, 4)
     for rank in (2, 3):
         (folder / f"rng_state_{rank}.pth").unlink()
@@ -184,7 +184,7 @@ def test_every_node_with_a_disk_of_its_own(tmp_path: Path) -> None:
 
 
 def test_adapters_are_weights_too(tmp_path: Path) -> None:
-    """What peft writes, also in a folder of each adapter's name."""
+    """Files of peft count, also in a folder named after the adapter."""
     folder = plain_checkpoint(tmp_path, 4)
     (folder / "model.safetensors").unlink()
     (folder / "default").mkdir()
@@ -203,7 +203,7 @@ def test_adapters_are_weights_too(tmp_path: Path) -> None:
     ],
 )
 def test_a_pipe_in_place_of_a_file(tmp_path: Path, name: str) -> None:
-    """Nobody waits for who writes to it; the checkpoint can't be used, or doesn't need the file."""
+    """Reading doesn't block; the checkpoint is unusable unless the file is optional."""
     folder = zero_checkpoint(tmp_path, 4, stage=2)
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
@@ -214,14 +214,14 @@ def test_a_pipe_in_place_of_a_file(tmp_path: Path, name: str) -> None:
 
 
 def test_no_folder_has_no_checkpoints(tmp_path: Path) -> None:
-    """Nor one with other things alone."""
+    """A folder with only other files has none either."""
     (tmp_path / "checkpoint-best").mkdir()
     assert found(tmp_path / "nowhere") == found(tmp_path) == Checkpoints()
     assert discovery.present(str(tmp_path)) == {}
 
 
 def test_where_a_node_has_what_it_resumes_from(tmp_path: Path) -> None:
-    """The latest folder of that training that has it, else the latest."""
+    """The training's latest folder with the checkpoint, else its latest folder."""
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
     (tmp_path / "a" / "checkpoint-4").mkdir()

@@ -1,4 +1,4 @@
-"""Where the next attempt begins, and when trying is enough: pure reasoning."""
+"""Where the next attempt resumes, and when retries end: pure functions."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ DS, DDP = Engine.DEEPSPEED, Engine.DDP
 
 
 def checkpoint(step: int, stage: int | None, world: int = 2) -> Checkpoint:
-    """A checkpoint of DeepSpeed's, or of DDP's without a stage."""
+    """A checkpoint of DeepSpeed, or of DDP if no stage is given."""
     return Checkpoint(
         Path(f"out/checkpoint-{step}"), step, DDP if stage is None else DS, world, stage
     )
 
 
 def cut(step: int, is_cut_off: bool = True) -> Unusable:
-    """A checkpoint that can't be used."""
+    """An unusable checkpoint."""
     reason = "trainer_state.json is missing" if is_cut_off else "it holds states swapped to disk"
     return Unusable(Path(f"out/checkpoint-{step}"), step, reason, is_cut_off)
 
 
 @pytest.mark.parametrize("world", [1, 2])
 def test_what_fsdp_loads(world: int) -> None:
-    """Its own, by any number of ranks; no other engine's, and no other engine loads it."""
+    """FSDP loads its own checkpoints with any number of ranks; other engines don't."""
     written = Checkpoint(Path("out/checkpoint-4"), 4, Engine.FSDP, 2)
     assert loading(written, Target(Engine.FSDP, None, world)) is Loading.AS_IT_IS
     refused = loading(written, Target(DDP, None, world))
@@ -73,7 +73,7 @@ def test_what_fsdp_loads(world: int) -> None:
 def test_what_can_be_loaded(
     stage: int | None, world: int, target: Target, expected: Loading | str
 ) -> None:
-    """The measured table, as rules."""
+    """The rules match the measured table."""
     way = loading(checkpoint(4, stage, world), target)
     if isinstance(expected, Loading):
         assert way is expected
@@ -87,7 +87,7 @@ ZERO3 = Target(DS, 3, 2)
 
 
 def test_goes_on_from_the_newest_and_keeps_what_is_cut_off_aside() -> None:
-    """What comes after the checkpoint that is taken would be written into otherwise."""
+    """Later, incomplete checkpoints are moved, or the run would write into them."""
     found = Checkpoints((checkpoint(4, 2), checkpoint(2, 2)), (cut(6), cut(3)))
     start = next_start(found, 7, ZERO2, may_restart=False)
     assert start == Start(
@@ -100,7 +100,7 @@ def test_goes_on_from_the_newest_and_keeps_what_is_cut_off_aside() -> None:
 
 
 def test_what_would_be_lost_is_said_and_not_done() -> None:
-    """Neither a fresh start nor an older checkpoint is taken where a newer one is whole."""
+    """A newer complete checkpoint rules out a fresh start and an older checkpoint."""
     found = Checkpoints((checkpoint(4, 2), checkpoint(2, 3)))
     spoilt = without(
         Checkpoints((checkpoint(4, 3), checkpoint(2, 3))), checkpoint(4, 3), "it has buffers"
@@ -120,7 +120,7 @@ def test_what_would_be_lost_is_said_and_not_done() -> None:
 
 
 def test_starts_anew_where_nothing_is_lost() -> None:
-    """No checkpoint, or none that was ever whole."""
+    """There is no checkpoint, or none was ever complete."""
     nothing = next_start(Checkpoints(), 5, ZERO2, may_restart=False)
     assert nothing == Start(
         None, sentence="from the start, after 5 steps: this job has no checkpoint"
@@ -134,7 +134,7 @@ def test_starts_anew_where_nothing_is_lost() -> None:
 
 
 def test_a_checkpoint_of_another_kind_is_progress() -> None:
-    """What we can't judge isn't taken for nothing."""
+    """An unrecognized checkpoint still counts as progress."""
     found = Checkpoints((), (cut(4, is_cut_off=False),))
     assert isinstance(next_start(found, None, ZERO2, may_restart=False), Refused)
     start = next_start(found, None, ZERO2, may_restart=True)
@@ -157,12 +157,12 @@ def test_a_checkpoint_of_another_kind_is_progress() -> None:
     ],
 )
 def test_gives_up_where_nothing_comes_of_it(steps: tuple[int | None, ...], expected: bool) -> None:
-    """After three attempts in a row without a new step."""
+    """Retries end after three attempts in a row without a new step."""
     assert is_stuck(steps) is expected
 
 
 def test_checkpoints_are_moved_aside_and_never_over_others(tmp_path: Path) -> None:
-    """Each time into a folder of their own."""
+    """Each move gets a new folder."""
     for round_ in (1, 2):
         (tmp_path / "checkpoint-3").mkdir()
         (tmp_path / "checkpoint-3" / "file").write_text(str(round_))
@@ -173,7 +173,7 @@ def test_checkpoints_are_moved_aside_and_never_over_others(tmp_path: Path) -> No
 
 
 def test_what_was_there_before_the_job_is_not_its_own(tmp_path: Path) -> None:
-    """Unless the job has written it anew."""
+    """Older checkpoints count only if the job has rewritten them."""
     import os
 
     from safe_launch.checkpoints.checkpoint import Saves

@@ -1,4 +1,4 @@
-"""Ranks that save to folders of their own: told, and a checkpoint made whole of its parts."""
+"""Ranks that save to separate folders are reported, and their parts are merged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OWN = "zero_pp_rank_1_mp_rank_00_optim_states.pt"
 
 
 def apart(folder: Path, step: int) -> None:
-    """A checkpoint of two ranks, of which each has its own part in its own folder."""
+    """A checkpoint of two ranks with each rank's part in a separate folder."""
     whole = zero_checkpoint(folder / "a", step, stage=2)
     for path in [*whole.rglob(OWN), whole / "rng_state_1.pth"]:
         target = folder / "b" / path.relative_to(folder / "a")
@@ -25,7 +25,7 @@ def apart(folder: Path, step: int) -> None:
 
 
 def test_it_is_told_once_all_ranks_have_said_where() -> None:
-    """Not before, and not of a second training that one rank hasn't reached yet."""
+    """The report waits for all ranks, also in a second training."""
     a, b = Saves("/runs/12-00-01"), Saves("/runs/12-00-02")
     assert told({0: a}, [0, 1]) is None
     assert told({0: a, 1: a}, [0, 1]) is None
@@ -41,7 +41,7 @@ def test_it_is_told_once_all_ranks_have_said_where() -> None:
 def test_a_checkpoint_is_made_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
 ) -> None:
-    """Missing files are links or copies; what is there stays, and so does the other folder."""
+    """Missing files are linked or copied; existing files and the other folder are unchanged."""
     if not has_links:
 
         def refuse(*_: object) -> None:
@@ -59,7 +59,7 @@ def test_a_checkpoint_is_made_whole(
 
 
 def test_what_an_earlier_job_left_isnt_taken(tmp_path: Path) -> None:
-    """Its checkpoint of the same step would be of another training."""
+    """An earlier job's checkpoint of the same step belongs to another training."""
     apart(tmp_path, 4)
     folders = [str(tmp_path / name) for name in "ab"]
     gather((Saves(folders[0]), Saves(folders[1], before=discovery.present(folders[1]))))

@@ -1,4 +1,4 @@
-"""The folder that a universal checkpoint is made in; the converter is a small program of ours."""
+"""The folder of a universal checkpoint, made with a small stand-in converter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Path("latest_universal").write_text(target.name)
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Checkpoint:
-    """Of ZeRO stage 3."""
+    """A checkpoint of ZeRO stage 3."""
     folder = zero_checkpoint(tmp_path / "out", 4, stage=3)
     return Checkpoint(folder, 4, Engine.DEEPSPEED, 2, 3)
 
@@ -32,7 +32,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 def converted(
     checkpoint: Checkpoint, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> Path | Refused:
-    """What comes of a converter."""
+    """The result of a converter."""
     folder = checkpoint.folder.parent.parent
     (folder / "converter_of_this_test.py").write_text(program)
     monkeypatch.setattr(universal, "CONVERTER", "converter_of_this_test")
@@ -42,7 +42,7 @@ def converted(
 def test_it_holds_what_a_trainer_needs(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The converter's work and the Trainer's own files; neither the weights nor `latest`."""
+    """It has the converter's output and the Trainer's files, but no weights or `latest`."""
     made = converted(checkpoint, WORKS, monkeypatch)
     assert made == checkpoint.folder.with_name("universal-4")
     assert isinstance(made, Path)
@@ -54,7 +54,7 @@ def test_it_holds_what_a_trainer_needs(
 
 
 def test_nothing_is_overwritten(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another of the same step gets a name of its own."""
+    """A second checkpoint of the same step gets a new name."""
     converted(checkpoint, WORKS, monkeypatch)
     assert converted(checkpoint, WORKS, monkeypatch) == checkpoint.folder.with_name("universal-4-2")
 
@@ -72,7 +72,7 @@ def test_nothing_is_overwritten(checkpoint: Checkpoint, monkeypatch: pytest.Monk
 def test_what_fails_leaves_nothing(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, program: str, sentence: str
 ) -> None:
-    """The last line that the converter has said is why."""
+    """A failed conversion reports the converter's last line."""
     assert converted(checkpoint, program, monkeypatch) == Refused(sentence)
     assert [path.name for path in checkpoint.folder.parent.iterdir()] == ["checkpoint-4"]
 
@@ -80,7 +80,7 @@ def test_what_fails_leaves_nothing(
 def test_a_folder_that_cannot_be_written_is_named(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what the system says."""
+    """The message includes the system's error."""
 
     def mkdir(path: Path, *_args: object, **_kwargs: object) -> None:
         raise OSError(28, "No space left on device", str(path))

@@ -1,4 +1,4 @@
-"""Gradients that reach an optimizer, against what backward passes have added on each rank."""
+"""Gradients that reach an optimizer, compared with those that backward added on each rank."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from support.tables import table
 RANKS, FP32, BF16 = 3, 2.0**-24, 2.0**-8
 NAN = (math.nan,) * ELEMENTS
 Reached = Callable[[int, Sequence[Row], Sequence[Sequence[Row]]], Row]
-"""What reaches the optimizer: of a rank, its additions, and those of all ranks."""
+"""The optimizer's gradient from a rank, its additions, and those of all ranks."""
 
 
 def mean(rows: Sequence[Row]) -> Row:
-    """The mean of several."""
+    """The mean of several vectors."""
     return [sum(each) / len(rows) for each in zip(*rows, strict=True)]
 
 
 def total(*rows: Row) -> Row:
-    """The sum of several."""
+    """The sum of several vectors."""
     return [sum(each) for each in zip(*rows, strict=True)]
 
 
 def seen(
     reached: Reached, parts: int, *, way: Way = Way.DDP, roundoff: float = FP32, idle: int = -1
 ) -> dict[int, str]:
-    """What the ranks send."""
+    """The ranks' messages."""
     drawn = random.Random(1)
     windows: list[list[list[Passed]]] = []  # by step, parameter and rank
     for _ in range(WINDOWS):
@@ -61,29 +61,29 @@ def seen(
 
 
 def right(_rank: int, _own: Sequence[Row], every: Sequence[Sequence[Row]]) -> Row:
-    """The mean of all, clipped."""
+    """The clipped mean of all."""
     return [value * 0.01 for value in total(*(mean(each) for each in zip(*every, strict=True)))]
 
 
 def own(_rank: int, own: Sequence[Row], _every: Sequence[Sequence[Row]]) -> Row:
-    """The rank's own, scaled by what it has clipped them with."""
+    """The rank's gradient, scaled by its clipping."""
     return [value * 3 for value in total(*own)]
 
 
 def last_own(_rank: int, own: Sequence[Row], every: Sequence[Sequence[Row]]) -> Row:
-    """Of the last addition the rank's own."""
+    """The rank's gradient of the last addition."""
     means = [mean(each) for each in zip(*every, strict=True)]
     return total(*means[:-1], own[-1])
 
 
 def second_lost(rank: int, _own: Sequence[Row], every: Sequence[Sequence[Row]]) -> Row:
-    """All but the second; one rank holds the elements."""
+    """The mean without the second addition; one rank holds the elements."""
     means = [mean(each) for each in zip(*every, strict=True)]
     return total(means[0], *means[2:]) if rank == 1 else NAN
 
 
 def edited(rank: int, own: Sequence[Row], every: Sequence[Sequence[Row]]) -> Row:
-    """The mean, to which the script adds noise."""
+    """The mean with the script's noise."""
     noise = random.Random(rank)
     return [value + noise.gauss(0, 0.2) for value in right(rank, own, every)]
 
@@ -109,7 +109,7 @@ def found(values: dict[int, str]) -> Finding | None:
     ],
 )
 def test_what_became_of_additions(reached: Reached, parts: int, way: Way, says: str) -> None:
-    """Only what is explained is found; a script's loop may be meant."""
+    """Only explained differences are findings; a script's loop may be intended."""
     finding = found(seen(reached, parts, way=way))
     assert (finding is not None) == bool(says)
     if finding is not None:
@@ -119,7 +119,7 @@ def test_what_became_of_additions(reached: Reached, parts: int, way: Way, says: 
 
 
 def test_the_ranks_that_have_it() -> None:
-    """All whose own gradients arrive; the one that holds what is lost."""
+    """All ranks with unreduced gradients are named, or the rank that lost an addition."""
     finding = found(seen(own, 1))
     assert finding is not None
     assert finding.ranks == (0, 1, 2)
@@ -129,7 +129,7 @@ def test_the_ranks_that_have_it() -> None:
 
 
 def test_a_rank_that_contributes_nothing() -> None:
-    """It is named, as what may be meant; if all do, nothing is said."""
+    """The rank is named as possibly intended; all ranks together are no finding."""
     finding = found(seen(right, 1, idle=1))
     assert finding is not None
     assert (finding.ranks, finding.certain) == ((1,), False)
@@ -138,7 +138,7 @@ def test_a_rank_that_contributes_nothing() -> None:
 
 
 def test_rounding() -> None:
-    """In bfloat16 what is off by its roundoff is right, and a rank's own still isn't."""
+    """bfloat16 roundoff is tolerated; an unreduced gradient is still found."""
 
     def rounded(rank: int, own: Sequence[Row], every: Sequence[Sequence[Row]]) -> Row:
         noise = random.Random(rank)
@@ -150,7 +150,7 @@ def test_rounding() -> None:
 
 
 def test_what_a_stranger_sends() -> None:
-    """Nothing but rows of numbers, as many as there are parameters and steps, counts."""
+    """Only number rows that fit the parameters and steps count."""
     values = seen(own, 1)
     assert decoded(values[0], 2) is not None
     word = values[0].split()[2]
@@ -167,7 +167,7 @@ def test_what_a_stranger_sends() -> None:
 
 
 def test_gradients_that_are_never_cleared() -> None:
-    """A step begins with what the last has used, and uses it again; or it is cleared after all."""
+    """A step reuses the previous gradients, unless they are cleared after all."""
     drawn = random.Random(1)
     for is_kept in (True, False):
         used: Row = [drawn.gauss(0, 1) for _ in range(ELEMENTS)]

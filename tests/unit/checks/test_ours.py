@@ -1,4 +1,4 @@
-"""Whether a corrected attempt trains as the one before, by what both have noted."""
+"""Whether a corrected attempt trains like the previous one, by the notes of both."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ BEFORE = Begun("train.py:7", STEPS, {"v": "a"}, dict.fromkeys("uvw", ROWS), 3, 2
 
 
 def losses(*values: float) -> Begun:
-    """The same with other losses."""
+    """The notes with other losses."""
     steps = {at: replace(STEPS[at], loss=loss) for at, loss in enumerate(values, start=1)}
     return replace(BEFORE, steps=steps)
 
 
 def turned(*names: str, first: bool = True) -> Begun:
-    """The same with other gradients of these."""
+    """The notes with other gradients of these parameters."""
     rows = ((0.5, 0.5) if first else ROWS[0], (2.0, 0.0))
     return replace(BEFORE, gradients={**BEFORE.gradients, **dict.fromkeys(names, rows)})
 
@@ -43,7 +43,7 @@ def turned(*names: str, first: bool = True) -> Begun:
     ],
 )
 def test_found(now: Begun, words: str) -> None:
-    """A later loss, or two parameters' gradients of both steps, are another's."""
+    """A later loss differs, or the gradients of two parameters in both steps."""
     found = judged(BEFORE, now)
     assert isinstance(found, Finding)
     assert words in found.sentence
@@ -66,7 +66,7 @@ def test_found(now: Begun, words: str) -> None:
     ],
 )
 def test_nothing_found(now: Begun) -> None:
-    """Roundings, scales, one parameter, one step, and what isn't known yet."""
+    """Roundings, scales, one parameter, one step and unknown values are no finding."""
     assert judged(BEFORE, now) is None
 
 
@@ -82,7 +82,7 @@ def test_nothing_found(now: Begun) -> None:
     ],
 )
 def test_skipped(before: Begun, now: Begun, words: str) -> None:
-    """What doesn't begin alike isn't compared."""
+    """Attempts that begin differently aren't compared."""
     found = judged(before, now)
     assert isinstance(found, Refused)
     assert words in found.sentence
@@ -98,23 +98,23 @@ def test_skipped(before: Begun, now: Begun, words: str) -> None:
     ],
 )
 def test_another_step(step: Step, words: str) -> None:
-    """Dropout, other samples, and those that aren't seen as far."""
+    """Dropout, other samples or a shorter overlap prevent a comparison."""
     found = judged(BEFORE, replace(BEFORE, steps={**STEPS, 2: step}))
     assert isinstance(found, Refused)
     assert words in found.sentence
 
 
 def test_smaller_micro_batches() -> None:
-    """The same samples in twice as many batches, of which a loader has drawn one ahead."""
+    """The same samples in twice as many batches; a loader prefetches one."""
     halves = ((4, 1), (8, 3), (12, 5), (16, 9), (20, 1))
     steps = {1: Step(2.0, ("r", "s"), halves[:3]), 2: Step(1.5, ("r", "s"), halves)}
     assert isinstance(judged(BEFORE, replace(BEFORE, steps=steps)), Finding)
-    steps[1] = replace(steps[1], loss=2.0005)  # it weighs by batch
+    steps[1] = replace(steps[1], loss=2.0005)  # batches have weights
     assert isinstance(judged(BEFORE, replace(BEFORE, steps=steps)), Refused)
 
 
 def test_what_ranks_tell() -> None:
-    """Losses are averaged, samples summed, and gradients put together; nonsense is left out."""
+    """Losses are averaged, samples summed and gradients joined; invalid values are dropped."""
     step = Compared(Shared.STEP, "", "train.py:7", 1)
     values = {1: encoded(3.0, "s", [(4, 2)]), 0: encoded(1.0, "r", [(4, 1)])}
     begun = with_told(Begun(), step, values)

@@ -1,4 +1,4 @@
-"""Each check by plain values: what it finds, and what it leaves alone."""
+"""Each check on plain values: faults are found, healthy values aren't."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ ALL = frozenset(SIZES)
     ],
 )
 def test_ranks_that_differ(what: Shared, values: dict[int, str], is_told: bool) -> None:
-    """Seeds and weights must be the same, batches must not; a rank may be missing."""
+    """Seeds and weights must be equal, batches must differ; a rank may be missing."""
     compared = Compared(what, "", "train.py:7#1", 1, ("a", "b"))
     found = between_ranks.told(compared, values, range(2))
     assert (found is not None) == is_told
 
 
 def test_the_ranks_that_most_differ_from() -> None:
-    """Of four replicas the odd one is named, with the first weight."""
+    """Of four replicas the odd one is named with the first weight."""
     values = {0: "x y", 1: "x y", 2: "x z", 3: "x y"}
     found = between_ranks.told(WEIGHTS, values, range(4))
     assert found is not None
@@ -78,7 +78,7 @@ def test_gradients(
     left: dict[str, int] | None,
     says: str,
 ) -> None:
-    """An optimizer without any, with tensors of another model, or for most of what it has."""
+    """An optimizer has no gradients, another model's tensors, or gradients of few parameters."""
     seen = Gradients("Adam", "train.py:3", steps, SIZES, without, foreign, left)
     found = trained.without_gradients(seen)
     assert (found is not None) == bool(says)
@@ -86,7 +86,7 @@ def test_gradients(
 
 
 def test_experts_without_tokens() -> None:
-    """Others of their kind have gradients."""
+    """Missing gradients are fine if other experts of the layer have them."""
     sizes = {f"experts.{number}.w": 100 for number in range(8)}
     unused = frozenset(list(sizes)[1:])
     seen = Gradients("Adam", "", 10, sizes, unused, frozenset(), {})
@@ -94,7 +94,7 @@ def test_experts_without_tokens() -> None:
 
 
 def test_what_no_optimizer_has() -> None:
-    """A forgotten head is reported; a body around which only a head is trained isn't."""
+    """A forgotten head is reported; a frozen body below a trained head isn't."""
     seen = Gradients("Adam", "", 3, SIZES, frozenset(), frozenset(), {"head": 5})
     found = trained.left_out(seen)
     assert found is not None
@@ -118,12 +118,12 @@ def _update(after: float, *, rate: float = 1e-6, gradient: float = 1.0) -> Updat
     ],
 )
 def test_lost_updates(update: Update, is_told: bool) -> None:
-    """Weights with a gradient and a rate that stay the same; a few elements say nothing."""
+    """Weights with gradient and rate stay the same; a few elements prove nothing."""
     assert (trained.unchanged([update], "Adam", "", 2) is not None) == is_told
 
 
 def test_frozen_and_adapters() -> None:
-    """What moves though it is frozen; what doesn't though it is trained."""
+    """Frozen weights that move and trained adapters that don't are found."""
     still = Update("w", "", 0.0, [1.0], [1.0])
     assert trained.moved([still], "Adam", "", 2) is None
     assert trained.moved([still, Update("v", "", 0.0, [1.0], [2.0])], "Adam", "", 2) is not None
@@ -145,13 +145,13 @@ def test_frozen_and_adapters() -> None:
     ],
 )
 def test_schedules(counts: list[int], passes: list[int], is_told: bool) -> None:
-    """One that steps with every micro batch."""
+    """A schedule that steps with every micro batch is found."""
     found = schedule.too_often("LambdaLR", counts, passes, "train.py:9")
     assert (found is not None) == is_told
 
 
 def test_schedules_that_an_engine_steps_too() -> None:
-    """Whatever the passes; not where the engine alone does."""
+    """Double stepping is found; an engine's stepping alone isn't."""
     for steps in (1, 2):
         found = schedule.too_often("StepLR", [steps] * 5, [1] * 5, "train.py:9", by_engine=True)
         assert (found is not None) is (steps == 2)
@@ -170,12 +170,12 @@ def test_schedules_that_an_engine_steps_too() -> None:
     ],
 )
 def test_batches(digests: list[str], steps: list[int], is_told: bool) -> None:
-    """One that comes again and again while the training goes on."""
+    """The same batch over and over is found."""
     assert (data.same_batch(digests, steps, "") is not None) == is_told
 
 
 def test_labels_and_types() -> None:
-    """Labels that never count; weights that can't hold their updates."""
+    """All labels ignored, or weights of a type that loses their updates."""
     assert data.ignored_labels([False] * 3, "") is not None
     assert data.ignored_labels([False, True, False], "") is None
     assert data.ignored_labels([False] * 2, "") is None
@@ -185,7 +185,7 @@ def test_labels_and_types() -> None:
 
 
 def test_saved() -> None:
-    """Empty weights, and those of before the training; what is empty in the model is meant."""
+    """Empty or untrained weights in a checkpoint; weights that are empty in the model are fine."""
     assert saved.empty({"w": (0,)}, {"w": (2, 2)}, 3, "") is not None
     assert saved.empty({"w": (0,)}, {"w": (0,)}, 3, "") is None
     assert saved.empty({"w": (2, 2)}, {"w": (2, 2)}, 3, "") is None
@@ -197,7 +197,7 @@ def test_saved() -> None:
 
 
 def test_which_checks_are_made() -> None:
-    """By the options; a worker that isn't told makes none."""
+    """Options select the checks; a worker without them makes none."""
     environment = {"SAFE_LAUNCH_CHECKS": active(CheckOptions("on", ("data",)))}
     assert is_on(Check.TRAINED, environment)
     assert not is_on(Check.DATA, environment)
@@ -206,7 +206,7 @@ def test_which_checks_are_made() -> None:
 
 
 def test_what_is_kept(tmp_path: Path) -> None:
-    """Each finding once, with all ranks that have it, and why checks were skipped."""
+    """Each finding once with all its ranks, and the reasons for skipped checks."""
     kept, finding = Kept(), Finding(Check.DATA, certain=True, sentence="no", ranks=(1,), step=2)
     assert kept.add(finding)
     assert not kept.add(Finding(Check.DATA, certain=True, sentence="no", ranks=(0,)))
@@ -230,14 +230,14 @@ def test_what_is_kept(tmp_path: Path) -> None:
         ({"a": (2, 4), "b": (3,)}, True),
         ({"a": (4, 4), "b": (6,)}, False),  # whole
         ({"a": (2, 4), "b": (6,)}, False),  # one alone
-        ({"a": (4, 2), "b": (3,)}, False),  # by columns
-        ({"a": (2, 4), "c": (3,)}, False),  # another's
+        ({"a": (4, 2), "b": (3,)}, False),  # split by columns
+        ({"a": (2, 4), "c": (3,)}, False),  # another model's
     ],
 )
 def test_parts_of_weights_that_were_saved(
     shapes: dict[str, tuple[int, ...]], is_told: bool
 ) -> None:
-    """Fewer rows of several weights than the model has."""
+    """Several saved weights have fewer rows than the model's."""
     found = saved.cut(shapes, {"a": (4, 4), "b": (6,)}, 3, "train.py:9")
     assert (found is not None) == is_told
 
@@ -254,13 +254,13 @@ def test_parts_of_weights_that_were_saved(
 def test_loads_of_nothing(
     given: list[str], unexpected: list[str], missing: list[str], is_told: bool
 ) -> None:
-    """None of the names is the model's."""
+    """No loaded name is in the model."""
     found = saved.loads_nothing(given, unexpected, missing, "train.py:9")
     assert (found is not None) == is_told
 
 
 def test_schedules_that_do_not_fit() -> None:
-    """A warmup that is longer than all, one that is over, and a rate that is overruled."""
+    """The warmup is too long, the schedule is over, or the rate is overridden."""
     where = "train.py:9"
     assert schedule.never_warm("LambdaLR", 10, 100, where) is None
     assert schedule.never_warm("LambdaLR", 500, 0, where) is None
@@ -285,12 +285,12 @@ def test_schedules_that_do_not_fit() -> None:
     [([2, 2, 2], True), ([1, 1, 1], False), ([2, 2], False), ([2, 3, 2], False)],
 )
 def test_means_that_are_added_up(counts: list[int], is_told: bool) -> None:
-    """As many in each of the first steps."""
+    """Each of the first steps has the same number of passes."""
     assert (divided.summed(counts, "train.py:9") is not None) == is_told
 
 
 def test_an_optimizer_that_holds_nothing() -> None:
-    """Others may hold what is trained; a model that has nothing to train is named as well."""
+    """Another optimizer may hold the parameters; a model without trainable ones is reported."""
     for left, frozen, says in (({}, 0, ""), ({"new": 5}, 0, "new, which has"), ({}, 7, "all 7")):
         seen = Gradients("AdamW", "train.py:9", 3, {}, frozenset(), frozenset(), left, frozen)
         found = trained.without_gradients(seen)
@@ -307,13 +307,13 @@ def test_an_optimizer_that_holds_nothing() -> None:
         (400, 100, 1, 1, 0),  # ended early
         (300, 100, 2, 2, 0),
         (100, 100, 2, 2, 0),
-        (14, 7, 2, 2, 0),  # too few to tell
+        (14, 7, 2, 2, 0),  # too few to decide
     ],
 )
 def test_totals_that_count_something_else(
     total: int, steps: int, accumulation: int, ranks: int, factor: int
 ) -> None:
-    """Batches, or the steps of all ranks; another multiple is a training that ended early."""
+    """Totals in batches or in all ranks' steps are found; early stops aren't."""
     found = schedule.too_long("LambdaLR", total, steps, accumulation, ranks, "train.py:9")
     assert (found is not None) == bool(factor)
     assert found is None or f"{factor} times the" in found.sentence
@@ -324,13 +324,13 @@ def test_totals_that_count_something_else(
     [(100, ""), (110, ""), (151, ""), (40, "at its end after 40%"), (400, "ends after 25%")],
 )
 def test_totals_that_a_trainer_is_given(total: int, says: str) -> None:
-    """Much more, or much less, than it is going to make."""
+    """A total far above or below the Trainer's is found."""
     found = schedule.unfit("LambdaLR", total, 100, "train.py:9")
     assert says in found.sentence if found and says else found is None
 
 
 def test_rates_that_rise_again_or_stop() -> None:
-    """A cosine long after its half period; a rate that is 0 for the fifth look in a row."""
+    """A cosine past its half period, or a rate of 0 in five looks in a row."""
     where = "train.py:9"
     assert schedule.rising_again("CosineAnnealingLR", 8, 13, where) is None
     assert schedule.rising_again("CosineAnnealingLR", 8, 14, where) is not None
@@ -345,19 +345,19 @@ def test_rates_that_rise_again_or_stop() -> None:
         ([(4, 3)] * 3, True),
         ([(4, 0)] * 3, False),
         ([(1, 0)] * 3, False),
-        ([(4, 3), (4, 3), (2, 1)], False),  # steps that were left out
+        ([(4, 3), (4, 3), (2, 1)], False),  # skipped steps
         ([(4, 3)] * 2, False),
     ],
 )
 def test_gradients_that_are_cleared_between_passes(
     counts: list[tuple[int, int]], is_told: bool
 ) -> None:
-    """Before each pass but a step's first, alike in each of the first steps."""
+    """Each of the first steps clears before every pass but its first."""
     assert (divided.cleared(counts, "train.py:9") is not None) == is_told
 
 
 def test_texts() -> None:
-    """What holds for all of the first batches; one with added tokens is enough."""
+    """A finding needs all first batches; one with added tokens refutes it."""
     for judge in (data.shifted_labels, data.endless_answers):
         assert judge([True] * 3, "") is not None
         assert judge([True, True, False], "") is None
@@ -367,7 +367,7 @@ def test_texts() -> None:
 
 
 def test_what_is_built_otherwise() -> None:
-    """Outputs that are normalized twice, biases that decay, and weights without a copy."""
+    """Outputs normalized twice, biases with decay, and weights without a copy."""
     where = "train.py:9"
     assert built.normalized_twice("", where) is None
     assert built.normalized_twice("the softmax of a softmax", where) is not None

@@ -1,4 +1,4 @@
-"""Whether a training that resumes goes on as the one that has saved."""
+"""Whether a resumed training continues the one that saved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESUMED = Noted("/last.pt", "train.py:3", THEN)
     ],
 )
 def test_begins_anew(saved: Noted, first: Start, words: str) -> None:
-    """Each by itself, with the line that has loaded."""
+    """Each state that starts over is reported with the line that loaded."""
     (found,) = judged(saved, replace(RESUMED, first=first))
     assert words in found.sentence
     assert (found.where, found.ranks, found.certain) == ("train.py:3", (0,), False)
@@ -33,14 +33,14 @@ def test_begins_anew(saved: Noted, first: Start, words: str) -> None:
     [
         (SAVED, THEN),
         (replace(SAVED, has_state=False), replace(THEN, has_state=False)),
-        (replace(SAVED, then=None), replace(THEN, batch="a")),  # the epoch may have been over
-        (replace(SAVED, first=replace(FIRST, batch="d")), THEN),  # every epoch in one order
+        (replace(SAVED, then=None), replace(THEN, batch="a")),  # the epoch may have ended
+        (replace(SAVED, first=replace(FIRST, batch="d")), THEN),  # every epoch has the same order
         (SAVED, replace(THEN, batch="", rates=())),
-        (replace(SAVED, where="first.py:9"), FIRST),  # it begins with another script's
-        (SAVED, replace(THEN, batch="x", rates=(1.0, 2.0))),  # others are asked for
-        (replace(SAVED, first=replace(FIRST, rates=THEN.rates)), THEN),  # one rate all along
+        (replace(SAVED, where="first.py:9"), FIRST),  # another script's start
+        (SAVED, replace(THEN, batch="x", rates=(1.0, 2.0))),  # other rates were requested
+        (replace(SAVED, first=replace(FIRST, rates=THEN.rates)), THEN),  # a constant rate
     ],
 )
 def test_goes_on(saved: Noted, first: Start) -> None:
-    """What goes on, what isn't known, and what is another."""
+    """A true continuation, unknown values and another training are no finding."""
     assert not list(judged(saved, replace(RESUMED, first=first)))

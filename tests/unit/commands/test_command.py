@@ -1,4 +1,4 @@
-"""Which command a command line is, and what each says of itself."""
+"""Which command a command line runs, and each command's help."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ SHELLS_OWN = {"bash": "complete -", "zsh": "#compdef safe-launch", "tcsh": "comp
     ],
 )
 def test_a_command_after_options(words: str, expected: tuple[str, str]) -> None:
-    """`-v plan` is `plan -v`; a module, a program, a value and a script's argument are none."""
+    """`-v plan` is `plan -v`; modules, programs, values and script arguments are no commands."""
     command, rest = split(words.split())
     assert (command.name, rest) == (expected[0], expected[1].split())
 
 
 def said(*words: str) -> subprocess.CompletedProcess[str]:
-    """What a command line prints."""
+    """A command line's output."""
     command = [str(CURRENT.bin / "safe-launch"), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @table(("name",), [(name,) for name in ("", *COMMANDS)])
 def test_every_command_takes_help(name: str) -> None:
-    """On stdout, and that is a success; its usage has a word for each of its places."""
+    """Help goes to stdout with exit code 0; the usage names every positional."""
     done = said(*filter(None, [name]), "--help")
     assert (done.returncode, done.stderr) == (0, "")
     usage, _, rest = done.stdout.partition("\n")
@@ -57,7 +57,7 @@ def test_every_command_takes_help(name: str) -> None:
 
 
 def test_torchruns_completion() -> None:
-    """--print-completion prints what the command does, for each of torchrun's shells."""
+    """--print-completion prints the same as the command, for each of torchrun's shells."""
     for shell, words in SHELLS_OWN.items():
         done = said("--print-completion", shell)
         assert (done.returncode, done.stdout) == (0, said("completion", shell).stdout)
@@ -76,6 +76,6 @@ def test_torchruns_completion() -> None:
     ],
 )
 def test_an_empty_path_is_refused(words: tuple[str, ...]) -> None:
-    """As of a variable that isn't set; it isn't the current folder, nor as if it weren't given."""
+    """An unset variable doesn't silently mean the current folder or no value."""
     with pytest.raises(LaunchError, match=r"the path is empty: is a variable unset\?"):
         registry.run(words)

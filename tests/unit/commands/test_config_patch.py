@@ -1,4 +1,4 @@
-"""Values in the user's JSON and YAML are changed, and nothing else is."""
+"""Values in the user's JSON and YAML are changed, and all else is kept."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from safe_launch.core.refused import Refused
     ],
 )
 def test_a_value_is_replaced_or_added(before: str, key: str, value: object, after: str) -> None:
-    """With everything else as it was, comments and tabs too."""
+    """All else is kept, comments and tabs too."""
     assert patched(before, key, value) == after
 
 
@@ -53,7 +53,7 @@ def test_a_value_is_replaced_or_added(before: str, key: str, value: object, afte
     ],
 )
 def test_what_isnt_certain_is_left_alone(text: str, key: str) -> None:
-    """With the reason."""
+    """The reason is reported."""
     assert isinstance(patched(text, key, 2), Refused)
 
 
@@ -70,7 +70,7 @@ DOCUMENTS = st.recursive(
     st.sampled_from([None, 2, "\t"]),
 )
 def test_only_the_value_changes(document: object, key: list[str], indent: int | str | None) -> None:
-    """Whatever a file of JSON holds: the value is there, all else is equal, or it is left alone."""
+    """For any JSON, only the value changes or the file is left alone."""
     assert isinstance(document, dict)
     changed = patched(json.dumps(document, indent=indent), ".".join(key), 7)
     within = document

@@ -1,4 +1,4 @@
-"""`safe-launch fix`: a patch of the user's files, written only when asked for."""
+"""`safe-launch fix`: a patch for the user's files, written only with --apply."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ STAGE = {"zero_optimization.stage": 2}
 
 
 def edit(path: Path, line: int = 0, **values: object) -> dict[str, Any]:
-    """An edit as a run leaves it."""
+    """An edit as a run records it."""
     found = {"file": str(path), "line": line, "values": values}
     return {"place": f"{path.name}:{line}", "text": "f(...)", **found}
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A configuration file of the user's, in the current folder."""
+    """A configuration file in the current folder."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "ds.json"
     path.write_text(CONFIG)
@@ -35,7 +35,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_with(folder: Path, edits: Sequence[object], code: int = 0) -> str:
-    """A run directory that holds these edits."""
+    """A run directory with these edits."""
     run = folder / "runs" / "train-20261123-101010-abcdef"
     run.mkdir(parents=True)
     (run / "request.json").write_text("{}")
@@ -47,7 +47,7 @@ def run_with(folder: Path, edits: Sequence[object], code: int = 0) -> str:
 def test_a_patch_is_shown_and_written_only_when_asked_for(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The file is kept as it was beside it; its mode stays; a second time nothing is left."""
+    """The original is backed up, the mode is kept, and a second run changes nothing."""
     run = run_with(config.parent, [edit(config, **STAGE)])
     assert registry.run(["fix", run]) == ExitCode.SUCCESS
     shown = capsys.readouterr()
@@ -68,7 +68,7 @@ def test_a_patch_is_shown_and_written_only_when_asked_for(
 
 
 def test_an_earlier_copy_stays(config: Path) -> None:
-    """The next one has a number."""
+    """The next backup gets a number."""
     (earlier := config.with_name("ds.json.orig")).write_text("mine")
     registry.run(["fix", run_with(config.parent, [edit(config, **STAGE)]), "--apply"])
     assert earlier.read_text() == "mine"
@@ -76,7 +76,7 @@ def test_an_earlier_copy_stays(config: Path) -> None:
 
 
 def test_python_is_left_to_its_author(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """File, line and the new text are shown; a script alone leaves nothing that --apply can do."""
+    """File, line and new text are shown; --apply has no effect on a script."""
     (script := config.with_name("train.py")).write_text("f()\n")
     both = run_with(config.parent, [edit(script, 1, a=2), edit(config, **STAGE)])
     assert registry.run(["fix", both, "--json"]) == ExitCode.SUCCESS
@@ -94,7 +94,7 @@ def test_python_is_left_to_its_author(config: Path, capsys: pytest.CaptureFixtur
 def test_a_changed_file_is_left_to_the_user(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What can't be changed is named; what can is changed."""
+    """Files that can't be patched are named; the others are patched."""
     edits = [edit(config, **{"größe.stage": 2}), edit(config, **STAGE)]
     registry.run(["fix", run_with(config.parent, edits), "--apply"])
     assert "left to you: ds.json:0: f(...): " in capsys.readouterr().err
@@ -102,7 +102,7 @@ def test_a_changed_file_is_left_to_the_user(
 
 
 def test_arguments_are_told(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """There is no file to write them into."""
+    """Command line arguments are printed: no file holds them."""
     words = {"place": "the script's arguments", "text": "--bf16 true"}
     other = {"place": "DeepSpeed's configuration", "text": "stage: 2"}
     run = run_with(config.parent, [words, other])
@@ -116,13 +116,13 @@ def test_arguments_are_told(config: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_run_without_a_correction(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It says how the run ended."""
+    """The output states how the run ended."""
     registry.run(["fix", run_with(config.parent, [], code=1)])
     assert "no correction to keep: ended with exit code 1" in capsys.readouterr().err
 
 
 def test_what_goes_wrong_is_said(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no file is changed or lost."""
+    """On errors no file is changed or lost."""
     with pytest.raises(LaunchError, match="no run is kept in"):
         registry.run(["fix", "--log-dir", "nowhere"])
     run = run_with(config.parent, [edit(config, **STAGE)])
@@ -141,7 +141,7 @@ def test_what_goes_wrong_is_said(config: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_lines_that_end_as_on_windows_stay_so(config: Path) -> None:
-    """Those of a file that has them all so."""
+    """A file with CRLF line ends throughout keeps them."""
     config.write_bytes(b'{\r\n  "bf16": {"enabled": true}\r\n}\r\n')
     registry.run(["fix", run_with(config.parent, [edit(config, **STAGE)]), "--apply"])
     content = config.read_bytes()
@@ -150,7 +150,7 @@ def test_lines_that_end_as_on_windows_stay_so(config: Path) -> None:
 
 
 def test_a_link_is_followed_and_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What it leads to is what was written."""
+    """The link's target is written."""
     (link := config.with_name("link.json")).symlink_to(config)
     registry.run(["fix", run_with(config.parent, [edit(link, **STAGE)]), "--apply"])
     assert f"written: {config};" in capsys.readouterr().err
@@ -158,14 +158,14 @@ def test_a_link_is_followed_and_named(config: Path, capsys: pytest.CaptureFixtur
 
 
 def test_all_refused_is_no_success(config: Path) -> None:
-    """Somebody's next command would take it for done."""
+    """The exit code shows that no edit was applied."""
     run = run_with(config.parent, [edit(config, **{"größe.stage": 2})])
-    assert registry.run(["fix", run]) == ExitCode.SUCCESS  # nothing was to be written
+    assert registry.run(["fix", run]) == ExitCode.SUCCESS  # there was no file to write
     assert registry.run(["fix", run, "--apply"]) == ExitCode.USAGE
 
 
 def test_what_is_no_file_isnt_read(config: Path) -> None:
-    """A pipe would hang, a device never end."""
+    """Reading a pipe would block; reading a device would never end."""
     config.unlink()
     os.mkfifo(config)
     run = run_with(config.parent, [edit(config, **STAGE), edit(Path("/dev/zero"))])
@@ -175,7 +175,7 @@ def test_what_is_no_file_isnt_read(config: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", " "])
 def test_an_empty_name_isnt_the_latest_run(config: Path, name: str) -> None:
-    """A variable that isn't set would have files written."""
+    """An unset variable must not lead to patched files."""
     run_with(config.parent, [edit(config, **STAGE)])
     with pytest.raises(LaunchError, match="the name of the run is empty"):
         registry.run(["fix", name, "--apply", "--log-dir", "runs"])
@@ -184,7 +184,7 @@ def test_an_empty_name_isnt_the_latest_run(config: Path, name: str) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_somebody_elses_record_writes_nothing(config: Path) -> None:
-    """It may name any file."""
+    """Another user's record could name any file."""
     run = run_with(config.parent, [edit(config, **STAGE)])
     os.chown(run, 65534, -1)
     assert registry.run(["fix", run]) == ExitCode.SUCCESS
@@ -194,5 +194,5 @@ def test_somebody_elses_record_writes_nothing(config: Path) -> None:
 
 
 def no_room(*_: object) -> int:
-    """A disk without room."""
+    """A full disk."""
     raise OSError(28, "No space left on device")

@@ -1,4 +1,4 @@
-"""`safe-launch lessons`: what is listed, shown and forgotten."""
+"""`safe-launch lessons`: listing, showing and forgetting."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ NAME = LESSON.file_name.removesuffix(".json")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where lessons are."""
+    """The lessons' folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv(store.SHARED, raising=False)
     return tmp_path / "safe-launch" / "lessons"
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What the command prints, which succeeds."""
+    """The output of the command, which succeeds."""
     assert registry.run(["lessons", *arguments]) == 0
     return capsys.readouterr().out
 
 
 def test_without_any(capsys: pytest.CaptureFixture[str]) -> None:
-    """It says where they come from."""
+    """The output explains where lessons come from."""
     assert said(capsys) == f"{NONE}\n"
     assert json.loads(said(capsys, "--json")) == []
     with pytest.raises(LaunchError) as refused:
@@ -50,7 +50,7 @@ def test_without_any(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_listed_shown_and_forgotten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By its name, or a part of it."""
+    """A lesson is found by its name or a part of it."""
     assert store.keep(LESSON, folder) is None
     assert said(capsys) == said(capsys, "list", "train") == f"2026-11-01 10:20  {NAME}\n"
     assert said(capsys, "list", "zoo") == f"{NONE}\n"
@@ -71,7 +71,7 @@ def test_listed_shown_and_forgotten(folder: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_name_that_isnt_clear(folder: Path) -> None:
-    """Nothing is removed."""
+    """An ambiguous name removes no lesson."""
     store.keep(LESSON, folder)
     with pytest.raises(LaunchError, match="the name of the lesson is empty"):
         registry.run(["lessons", "forget", ""])
@@ -85,7 +85,7 @@ def test_a_name_that_isnt_clear(folder: Path) -> None:
 
 
 def test_a_file_that_is_none(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is named, and the others are listed."""
+    """An invalid file is named, and the others are listed."""
     store.keep(LESSON, folder)
     (folder / "broken.json").write_text("{")
     assert registry.run(["lessons"]) == 0

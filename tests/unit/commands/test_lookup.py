@@ -1,4 +1,4 @@
-"""The commands that answer from the catalogue: searched by message, by words, or listed."""
+"""The commands that search or list the catalogue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Done = subprocess.CompletedProcess[str]
 def run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Done]:
-    """`safe-launch` with arguments, in the test's folder and in this process."""
+    """Runs `safe-launch` in this process, in the test's folder."""
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: Done(arguments, guarded(arguments), *capsys.readouterr())
 
@@ -51,20 +51,20 @@ def run(
     ],
 )
 def test_a_message_finds_its_entry(text: str, expected: str) -> None:
-    """As it stands in a log, with the exception's type or without it."""
+    """A log's message is found with or without the exception's type."""
     hits = search(text, CATALOGUE)
     assert [one.entry.id for one in hits] == expected.split()
     assert hits[0].is_shown
 
 
 def test_the_type_of_another_exception_is_none_of_it() -> None:
-    """Where the text names a type, it must be the signature's."""
+    """If the text names a type, the signature must have the same."""
     hits = search("KeyError: Expected to mark a variable ready only once.", CATALOGUE)
     assert not any(one.is_shown for one in hits)
 
 
 def test_words_find_what_shares_the_most_of_them() -> None:
-    """Without a signature the entries are ranked by words; what tells nothing finds nothing."""
+    """Without a signature, entries are ranked by shared words; stop words match none."""
     hits = search("zero3 dummy loss", CATALOGUE)
     assert hits[0].entry.id == "zero3-parameter-outside-forward"
     assert not hits[0].is_shown
@@ -74,7 +74,7 @@ def test_words_find_what_shares_the_most_of_them() -> None:
 
 
 def test_the_listing_has_every_entry_under_its_class() -> None:
-    """All classes have words, and every entry stands in the listing once."""
+    """Each class has a title, and each entry is listed once."""
     assert set(CLASSES) == set(Kind)
     lines = listing(CATALOGUE).splitlines()
     assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == sorted(
@@ -83,7 +83,7 @@ def test_the_listing_has_every_entry_under_its_class() -> None:
 
 
 def test_catalogue_and_explain_on_the_command_line(run: Callable[..., Done]) -> None:
-    """Found, listed, for programs, several at once, and a name that is nearly right."""
+    """Found, listed, as JSON, several at once, and a misspelt name."""
     words = ("catalogue", "Expected", "to mark a variable ready only once")
     found = subprocess.check_output([CURRENT.bin / "safe-launch", *words], text=True)
     assert found == run(*words).stdout
@@ -106,7 +106,7 @@ def test_catalogue_and_explain_on_the_command_line(run: Callable[..., Done]) -> 
 
 
 def test_a_page_leads_to_known_failures(run: Callable[..., Done]) -> None:
-    """Every name on it can be explained, and a terminal shows no link."""
+    """`explain` knows every name on it, and a terminal shows no links."""
     text = run("explain", "wrong-loss").stdout
     assert text.startswith("# It trains, and the loss is wrong\n")
     assert "](" not in text
@@ -117,7 +117,7 @@ def test_a_page_leads_to_known_failures(run: Callable[..., Done]) -> None:
 
 
 def test_a_page_for_programs(run: Callable[..., Done]) -> None:
-    """Its sections with the known failures of each, beside entries in the order asked for."""
+    """Sections have their known failures; entries come in the requested order."""
     words = ("explain", "--json", "numactl-missing", "wrong-loss")
     entry, page = json.loads(run(*words).stdout)
     assert (entry["id"], page["id"]) == ("numactl-missing", "wrong-loss")
@@ -134,7 +134,7 @@ def test_a_page_for_programs(run: Callable[..., Done]) -> None:
 
 
 def test_a_clusters_own_entries_are_searched_too(tmp_path: Path, run: Callable[..., Done]) -> None:
-    """`--catalogue FOLDER`, as at a launch; a folder that isn't there is said so."""
+    """`--catalogue FOLDER` works as at a launch; a missing folder is an error."""
     entry = (
         "---\nid: own\ntitle: ours\nrole: initiating\nclass: hardware\n"
         "signatures:\n  - {log: 'fabric manager sulks'}\n---\n"

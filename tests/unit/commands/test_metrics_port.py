@@ -1,4 +1,4 @@
-"""The port of a run's metrics: whom it answers while others are slow."""
+"""The metrics port keeps answering despite slow clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from safe_launch.commands import metrics
 
 @pytest.fixture
 def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """The port of a run without anything, until the launcher's end."""
+    """The metrics port of an empty run, until the launcher's end."""
     monkeypatch.setattr(metrics, "_text", lambda *_, **__: b"# EOF\n")
     monkeypatch.setattr(metrics.run_search, "status_of", lambda run: run)
     listener = socket.create_server(("127.0.0.1", 0))
@@ -33,14 +33,14 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def read(port: int) -> bytes:
-    """What a reader gets."""
+    """A client's response."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as reader:
         reader.request("GET", "/metrics")
         return reader.getresponse().read()
 
 
 def test_slow_connections_keep_nobody_out(port: int) -> None:
-    """The oldest goes for a new one."""
+    """A new connection replaces the oldest."""
     slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(metrics.AT_ONCE)]
     for one in slow:
         one.sendall(b"GET /met")
@@ -52,7 +52,7 @@ def test_slow_connections_keep_nobody_out(port: int) -> None:
 
 
 def test_a_connection_has_a_time_for_all(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However little it pauses."""
+    """A steady trickle doesn't extend the total timeout."""
     monkeypatch.setattr(metrics, "WHOLE", 1.0)
     with socket.create_connection(("127.0.0.1", port)) as slow:
         slow.settimeout(0.1)

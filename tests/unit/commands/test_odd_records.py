@@ -1,4 +1,4 @@
-"""Records of ours in which values have other types: told of or left out, never a traceback."""
+"""Records with values of wrong types are reported or skipped, without a traceback."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RECORDS = (
 
 
 def read(folder: Path) -> None:
-    """Reads a run as the commands do, and says all of it."""
+    """Reads a run with all commands and returns their output."""
     past = run_search.past(folder)
     assert past.cells()
     assert json.dumps(past.document())
@@ -47,14 +47,14 @@ def read(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was corrected once, and whose second attempt has ended well."""
+    """A run that was corrected once and then finished."""
     root = tmp_path_factory.mktemp("odd")
     (root / "train.py").write_text("def main():\n    checkpoint(layer)\n")
     return full_run.write(root / "runs", root / "train.py")
 
 
 def test_all_of_it_is_read(folder: Path) -> None:
-    """As it was written, nothing of it is left out."""
+    """An unmodified record is read completely."""
     past = run_search.past(folder)
     assert past.status.notes == ()
     assert past.changes == ("gradient_checkpointing: reentrant -> non_reentrant",)
@@ -70,7 +70,7 @@ def test_all_of_it_is_read(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_each_value_as_each_other_type(folder: Path, name: str) -> None:
-    """Whoever wrote it, another version or a hand."""
+    """Another version or a manual edit may have written any type."""
     path = folder / name
     right = path.read_text()
     try:
@@ -85,7 +85,7 @@ def test_each_value_as_each_other_type(folder: Path, name: str) -> None:
 
 
 def test_the_command_fix(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It says that the record isn't of this version, or which edit it leaves to the user."""
+    """The output names the other version, or the edit left to the user."""
     path = folder / "outcome.json"
     right = path.read_text()
     try:
@@ -102,7 +102,7 @@ def test_the_command_fix(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_where_ranks_stood(folder: Path) -> None:
-    """A report that can be read can be said."""
+    """Any report that can be read can be printed."""
     right = (folder / "attempt-2" / "standings-1.json").read_bytes()
     said = 0
     for where, changed in full_run.other_forms(json.loads(right)):

@@ -1,4 +1,4 @@
-"""The runs of this host, by what their launchers hold open."""
+"""Finding this host's runs by the files that their launchers hold open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from safe_launch.progress import board
 def test_a_file_that_is_closed_meanwhile_hides_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A launcher opens and closes files all the time, also while its descriptors are read."""
+    """Descriptors may close while they are being read."""
     folder = tmp_path / "train-20260102-030405-6789ab" / "attempt-1"
     folder.mkdir(parents=True)
     read = Path.readlink

@@ -1,4 +1,4 @@
-"""`safe-launch runs`: lists the runs that are kept, and removes those that are too much."""
+"""`safe-launch runs`: lists kept runs and prunes those beyond the limits."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from safe_launch.system.launcher_record import LauncherRecord, recorded, records
 CHANGE = {"setting": "zero_stage", "old": 3, "new": 2}
 HOUR, DAY = 3600.0, 86_400.0
 STAMP = "-20261126-101010-0a0b0c"
-"""What a run's name ends with."""
+"""The suffix of a run's name."""
 
 
 @pytest.fixture(autouse=True)
 def nothing_else_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other runs of this host aren't looked at."""
+    """Hides this host's other runs."""
     monkeypatch.setattr(run_search, "running_here", lambda: iter(()))
 
 
 def kept(root: Path, name: str, age: float = HOUR, **outcome: object) -> Path:
-    """A run directory that was last written to so many seconds ago."""
+    """A run directory last written to this many seconds ago."""
     run = root / f"{name}{STAMP}"
     (run / "attempt-1").mkdir(parents=True)
     (run / "request.json").write_text("{}")
@@ -44,7 +44,7 @@ def kept(root: Path, name: str, age: float = HOUR, **outcome: object) -> Path:
 
 
 def aged(run: Path, age: float) -> Path:
-    """The same, with the times of its files."""
+    """The same with its files' times."""
     then = time.time() - age
     for path in (*run.rglob("*"), run):
         os.utime(path, (then, then))
@@ -52,7 +52,7 @@ def aged(run: Path, age: float) -> Path:
 
 
 def still_running(root: Path, name: str, **changes: object) -> Path:
-    """A run directory whose launcher is this process."""
+    """A run directory with this process as its launcher."""
     run = kept(root, name)
     (found,) = records(run)
     assert isinstance(found, LauncherRecord)
@@ -63,13 +63,13 @@ def still_running(root: Path, name: str, **changes: object) -> Path:
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What the command prints."""
+    """The command's output."""
     assert registry.run(["runs", *map(str, arguments)]) == 0
     return capsys.readouterr().out
 
 
 def test_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The latest first, whatever state they are in; what isn't a run isn't listed."""
+    """Latest first, in any state; other folders aren't listed."""
     kept(tmp_path, "old-1", 3 * HOUR, exit_code=0, attempts=1)
     kept(tmp_path, "new-1", HOUR / 2, exit_code=64, attempts=1)
     still_running(tmp_path, "now-1")
@@ -97,7 +97,7 @@ def test_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With what was changed, and how that is made to last."""
+    """The changes are shown with the way to make them permanent."""
     run = kept(tmp_path, "train-1", exit_code=0, attempts=1, lasting=[{"place": "p", "text": "t"}])
     text = told(capsys, "show", "--log-dir", tmp_path, "train")
     assert "  changed zero_stage: 3 -> 2\n" in text
@@ -108,7 +108,7 @@ def test_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_prune(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is beyond the limits and has ended; nothing at a dry run."""
+    """Ended runs beyond the limits are removed; a dry run removes none."""
     for number in range(5):
         kept(tmp_path, f"train-{number}", (number + 1) * DAY, exit_code=0, attempts=1)
     now = still_running(tmp_path, "now-1")
@@ -127,7 +127,7 @@ def test_prune(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_runs_or_may_run_stays(tmp_path: Path) -> None:
-    """Here, or on a host that can't be seen, unless that was silent for a day."""
+    """Running here, or on an unreachable host that was active within a day."""
     here = still_running(tmp_path, "here-1")
     elsewhere = still_running(tmp_path, "elsewhere-1", place="another pid:[1]", host="another")
     killed = still_running(tmp_path, "killed-1", started=1)
@@ -139,7 +139,7 @@ def test_what_runs_or_may_run_stays(tmp_path: Path) -> None:
 
 
 def test_the_size_is_bounded(tmp_path: Path) -> None:
-    """By the variable, from the latest on, which stays however large it is."""
+    """The variable limits the total size; the latest run stays however large it is."""
     for number in range(4):
         kept(tmp_path, f"train-{number}", (number + 1) * HOUR, exit_code=0)
     one = kept_runs.measured(tmp_path / f"train-0{STAMP}").size
@@ -153,7 +153,7 @@ def test_the_size_is_bounded(tmp_path: Path) -> None:
 
 
 def test_what_only_looks_like_a_run_stays(tmp_path: Path) -> None:
-    """Its name alone is no mark, nor a file or folder that a run has too, nor a record alone."""
+    """A run's name, file names or a record alone are no proof."""
     named, recorded_, both = (kept(tmp_path, name, exit_code=0) for name in ("a", "b", "c"))
     (named / "launcher-0.json").write_text('{"node": 0}')
     recorded_ = recorded_.rename(tmp_path / "my results")
@@ -161,7 +161,7 @@ def test_what_only_looks_like_a_run_stays(tmp_path: Path) -> None:
 
 
 def test_links_are_left_alone(tmp_path: Path) -> None:
-    """Neither a run's folder nor a file in it is followed."""
+    """Symbolic links to or in a run's folder aren't followed."""
     elsewhere = kept(tmp_path / "elsewhere", "train-1", exit_code=0)
     root = tmp_path / "runs"
     run = kept(root, "train-2", exit_code=0)

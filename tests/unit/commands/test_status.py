@@ -1,4 +1,4 @@
-"""`safe-launch status` over run directories of all kinds."""
+"""`safe-launch status` on all kinds of run directories."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ROW = RankProgress(1, 71, 9, Phase.TRAINING, 7, 0.1, 9.0, 0.2)
 
 @pytest.fixture(autouse=True)
 def nothing_else_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of this host's other users of the same name, as of other tests, aren't looked at."""
+    """Hides other runs on this host, such as other tests'."""
     monkeypatch.setattr(run_search, "running_here", lambda: iter(()))
 
 
 def kept(root: Path, name: str, code: int | None = 0) -> Path:
-    """A run directory, of a run that has ended or whose launcher was killed."""
+    """A run directory of a run that ended or whose launcher was killed."""
     run = root / name
     (run / "attempt-1").mkdir(parents=True)
     (run / "request.json").write_text("{}")
@@ -41,7 +41,7 @@ def kept(root: Path, name: str, code: int | None = 0) -> Path:
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What the command prints."""
+    """The command's output."""
     assert registry.run(["status", *map(str, arguments)]) == 0
     return capsys.readouterr().out
 
@@ -49,7 +49,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 def test_the_latest_runs_where_none_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Five of them, and none of what isn't a run; an empty folder has a sentence too."""
+    """The last five runs are listed; an empty folder gets a message."""
     for number in range(7):
         kept(tmp_path, f"train-{number}")
     (tmp_path / "notes").mkdir()
@@ -61,7 +61,7 @@ def test_the_latest_runs_where_none_runs(
 
 
 def test_a_run_that_is_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By its board, though others have ended; and as a document."""
+    """The board of a running run is shown, as text and as JSON."""
     kept(tmp_path, "train-1")
     run = tmp_path / "train-2"
     (run / "attempt-1").mkdir(parents=True)
@@ -84,7 +84,7 @@ def test_a_run_that_is_running(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_a_node_whose_board_is_elsewhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its rows are those that it has written into the shared folder; without them, a note."""
+    """Its rows come from the shared folder, or a note is shown."""
     run = kept(tmp_path, "train-1", None)
     (found,) = records(run)
     assert isinstance(found, LauncherRecord)
@@ -115,7 +115,7 @@ def test_a_node_whose_board_is_elsewhere(
 def test_half_written_files_get_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, content: str, words: str
 ) -> None:
-    """Never a traceback."""
+    """Truncated files give a message, not a traceback."""
     run = kept(tmp_path, "train-1")
     (run / file).write_text(content)
     assert words in told(capsys, run)
@@ -123,7 +123,7 @@ def test_half_written_files_get_a_sentence(
 
 
 def test_an_older_versions_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a record of its launcher, and with attempts that have failed."""
+    """It has no launcher record, and its attempts failed."""
     run = tmp_path / "train-1"
     for number in (1, 2, 10):
         (run / f"attempt-{number}").mkdir(parents=True)
@@ -139,13 +139,13 @@ def test_an_older_versions_run(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_launcher_that_was_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By SIGKILL, so that it couldn't write anything."""
+    """SIGKILL left it no time to write."""
     assert "ended without a word" in told(capsys, kept(tmp_path, "train-1", None))
 
 
 @pytest.mark.parametrize("text", ["train-20", "train-2", "other", "runs/train-1", "attempt"])
 def test_how_a_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """By its name, which may be a part of another's; by a part; by its folder; by an attempt."""
+    """By name, even if it is part of another's, part of a name, folder or attempt."""
     for name in ("train-1", "train-2", "train-20", "other-3"):
         kept(tmp_path / "runs", name)
     monkeypatch.chdir(tmp_path)
@@ -164,7 +164,7 @@ def test_how_a_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tex
     ],
 )
 def test_a_run_that_isnt_there(tmp_path: Path, text: str, problem: str, hint: str) -> None:
-    """The error has what is near."""
+    """The error suggests similar names."""
     kept(tmp_path, "train-20261122-181725-aaaaaa")
     kept(tmp_path, "train-20261122-181725-bbbbbb")
     with pytest.raises(LaunchError) as caught:
@@ -176,7 +176,7 @@ def test_a_run_that_isnt_there(tmp_path: Path, text: str, problem: str, hint: st
 def test_among_runs_of_one_name_the_running_one_is_meant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As only that one can be looked at."""
+    """Only the running one has a board."""
     kept(tmp_path, "train-1")
     running = kept(tmp_path, "train-2", None)
     monkeypatch.setattr(run_search, "running_here", lambda: iter((running,)))
@@ -186,6 +186,6 @@ def test_among_runs_of_one_name_the_running_one_is_meant(
 def test_watching_ends_with_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that has ended is shown once."""
+    """An ended run is shown once."""
     monkeypatch.setattr("safe_launch.commands.status.time", SimpleNamespace(sleep=pytest.fail))
     assert "exit code 0" in told(capsys, kept(tmp_path, "train-1"), "--watch")

@@ -1,4 +1,4 @@
-"""The command `template` and the files that it fills in."""
+"""The command `template` and its filled-in files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def template(*words: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProces
 
 
 def test_the_shipped_batch_script_is_what_the_command_fills_in() -> None:
-    """With the job that the file itself names, it comes out as it is."""
+    """Filled in with its own example job, the shipped file is unchanged."""
     own = ("--nodes=2", "--gpus-per-node=8", "--name=finetune")
     done = template("slurm", *own, "finetune.py", "--deepspeed", "zero2.json")
     assert done.stdout == SHIPPED.read_text()
@@ -29,7 +29,7 @@ def test_the_shipped_batch_script_is_what_the_command_fills_in() -> None:
 
 
 def test_a_batch_script_for_the_job_at_hand(tmp_path: Path) -> None:
-    """Slurm's options are lines of their own; the shell reads the command's words as they were."""
+    """Slurm options get separate lines; words are quoted for the shell."""
     options = ("--nodes=4", "--gpus-per-node=4", "--gres=gpu:a100", "--time=1:30", "--requeues=2")
     done = template("slurm", *options, "-o", tmp_path / "job", "--", "--fix=once", *WORDS)
     assert done.returncode == 0, done.stderr
@@ -44,7 +44,7 @@ def test_a_batch_script_for_the_job_at_hand(tmp_path: Path) -> None:
 
 
 def test_a_batch_script_for_an_array_on_cpus(tmp_path: Path) -> None:
-    """Each task has its own output file; no device is asked for."""
+    """Each task gets an output file; no device is requested."""
     file = tmp_path / "job.sbatch"
     given = ("--gpus-per-node=0", "--array=0-7%2", "-o", str(file))
     assert template("slurm", *given, "train.py").returncode == 0
@@ -54,7 +54,7 @@ def test_a_batch_script_for_an_array_on_cpus(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
-    """Nothing is overwritten unless asked, and what can't be written is said."""
+    """Existing files are kept unless forced; write errors are reported."""
     target = tmp_path / "job"
     target.write_text("mine")
     done = template("slurm", "-o", target, "train.py")
@@ -81,7 +81,7 @@ def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     ],
 )
 def test_what_cant_be_filled_in(words: tuple[str, ...], problem: str) -> None:
-    """A mistake is told, nothing is written."""
+    """A mistake is reported and no file is written."""
     done = template(*words)
     assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
     assert problem in done.stderr
@@ -89,7 +89,7 @@ def test_what_cant_be_filled_in(words: tuple[str, ...], problem: str) -> None:
 
 
 def test_every_template_has_its_file() -> None:
-    """What is replaced is there exactly once; the help names every kind."""
+    """Every placeholder occurs exactly once; the help names every kind."""
     assert set(TEMPLATES) == {"kubernetes", "slurm"}
     with pytest.raises(ValueError, match="not enough values"):
         filled(shipped("slurm/safe-launch.sbatch"), {"no such line": ""})

@@ -1,6 +1,6 @@
-"""The manifests of custom resources against the schemas that the projects themselves ship.
+"""Custom resource manifests against the projects' own schemas.
 
-The first and the last version that docs/using/kubernetes.md names of each.
+Both the first and the last version in docs/using/kubernetes.md are checked.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def definition(path: Path) -> dict[str, Any]:
 
 
 def of_kind(text: str, known: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The documents of a manifest that a definition is for."""
+    """The manifest's documents of a definition's kind."""
     found = [
         document
         for document in yaml.safe_load_all(text)
@@ -60,7 +60,7 @@ def of_kind(text: str, known: Mapping[str, Any]) -> list[dict[str, Any]]:
 def test_the_projects_schemas_take_the_manifests(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As they are shipped, and filled in with every option."""
+    """Manifests are valid as shipped and with every option."""
     known = definition(path)
     texts = [
         (ROOT / "scripts" / "kubernetes" / f"{variant}.yaml").read_text() for variant in VARIANTS
@@ -80,7 +80,7 @@ def test_the_projects_schemas_take_the_manifests(
 
 
 def test_a_wrong_field_is_noticed() -> None:
-    """The schemas aren't empty: a misspelt field, and a value of another type."""
+    """The schemas reject a misspelt field and a value of another type."""
     assert len(SCHEMAS) == 10
     for path in SCHEMAS:
         known = definition(path)

@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes: as they are shipped, and filled in for a job."""
+"""The Kubernetes manifests, as shipped and filled in for a job."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def filled(capsys: pytest.CaptureFixture[str], *options: str) -> list[Any]:
 
 
 def shipped(variant: str) -> list[Any]:
-    """The documents of a manifest as it is."""
+    """The documents of a manifest as shipped."""
     return list(yaml.safe_load_all((FOLDER / f"{variant}.yaml").read_text()))
 
 
 def inside(value: Any, key: str) -> Iterator[Any]:
-    """All that stands under a key, at any depth."""
+    """All values under a key, at any depth."""
     if isinstance(value, dict):
         for name, one in value.items():
             if name == key:
@@ -75,25 +75,25 @@ def inside(value: Any, key: str) -> Iterator[Any]:
 
 
 def pods(documents: list[Any]) -> list[Any]:
-    """The specifications of pods in them."""
+    """All pod specifications in the documents."""
     return [one for one in inside(documents, "spec") if "containers" in one]
 
 
 def test_there_is_a_file_for_every_variant() -> None:
-    """The command knows those that are shipped."""
+    """The command offers exactly the shipped files."""
     assert {path.stem for path in FOLDER.glob("*.yaml")} == set(VARIANTS)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kubernetes_takes_the_job(version: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Shipped and filled in; unknown fields count as errors."""
+    """Shipped and filled in; unknown fields are errors."""
     for document in (*shipped("indexed-job"), *filled(capsys)):
         kubernetes_validate.validate(document, version, strict=True)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_every_variant_runs_is_a_pod(variant: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The custom resources hold pods and jobs of Kubernetes: these are checked as such."""
+    """Pods and Jobs inside custom resources are valid, too."""
     for documents in (shipped(variant), filled(capsys, "--variant", variant)):
         for spec in pods(documents):
             metadata = {"name": "finetune"}
@@ -111,7 +111,7 @@ def test_what_every_variant_runs_is_a_pod(variant: str, capsys: pytest.CaptureFi
 def test_a_filled_manifest_differs_where_it_should(
     variant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Name, nodes, image, accelerators and script are the job's; all else is as shipped."""
+    """Only name, nodes, image, accelerators and script differ from the shipped file."""
     before, after = shipped(variant), filled(capsys, "--variant", variant, "--name", "my-job")
     shown = json.dumps(after)
     assert "finetune" not in shown
@@ -145,7 +145,7 @@ def test_a_filled_manifest_differs_where_it_should(
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_only_some_jobs_have(variant: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Requests, a queue and restrictions are there where they are asked for, and only then."""
+    """Requests, a queue and restrictions appear only on request."""
     given = ("template", "kubernetes", "--image=x", "--nodes=2", f"--variant={variant}")
     assert guarded([*given, "train.py"]) == 0
     plain = list(yaml.safe_load_all(capsys.readouterr().out))
@@ -175,10 +175,10 @@ def test_what_only_some_jobs_have(variant: str, capsys: pytest.CaptureFixture[st
 
 
 def test_every_document_is_read_once() -> None:
-    """No key stands twice in a mapping: readers of YAML keep the last, and forget the other."""
+    """No mapping repeats a key: YAML readers keep the last value only."""
 
     class Once(yaml.SafeLoader):
-        """Refuses them."""
+        """A YAML loader that rejects repeated keys."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
             keys = [key.value for key, _ in node.value]
@@ -190,7 +190,7 @@ def test_every_document_is_read_once() -> None:
 
 
 def test_the_comments_and_marks_stay(capsys: pytest.CaptureFixture[str]) -> None:
-    """A person goes on where the command has left off."""
+    """Filled-in files keep the comments for later edits."""
     text = (FOLDER / "indexed-job.yaml").read_text()
     guarded(["template", "kubernetes", "--image", "x", "--nodes", "2", "finetune.py"])
     out = capsys.readouterr().out
@@ -200,7 +200,7 @@ def test_the_comments_and_marks_stay(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_what_kubernetes_would_refuse_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """One that is given isn't changed; a script's is made one where it can be."""
+    """A stated name is rejected if invalid; a script's name is converted if possible."""
     for name in ("My-Job", "9a", "a_b", "a-", "", "x" * 51):
         given = ("--image", "x", "--name", name, "a.py")
         assert guarded(["template", "kubernetes", *given]) == (
@@ -220,7 +220,7 @@ def test_what_kubernetes_would_refuse_is_refused(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_pod_gets_what_safe_launch_needs(variant: str) -> None:
-    """Time to stop, shared memory, a place for the records and for the last words."""
+    """A grace period, shared memory, a record volume and a termination message."""
     slowest = StopTimes().terminate + inspect.signature(kill).parameters["seconds"].default
     documents = shipped(variant)
     assert set(inside(documents, "restartPolicy")) == {"Never"}
@@ -241,7 +241,7 @@ def test_a_pod_gets_what_safe_launch_needs(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", ["indexed-job", "jobset", "trainjob"])
 def test_the_exit_codes_decide_whether_a_pod_starts_again(variant: str) -> None:
-    """What would end the same way ends the job; a lost node doesn't; a preemption isn't counted."""
+    """Permanent failures end the job, lost nodes don't, and preemptions don't count."""
     documents = shipped(variant)
     (policy,) = inside(documents, "podFailurePolicy")
     (spec,) = pods(documents)
@@ -259,7 +259,7 @@ def test_the_exit_codes_decide_whether_a_pod_starts_again(variant: str) -> None:
 
 
 def test_volcano_restarts_for_the_same_codes() -> None:
-    """Its policies say by code what the others' rules say."""
+    """Its policies list the codes of the other manifests' rules."""
     (policies,) = inside(shipped("volcano"), "policies")
     again = {one.get("exitCode") for one in policies if one["action"] == "RestartJob"}
     assert again - {None} == {ExitCode.RETRY_ELSEWHERE, 137, 143}
@@ -271,9 +271,9 @@ def test_volcano_restarts_for_the_same_codes() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_secret_of_its_own(variant: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each written manifest has another; every container gets it, and no word of it is elsewhere.
+    """Each written manifest has a new secret, in every container and nowhere else.
 
-    The shipped file has an empty one, which safe-launch refuses.
+    The shipped file's secret is empty, which safe-launch rejects.
     """
     seen = set()
     for _ in range(2):
@@ -291,14 +291,14 @@ def test_a_secret_of_its_own(variant: str, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_others_cant_read_it(tmp_path: Path) -> None:
-    """What is written to a file is the user's own."""
+    """Only the user can read the written file."""
     given = ["template", "kubernetes", "--image", "x", "-o", str(tmp_path / "job.yaml"), "train.py"]
     assert guarded(given) == 0
     assert (tmp_path / "job.yaml").stat().st_mode & 0o777 == 0o600
 
 
 def test_every_pod_of_the_job_can_be_found_by_name() -> None:
-    """The Service selects the Job's pods, and they name it as their subdomain."""
+    """The Service selects the Job's pods, whose subdomain it is."""
     _, service, job = shipped("indexed-job")
     (spec,) = pods([job])
     assert service["spec"]["clusterIP"] == "None"
@@ -309,7 +309,7 @@ def test_every_pod_of_the_job_can_be_found_by_name() -> None:
 
 
 def test_the_image_starts_safe_launch_and_has_what_it_is_made_of() -> None:
-    """No shell is the container's first process; what is copied is there, and let in."""
+    """The container's first process isn't a shell; copied files pass .dockerignore."""
     lines = (FOLDER / "Dockerfile").read_text().splitlines()
     (entrypoint,) = [one for one in lines if one.startswith("ENTRYPOINT")]
     assert json.loads(entrypoint.removeprefix("ENTRYPOINT ")) == ["safe-launch"]
@@ -335,7 +335,7 @@ def table(heading: str) -> list[list[str]]:
 
 
 def test_the_documented_exit_codes_are_the_programs() -> None:
-    """Every code is there, with the program's own words; the manifests do as the table says."""
+    """The table has every code with the program's text; the manifests follow it."""
     rows = {
         code: (text, again)
         for code, text, again in table("| code | meaning | start the same job again? |")
@@ -351,6 +351,6 @@ def test_the_documented_exit_codes_are_the_programs() -> None:
 
 
 def test_the_documented_exit_codes_of_a_diagnosis_are_the_programs() -> None:
-    """`diagnose` has codes of its own."""
+    """`diagnose` has separate exit codes."""
     codes = {int(code) for code, _ in table("| code | meaning |")}
     assert codes == {*CODES.values(), ExitCode.USAGE}

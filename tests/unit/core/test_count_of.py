@@ -1,4 +1,4 @@
-"""Numbers with their nouns."""
+"""Counts with their nouns."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SOURCE = Path(safe_launch.__file__).parent
 OWN = SOURCE / "core" / "count_of.py"
 OTHERS = {
     "{_count(model.parameters)} parameters",  # such as `8.0 B`
-    "{device.memory} bytes",  # the name of a machine, which no person reads
-    "{path} runs",  # no plural, but what a program does
-    "{optimizer} steps",  # nor these
+    "{device.memory} bytes",  # a machine's name, which isn't shown to people
+    "{path} runs",  # a verb, not a plural
+    "{optimizer} steps",  # verbs, too
     "{scheduler} changes",
     "{known} passes",
 }
@@ -48,7 +48,7 @@ def _trees() -> Iterator[tuple[Path, ast.Module]]:
 
 
 def _plurals() -> set[str]:
-    """The plurals that are counted anywhere, their last word alone."""
+    """The last words of all plurals that are counted anywhere."""
     found = set()
     for _, tree in _trees():
         for call in ast.walk(tree):
@@ -59,7 +59,7 @@ def _plurals() -> set[str]:
 
 
 def _before_plural(text: ast.JoinedStr, plurals: set[str]) -> Iterator[str]:
-    """The values in a text that stand before a plural, and aren't a constant's."""
+    """The values directly before a plural in a text, without constants."""
     for value, rest in zip(text.values, text.values[1:], strict=False):
         if not isinstance(value, ast.FormattedValue) or not isinstance(rest, ast.Constant):
             continue
@@ -72,7 +72,7 @@ def _before_plural(text: ast.JoinedStr, plurals: set[str]) -> Iterator[str]:
 
 
 def test_one_function_counts() -> None:
-    """No sentence makes a plural by itself: it would say `1 processes`."""
+    """No other function builds plurals, which would print `1 processes`."""
     plurals, found = _plurals(), []
     for path, tree in _trees():
         for text in ast.walk(tree):

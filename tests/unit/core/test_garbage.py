@@ -1,4 +1,4 @@
-"""Which lines are binary data."""
+"""Recognizing lines of binary data."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from safe_launch.core.control_sequences import is_garbage
     ],
 )
 def test_text(line: str) -> None:
-    """Of every language, with colours, bars, and a stray byte."""
+    """Text in any language with colours, progress bars and a stray byte isn't binary."""
     assert not is_garbage(line)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_binary_data(seed: int) -> None:
-    """Of any kind: random, machine code, numbers, or compressed."""
+    """Random bytes, machine code, numbers and compressed data are binary."""
     data = random.Random(seed).randbytes(200)
     assert is_garbage(data.decode("utf-8", "replace"))
 
 
 def test_numbers_in_binary() -> None:
-    """What `numpy.save` or torch write: many zero bytes."""
+    """Files of `numpy.save` or torch have many zero bytes."""
     assert is_garbage("\x00\x00\x00A\x00\x00\x00B\x01\x00\x00\x00")

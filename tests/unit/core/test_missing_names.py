@@ -1,4 +1,4 @@
-"""Each private name missing: one sentence says what doesn't work, and what can go on goes on."""
+"""For each missing private name, one line states what is lost, and all else still works."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ torch = Lazy("torch")
 
 @pytest.fixture(autouse=True, scope="module")
 def whole() -> None:
-    """Torch is whole before a case puts another module in a part's place."""
+    """Imports torch completely before a case replaces a part."""
     importlib.import_module("torch")
 
 
 class World:
-    """What a case needs: a worker's observations, the test's patches and its folder."""
+    """A case's inputs: a worker's observations, the monkeypatch and a folder."""
 
     def __init__(self, patch: pytest.MonkeyPatch, folder: Path) -> None:
         self.observations, self.patch, self.folder = Observations(), patch, folder
 
     def module(self, name: str, **content: Any) -> ModuleType:
-        """A module of another version, as an import finds it."""
+        """A module of another version, registered for import."""
         made = ModuleType(name)
         vars(made).update(content)
         self.patch.setitem(sys.modules, name, made)
@@ -67,7 +67,7 @@ class World:
 
 
 def methods(*which: str) -> type:
-    """A class that has these."""
+    """A class with these methods."""
     return type("Other", (), {name: lambda *_args: "done" for name in which})
 
 
@@ -104,7 +104,7 @@ def _inner_loop(world: World) -> None:
 
 
 def _loads(world: World, engine: Any) -> None:
-    """Loading the launcher's folder goes on as DeepSpeed does it."""
+    """Loading of the launcher's folder continues as in DeepSpeed."""
     world.patch.setenv(checkpoint.VARIABLE, "0:folder")
 
     def load(load_dir: str) -> str:
@@ -146,13 +146,13 @@ def _loader_iterator(world: World) -> None:
 
 
 def _reduction(world: World) -> None:
-    """A loss of torch's, whose graph doesn't say whether it is a mean."""
+    """A torch loss whose graph doesn't show whether it is a mean."""
     made = SimpleNamespace(name=lambda: "NllLossBackward0", next_functions=((None, 0),))
     passes.Passes(world.observations).look(SimpleNamespace(grad_fn=made))
 
 
 def _divisor(world: World) -> None:
-    """A loss that the loop divides, whose graph doesn't say by what."""
+    """A loss divided by the loop whose graph doesn't show the divisor."""
 
     class Engine:
         def gradient_accumulation_steps(self) -> int:
@@ -210,7 +210,7 @@ def _recomputed_twice(world: World, **model: Any) -> None:
 
 
 def _passes(world: World) -> None:
-    """Within the backward pass number 0."""
+    """A call within backward pass 0."""
     world.module("torch._C", _current_graph_task_id=lambda: 0)
 
 
@@ -350,16 +350,16 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.ACTIONS: _actions,
     names.OPTION_ACTIONS: _option_actions,
 }
-"""What uses a name, in a version without it: it tells so, or raises it to the launcher."""
+"""The use of a name in a version without it: it is reported, or raised to the launcher."""
 ENDS = {
     *(names.LOGS_SPECS, names.LOGS_DEST, names.NUMA_OPTIONS, names.AFFINITY_MODE),
     *(names.VALIDATE_LAUNCH, names.ACTIONS, names.OPTION_ACTIONS),
 }
-"""Without these there is nothing to go on with: the launcher prints the sentence and ends."""
+"""Names without which the launcher prints the sentence and ends."""
 
 
 def test_each_has_a_situation() -> None:
-    """Whoever adds a name says what happens without it; one is never missed at all."""
+    """Every registered name has a case for its absence; one name is never missed."""
     assert {*NAMES} - {names.DEFAULT_DEVICE} == SITUATIONS.keys()
 
 
@@ -367,7 +367,7 @@ def test_each_has_a_situation() -> None:
 def test_a_missing_name_is_told_in_a_line(
     name: PrivateName, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nothing is raised in a worker; the launcher's own errors end it in a line."""
+    """Workers raise nothing; launcher errors end with one line."""
     world = World(monkeypatch, tmp_path)
     told: list[Message] = []
     world.observations.report_to(told.append)
@@ -383,7 +383,7 @@ def test_a_missing_name_is_told_in_a_line(
 
 
 def test_the_default_device_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where torch's module has no such variable, its getter tells."""
+    """Without the module's variable, torch's getter is called."""
     getters = {"get_default_dtype": lambda: "float32", "get_default_device": lambda: "meta"}
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(**getters))
     monkeypatch.setitem(sys.modules, names.DEFAULT_DEVICE.module, ModuleType("other"))
@@ -391,11 +391,11 @@ def test_the_default_device_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_guard_that_finds_nothing_leaves_the_training_alone() -> None:
-    """Whatever else has gone from a framework."""
+    """Other parts of the framework may be missing as well."""
     seen = Observations()
     told: list[Message] = []
     install._install(resuming, seen, ModuleType("deepspeed.runtime.engine"))
-    seen.report_to(told.append)  # after the fork: what was missed before it is told now
+    seen.report_to(told.append)  # after the fork: earlier missing names are reported now
     (one,) = told
     assert isinstance(one, Remark)
     assert "DeepSpeedEngine" in one.sentence

@@ -1,4 +1,4 @@
-"""What an answer to an unknown word names."""
+"""Suggestions for an unknown word."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PRESETS = ("ddp", "fsdp2", "zero1", "zero2", "zero2-offload", "zero3", "zero3-of
     ],
 )
 def test_the_three_nearest(word: str, hint: str) -> None:
-    """In any case of letters, by the whole or by a part; never all that is known."""
+    """Case is ignored; a part of a word matches; at most three are suggested."""
     assert near(word, PRESETS) == hint
 
 
 def test_only_what_was_meant() -> None:
-    """Where a guess would be worse than none."""
+    """A bad guess is worse than none."""
     assert meant("zero4", PRESETS) == "did you mean `zero1`?"
     assert meant("fsdp1-offload", PRESETS) == ""
     assert near("x", ()) == ""

@@ -1,4 +1,4 @@
-"""What stands before the lines of a rank."""
+"""The prefix of a rank's output lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VARIABLE = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "${rank}> "}
 
 
 def test_the_macros_of_a_prefix() -> None:
-    """torchrun's; what it doesn't know stays."""
+    """Torchrun's macros are expanded; others are kept."""
     expected = f"{socket.gethostname()}:9/1 job ${{other}}> "
     assert Streams(prefix=TEMPLATE).head(1, 9, "job") == expected
     assert Streams().head(1, 9, "job") == "[job1]:"
@@ -33,6 +33,6 @@ def test_the_macros_of_a_prefix() -> None:
 def test_the_option_precedes_the_variable(
     words: list[str], environment: dict[str, str], expected: str
 ) -> None:
-    """As torchrun has it."""
+    """This is torchrun's order."""
     options = parsed([*by_variables(environment), *words, "x.py"])
     assert output_options.streams(options, environment).prefix == expected

@@ -1,4 +1,4 @@
-"""The preset: what the workers are told, and what a script can read of it."""
+"""The preset: its encoding for workers, and the script's access to it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SETTINGS = {
 
 
 def test_a_preset_survives_the_environment() -> None:
-    """Encoded, decoded, the same."""
+    """Decoding returns the encoded preset."""
     assert decode(encode(SETTINGS)) == SETTINGS
     assert preset_of(SETTINGS).settings() == SETTINGS
 
 
 def test_a_script_can_read_its_preset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`current_preset` is None outside of the launcher; what isn't decided is None in it."""
+    """`current_preset` is None outside the launcher; undecided settings are None."""
     assert safe_launch.current_preset() is None
     monkeypatch.setenv(VARIABLE, encode(SETTINGS))
     preset = safe_launch.current_preset()
@@ -43,7 +43,7 @@ def test_a_script_can_read_its_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_preset_that_is_none(text: str) -> None:
-    """What `encode` wouldn't write isn't guessed at: no JSON, unknown settings, wrong values."""
+    """Anything that `encode` doesn't write is rejected: no JSON, unknown settings, values."""
     with pytest.raises(ValueError):  # noqa: PT011 - several, each with its own words
         decode(text)
 
@@ -62,7 +62,7 @@ def test_a_preset_that_is_none(text: str) -> None:
     ],
 )
 def test_settings_in_words(setting: Setting, value: str | int | bool, words: str) -> None:
-    """Each setting in the words of those who use it."""
+    """Each setting is described in its users' terms."""
     assert describe(setting, value) == words
 
 
@@ -77,6 +77,6 @@ def test_settings_in_words(setting: Setting, value: str | int | bool, words: str
     ],
 )
 def test_values_have_types(name: Setting, raw: object) -> None:
-    """A number isn't a flag, a word isn't a number, and only known words are words."""
+    """Flags, numbers and words aren't converted, and unknown words are rejected."""
     with pytest.raises(ValueError, match=name.value):
         parse_value(name, raw)

@@ -1,4 +1,4 @@
-"""Names in sentences are quoted: `there is no file of arguments missing` is no sentence."""
+"""Names in messages are quoted, or `there is no file of arguments missing` results."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import safe_launch
 
 SOURCE = Path(safe_launch.__file__).parent
 OPENS = re.compile(r"(?:\b(?:there is no|has no|is no|knows no|names no|unknown) [a-z][\w -]*) $")
-"""Words after which a name is missing, or isn't known."""
+"""Words before a name that is missing or unknown."""
 
 
 def _unquoted(text: ast.JoinedStr) -> list[str]:
-    """The names in a sentence that stand there without quotes, right after such words."""
+    """The unquoted names in a message, right after such words."""
     found = []
     for before, value in zip(text.values, text.values[1:], strict=False):
         is_name = isinstance(value, ast.FormattedValue) and value.conversion != ord("r")
@@ -24,7 +24,7 @@ def _unquoted(text: ast.JoinedStr) -> list[str]:
 
 
 def test_names_are_quoted() -> None:
-    """In every sentence that says that something of a name isn't there."""
+    """Every message about something missing quotes the name."""
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

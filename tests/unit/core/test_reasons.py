@@ -1,4 +1,4 @@
-"""Why something can't be used, in words."""
+"""Errors as reasons in words."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _nested() -> None:
     ],
 )
 def test_reasons(cause: Callable[[], object], expected: str) -> None:
-    """Each is a clause of ours, without Python's own words, and says what is wrong where."""
+    """Each reason is a clause without Python's own words, and names the place."""
     with pytest.raises(Exception) as caught:  # noqa: PT011 - of many types
         cause()
     reason = reason_of(caught.value)
@@ -70,19 +70,19 @@ def test_reasons(cause: Callable[[], object], expected: str) -> None:
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="another sentence, of the same meaning")
 def test_the_limit_is_pythons() -> None:
-    """The limit that is named is the one in force."""
+    """The message has Python's limit in force."""
     assert sys.get_int_max_str_digits() == 4300
 
 
 def test_an_error_without_words() -> None:
-    """Its type is all that is known of it."""
+    """Only its type is known."""
     assert reason_of(ValueError()) == "ValueError"
     assert reason_of(OSError("it is a device")) == "it is a device"
     assert reason_of(io.UnsupportedOperation("not readable")) == "not readable"
 
 
 def test_the_file_is_named_where_the_error_knows_it() -> None:
-    """Where a sentence has no file of its own."""
+    """The error's file name is used if the message has none."""
     with pytest.raises(OSError, match="nowhere") as caught:
         Path("/nowhere/at/all").read_text(encoding="utf-8")
     assert file_and_reason(caught.value) == "/nowhere/at/all: No such file or directory"
@@ -90,7 +90,7 @@ def test_the_file_is_named_where_the_error_knows_it() -> None:
 
 @pytest.mark.parametrize("number", sorted(errno.errorcode))
 def test_room_is_made_for_what_needs_it_alone(number: int) -> None:
-    """A hint follows from the error: only a full disk or a spent quota needs room."""
+    """Only a full disk or a spent quota gets the hint to free space."""
     hint = hint_of(OSError(number, os.strerror(number)), "name another place")
     needs_room = number in (errno.ENOSPC, errno.EDQUOT)
     assert needs_room == ("room" in hint)
@@ -99,13 +99,13 @@ def test_room_is_made_for_what_needs_it_alone(number: int) -> None:
 
 
 def test_no_hint_without_a_number() -> None:
-    """Nothing is advised where nothing is known."""
+    """Without an errno there is no hint."""
     assert hint_of(ValueError("odd")) == ""
     assert hint_of(OSError("odd"), "name another place") == "name another place"
 
 
 def _raw(handler: ast.ExceptHandler) -> list[str]:
-    """What a handler of the system's errors prints of them in Python's own words."""
+    """Prints of a system error in Python's own words by a handler."""
     name = handler.name
     if name is None or handler.type is None or not SYSTEM.search(ast.unparse(handler.type)):
         return []
@@ -120,7 +120,7 @@ def _raw(handler: ast.ExceptHandler) -> list[str]:
 
 
 def test_one_function_tells_them() -> None:
-    """No handler prints an error of the system's in Python's words, or its `strerror` alone."""
+    """No handler prints a system error directly or only its `strerror`."""
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))

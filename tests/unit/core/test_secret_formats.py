@@ -1,6 +1,6 @@
-"""Keys of services are known by their looks, wherever they stand; ordinary words aren't.
+"""Services' keys are recognized by their format anywhere; ordinary words aren't.
 
-The keys are made up, of the length and the letters that the services give them.
+The keys are made up, with the services' lengths and letters.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ AROUND = (
 
 @table("key", KEYS)
 def test_keys_of_services(key: str) -> None:
-    """Alone and inside of a text, also as JSON has it; what is around it stays."""
+    """Alone, within a text, and in JSON; the text around them is kept."""
     for around in AROUND:
         assert without_formats(around.format(key)) == around.format(HIDDEN)
         inside = json.dumps({"message": around.format(key)})
@@ -145,7 +145,7 @@ URLS = (
 
 @table("url", URLS)
 def test_urls(url: tuple[str, str]) -> None:
-    """Passwords, addresses that anybody may post to, keys and signatures in a query."""
+    """Passwords, webhook addresses, keys and signatures in a query."""
     written, shown = url
     assert without_formats(written) == shown
     assert without_formats(f"GET '{written}' failed") == f"GET '{shown}' failed"
@@ -167,7 +167,7 @@ HEADERS = (
 
 @table("header", HEADERS)
 def test_headers_and_commands(header: tuple[str, str]) -> None:
-    """As programs print them."""
+    """Headers and commands in the form that programs print."""
     written, shown = header
     assert without_formats(written) == shown
 
@@ -197,13 +197,13 @@ nccl_net_plugin key-value store, api_organization"""
 
 @table("line", READABLE.splitlines())
 def test_what_looks_like_no_secret(line: str) -> None:
-    """Names, checksums, public pages, prose."""
+    """Names, checksums, public pages and prose are kept."""
     assert without_formats(line) == line
     assert hidden(line) == line
 
 
 def test_passwords_are_also_looked_for_as_they_are() -> None:
-    """A script prints them without the URL's spelling."""
+    """Scripts print them without URL encoding."""
     assert [*passwords_in_urls("redis://:p%40ss%20w@h")] == ["p%40ss%20w", "p@ss w"]
     assert [*passwords_in_urls("ssh://git@host https://token@host")] == []
 
@@ -224,6 +224,6 @@ TEXTS = (
 
 @pytest.mark.parametrize("begin", TEXTS)
 def test_a_text_of_begins_is_read_in_linear_time(begin: str) -> None:
-    """So many of each that it would take minutes if a search began anew at each of them."""
+    """A restart at each of these beginnings would take minutes."""
     for text in (begin * (2**18 // len(begin)), begin + "a1" * 2**17, begin + " " * 2**18):
         without_formats(text)

@@ -1,4 +1,4 @@
-"""Which names are of secrets, and which of a model's, a graph's or a table's parts."""
+"""Which names belong to secrets, and which to parts of a model, graph or table."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ sequence_length seq_key sk ak optimizer adopt
 
 @table("name", SECRETS.split())
 def test_names_of_secrets(name: str) -> None:
-    """However it is spelt: options, variables, keys of files, headers."""
+    """Options, variables, file keys and headers in any spelling."""
     assert is_secret_name(name)
 
 
 @table("name", OTHERS.split())
 def test_other_names(name: str) -> None:
-    """A model's tokens, places, keys of columns, passes through a graph, patterns."""
+    """A model's tokens, places, column keys, graph passes and patterns."""
     assert not is_secret_name(name)
 
 
 def test_a_text_is_no_name() -> None:
-    """Nobody names a variable so, and to look at it costs time."""
+    """Long texts aren't names and would be slow to check."""
     assert not is_secret_name("secret_" * LONGEST)

@@ -1,4 +1,4 @@
-"""What is a secret, by its name or its looks, and texts without it."""
+"""Secrets by name or format, and texts with secrets removed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from support.tables import table
     ],
 )
 def test_command_lines(arguments: list[str], shown: list[str]) -> None:
-    """As many words as before; the others as they were."""
+    """The number of words and all other words are kept."""
     assert hidden_arguments(arguments) == tuple(shown)
 
 
 def test_what_is_found_is_searched() -> None:
-    """A short value may be any word."""
+    """A short value isn't searched: it could be any word."""
     arguments = ["--hub_token", "hf_planted", "--password=hunter2", "--secret", "a", "--token"]
     assert [*in_arguments(arguments)] == ["hf_planted", "hunter2", "a"]
     assert searched(in_arguments(arguments)) == {"hf_planted", "hunter2"}
@@ -61,13 +61,13 @@ def test_what_is_found_is_searched() -> None:
     ],
 )
 def test_texts(text: str, shown: str) -> None:
-    """What is known, and what looks like a secret; in JSON as well."""
+    """Known secrets and look-alikes are removed, in JSON as well."""
     assert hidden(text, ["planted-1"]) == shown
     assert json.loads(hidden(json.dumps([text]), ["planted-1"])) == [shown]
 
 
 def test_a_secret_with_marks_is_found() -> None:
-    """As Python shows it, and as it is spelt in JSON."""
+    """Its Python repr and its JSON spelling are found."""
     secret = 'pa"ss\\wörd'
     text = f"{secret} {[secret]}"
     assert hidden(text, [secret]) == "*** ['***']"
@@ -75,19 +75,19 @@ def test_a_secret_with_marks_is_found() -> None:
 
 
 def test_passwords_in_urls_are_searched() -> None:
-    """A script may print them apart."""
+    """A script may print the password alone."""
     url = "http://me:planted@proxy:3128"
     assert [*in_arguments([url])] == [*in_mapping({"https_proxy": url})] == ["planted"]
     assert [*in_arguments(["https://host/x", "ssh://git@host/x"])] == []
 
 
 def test_the_longer_of_two_secrets_is_hidden_whole() -> None:
-    """One may begin with the other."""
+    """One secret may be a prefix of the other."""
     assert hidden("abcdef-and-more abcdef", ["abcdef", "abcdef-and-more"]) == "*** ***"
 
 
 def test_ordinary_values_are_not_searched() -> None:
-    """They would blank every text."""
+    """They would blank ordinary text."""
     assert searched(["default", "disabled", "hunter2"]) == {"hunter2"}
 
 
@@ -150,7 +150,7 @@ auto_wrap_policy=policy_0001, pass 1/300000 of the data"""
 
 @table("text", SECRETS)
 def test_secrets_in_texts(text: tuple[str, str]) -> None:
-    """As command lines, files, variables and programs' own words have them; in JSON as well."""
+    """Secrets in command lines, files, variables, programs' output and JSON."""
     written, shown = text
     assert hidden(written) == shown
     assert json.loads(hidden(json.dumps([written]))) == [shown]
@@ -159,13 +159,13 @@ def test_secrets_in_texts(text: tuple[str, str]) -> None:
 
 @table("line", READABLE.splitlines())
 def test_what_is_no_secret_stays(line: str) -> None:
-    """A model's tokens, keys of tables, code, options without a value, prose."""
+    """A model's tokens, table keys, code, options without a value, prose."""
     assert hidden(line) == line
     assert json.loads(hidden(json.dumps([line]))) == [line]
 
 
 def test_the_next_line_is_no_value() -> None:
-    """Of a word at a line's end."""
+    """A word at a line's end has no value."""
     text = "it needs a password\nRuntime2Error was raised\nin the pass\nabcdef0123456789abcdef01"
     assert hidden(text) == text
 
@@ -197,7 +197,7 @@ BEFORE_VALUES = (
     "part", [*NAMES, *BEFORE_VALUES, "a", "\\n", '"', "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}"]
 )
 def test_a_text_of_names_is_read_in_linear_time(part: str) -> None:
-    """So many of each that it would take minutes if a search began anew at each of them."""
+    """A restart at each of these names would take minutes."""
     for text in (part * (2**18 // len(part)), "--token" + part * (2**18 // len(part))):
         hidden(text)
         hidden(f"{text}{' ' * 2**18}")

@@ -1,4 +1,4 @@
-"""Long quotations."""
+"""Shortening long quotations."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ from safe_launch.core.shortened import shortened
     ],
 )
 def test_it_ends_after_a_word_and_says_that_more_follows(text: str, expected: str) -> None:
-    """Only a word that fills half of the place is cut."""
+    """A word is cut only if it fills half of the width."""
     assert shortened(text, 10) == expected

@@ -1,4 +1,4 @@
-"""The values that flow through a launch: what they hold, and what they refuse."""
+"""The values of a launch: their types and their limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CAUSE = Cause(CauseKind.MEMORY, "memory", "needs more")
     ],
 )
 def test_a_value_is_parsed(name: Setting | Fact, raw: object, value: Value) -> None:
-    """As YAML gives it; YAML's bare `off` is False."""
+    """Values have YAML's types; YAML's bare `off` is False."""
     assert parse_value(name, raw) == value
 
 
@@ -52,20 +52,20 @@ def test_a_value_is_parsed(name: Setting | Fact, raw: object, value: Value) -> N
     ],
 )
 def test_another_type_is_refused(name: Setting | Fact, raw: object, problem: str) -> None:
-    """The message names what is allowed."""
+    """The message names the allowed values."""
     with pytest.raises(ValueError, match="^" + problem):
         parse_value(name, raw)
 
 
 def test_ranges() -> None:
-    """DeepSpeed has four stages, a batch at least one sample; a length may be 0."""
+    """DeepSpeed has four stages; a batch has at least one sample; a length may be 0."""
     assert range_of(Setting.ZERO_STAGE) == range(4)
     assert 0 not in range_of(Setting.MICRO_BATCH)
     assert 0 in range_of(Fact.SEQUENCE_LENGTH)
 
 
 def test_the_unknown_is_never_forbidden() -> None:
-    """A constraint holds where all of its terms are known to."""
+    """A constraint applies only if all of its terms are known to hold."""
     stages = Term(Setting.ZERO_STAGE, frozenset({2, 3}))
     rule = Constraint((stages, Term(Fact.BLOCK_RUNS_TWICE, frozenset({True}))), CAUSE)
     assert str(stages) == "zero_stage=2|3"
@@ -75,7 +75,7 @@ def test_the_unknown_is_never_forbidden() -> None:
 
 
 def test_the_higher_origin_holds() -> None:
-    """Of equals the later one, as with two equal flags."""
+    """Between equal origins the later value wins, as with repeated flags."""
     name = Setting.ZERO_STAGE
     flag, config, last = (
         Known(stage, origin, "")
@@ -86,7 +86,7 @@ def test_the_higher_origin_holds() -> None:
 
 
 def test_what_is_pinned() -> None:
-    """A flag or a configuration is explicit; a default isn't, unless the launcher is asked."""
+    """Flags and configurations are pinned; a default is only if a flag asks for it."""
     name = Setting.MICRO_BATCH
     default = Workload().informed([(name, Known(8, Origin.DEFAULT, ""))])
     assert not default.is_pinned(name)
@@ -96,7 +96,7 @@ def test_what_is_pinned() -> None:
 
 
 def test_one_device_for_all() -> None:
-    """The least of what each has, the most of what each needs, and only what all compute in."""
+    """The smallest capacity, the largest need, and the precisions that all support."""
     small = replace(CPU, memory=5, taken=1, bandwidth=9.0, restrictions=("no bf16",))
     large = replace(CPU, memory=7, taken=2, bandwidth=3.0, precisions=frozenset({Precision.FP32}))
     merged = common_device([large, small])
@@ -106,7 +106,7 @@ def test_one_device_for_all() -> None:
 
 
 def test_equal_layers_are_one_weight() -> None:
-    """A number between dots is a layer's; one inside a word isn't."""
+    """A number between dots is a layer's; a number within a word isn't."""
     names = ("h.0.w1.weight", "h.1.w1.weight", "h.0.w2.weight")
     assert grouped((name, (2, 3), True) for name in names) == (
         Weight("h.*.w1.weight", (2, 3), 2),
@@ -119,7 +119,7 @@ def test_equal_layers_are_one_weight() -> None:
     [("lm_head.weight", "output"), ("wte.weight", "embedding"), ("h.*.mlp.up.weight", "linear")],
 )
 def test_kinds_of_weights(name: str, kind: str) -> None:
-    """By the names that models give them; each is of one kind."""
+    """Every name that models use has exactly one kind."""
     weight = Weight(name, (2, 3))
     found = {"output": weight.is_output, "embedding": weight.is_embedding}
     assert {**found, "linear": weight.is_linear} == {
@@ -137,26 +137,26 @@ def test_kinds_of_weights(name: str, kind: str) -> None:
     ],
 )
 def test_what_an_exit_code_means(code: int, text: str) -> None:
-    """The launcher's own, a signal's, or the worker's."""
+    """The code is the launcher's, a signal's or the worker's."""
     assert meaning(code) == text
 
 
 def test_control_sequences_are_taken_out() -> None:
-    """Of texts wherever they stand in a document; lines and tabs stay."""
+    """They are removed throughout a document; line breaks and tabs are kept."""
     text = "\x1b[31mred\x1b[0m\n\ttext\x07 \u202eback"
     assert cleaned({text: [text, 1]}) == {"red\n\ttext back": ["red\n\ttext back", 1]}
 
 
 @given(character=st.characters(max_codepoint=0x2100), is_ascii=st.booleans())
 def test_control_characters_are_taken_out_of_json(character: str, *, is_ascii: bool) -> None:
-    """However the character is written."""
+    """Every spelling of the character is removed."""
     document = {"text": [f"a{character}b"]}
     text = json.dumps(document, ensure_ascii=is_ascii)
     assert cleaned_json(text.encode(errors="surrogatepass")) == cleaned(document)
 
 
 def test_values_as_json() -> None:
-    """Dataclasses, enums, sets and paths, through json's own encoder."""
+    """Dataclasses, enums, sets and paths pass through json's encoder."""
 
     @dataclass(frozen=True)
     class Inner:
@@ -168,7 +168,7 @@ def test_values_as_json() -> None:
 
 
 def test_a_request_as_a_document() -> None:
-    """The groups' options stand side by side with the others, as before there were groups."""
+    """Options of all groups are keys on one level, for compatibility."""
     found = replace(REQUEST, limits=Limits(max_restarts=3)).document()
     assert found["max_restarts"] == 3
     assert found["start_method"] == "forkserver"
@@ -180,7 +180,7 @@ def test_a_request_as_a_document() -> None:
     [(Placement(), "1", True), (Placement(nodes=4, least=2), "2:4", False)],
 )
 def test_the_range_of_nodes(placement: Placement, text: str, is_alone: bool) -> None:
-    """As torchrun's users write it."""
+    """The syntax is torchrun's."""
     assert (placement.range_text, placement.is_alone) == (text, is_alone)
 
 
@@ -196,17 +196,17 @@ def test_the_range_of_nodes(placement: Placement, text: str, is_alone: bool) -> 
     ],
 )
 def test_torchruns_streams(text: str, streams: tuple[tuple[int, int], ...] | None) -> None:
-    """One number for all ranks, or one for each; anything else is neither."""
+    """One number for all ranks or one for each; anything else is invalid."""
     assert which(text) == streams
 
 
 def test_a_comma_in_a_word_is_doubled() -> None:
-    """As torchrun has it."""
+    """The escaping is torchrun's."""
     assert words("loss,a,,b,,") == ("loss", "a,b,")
 
 
 def test_what_the_console_shows() -> None:
-    """Teed streams, redirected or not; of the shown ranks alone, and nothing beside a folder."""
+    """Teed streams, of the selected ranks alone; with only a log folder, none."""
     streams = Streams(redirected=((EVERY, 3),), teed=((1, 1),))
     assert [streams.is_shown(local, 1) for local in (0, 1)] == [False, True]
     assert not streams.is_shown(1, 2)

@@ -1,4 +1,4 @@
-"""Lack of memory: what the allocators say, what a worker tells of itself, whose memory it was."""
+"""Out of memory: allocator messages, workers' own numbers, and whose memory it was."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def record(exception: str, message: str, **more: object) -> FailureRecord:
 
 
 def entries(one: FailureRecord) -> list[str]:
-    """The id of the entry that explains a record, if any does."""
+    """The id of the entry that explains a record, if any."""
     entry = finding_of(one, CATALOGUE).entry
     return [] if entry is None else [entry.id]
 
@@ -79,7 +79,7 @@ NUMPY = "Unable to allocate 7.45 GiB for an array with shape (1000000000,)"
     ids=["2.1", "nothing held", "allowed", "1.0", "workspace", "bare", "numpy", "none"],
 )
 def test_numbers_in_a_message(message: str, expected: tuple[float | None, ...]) -> None:
-    """Wordings beside the common ones; nothing held is a number, and no number is none."""
+    """Less common wordings; 0 held is a number, a missing number is none."""
     seen = allocation_of(record("RuntimeError", message))
     found = (seen.asked, seen.allocated, seen.reserved, seen.capacity, seen.free)
     for one, wanted in zip(found, expected, strict=True):
@@ -87,14 +87,14 @@ def test_numbers_in_a_message(message: str, expected: tuple[float | None, ...]) 
 
 
 def test_a_library_gives_no_numbers_the_worker_does() -> None:
-    """The allocator's counts and the device's, as the worker took them."""
+    """The worker's allocator and device counts are used."""
     told = {"allocated": 70 * GIB, "reserved": 75 * GIB, "free": 0, "total": 80 * GIB, "data": 9}
     seen = allocation_of(record("RuntimeError", "CUBLAS_STATUS_ALLOC_FAILED", memory=told))
     assert seen == Allocation(None, 70 * GIB, 75 * GIB, 80 * GIB, 0, None)
 
 
 def test_an_npus_complaint_is_in_the_log() -> None:
-    """An operator fails after its call has returned; an older, survived complaint doesn't count."""
+    """An operator fails after its call returns; an older, survived error doesn't count."""
     older = NPU_LOG.replace("1.89", "0.50")
     one = record("builtins.RuntimeError", ASYNCHRONOUS, log_tail=(older, NPU_LOG, "Traceback"))
     assert entries(one) == ["accelerator-out-of-memory"]
@@ -136,7 +136,7 @@ MAPPED = "unable to mmap 8589934592 bytes from file <weights>: Cannot allocate m
 def test_whose_memory_it_was(
     exception: str, message: str, expected: str | None, of_host: bool
 ) -> None:
-    """The name of torch's own exception ends like Python's; neither an NPU nor ROCm is the host."""
+    """Torch's exception name ends like Python's; neither NPU nor ROCm memory is the host's."""
     one = record(exception, message)
     assert entries(one) == ([] if expected is None else [expected])
     assert is_of_host(one) is of_host
@@ -157,19 +157,19 @@ def test_whose_memory_it_was(
 def test_the_out_of_memory_killer(
     message: str, signal: int | None, kills: int, expected: bool
 ) -> None:
-    """It strikes a worker, or a data loader's process; elsewhere on the host it says nothing."""
+    """Kills of a worker or its data loader count; other kills on the host don't."""
     one = record("RuntimeError" if message else "", message, signal=signal, oom_kills=kills)
     assert (entries(one) == ["host-out-of-memory-killed"]) is expected
     assert is_of_host(one) or not expected
 
 
 def test_a_neighbours_kill_makes_no_host_of_an_accelerator() -> None:
-    """The kernel counts the whole host's kills, those of other jobs included."""
+    """The kernel counts kills on the whole host, also of other jobs."""
     assert not is_of_host(record("torch.OutOfMemoryError", "CUDA out of memory.", oom_kills=3))
 
 
 def test_a_full_dev_shm_is_told_by_the_log() -> None:
-    """A data loader that dies by a bus error says so on its way out; measured with torch 2.13."""
+    """A data loader's bus error is logged; measured with torch 2.13."""
     said = "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient"
     log = (f"{said} shared memory (shm).",)
     message = "DataLoader worker (pid(s) 30336) exited unexpectedly"
@@ -182,7 +182,7 @@ def test_a_full_dev_shm_is_told_by_the_log() -> None:
 
 @pytest.mark.parametrize("value", ["no", "false", "'9'"])
 def test_the_killer_strikes_or_is_left_out(value: str, tmp_path: Path) -> None:
-    """A signature that says no would match every failure there is."""
+    """`oom_kill: false` would match every failure, so it is rejected."""
     path = tmp_path / "sample.md"
     path.write_text(
         GOOD.replace("{exception: RuntimeError, message: 'words of it'}", f"{{oom_kill: {value}}}")
@@ -206,7 +206,7 @@ print(json.dumps([before, from_memory.seen()]))
 
 
 def told_under(kind: str, most: int) -> tuple[dict[str, int], dict[str, int]]:
-    """What a process tells of itself before it has a limit, and under it."""
+    """A process's own numbers before and under a limit."""
     script = LIMITED.format(kind=kind, most=most)
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -215,7 +215,7 @@ def told_under(kind: str, most: int) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def test_what_a_process_tells_of_itself() -> None:
-    """Its data, what of it is resident, and its limit; none of that needs torch."""
+    """Data size, resident part and limit, without torch."""
     before, after = told_under("DATA", 2 * GIB)
     assert "data_limit" not in before
     assert after["data_limit"] == 2 * GIB
@@ -224,7 +224,7 @@ def test_what_a_process_tells_of_itself() -> None:
 
 
 def test_a_limit_of_addresses_is_one_of_data() -> None:
-    """`ulimit -v` counts what is mapped of files, too; what is left of it is the data's."""
+    """`ulimit -v` includes mapped files; the rest is the data's limit."""
     _, after = told_under("AS", 3 * GIB)
     assert after["data_limit"] == 3 * GIB - (after["addresses"] - after["data"])
 
@@ -237,7 +237,7 @@ def test_a_limit_of_addresses_is_one_of_data() -> None:
 def test_no_limit_is_no_number(
     text: str, expected: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both versions of cgroups have a way of saying that there is none."""
+    """Both cgroup versions can state that there is no limit."""
     (tmp_path / "memory.max").write_text(text)
     monkeypatch.setattr(from_memory, "LIMITS", (str(tmp_path / "memory.max"),))
     seen = from_memory.seen()
@@ -245,13 +245,13 @@ def test_no_limit_is_no_number(
 
 
 class Device:
-    """A stand-in for `torch.cuda` of a device that a failure has left in some state."""
+    """A stand-in for `torch.cuda` after a failure, in a given state."""
 
     def __init__(self, *, initialized: bool = True, answers: bool = True) -> None:
         self.initialized, self.answers = initialized, answers
 
     def is_initialized(self) -> bool:
-        """Whether anybody has used it."""
+        """Whether the device was used."""
         return self.initialized
 
     def memory_allocated(self) -> int:
@@ -259,7 +259,7 @@ class Device:
         return 5
 
     def max_memory_allocated(self) -> int:
-        """The most of them."""
+        """The peak of the bytes in tensors."""
         return 7
 
     def memory_reserved(self) -> int:
@@ -267,7 +267,7 @@ class Device:
         return 8
 
     def mem_get_info(self) -> tuple[int, int]:
-        """Free and total bytes, as the driver says."""
+        """Free and total bytes by the driver."""
         if not self.answers:
             raise RuntimeError("CUDA error: unspecified launch failure")
         return 1, 10
@@ -295,7 +295,7 @@ class Torch:
 def test_what_a_device_tells(
     torch: Torch, expected: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only an initialised one is asked; what it said before it failed again is kept."""
+    """Only an initialized device is queried; values before an error are kept."""
     monkeypatch.setitem(sys.modules, "torch", torch)
     seen = from_memory.seen()
     assert expected.items() <= seen.items()
@@ -303,7 +303,7 @@ def test_what_a_device_tells(
 
 
 def test_the_field_survives_the_passage() -> None:
-    """A record goes through JSON; one from an older worker has no such field."""
+    """A record is sent as JSON; an older worker's lacks this field."""
     raw = {"rank": 0, "at": 1.0, "memory": {"data": 5}}
     assert record_of(raw).memory == {"data": 5}
     assert record_of({"rank": 0, "at": 1.0}).memory == {}

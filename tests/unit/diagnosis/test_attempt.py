@@ -1,4 +1,4 @@
-"""How the ends of all nodes' workers become the outcome of an attempt."""
+"""Combining the ends of all nodes' workers into an attempt's outcome."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ SEEN = {"frozen_parameters": True}
             AttemptEnd({0: Ended(False)}, observed=SEEN, is_superseded=True),
             Superseded(ATTEMPT, Seen(SEEN)),
         ),
-        # The earliest failure first, whichever node it was on.
+        # The earliest failure comes first, whichever node it was on.
         (
             AttemptEnd({0: Ended(False, (LATE,)), 1: Ended(False, (EARLY,))}),
             Failed(ATTEMPT, (EARLY, LATE)),
         ),
-        # What a node has told before it was heard no more.
+        # The node's last messages before contact was lost.
         (
             AttemptEnd({0: Ended(False)}, failing={1: (EARLY,)}, saves=Saves("out")),
             Failed(ATTEMPT, (EARLY,), Seen({}, None, Saves("out"))),
@@ -57,7 +57,7 @@ def test_the_order_of_judgement(part: AttemptEnd, outcome: Outcome) -> None:
 
 
 def test_a_lost_node() -> None:
-    """It is a failure of its own, unless its workers had finished before."""
+    """A lost node is a failure unless its workers had finished."""
     lost = {1: (3.0, "node 1 (beta) is lost")}
     outcome = outcome_of(ATTEMPT, AttemptEnd({0: Ended(False, (LATE,))}, lost=lost))
     assert isinstance(outcome, Failed)
@@ -70,7 +70,7 @@ def test_a_lost_node() -> None:
 
 
 def test_a_lost_node_comes_before_what_was_seen() -> None:
-    """The attempt was stopped for both; the node has to be replaced first."""
+    """The node takes precedence: it has to be replaced first."""
     lost = {1: (3.0, "node 1 (beta) is lost")}
     part = AttemptEnd({0: Ended(False)}, lost=lost, is_superseded=True)
     assert isinstance(outcome_of(ATTEMPT, part), Failed)

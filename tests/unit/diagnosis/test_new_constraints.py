@@ -1,4 +1,4 @@
-"""What a failure adds to what is known, or why nothing follows from it."""
+"""New facts and constraints after a failure, or the reason for none."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOTHING = Seen({})
 
 
 def finding(name: str, **record: object) -> Finding:
-    """A root cause that an entry explains."""
+    """A root cause explained by an entry."""
     own = FailureRecord(0, 1.0, "builtins.RuntimeError", "words", exit_code=1)
     return Finding(replace(own, **record), Role.INITIATING, entry_of(name))  # type: ignore[arg-type]
 
@@ -48,14 +48,14 @@ def finding(name: str, **record: object) -> Finding:
 def learned(
     workload: Workload, root: Finding, hardware: Hardware = HARDWARE, seen: Seen = NOTHING
 ) -> Learned | Refused:
-    """What follows from the failure of a first attempt that changed nothing."""
+    """The lesson of a first attempt that failed without changes."""
     attempt = Attempt(0, as_asked(REQUEST, workload, hardware), Path())
     rules = Rules(tuple(known_rules(CURRENT)), hardware, ranks_of(REQUEST, hardware))
     return learned_from(workload, attempt, seen, root, rules)
 
 
 def test_what_the_workers_saw_and_the_failure_proves_is_known() -> None:
-    """Each by its name; the catalogue's rules are enough then."""
+    """With these facts the catalogue's own rules suffice."""
     found = learned(
         world(ZERO2),
         finding("zero2-gradient-reduced-twice", observed={"find_unused_parameters": True}),
@@ -89,7 +89,7 @@ def test_what_the_workers_saw_and_the_failure_proves_is_known() -> None:
     ],
 )
 def test_why_nothing_follows(workload: Workload, root: Finding, words: str) -> None:
-    """The reason in words."""
+    """The reason is given in words."""
     refused = learned(workload, root)
     assert isinstance(refused, Refused)
     assert refused.sentence.endswith(words)
@@ -107,7 +107,7 @@ KILLED = {"signal": signal.SIGKILL, "oom_kills": 1, "exit_code": 137}
     ],
 )
 def test_a_host_that_runs_out_of_memory(offload: str, forbidden: set[str] | None) -> None:
-    """What lay in host memory is forbidden, and what would put more there."""
+    """Offloading in use is forbidden, and so is more of it."""
     workload = workload_of(model_of(QWEN2_7B), {Setting.ZERO_STAGE: 3, Setting.OFFLOAD: offload})
     found = learned(workload, finding("host-out-of-memory-killed", **KILLED), GPUS)
     if forbidden is None:
@@ -121,7 +121,7 @@ def test_a_host_that_runs_out_of_memory(offload: str, forbidden: set[str] | None
 
 
 def test_an_accelerator_that_runs_out_of_memory_is_measured() -> None:
-    """What it needed is known, and the attempt's own plan is forbidden."""
+    """The need is recorded, and the attempt's plan is forbidden."""
     workload = workload_of(
         model_of(QWEN2_7B),
         {Setting.ZERO_STAGE: 2, Setting.MICRO_BATCH: 4, Setting.ACCUMULATION: 1},
@@ -137,7 +137,7 @@ def test_an_accelerator_that_runs_out_of_memory_is_measured() -> None:
 
 
 def test_only_what_is_expected_not_to_fit_stops_a_running_attempt() -> None:
-    """Nothing known against it is no reason either."""
+    """Without a reason against its plan an attempt continues."""
     workload = world(ZERO2, Framework.NONE)
     attempt = Attempt(0, as_asked(REQUEST, workload, HARDWARE), Path())
     rules = rules_under(known_rules(CURRENT))
@@ -146,7 +146,7 @@ def test_only_what_is_expected_not_to_fit_stops_a_running_attempt() -> None:
 
 
 def test_a_tight_attempt_is_not_stopped() -> None:
-    """What is expected fits; only the bound doesn't."""
+    """The estimate fits; only the upper bound doesn't."""
     batch = {Setting.MICRO_BATCH: 64, Setting.ACCUMULATION: 1}
     workload = workload_of(model_of(QWEN2_7B), {Setting.ZERO_STAGE: 3, **batch})
     plan = resolve(REQUEST, workload, GPUS, [])

@@ -1,4 +1,4 @@
-"""What to do next about failures that no entry names: the rule that applies, and what it says."""
+"""Advice for failures without an entry: the matching rule and its text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CASES = read_yaml(Path(__file__).parent / "next_steps.yaml")
 
 
 def step_of(log: str) -> Step:
-    """The step by a log, of which nothing is known from the catalogue."""
+    """The next step for a log without a catalogue entry."""
     reader = Reader(())
     reader.read("a.log", BytesIO(log.encode()))
     root = decisive(judge(reader.attempts, ())).root
@@ -29,7 +29,7 @@ def step_of(log: str) -> Step:
 
 @table("case", CASES, name=lambda case: str(case["source"]))
 def test_what_a_failure_of_a_thread_is_told(case: dict[str, Any]) -> None:
-    """The rule that applies, the values of the log, and nothing about other devices or loops."""
+    """The advice has the log's values and nothing about other devices or loops."""
     step = step_of(case["log"])
     assert step.rule == case["rule"]
     for text in case["says"]:
@@ -55,7 +55,7 @@ WAITED = (
     ],
 )
 def test_what_a_rank_was_busy_with(before: list[str], says: str) -> None:
-    """The last lines before the others gave up, not those after, nor the training's own."""
+    """The last lines before the timeout, without later lines and training output."""
     record = FailureRecord(1, 1.0, message=WAITED, log_tail=(*before, WAITED, "Saving traces"))
     step = next_step(record)
     assert (step.rule, says in step.do) == ("busy-rank", True)

@@ -1,4 +1,4 @@
-"""What follows from the model that a worker has described."""
+"""Facts from a worker's description of the model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from safe_launch.diagnosis.observed import with_model
 def test_ends_of_tied_embeddings(
     tied: bool, saved: list[str] | None, expected: bool | None
 ) -> None:
-    """An end that peft has copied, of a model whose configuration says that both are one."""
+    """Peft has copied one end of an embedding that the configuration ties."""
     config = transformers.LlamaConfig(
         vocab_size=64,
         hidden_size=32,

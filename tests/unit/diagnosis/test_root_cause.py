@@ -1,4 +1,4 @@
-"""Diagnosis: the root of a failed attempt, and the lesson that it teaches."""
+"""The root cause of a failed attempt, and its lesson."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ READY = "Expected to mark a variable ready only once. This error is caused by ..
 
 
 def record(rank: int, at: float, exception: str, message: str = "") -> FailureRecord:
-    """A record of a rank that raised."""
+    """A record of a rank that raised an exception."""
     return FailureRecord(rank=rank, at=at, exception=exception, message=message)
 
 
@@ -56,7 +56,7 @@ def entry(name: str):
 
 
 def test_the_earliest_initiating_failure_is_the_root() -> None:
-    """A lost peer is never the root where somebody failed by himself, however early it is seen."""
+    """A lost peer isn't the root if any rank failed by itself, even later."""
     lost = record(0, 10.00, "builtins.RuntimeError", GLOO)
     known = record(1, 10.02, "builtins.RuntimeError", READY)
     later = record(2, 10.04, "builtins.RuntimeError", READY)
@@ -67,7 +67,7 @@ def test_the_earliest_initiating_failure_is_the_root() -> None:
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_the_order_of_arrival_is_no_matter(order: tuple[int, ...]) -> None:
-    """The judgement depends on roles and times, not on who reports first."""
+    """Roles and times decide, not the order of the reports."""
     records = [
         record(0, 10.00, "builtins.RuntimeError", GLOO),
         record(1, 10.02, "builtins.KeyError", "'label'"),
@@ -78,7 +78,7 @@ def test_the_order_of_arrival_is_no_matter(order: tuple[int, ...]) -> None:
 
 
 def test_among_consequences_alone_the_earliest_is_the_root() -> None:
-    """Where nobody failed by himself the first who lost a peer is all that is known."""
+    """No rank failed by itself, so the first lost peer is the root."""
     lost = [record(rank, 1.0 - rank / 10, "builtins.RuntimeError", GLOO) for rank in range(3)]
     root = diagnose(lost, CATALOGUE).root
     assert root.record.rank == 2
@@ -87,7 +87,7 @@ def test_among_consequences_alone_the_earliest_is_the_root() -> None:
 
 
 def test_a_death_without_evidence_is_initiating() -> None:
-    """A killed rank comes before those who lost it, although they are seen earlier."""
+    """A killed rank precedes those that lost it, even if they report earlier."""
     killed = FailureRecord(rank=1, at=2.0, signal=9, exit_code=137)
     lost = record(0, 1.0, "builtins.RuntimeError", GLOO)
     root = diagnose([lost, killed], CATALOGUE).root
@@ -95,7 +95,7 @@ def test_a_death_without_evidence_is_initiating() -> None:
 
 
 def test_an_unexplained_exception_is_no_consequence() -> None:
-    """A bug of the user's comes before a known failure that follows it."""
+    """A user's bug precedes a known failure that follows it."""
     bug = record(3, 1.0, "builtins.KeyError", "'label'")
     known = record(0, 1.1, "builtins.RuntimeError", READY)
     root = diagnose([known, bug], CATALOGUE).root
@@ -103,19 +103,19 @@ def test_an_unexplained_exception_is_no_consequence() -> None:
 
 
 def test_words_in_another_exception_dont_match() -> None:
-    """The same words as the message of another type are no known failure."""
+    """The same message under another exception type doesn't match."""
     quoted = record(0, 1.0, "builtins.ValueError", READY)
     assert diagnose([quoted], CATALOGUE).root.entry is None
 
 
 def test_a_death_without_exception_isnt_matched_by_messages() -> None:
-    """A killed worker whose log quotes a known message isn't that failure."""
+    """A killed worker's log may quote a known message."""
     killed = FailureRecord(rank=0, at=1.0, signal=9, exit_code=137, log_tail=(READY,))
     assert named(diagnose([killed], CATALOGUE).root) == "worker-killed"
 
 
 def test_what_the_users_code_raises_itself_is_not_known() -> None:
-    """Whatever its type and words; re-raised, what led to it still is."""
+    """User code's own exception matches no entry; a re-raised known failure does."""
     own = Frame("/home/me/train.py", 3, "main", f"raise RuntimeError({READY!r})")
     said = replace(
         record(0, 1.0, "builtins.RuntimeError", READY), frames=(own,), user_files=(own.file,)
@@ -126,7 +126,7 @@ def test_what_the_users_code_raises_itself_is_not_known() -> None:
 
 
 def test_who_is_stopped_began_nothing() -> None:
-    """A worker ended by SIGTERM comes after every other, whenever it was seen."""
+    """A worker ended by SIGTERM is never the root, however early it ended."""
     stopped = FailureRecord(rank=1, at=1.0, signal=15, exit_code=143)
     lost = record(0, 2.0, "builtins.RuntimeError", GLOO)
     findings = diagnose([stopped, lost], CATALOGUE).findings
@@ -134,7 +134,7 @@ def test_who_is_stopped_began_nothing() -> None:
 
 
 def named(finding: Finding) -> str | None:
-    """The id of the entry that explains a finding, if any does."""
+    """The id of the entry that explains a finding, if any."""
     return None if finding.entry is None else finding.entry.id
 
 
@@ -188,7 +188,7 @@ SITUATIONS = [
 
 
 def test_a_remedy_for_another_engine_is_none() -> None:
-    """The same message under DDP isn't cured by what cures it under ZeRO-3."""
+    """ZeRO-3's remedy isn't used for the same message under DDP."""
     gathered = entry("zero3-weight-not-gathered")
     assert is_about(gathered, world(ZERO3))
     assert is_about(gathered, world({}))
@@ -204,7 +204,7 @@ def test_every_failure_that_a_preset_cures_is_tried_below() -> None:
 @table(("name", "values", "versions"), SITUATIONS, name=lambda one: one[0])
 @pytest.mark.parametrize("framework", [Framework.TRANSFORMERS, Framework.NONE])
 def test_every_lesson_forbids_what_was_tried(name, values, versions, framework) -> None:
-    """However often the same failure comes back, nothing is tried twice, and it ends."""
+    """Repeated failures never lead to the same plan twice, and retries end."""
     rules: list[Constraint] = []
     workload = replace(world(values, framework), versions=MappingProxyType(versions))
     visited = []
@@ -228,7 +228,7 @@ def test_every_lesson_forbids_what_was_tried(name, values, versions, framework) 
 
 
 def test_a_failure_that_comes_back_under_its_cure_teaches_something_new() -> None:
-    """If the kwarg is ignored, the next candidate is another one than the cure."""
+    """If the argument has no effect, another candidate follows."""
     workload = world(ZERO2)
     rules = known_rules(CURRENT)
     plan = resolve(REQUEST, workload, HARDWARE, rules)
@@ -247,7 +247,7 @@ def test_a_failure_that_comes_back_under_its_cure_teaches_something_new() -> Non
 
 
 def test_what_a_worker_saw_outranks_what_was_read() -> None:
-    """But not if the plan itself has set it: there the worker saw the plan's own value."""
+    """Observations override the script's text, except for settings made by the plan."""
     name = "zero2-gradient-reduced-twice"
     workload = world({**ZERO2, Fact.BLOCK_RUNS_TWICE: True})
     plan = resolve(REQUEST, workload, HARDWARE, constraints_of(entry(name)))
@@ -267,7 +267,7 @@ def test_what_a_worker_saw_outranks_what_was_read() -> None:
 
 
 def test_what_a_worker_confirms_keeps_the_users_words() -> None:
-    """The flag or key by which he said it; it is certain now."""
+    """The flag or key is still named; the value is now certain."""
     workload = world({**ZERO2, Setting.PRECISION: "bf16"})
     plan = as_asked(REQUEST, workload, HARDWARE)
     seen = {"zero_stage": 2, "precision": "fp16"}
@@ -278,7 +278,7 @@ def test_what_a_worker_confirms_keeps_the_users_words() -> None:
 
 @pytest.mark.parametrize(("first", "known"), [(300, 512), (600, 600)])
 def test_the_first_batch_is_no_longer_than_the_longest(first: int, known: int) -> None:
-    """A maximum that is stated holds, unless the batch exceeds it."""
+    """A stated maximum holds unless the batch exceeds it."""
     workload = world({**ZERO2, Fact.SEQUENCE_LENGTH: 512})
     attempt = attempt_of(as_asked(REQUEST, workload, HARDWARE), 0)
     informed = workload.informed(observed_statements(attempt, {"sequence_length": first}))
@@ -286,7 +286,7 @@ def test_the_first_batch_is_no_longer_than_the_longest(first: int, known: int) -
 
 
 def test_a_lesson_is_about_the_settings_that_the_failure_depends_on() -> None:
-    """What was tried is forbidden in the entry's own terms, at any batch and precision."""
+    """The tried settings are forbidden in the entry's terms, at any batch and precision."""
     workload = world(
         {
             **ZERO2,
@@ -313,7 +313,7 @@ def test_a_lesson_is_about_the_settings_that_the_failure_depends_on() -> None:
 
 
 def test_a_lesson_in_general_terms_comes_first() -> None:
-    """The proven fact is enough where the catalogue then forbids what was tried."""
+    """If the proven fact makes the catalogue forbid the plan, no other lesson is needed."""
     workload = world(ZERO2)
     rules = known_rules(CURRENT)
     plan = resolve(REQUEST, workload, HARDWARE, rules)
@@ -330,9 +330,9 @@ def test_a_lesson_in_general_terms_comes_first() -> None:
 
 
 def test_preset_entries_apply_to_something() -> None:
-    """Every entry that another preset cures forbids something, and is known from somewhere.
+    """Every entry with a preset as remedy forbids something and has a source.
 
-    So does what is silent, unless it can only be told.
+    So does every silent entry that can do more than report.
     """
     for one in CATALOGUE:
         is_told = one.id in TOLD or one.tells or (one.points_at and one.kind is Kind.SILENT)
@@ -343,7 +343,7 @@ def test_preset_entries_apply_to_something() -> None:
 
 
 def test_versions_decide_which_entries_concern_us() -> None:
-    """A failure that a release has cured forbids nothing there; unknown versions neither."""
+    """Fixed releases forbid nothing; neither do unknown versions."""
     cured = entry("zero3-recompute-of-released-parameters")
     versions = ("0.16.9", "0.19.2", "0.19.2+cu130", "0.19.2.dev3", "0.19.3")
     assert [concerns(cured, {"deepspeed": version}) for version in versions] == [

@@ -1,4 +1,4 @@
-"""Which failures are taken for the doing of our own correction."""
+"""Which failures are attributed to the launcher's own correction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FIRST = (attempt(0, {}), "zero2-gradient-reduced-twice", 5)
 def history(
     *failures: tuple[Attempt, str | None, int | None],
 ) -> tuple[list[Outcome], dict[int, Finding]]:
-    """Attempts that have failed: each with the entry that explains it, if any, and the step."""
+    """Failed attempts, each with the explaining entry, if any, and its step."""
     outcomes: list[Outcome] = []
     findings = {}
     for one, name, step in failures:
@@ -58,17 +58,17 @@ def history(
     [
         (None, 5, True),
         (None, 0, True),
-        (None, None, True),  # nobody has counted: it came early
-        (None, 6, False),  # code that had not been reached before
-        ("checkpoint-recompute-differs", 0, True),  # only advice is known
-        ("zero3-parameter-reduced-twice", 0, False),  # another plan is known to cure it
+        (None, None, True),  # steps weren't counted: it failed early
+        (None, 6, False),  # it reached new code
+        ("checkpoint-recompute-differs", 0, True),  # the entry has advice only
+        ("zero3-parameter-reduced-twice", 0, False),  # another plan is known to fix it
         ("accelerator-out-of-memory", 0, False),
     ],
 )
 def test_what_nothing_cures_and_comes_no_later(
     name: str | None, step: int | None, is_suspect: bool
 ) -> None:
-    """The correction is forbidden as it was, and the first failure is remembered."""
+    """The correction is forbidden, and the first failure is remembered."""
     found = suspect_correction(*history(FIRST, (attempt(1, TO_OTHER), name, step)), None)
     assert (found is not None) == is_suspect
     if found is not None:
@@ -81,13 +81,13 @@ def test_what_nothing_cures_and_comes_no_later(
 
 
 def test_the_first_failure_and_what_was_run_as_before_are_the_scripts_own() -> None:
-    """Where nothing has been corrected there is nothing to suspect."""
+    """Without a correction there is nothing to suspect."""
     assert suspect_correction(*history(FIRST), None) is None
     assert suspect_correction(*history(FIRST, (attempt(1, {}), None, 0)), None) is None
 
 
 def test_the_next_remedy_is_held_against_the_first_failure() -> None:
-    """It is the remedy's own settings that are forbidden, not those taken back."""
+    """The remedy's own settings are forbidden, not those that were reverted."""
     failures = (FIRST, (attempt(1, TO_OTHER), None, 0), (attempt(2, TO_STAGE_1), None, 0))
     found = suspect_correction(*history(*failures), 0)
     assert found is not None
@@ -96,7 +96,7 @@ def test_the_next_remedy_is_held_against_the_first_failure() -> None:
 
 
 def test_an_attempt_that_was_stopped_in_between_changes_nothing() -> None:
-    """The last attempt that failed is what the correction was for."""
+    """The correction answered the last attempt that failed."""
     outcomes, findings = history(FIRST, (attempt(2, TO_OTHER), None, 0))
     outcomes.insert(1, Superseded(attempt(1, TO_STAGE_1), Seen({})))
     found = suspect_correction(outcomes, findings, None)

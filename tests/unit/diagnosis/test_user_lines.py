@@ -1,4 +1,4 @@
-"""The user's own lines that a failure is about, and whose files are opened for that."""
+"""The user's lines that caused a failure, and the files that may be opened to find them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINE = 'model = AutoModel.from_pretrained("x", device_map="auto")\n'
 
 
 def lines(record: FailureRecord, script: Path) -> list[int]:
-    """The numbers of the lines that are found."""
+    """The line numbers."""
     request = replace(REQUEST, script=str(script))
     found = spots_of(Finding(record, Role.INITIATING, ENTRY), request)
     return [spot.line for spot in found]
@@ -25,7 +25,7 @@ def lines(record: FailureRecord, script: Path) -> list[int]:
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A training whose second line is to blame, in a folder that isn't the working directory."""
+    """A training with the fault in line 2, outside the working directory."""
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     path = tmp_path / "own" / "train.py"
@@ -35,7 +35,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_line_is_found(script: Path) -> None:
-    """In the files that the worker has told."""
+    """Only the files that the worker reported are searched."""
     record = FailureRecord(0, 1.0, user_files=(str(script),))
     assert lines(record, script) == [2]
     assert lines(replace(record, user_files=()), script) == []
@@ -44,7 +44,7 @@ def test_the_line_is_found(script: Path) -> None:
 def test_what_another_node_names_is_opened_only_if_it_is_the_trainings(
     script: Path, tmp_path: Path
 ) -> None:
-    """Its record comes over the network."""
+    """The record comes over the network."""
     foreign, data = tmp_path / "foreign.py", script.with_name("data.txt")
     for path in (foreign, data):
         path.write_text(LINE)
@@ -55,7 +55,7 @@ def test_what_another_node_names_is_opened_only_if_it_is_the_trainings(
 
 
 def test_what_nothing_points_at_has_no_lines(script: Path) -> None:
-    """Nothing is known, or the entry has no search."""
+    """The failure is unknown, or its entry has no search."""
     record = FailureRecord(0, 1.0, user_files=(str(script),))
     for entry in (None, replace(ENTRY, points_at=None)):
         assert spots_of(Finding(record, Role.INITIATING, entry), REQUEST) == ()

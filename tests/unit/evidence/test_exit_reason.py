@@ -1,4 +1,4 @@
-"""How a death is told in a line."""
+"""A worker's death in one line."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ OOM_KILL = "the kernel's out-of-memory killer struck on this host meanwhile"
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_a_death_in_a_line(record: FailureRecord, text: str) -> None:
-    """Who, where, of what, after how many steps."""
+    """The line has the rank, host, reason and number of steps."""
     assert death_text(record) == text
 
 
 def test_signals_in_words() -> None:
-    """With who sends them, where that is known; real-time signals have no name."""
+    """Known senders are named; real-time signals have no name."""
     assert "scheduler" in signal_text(signal.SIGKILL)
     assert signal_text(signal.SIGUSR1) == "SIGUSR1"
     assert signal_text(42) == "signal 42"

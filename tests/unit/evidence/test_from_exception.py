@@ -1,4 +1,4 @@
-"""What a record says of a live exception."""
+"""A failure record from a live exception."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ torch = Lazy("torch")
 
 
 def caught(action: Any) -> BaseException:
-    """What an action raises."""
+    """The exception that an action raises."""
     try:
         action()
     except BaseException as error:
@@ -26,7 +26,7 @@ def caught(action: Any) -> BaseException:
 
 
 class UnreadableError(Exception):
-    """Its message can't be had."""
+    """An exception whose message can't be read."""
 
     def __str__(self) -> str:
         """Fails."""
@@ -34,7 +34,7 @@ class UnreadableError(Exception):
 
 
 def test_the_whole_record() -> None:
-    """What was said at once, and all that the exception and the guards tell."""
+    """The first record, and the one with all details of the exception and the guards."""
 
     def fails() -> None:
         try:
@@ -75,7 +75,7 @@ def test_the_whole_record() -> None:
 def test_a_file_whose_import_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, line: int, text: str
 ) -> None:
-    """It isn't loaded, and yet the user's: its own line is told, and not who imports it."""
+    """The module isn't loaded, yet its own line is recorded, not its importer's."""
     (tmp_path / "own_part.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     error = caught(lambda: importlib.import_module("own_part"))
@@ -87,7 +87,7 @@ def test_a_file_whose_import_fails(
 
 
 def test_what_led_to_it() -> None:
-    """Causes and contexts, nearest first; whether one was being handled."""
+    """Causes and contexts, nearest first, with whether one was being handled."""
 
     def fails() -> None:
         try:
@@ -106,7 +106,7 @@ def test_what_led_to_it() -> None:
 
 
 def test_a_message_that_cannot_be_read() -> None:
-    """It must not hide the failure."""
+    """The failure is still reported."""
     error = caught(lambda: (_ for _ in ()).throw(UnreadableError()))
     record = from_exception.full_record(
         error, from_exception.first_record(error, 0, 0.0, 1), Observations()
@@ -115,7 +115,7 @@ def test_a_message_that_cannot_be_read() -> None:
 
 
 def test_the_memory_of_an_allocators_complaint() -> None:
-    """With what the process held before the model."""
+    """The record includes the memory held before the model."""
     seen = Observations()
     seen.see_model(torch.nn.Linear(2, 2))
     error = MemoryError()
@@ -125,7 +125,7 @@ def test_the_memory_of_an_allocators_complaint() -> None:
 
 
 def model() -> tuple[Any, Observations]:
-    """A model with a frozen part, and that it has been seen."""
+    """A partly frozen model that was observed."""
     network = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 5))
     network[0].weight.requires_grad_(False)
     seen = Observations()
@@ -134,7 +134,7 @@ def model() -> tuple[Any, Observations]:
 
 
 def test_parameters_by_identity() -> None:
-    """One that a local variable of the innermost frames holds; before it one that is doubled."""
+    """A local variable of the innermost frames; a duplicate takes precedence."""
     network, seen = model()
 
     def held() -> None:
@@ -159,7 +159,7 @@ def test_parameters_by_identity() -> None:
     ],
 )
 def test_parameters_by_what_is_printed(message: str, expected: list[str]) -> None:
-    """DDP's index counts what is trained; autograd prints a shape."""
+    """DDP's index counts trained parameters; autograd prints a shape."""
     _network, seen = model()
     error = caught(lambda: (_ for _ in ()).throw(RuntimeError(message)))
     assert list(from_exception.parameters(error, seen)) == expected

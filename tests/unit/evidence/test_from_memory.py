@@ -1,4 +1,4 @@
-"""What a worker knows of memory when it fails."""
+"""A worker's knowledge of memory at a failure."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from safe_launch.evidence import from_memory
     ],
 )
 def test_what_is_about_memory(error: Exception, is_about: bool) -> None:
-    """By type, or by what it says."""
+    """The exception's type or message decides."""
     assert from_memory.is_about_memory(error, str(error)) == is_about
 
 
 def test_the_process_knows_itself() -> None:
-    """In bytes, as the kernel tells them."""
+    """The kernel's numbers, in bytes."""
     held = bytearray(32 << 20)
     seen = from_memory.seen()
     assert seen["resident_peak"] >= seen["resident"] > len(held)
@@ -39,7 +39,7 @@ def test_the_process_knows_itself() -> None:
 def test_limits_of_the_process_and_its_cgroup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of `ulimit -d` and `-v` the tighter; of cgroups the first that says a number."""
+    """The smaller of `ulimit -d` and `-v`; the first cgroup with a number."""
     limits = {resource.RLIMIT_DATA: 500, resource.RLIMIT_AS: 1000}
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits[kind], limits[kind]))
     files = [tmp_path / "memory.max", tmp_path / "limit_in_bytes"]
@@ -56,22 +56,22 @@ def test_limits_of_the_process_and_its_cgroup(
 
 
 class Device:
-    """`torch.cuda` of a device that answers no more once its allocator has been asked."""
+    """A `torch.cuda` that fails once its allocator has been queried."""
 
     def is_initialized(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def memory_allocated(self) -> int:
-        """Of the allocator."""
+        """The allocator's number."""
         return 1
 
     def max_memory_allocated(self) -> int:
-        """Of the allocator."""
+        """The allocator's number."""
         return 2
 
     def memory_reserved(self) -> int:
-        """Of the allocator."""
+        """The allocator's number."""
         return 3
 
     def mem_get_info(self) -> tuple[int, int]:
@@ -80,7 +80,7 @@ class Device:
 
 
 def test_a_device_that_answers_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was told before is kept; nothing is raised."""
+    """Earlier values are kept, and nothing is raised."""
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=Device()))
     seen = from_memory.seen()
     assert (seen["allocated"], seen["peak"], seen["reserved"]) == (1, 2, 3)
@@ -89,7 +89,7 @@ def test_a_device_that_answers_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_most_that_a_process_has_held() -> None:
-    """Also once it is given back; nothing is known where its addresses haven't grown since."""
+    """Freed memory counts; without growth of its addresses the peak is unknown."""
     before = from_memory.most_addresses()
     assert from_memory.peak(7, before) is None
     room = before - from_memory.seen()["addresses"] + (64 << 20)  # earlier tests may have had more
@@ -101,7 +101,7 @@ def test_the_most_that_a_process_has_held() -> None:
 
 
 def test_the_most_that_a_device_has_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its allocator had at most, and what isn't the allocator's; unless it was never used."""
+    """The allocator's peak and memory outside of it; none if the device wasn't used."""
     device = Device()
     monkeypatch.setattr(device, "mem_get_info", lambda: (10, 113), raising=False)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=device))
@@ -111,7 +111,7 @@ def test_the_most_that_a_device_has_held(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_driver_is_not_asked_while_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The allocator counts by itself; without a device it is the process's memory."""
+    """The allocator's counts are used; without a device, the process's memory."""
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(npu=Device()))
     assert from_memory.peak_so_far(7, 1 << 60) == (2, 0)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())

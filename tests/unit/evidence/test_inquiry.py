@@ -1,4 +1,4 @@
-"""The names by which a worker is asked where it stands."""
+"""The memory names that a worker is asked by."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from safe_launch.evidence import inquiry
 
 
 def test_names_of_memory() -> None:
-    """As /proc shows them; no other memory is taken for it."""
+    """The names are those in /proc; no other memory has them."""
     assert inquiry.thread_of(f"/memfd:{inquiry.stack_of(412)} (deleted)") == 412
     assert inquiry.thread_of("/memfd:safe-launch-board (deleted)") is None
     assert inquiry.thread_of("/job/safe-launch-stack-412") is None

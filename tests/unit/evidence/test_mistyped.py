@@ -1,4 +1,4 @@
-"""An argument with a typing error is named with the nearest that the parser knows."""
+"""A mistyped argument is reported with the nearest one that the parser accepts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def of_argparse() -> None:
 
 
 def of_subcommands() -> None:
-    """Options that only a subcommand has."""
+    """A parser with options of a subcommand only."""
     parser = argparse.ArgumentParser(prog="train.py")
     below = parser.add_subparsers().add_parser("fit")
     below.add_argument("--epochs")
@@ -30,7 +30,7 @@ def of_subcommands() -> None:
 
 
 def of_transformers() -> None:
-    """Which raises, and leaves nothing to argparse."""
+    """HfArgumentParser, which raises by itself."""
     from dataclasses import make_dataclass
 
     from transformers import HfArgumentParser
@@ -40,12 +40,12 @@ def of_transformers() -> None:
 
 
 def of_click() -> None:
-    """Which exits after it has forgotten its exception."""
+    """click, which exits and discards its exception."""
     import click
 
     @click.group()
     def group() -> None:
-        """Has a command."""
+        """A group with a command."""
 
     @group.command()
     @click.option("--batch-size", default=4)
@@ -56,7 +56,7 @@ def of_click() -> None:
 
 
 def of_typer() -> None:
-    """By a function's signature."""
+    """typer, which parses by a function's signature."""
     import typer
 
     def train(batch_size: int = 4) -> None:
@@ -66,7 +66,7 @@ def of_typer() -> None:
 
 
 def raised(call: Callable[[], object]) -> BaseException:
-    """What it raises."""
+    """The exception that a call raises."""
     try:
         call()
     except (Exception, SystemExit) as error:
@@ -95,33 +95,33 @@ def test_a_flag(
     line: str,
     found: dict[str, str],
 ) -> None:
-    """Whoever parses; what only looks like another flag, or is short for it, isn't mistyped."""
+    """Any parser; similar flags and abbreviations aren't mistyped."""
     monkeypatch.setattr(sys, "argv", ["train.py", *line.split()])
     assert mistyped(raised(parse)) == found
 
 
 class Arguments:
-    """Of a framework."""
+    """A framework's arguments."""
 
     def __init__(self, max_steps: int = 3, eval_strategy: str = "no") -> None:
-        """Takes two."""
+        """Takes two arguments."""
 
 
 @pytest.mark.parametrize(
     ("given", "found"),
     [
         ({"max_stepss": 4}, {"max_stepss": "max_steps"}),
-        ({"evaluation_strategy": "no"}, {}),  # another name in another version
+        ({"evaluation_strategy": "no"}, {}),  # renamed in another version
         ({"surprise": 4}, {}),
     ],
 )
 def test_a_keyword(given: dict[str, Any], found: dict[str, str]) -> None:
-    """By the signature of what was called."""
+    """The called function's signature decides."""
     assert mistyped(raised(lambda: Arguments(**given))) == found
 
 
 def test_an_exit_for_another_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script's own parser, long done, has nothing to do with it."""
+    """A script's parser that finished long ago is unrelated."""
     monkeypatch.setattr(sys, "argv", ["train.py", "--batchsize"])
     assert mistyped(raised(lambda: sys.exit(3))) == {}
     assert mistyped(raised(lambda: sys.exit(2))) == {}

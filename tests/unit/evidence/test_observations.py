@@ -1,4 +1,4 @@
-"""What a guard reports of a model; whatever the model is like, its training continues."""
+"""A guard's report on a model never stops the training, whatever the model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def llama() -> Any:
 
 
 class Seen(Observations):
-    """A worker's observations, and all that was sent of them."""
+    """A worker's observations and their messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def kinds(shape: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def test_equal_layers_are_one_kind() -> None:
-    """Numbers become stars; the embedding stands alone."""
+    """Layer numbers become stars; the embedding is a separate kind."""
     shape = shape_of(llama())
     assert shape["config"]["num_hidden_layers"] == 3
     found = kinds(shape)
@@ -55,7 +55,7 @@ def test_equal_layers_are_one_kind() -> None:
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 def test_adapters_keep_the_models_own_names() -> None:
-    """Peft's prefixes are taken off, the frozen base is told from what is trained."""
+    """Peft's prefixes are removed; the frozen base is separate from trained parameters."""
     model = peft.get_peft_model(llama(), peft.LoraConfig(r=4, target_modules=["q_proj"]))
     found = kinds(shape_of(model))
     assert found["model.layers.*.self_attn.q_proj.weight"] == [[16, 16], False, None, 3]
@@ -63,7 +63,7 @@ def test_adapters_keep_the_models_own_names() -> None:
 
 
 def test_wrappers_and_numbers_at_either_end() -> None:
-    """DDP's and torch.compile's prefixes, and a list of parameters or of modules."""
+    """DDP's and torch.compile's prefixes, lists of parameters and of modules."""
     model = torch.nn.Module()
     inner = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(2, 3))
     inner.bare = torch.nn.ParameterList([torch.ones(5), torch.ones(5)])
@@ -75,7 +75,7 @@ def test_wrappers_and_numbers_at_either_end() -> None:
 
 
 def test_partitioned_and_quantized_parameters_are_whole() -> None:
-    """ZeRO-3 keeps the shape in `ds_shape`, bitsandbytes that of 4 bits in `quant_state`."""
+    """The full shape is in ZeRO-3's `ds_shape` and bitsandbytes' `quant_state`."""
     model = torch.nn.Linear(1, 1, bias=False)
     model.weight.data = torch.empty(0)
     model.weight.ds_shape = torch.Size([8, 4])
@@ -89,7 +89,7 @@ def test_partitioned_and_quantized_parameters_are_whole() -> None:
 
 
 def test_only_the_first_trained_model_is_described() -> None:
-    """A teacher without a gradient is none, nor is a second one; both are counted."""
+    """Teachers without gradients and later models are only counted."""
     seen = Seen()
     teacher = llama().requires_grad_(False)
     student, other = llama(), torch.nn.Linear(2, 2)
@@ -109,7 +109,7 @@ def test_only_the_first_trained_model_is_described() -> None:
 
 
 def test_models_beside_the_trained_one() -> None:
-    """Its copy, a critic, two that are only evaluated; each once, and none as its own wrapper."""
+    """A copy, a critic and two evaluated models count once; wrappers don't count."""
     seen = Seen()
     actor, reference, critic = torch.nn.Linear(4, 5), torch.nn.Linear(4, 5), torch.nn.Linear(4, 2)
     rewards = [torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)]
@@ -128,7 +128,7 @@ def test_models_beside_the_trained_one() -> None:
 
 
 def test_a_model_after_the_first_step_is_not_counted() -> None:
-    """What was planned was for the steps that are done."""
+    """The plan was made for the steps already done."""
     seen = Seen()
     models = [torch.nn.Linear(2, 2), torch.nn.Linear(2, 3)]
     seen.see_model(models[0])
@@ -139,15 +139,15 @@ def test_a_model_after_the_first_step_is_not_counted() -> None:
 
 
 class Odd:
-    """A configuration that JSON can't hold as it is."""
+    """A configuration that isn't JSON."""
 
     def to_dict(self) -> dict[Any, Any]:
-        """Keys of two parts, a value that isn't JSON's."""
+        """Has keys of two parts and a value that isn't JSON's."""
         return {("a", 1): 2, "kept": torch.float16}
 
 
 class Broken:
-    """A configuration that can't be had."""
+    """A configuration that can't be read."""
 
     def to_dict(self) -> dict[Any, Any]:
         """Fails."""
@@ -155,7 +155,7 @@ class Broken:
 
 
 def test_an_odd_configuration_is_told_as_far_as_it_goes() -> None:
-    """What JSON has no key for is left out."""
+    """Keys that JSON can't hold are omitted."""
     seen = Seen()
     model = torch.nn.Linear(2, 2)
     model.config = Odd()
@@ -165,7 +165,7 @@ def test_an_odd_configuration_is_told_as_far_as_it_goes() -> None:
 
 
 def test_a_model_that_cannot_be_described_still_trains() -> None:
-    """Nothing is raised into the user's script, and the rest is seen all the same."""
+    """The script sees no exception, and other observations continue."""
     seen = Seen()
     model = torch.nn.Linear(2, 2)
     model.config = Broken()
@@ -177,7 +177,7 @@ def test_a_model_that_cannot_be_described_still_trains() -> None:
 
 
 def test_imports_are_sent_with_the_first_model() -> None:
-    """Once, where the launcher wants to know."""
+    """Imports are sent once, if the launcher asks for them."""
     seen = Seen()
     seen.report_imports_by(lambda: {"modules": ["torch"]})
     seen.see_model(torch.nn.Linear(2, 2))
@@ -186,7 +186,7 @@ def test_imports_are_sent_with_the_first_model() -> None:
 
 
 def test_what_is_known_is_sent_once() -> None:
-    """Only news; reentrant checkpointing stays, whatever another block uses."""
+    """Only news is sent; reentrant checkpointing, once seen, stays."""
     seen = Seen()
     seen.count_steps(lambda: 3)
     seen.see(zero_stage=2, gradient_checkpointing="reentrant")
@@ -197,7 +197,7 @@ def test_what_is_known_is_sent_once() -> None:
 
 
 def test_another_training_of_the_process_is_seen() -> None:
-    """When the next one is made ready; one that counts from 0 until then is the same training."""
+    """A new counter after some steps means another training; after 0 steps the same."""
     seen, first = Observations(), [0]
     seen.count_steps(lambda: first[0])
     seen.count_steps(lambda: 0)

@@ -1,4 +1,4 @@
-"""A worker's question to its launcher: answered, or left after a bounded time, and never again."""
+"""A worker's question to its launcher is answered or abandoned after a timeout, for good."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ QUESTION = Ask(
 
 @contextmanager
 def channel(folder: Path) -> Iterator[tuple[Sender, Receiver]]:
-    """A worker's end, and the launcher's."""
+    """The worker's and the launcher's end."""
     with closing(Receiver(folder)) as receiver:
         sender = Sender(receiver.path, 0)
         receiver.accept()
@@ -45,7 +45,7 @@ def channel(folder: Path) -> Iterator[tuple[Sender, Receiver]]:
 
 
 def heard(receiver: Receiver, count: int = 1) -> list[Envelope]:
-    """What the worker has sent, once so many messages are there."""
+    """The worker's messages, once this many have arrived."""
     found: list[Envelope] = []
     limit = time.monotonic() + LONG
     while len(found) < count:
@@ -57,7 +57,7 @@ def heard(receiver: Receiver, count: int = 1) -> list[Envelope]:
 
 
 def reply(receiver: Receiver, *answers: Answer) -> None:
-    """The launcher's answers, torn where a stream may be torn."""
+    """The launcher's answers, split as a stream may split them."""
     (connection,) = receiver.partial
     text = b"".join(map(encoded_answer, answers))
     for part in (text[:5], text[5:]):
@@ -66,7 +66,7 @@ def reply(receiver: Receiver, *answers: Answer) -> None:
 
 
 def test_a_question_is_answered(tmp_path: Path) -> None:
-    """It arrives as it was asked, and so does its answer; a stranger's key is kept for others."""
+    """Question and answer arrive intact; an answer with another key is kept for others."""
     answer = Answer("k#1", {"zero_stage": 2}, {"zero_stage": 3})
     with channel(tmp_path) as (sender, receiver):
         found: list[Answer | None] = []
@@ -79,7 +79,7 @@ def test_a_question_is_answered(tmp_path: Path) -> None:
 
 
 def test_a_secret_does_not_change_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the worker would wait in vain; in what is told it is hidden."""
+    """A changed key would have no answer; the secret is hidden elsewhere."""
     monkeypatch.setattr(redaction, "_known", frozenset())
     redaction.learn(["initialize", "train.py"])
     question = replace(QUESTION, key="deepspeed.initialize@00#1")
@@ -92,7 +92,7 @@ def test_a_secret_does_not_change_the_key(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_answer_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
-    """The next one counts."""
+    """A truncated answer is skipped; the next counts."""
     with channel(tmp_path) as (sender, receiver):
         found: list[Answer | None] = []
         thread = threading.Thread(target=lambda: found.append(sender.ask(QUESTION, LONG)))
@@ -105,7 +105,7 @@ def test_an_answer_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_threads_get_each_their_own_answer(tmp_path: Path) -> None:
-    """Whoever reads, and in whatever order the answers come."""
+    """Any thread may read, and answers come in any order."""
     keys = [f"k#{number}" for number in range(8)]
     found: dict[str, Answer | None] = {}
     with channel(tmp_path) as (sender, receiver):
@@ -127,7 +127,7 @@ def test_threads_get_each_their_own_answer(tmp_path: Path) -> None:
 
 
 def test_after_a_silence_nothing_is_asked_any_more(tmp_path: Path) -> None:
-    """The launcher is told; what it says later is passed over."""
+    """The launcher is notified; later answers are ignored."""
     with channel(tmp_path) as (sender, receiver):
         assert sender.ask(QUESTION, 0.01) is None
         assert [envelope.message for envelope in heard(receiver, 2)] == [QUESTION, WentOn("k#1")]
@@ -136,7 +136,7 @@ def test_after_a_silence_nothing_is_asked_any_more(tmp_path: Path) -> None:
 
 
 def test_a_launcher_that_is_gone_ends_the_wait(tmp_path: Path) -> None:
-    """At once, and without an error."""
+    """The wait ends at once without an error."""
     with channel(tmp_path) as (sender, receiver):
         found: list[Answer | None] = []
         thread = threading.Thread(target=lambda: found.append(sender.ask(QUESTION, 10 * LONG)))
@@ -149,7 +149,7 @@ def test_a_launcher_that_is_gone_ends_the_wait(tmp_path: Path) -> None:
 
 
 def test_what_a_worker_forks_does_not_ask(tmp_path: Path) -> None:
-    """Its answers would be its parent's."""
+    """Its parent would get the answers."""
     with channel(tmp_path) as (sender, _receiver):
         child = os.fork()
         if child == 0:

@@ -1,4 +1,4 @@
-"""The folder of the sockets of a launcher and its workers."""
+"""The folder of the sockets between a launcher and its workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOBODY = 65534
 
 
 def test_a_folder_of_this_user(tmp_path: Path) -> None:
-    """However long its path is, a socket can be made there; nothing is left."""
+    """Sockets work however long the path is; the folder is removed."""
     attempt = tmp_path / ("a-long-name-" * 12)
     attempt.mkdir()
     with socket_folder.socket_folder(attempt, 3) as folder:
@@ -36,7 +36,7 @@ def test_a_folder_of_this_user(tmp_path: Path) -> None:
 
 
 def test_where_others_may_rename_the_runs_folder(tmp_path: Path) -> None:
-    """The sockets are elsewhere: a worker would send to who has put another folder there."""
+    """The sockets go elsewhere: another user could replace the folder."""
     (attempt := tmp_path / "run" / "attempt-1").mkdir(parents=True)
     tmp_path.chmod(0o777)
     with socket_folder.socket_folder(attempt, 0) as folder:
@@ -45,7 +45,7 @@ def test_where_others_may_rename_the_runs_folder(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_cannot_connect() -> None:
-    """Not even if all folders above are open to everybody."""
+    """Access is denied even if all parent folders are open to everybody."""
     place = Path(tempfile.mkdtemp(dir="/tmp"))
     place.chmod(0o777)
     with socket_folder.socket_folder(place, 0) as folder, closing(Receiver(folder)) as receiver:
@@ -55,7 +55,7 @@ def test_another_user_cannot_connect() -> None:
 
 
 def _problem_of(user: int, path: str) -> int:
-    """The number of the error with which a user can't connect; 0 for none."""
+    """The errno of a user's connection; 0 for success."""
     child = os.fork()
     if not child:
         try:
@@ -71,7 +71,7 @@ def _problem_of(user: int, path: str) -> int:
 def test_a_file_system_without_sockets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_temporary: bool
 ) -> None:
-    """The temporary folder has them, or shared memory; the attempt's has nothing of it."""
+    """The temporary folder or shared memory is used; the attempt's folder stays empty."""
     temporary, shared = tmp_path / "tmp", tmp_path / "shared"
     shared.mkdir()
     if has_temporary:
@@ -85,7 +85,7 @@ def test_a_file_system_without_sockets(
 
 
 def test_no_folder_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing can be launched: nobody would hear of a failure."""
+    """The launch is refused: failures couldn't be reported."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     monkeypatch.setattr(socket_folder, "SHARED", str(tmp_path / "none"))
     with pytest.raises(LaunchError) as told, socket_folder.socket_folder(Path("/proc"), 0):

@@ -1,4 +1,4 @@
-"""What workers say, whatever it is: read whole, or passed over."""
+"""Messages from workers are read completely or skipped, whatever they contain."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
 FRAMES = st.builds(Frame, TEXT, st.integers(0, 10**6), TEXT, TEXT)
 RAISED = st.builds(Raised, TEXT, TEXT, st.none() | FRAMES)
 NAMES = TEXT.filter(lambda name: not is_secret_name(name))
-"""What such a name has isn't passed on."""
+"""Values of secret names aren't sent."""
 VALUES = st.dictionaries(NAMES, st.one_of(st.booleans(), st.integers(-(2**60), 2**60), TEXT))
 RECORDS = st.builds(
     FailureRecord,
@@ -65,7 +65,7 @@ FIELDS = st.sampled_from(["type", "record", "observed", "step", "shape", "saves"
 @settings(max_examples=200, deadline=None)
 @given(RECORDS)
 def test_a_record_survives_its_passage(record: FailureRecord) -> None:
-    """Half a surrogate pair in a message is no obstacle."""
+    """Half a surrogate pair in a message is no problem."""
     envelope = decoded(encoded(3, Failure(record)))
     assert envelope is not None
     assert envelope.rank == 3
@@ -77,14 +77,14 @@ def test_a_record_survives_its_passage(record: FailureRecord) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200) | JSON.map(lambda one: json.dumps(one).encode()))
 def test_what_is_no_message_is_none(line: bytes) -> None:
-    """Any bytes and any document give a message or nothing."""
+    """Any bytes and documents give a message or None."""
     assert isinstance(decoded(line), Envelope | None)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(FIELDS, JSON | KINDS, max_size=5))
 def test_fields_of_other_types_make_no_message(fields: dict[str, object]) -> None:
-    """A message that is one has what it says."""
+    """A valid message keeps its values."""
     types = {kind.__name__: kind for kind in Message.__args__}
     kind = types.get(str(fields.get("type")))
     envelope = decoded(json.dumps({"rank": 1, "message": fields}).encode())
@@ -94,7 +94,7 @@ def test_fields_of_other_types_make_no_message(fields: dict[str, object]) -> Non
 
 
 def test_a_deep_document_is_none() -> None:
-    """Nested beyond what a parser follows."""
+    """The nesting exceeds the parser's limit."""
     assert decoded(b"[" * 100_000) is None
 
 
@@ -114,14 +114,14 @@ def test_a_deep_document_is_none() -> None:
     ids=lambda message: type(message).__name__,
 )
 def test_messages_arrive_as_they_were(message: Message) -> None:
-    """On one line, with the worker's rank."""
+    """One line each, with the worker's rank."""
     line = encoded(1, message)
     assert line.count(b"\n") == 1
     assert decoded(line) == Envelope(1, message)
 
 
 def test_nobody_at_the_other_end_is_no_error(tmp_path: Path) -> None:
-    """The training matters more than its reports."""
+    """A missing launcher doesn't stop the training."""
     receiver = Receiver(tmp_path)
     sender = Sender(receiver.path, 0)
     receiver.close()
@@ -134,7 +134,7 @@ def test_nobody_at_the_other_end_is_no_error(tmp_path: Path) -> None:
 def test_a_message_without_an_end_ends_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is given up, not collected for ever."""
+    """An endless message isn't collected forever."""
     monkeypatch.setattr("safe_launch.evidence.worker_receiver.MAXIMUM", 10)
     receiver = Receiver(tmp_path)
     sender = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""The part of a worker's process that answers inquiries, and when it is left out."""
+"""The inquiry handler in a worker's process, and when it isn't installed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ print(json.dumps([len(threads), threading.active_count(), masks, links]))
 
 
 def begun(before: str = "", **variables: str) -> tuple[int, int, dict[str, str], list[str]]:
-    """Threads, Python's threads, signal masks of the main thread and others, open files."""
+    """Threads, Python's threads, signal masks of all threads, open files."""
     done = subprocess.run(
         [
             sys.executable,
@@ -59,12 +59,12 @@ def begun(before: str = "", **variables: str) -> tuple[int, int, dict[str, str],
 
 
 def stacks(links: list[str]) -> list[int]:
-    """The threads that the memory for stacks names."""
+    """The threads named in the memory for stacks."""
     return [found for found in map(inquiry.thread_of, links) if found is not None]
 
 
 def test_a_thread_that_takes_one_signal() -> None:
-    """Python doesn't know it, and the script's signals go where they would go without it."""
+    """Python doesn't see the thread, and the script's signals are delivered as without it."""
     threads, known, masks, links = begun(**{inquiry.VARIABLE: "/nowhere"})
     assert (threads, known) == (2, 1)
     assert int(masks["true"], 16) == 0
@@ -74,14 +74,14 @@ def test_a_thread_that_takes_one_signal() -> None:
 
 
 def test_not_asked_for() -> None:
-    """Without the variable nothing is there."""
+    """Without the variable no thread is started."""
     threads, _, _, links = begun(**{inquiry.VARIABLE: ""})
     assert (threads, stacks(links)) == (1, [])
 
 
 @pytest.mark.parametrize("number", [inquiry.OF_ALL, inquiry.OF_MAIN])
 def test_a_signal_that_is_taken(number: int) -> None:
-    """What was there first stays, as a `sitecustomize` may have it."""
+    """An existing handler, such as a `sitecustomize`'s, is kept."""
     threads, _, _, links = begun(
         f"signal.signal({number}, print)", **{inquiry.VARIABLE: "/nowhere"}
     )
@@ -111,7 +111,7 @@ def test_room_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_dumps_of_a_timeout_come_into_the_run_directory(
     version: tuple[int, int], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the name in this version of torch, unless the user has set the place."""
+    """This torch version's variable is set unless the user has set it."""
     environment = {inquiry.DUMPS_VARIABLE: "/run/attempt-1/collectives-"}
     monkeypatch.setattr(os, "environ", environment)
     answering._keep_dumps(version)

@@ -1,4 +1,4 @@
-"""A process that is asked alone: no weights, no other ranks, no device."""
+"""A process asked for its plan alone: no weights, no other ranks, no device."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ LLAMA = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    """A model's, without its weights."""
+    """A model's folder without weights."""
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     return str(tmp_path)
 
 
 def loaded(folder: str, **options: Any) -> Any:
-    """The model that is made instead of one that is loaded."""
+    """The model created instead of loaded."""
     kind = transformers.LlamaForCausalLM
     return asked_models.load(kind.from_pretrained, kind, (folder,), options, is_stored=True)
 
 
 def test_no_weights_are_read(folder: str) -> None:
-    """There are none; the shape, the type and the attention are as they would be."""
+    """No weights exist; shape, type and attention are the real ones."""
     model = loaded(folder, attn_implementation="eager")
     assert {weight.device.type for weight in model.parameters()} == {"meta"}
     assert {str(weight.dtype) for weight in model.parameters()} == {"torch.bfloat16"}
@@ -54,13 +54,13 @@ def test_no_weights_are_read(folder: str) -> None:
 
 
 def test_attention_that_needs_a_device_is_only_named(folder: str) -> None:
-    """A login node has neither the device nor, often, the package."""
+    """A login node lacks the device and often the package."""
     model = loaded(folder, attn_implementation="flash_attention_2")
     assert model.config._attn_implementation == "flash_attention_2"
 
 
 def test_4_bits(folder: str) -> None:
-    """All linear layers but the head are told as bitsandbytes would hold them."""
+    """All linear layers but the head are reported as bitsandbytes would store them."""
     model = loaded(folder, quantization_config={"load_in_4bit": True})
     bits = {name: held for name, _, _, held, _ in shape_of(model)["weights"]}
     assert bits["model.layers.*.self_attn.q_proj.weight"] == 4.5
@@ -70,7 +70,7 @@ def test_4_bits(folder: str) -> None:
 
 
 def test_what_cant_be_made_ends_the_asking() -> None:
-    """As a model whose code looks at its weights."""
+    """The model's code reads its weights."""
 
     class Curious:
         def __init__(self, _config: object) -> None:
@@ -82,7 +82,7 @@ def test_what_cant_be_made_ends_the_asking() -> None:
 
 
 def derived() -> tuple[Any, Any]:
-    """Classes of models as they are in a process that is asked: a model's, and one beside it."""
+    """Two classes of models as patched in a process that is asked."""
 
     class Base(torch.nn.Module):  # type: ignore[misc]
         made: ClassVar[list[str]] = []
@@ -109,7 +109,7 @@ def derived() -> tuple[Any, Any]:
 
 
 def test_a_model_that_its_own_class_makes(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no weights, nor have its parts; if its code needs values, it has them."""
+    """It and its parts have no weights, unless its code needs values."""
     model, whole = derived()
     assert inspect.signature(model).parameters.keys() == {"width", "curious"}
     assert {weight.device.type for weight in model(4).parameters()} == {"meta"}
@@ -132,14 +132,14 @@ def test_a_model_that_its_own_class_makes(folder: str, monkeypatch: pytest.Monke
     ],
 )
 def test_the_length_of_samples(collate: Any, expected: int) -> None:
-    """Of a batch of the longest, however it is padded or laid end to end."""
+    """The longest samples' batch, padded or packed."""
     data = [{"input_ids": [0] * length} for length in range(1, 40)]
     assert asked_alone._length(data, collate, 4) == expected
     assert asked_alone._length(iter(data), collate, 4) is None
 
 
 def test_only_a_process_that_is_asked_reads_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A training would continue from another state."""
+    """A real training would continue from another state."""
     arguments = SimpleNamespace(per_device_train_batch_size=2, gradient_checkpointing=True)
     given = {"train_dataset": [{"input_ids": [1, 2, 3]}]}
     monkeypatch.delenv(VARIABLE, raising=False)
@@ -151,7 +151,7 @@ def test_only_a_process_that_is_asked_reads_data(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_model_on_meta_only_changes_its_type() -> None:
-    """It has nothing that could be moved."""
+    """`to` ignores the device: there is nothing to move."""
     with torch.device("meta"):
         model = torch.nn.Linear(2, 2)
     assert asked_alone._move(model.to, model, ("cuda:0",), {}) is model

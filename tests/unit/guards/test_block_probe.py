@@ -1,4 +1,4 @@
-"""Whether a checkpointed block runs twice, found out in the first pass at no cost to its values."""
+"""Detecting in the first pass, at no cost to values, that a checkpointed block runs twice."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ REENTRANT = "CheckpointFunctionBackward"
 
 
 class Launcher:
-    """Needs to know, where it `probes`; a block that runs twice is then checkpointed otherwise."""
+    """Asks for the probe if `probes`, and then changes the checkpointing of such a block."""
 
     def __init__(self, *, probes: bool = True) -> None:
         self.probes = probes
         self.facts: list[bool | None] = []
 
     def __call__(self, question: Ask) -> Answer:
-        """Its answer."""
+        """Returns the answer."""
         twice = question.facts.get("block_runs_twice")
         self.facts.append(None if twice is None else bool(twice))
         overrides = {"gradient_checkpointing": "non_reentrant"} if twice else {}
@@ -38,14 +38,14 @@ class Launcher:
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Resets the settings that a test settles for the process."""
+    """Resets settings that are made once a process."""
     monkeypatch.setattr(enforced, "_settled", {})
     monkeypatch.setattr(enforced, "_settled_replaced", {})
     monkeypatch.delenv(preset.OVERRIDES_VARIABLE, raising=False)
 
 
 def guarded(launcher: Launcher) -> tuple[Callable[..., Any], Observations]:
-    """Torch's `checkpoint` with the guard around it, and the guard's observations."""
+    """Torch's guarded `checkpoint`, and the guard's observations."""
     seen = Observations()
     seen.report_to(lambda _message: None, launcher)
     module: Any = ModuleType("torch.utils.checkpoint")
@@ -56,7 +56,7 @@ def guarded(launcher: Launcher) -> tuple[Callable[..., Any], Observations]:
 
 
 def block() -> Any:
-    """A block with weights, and dropout, whose recomputation must draw the same numbers."""
+    """A block with weights and with dropout, whose recomputation must draw the same numbers."""
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.Tanh())
 
@@ -67,12 +67,12 @@ def inputs() -> Any:
 
 
 def is_reentrant(output: Any) -> bool:
-    """By which implementation an output was computed."""
+    """Whether an output was computed by reentrant checkpointing."""
     return type(output.grad_fn).__name__ == REENTRANT
 
 
 def gradients(run: Callable[..., Any], layer: Any, times: int) -> list[Any]:
-    """Those of a block's weights after so many runs before one backward pass."""
+    """The gradients of a block's weights after several runs and one backward pass."""
     torch.manual_seed(1)
     total = sum(run(layer, inputs()).sum() for _ in range(times))
     total.backward()
@@ -80,7 +80,7 @@ def gradients(run: Callable[..., Any], layer: Any, times: int) -> list[Any]:
 
 
 def test_a_block_that_runs_once() -> None:
-    """Gradients are those that were asked for, and from the first backward pass on so is all."""
+    """Gradients are unchanged; after the first backward pass so is everything else."""
     launcher = Launcher()
     checkpoint, seen = guarded(launcher)
     layer = block()
@@ -95,7 +95,7 @@ def test_a_block_that_runs_once() -> None:
 
 
 def test_a_block_that_runs_twice() -> None:
-    """It is asked for in the second run, before any backward pass; the graph is of one kind."""
+    """The question comes in the second run, before backward; the graph is uniform."""
     launcher = Launcher()
     checkpoint, _ = guarded(launcher)
     found = gradients(checkpoint, layer := block(), 2)
@@ -106,7 +106,7 @@ def test_a_block_that_runs_twice() -> None:
 
 
 def test_a_run_whose_graph_is_gone_does_not_count() -> None:
-    """As of a first pass that only looks at shapes."""
+    """A first pass may only look at shapes."""
     launcher = Launcher()
     checkpoint, _ = guarded(launcher)
     layer = block()
@@ -116,7 +116,7 @@ def test_a_run_whose_graph_is_gone_does_not_count() -> None:
 
 
 def test_what_the_launcher_need_not_know() -> None:
-    """Everything is as asked from the first block on."""
+    """Without a probe all blocks run as requested."""
     launcher = Launcher(probes=False)
     checkpoint, _ = guarded(launcher)
     layer = block()
@@ -126,30 +126,30 @@ def test_what_the_launcher_need_not_know() -> None:
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_only_what_reentrant_checkpointing_would_train() -> None:
-    """Without an input that requires a gradient it trains nothing; without gradients neither."""
+    """It trains nothing without an input that requires a gradient."""
     launcher = Launcher()
     checkpoint, _ = guarded(launcher)
     assert checkpoint(block(), torch.ones(2, 4)).grad_fn is None
     with torch.no_grad():
         checkpoint(block(), inputs())
     functools.partial(checkpoint, use_reentrant=False)(block(), inputs())
-    assert launcher.facts == [None]  # of the inputs, which the launcher leaves as they are
+    assert launcher.facts == [None]  # from the inputs, which the launcher leaves unchanged
 
 
 class Stack(torch.nn.Module):  # type: ignore[misc]
-    """Layers that are called in unusual ways."""
+    """Layers called in unusual ways."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = torch.nn.ModuleList(torch.nn.Linear(1, 1) for _ in range(2))
 
     def run(self, number: int, x: Any) -> Any:
-        """One of its layers."""
+        """Runs one of its layers."""
         return self.layers[number](x)
 
 
 def ways(stack: Stack, number: int) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
-    """How people have a layer checkpointed."""
+    """Common ways to checkpoint a layer."""
     layer = stack.layers[number]
 
     def closure(x: Any) -> Any:
@@ -170,7 +170,7 @@ def ways(stack: Stack, number: int) -> list[tuple[Callable[..., Any], tuple[Any,
 
 @pytest.mark.parametrize("way", range(9))
 def test_a_block_is_told_from_another(way: int) -> None:
-    """And known again."""
+    """Blocks are distinguished and recognized again."""
     stack = Stack()
     (first, *_), (again, *_), (other, *_) = (
         [identity(function, (*args, torch.ones(1)))]
@@ -189,7 +189,7 @@ def test_what_is_not_known() -> None:
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_a_trained_block_without_a_gradient() -> None:
-    """Asked once, and run as answered; not if nothing is trained, or an input has a gradient."""
+    """Asked once if weights are trained and no input requires a gradient."""
 
     class Settles(Launcher):
         def __call__(self, question: Ask) -> Answer:

@@ -1,4 +1,4 @@
-"""Contradictions that a worker detects, each beside a clean twin without a line."""
+"""Contradictions that a worker detects, each with a clean twin that prints nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VARIABLE = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 
 
 class Accelerator:
-    """accelerate's, as far as it is looked at: the environment wins over its argument."""
+    """A partial stand-in for accelerate's; the environment overrides its argument."""
 
     def __init__(
         self,
@@ -45,38 +45,38 @@ class Accelerator:
         self.num_processes = processes
 
     def prepare(self, *args: Any) -> Any:
-        """Nothing."""
+        """Does nothing."""
 
     def clip_grad_norm_(self, parameters: Any, max_norm: float) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def backward(self, loss: Any, **kwargs: Any) -> None:
-        """As accelerate's without an engine."""
+        """Divides the loss like accelerate's without an engine."""
         (loss / self.gradient_accumulation_steps).backward(**kwargs)
 
     def prepare_data_loader(self, data_loader: Any) -> Any:
-        """Nothing."""
+        """Does nothing."""
 
 
 class DeepSpeedEngine:
-    """DeepSpeed's, as far as it is looked at."""
+    """A partial stand-in for DeepSpeed's."""
 
     def __init__(self, config: Any = None, optimizer: Any = None, lr_scheduler: Any = None) -> None:
         self.config = config or {}
         self.client_optimizer, self.client_lr_scheduler = optimizer, lr_scheduler
 
     def gradient_accumulation_steps(self) -> int:
-        """Those in force."""
+        """The accumulation in force."""
         return 4
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
-        """Divides, as DeepSpeed's does, whose decorator hides the arguments' names."""
+        """Divides like DeepSpeed's, whose decorator hides the arguments' names."""
         (loss,) = args or (kwargs["loss"],)
         (loss / 4 if kwargs.get("scale_wrt_gas", True) else loss).backward()
 
 
 class Trainer:
-    """transformers', as far as it is looked at."""
+    """A partial stand-in for transformers'."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Trainer:
         self.accelerator = SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin))
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        """The loss, as the Trainer has it."""
+        """Computes the loss like the Trainer."""
         return self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
 
     def compute_loss(
@@ -103,7 +103,7 @@ class Trainer:
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Divides by the number itself."""
+        """Divides by the number of items itself."""
         outputs = model(inputs)  # transformers' asks its label_smoother or compute_loss_func
         loss = outputs.loss / num_items_in_batch if num_items_in_batch else outputs.loss
         return (loss, outputs) if return_outputs else loss
@@ -111,7 +111,7 @@ class Trainer:
 
 @dataclasses.dataclass
 class Arguments:
-    """TrainingArguments, as far as they are looked at."""
+    """A partial stand-in for TrainingArguments."""
 
     learning_rate: float = 5e-5
     weight_decay: float = 0.0
@@ -129,7 +129,7 @@ Told = Callable[[], list[str]]
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    """The lines since the guard was installed in the stand-ins."""
+    """The lines printed by the guard, installed in the stand-ins."""
     sent: list[Message] = []
     seen = Observations()
     seen.report_to(sent.append)
@@ -156,7 +156,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
 
 
 def test_accumulation_in_the_environment(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It wins over the script's argument, with the script's line."""
+    """It overrides the script's argument; the line is named."""
     Accelerator(gradient_accumulation_steps=4)
     monkeypatch.setenv(VARIABLE, "4")
     Accelerator(gradient_accumulation_steps=4)
@@ -170,7 +170,7 @@ def test_accumulation_in_the_environment(told: Told, monkeypatch: pytest.MonkeyP
 
 
 def test_accumulation_in_deepspeeds_configuration(told: Told) -> None:
-    """It wins over the script's; not if it is left to the script, or the loop has changed it."""
+    """It overrides the script's, unless that is unset or the loop changes it."""
     Accelerator(gradient_accumulation_steps=4, config={VARIABLE: 1}).prepare()
     Accelerator(
         gradient_accumulation_steps=4, config={"gradient_accumulation_steps": "auto"}
@@ -187,7 +187,7 @@ def test_accumulation_in_deepspeeds_configuration(told: Told) -> None:
 
 
 def test_a_norm_that_deepspeed_doesnt_ask_for(told: Told) -> None:
-    """DeepSpeed clips by its own; without it, the loop's norm counts."""
+    """DeepSpeed clips by its own norm; without one the loop's counts."""
     Accelerator().clip_grad_norm_([], 1.0)
     Accelerator(config={"gradient_clipping": 1.0}).clip_grad_norm_([], max_norm=1)
     Accelerator(config={"gradient_clipping": 1.0}).clip_grad_norm_([], float("inf"))
@@ -199,12 +199,12 @@ def test_a_norm_that_deepspeed_doesnt_ask_for(told: Told) -> None:
 
 
 def graph() -> Any:
-    """A loss."""
+    """A loss with a graph."""
     return torch.ones(2, requires_grad=True).sum()
 
 
 def test_a_loss_divided_by_loop_and_engine(told: Told) -> None:
-    """Both lines, once; nothing if only one of the two divides, or by something else."""
+    """Both lines, once; a single division or another divisor is fine."""
     engine, accumulation_steps = DeepSpeedEngine(), 4
     loss = graph()
     engine.backward(loss)
@@ -236,7 +236,7 @@ def test_a_loss_divided_by_loop_and_engine(told: Told) -> None:
 
 
 def test_a_loss_divided_by_loop_and_accelerator(told: Told) -> None:
-    """An Accelerator without the accumulation divides by one."""
+    """Without accumulation an Accelerator divides by one."""
     for steps in (1, 2):
         accelerator, loss, accumulation = Accelerator(gradient_accumulation_steps=steps), graph(), 2
         assert not told()
@@ -247,7 +247,7 @@ def test_a_loss_divided_by_loop_and_accelerator(told: Told) -> None:
 
 
 def test_a_loader_divided_twice(told: Told) -> None:
-    """By its sampler and by accelerate; not if one process alone has it."""
+    """By its sampler and by accelerate; a single process is fine."""
     data = torch.utils.data.TensorDataset(torch.ones(8))
     of_two = torch.utils.data.distributed.DistributedSampler(data, num_replicas=2, rank=0)
     plain = torch.utils.data.DataLoader(data)
@@ -262,7 +262,7 @@ def test_a_loader_divided_twice(told: Told) -> None:
 
 
 def test_trainer_and_deepspeed(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only arguments that aren't defaults; by the flag where it is one."""
+    """Only arguments that differ from the default, by flag if possible."""
     constants = SimpleNamespace(GRADIENT_CLIPPING_DEFAULT=0.0)
     monkeypatch.setitem(sys.modules, "deepspeed.runtime.constants", constants)
     config = {"optimizer": {"type": "AdamW", "params": {}}}
@@ -277,7 +277,7 @@ def test_trainer_and_deepspeed(told: Told, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Own(Trainer):
-    """With its own loss."""
+    """A Trainer with its own loss."""
 
     def compute_loss(
         self,
@@ -286,13 +286,13 @@ class Own(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,  # noqa: ARG002
     ) -> Any:
-        """The model's."""
+        """Returns the model's loss."""
         outputs = model(inputs)
         return (outputs.loss, outputs) if return_outputs else outputs.loss
 
 
 def test_a_loss_that_nobody_divides(told: Told) -> None:
-    """Under accumulation alone, and if the Trainer leaves it to the loss."""
+    """Only under accumulation, unless the Trainer leaves it to the loss."""
 
     def step(trainer: Trainer, count: Any) -> None:
         trainer.training_step(lambda _: SimpleNamespace(loss=1.0), {}, count)
@@ -331,7 +331,7 @@ def test_an_optimizer_that_is_passed(told: Told, monkeypatch: pytest.MonkeyPatch
 def test_accumulation_that_a_trainer_leaves_out(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Accelerate's variable isn't the Trainer's; 1 is what accelerate sets by itself."""
+    """The Trainer ignores accelerate's variable; accelerate itself sets 1."""
     for value in ("1", "2"):
         monkeypatch.setenv(VARIABLE, value)
         Trainer(Arguments())
@@ -343,15 +343,15 @@ def test_accumulation_that_a_trainer_leaves_out(
 
 
 class Smoothing(Own):
-    """With a loss that leaves it to transformers'."""
+    """A Trainer whose loss calls transformers'."""
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
-        """As above."""
+        """Calls the base class's loss."""
         return super().compute_loss(*args, **kwargs)
 
 
 def test_what_a_loss_leaves_out(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Smoothed labels, by a loss of the script's own, which may also be a function."""
+    """A custom loss or loss function ignores label smoothing."""
     monkeypatch.setitem(sys.modules, "transformers.trainer", SimpleNamespace(Trainer=Trainer))
     smoothed = Arguments(label_smoothing_factor=0.1)
     Trainer(smoothed)
@@ -369,7 +369,7 @@ def test_what_a_loss_leaves_out(told: Told, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_an_engine_is_passed(told: Told) -> None:
-    """An optimizer of the script's goes before DeepSpeed's configuration, and so a schedule."""
+    """A script's optimizer or schedule overrides DeepSpeed's configuration."""
     weight = torch.nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([weight], lr=1e-3)
     config = {"optimizer": {"type": "Adam"}, "scheduler": {"type": "WarmupLR"}}
@@ -383,7 +383,7 @@ def test_what_an_engine_is_passed(told: Told) -> None:
 
 
 def test_an_accumulation_that_no_loop_makes(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accelerate divides by it all the same; a loop that accumulates by itself steps later."""
+    """Accelerate divides anyway; a loop with its own accumulation steps later."""
     done = 0
     monkeypatch.setattr(Observations, "steps_of_all", lambda _: done)
     waits = Accelerator(gradient_accumulation_steps=2)
@@ -403,7 +403,7 @@ def test_an_accumulation_that_no_loop_makes(told: Told, monkeypatch: pytest.Monk
 
 
 def test_nothing_odd_ends_a_training(told: Told) -> None:
-    """Unreadable calls are left alone."""
+    """Unreadable calls are ignored."""
     Accelerator().prepare_data_loader(object())
     Accelerator(gradient_accumulation_steps=2).backward(graph(), retain_graph=True)
     Own(Arguments()).training_step(lambda _: SimpleNamespace(loss=1.0), {})

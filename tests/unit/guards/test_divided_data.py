@@ -1,4 +1,4 @@
-"""Each rank's reports on the samples that it trains on."""
+"""Each rank's report of its training samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Sent = Callable[[], list[Compared]]
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
-    """The reports of one of two ranks."""
+    """The reports from one of two ranks."""
     messages: list[Message] = []
     seen = Observations()
     seen.report_to(messages.append)
@@ -48,7 +48,7 @@ def loader(**options: Any) -> Any:
 
 
 def trained(whole: Any, *, ranks: int = 2, is_trained: bool = True, **part: int) -> list[float]:
-    """The first numbers of what a model under DDP gets; of the whole, or from an index on."""
+    """The first numbers of a DDP model's input, whole or from an index on."""
     model = torch.nn.Identity().train(is_trained)
     model.process_group = SimpleNamespace(size=lambda: ranks)
     data_parallel.wrapped.add(model)
@@ -60,7 +60,7 @@ def trained(whole: Any, *, ranks: int = 2, is_trained: bool = True, **part: int)
 
 
 def test_the_first_batch_of_a_loader_that_nobody_divides(sent: Sent) -> None:
-    """Once a line, and every batch arrives; what a loop takes of it by itself differs."""
+    """Reported once a line; every batch arrives, and the loop's own split differs."""
     for _ in range(2):
         assert trained(loader()) == [0, 4, 8, 12]
     (first,) = sent()
@@ -72,7 +72,7 @@ def test_the_first_batch_of_a_loader_that_nobody_divides(sent: Sent) -> None:
 
 
 def test_a_loop_takes_the_ranks_part_itself(sent: Sent) -> None:
-    """The model's input is compared."""
+    """The model's inputs are compared."""
     trained(loader(), start=1)
     (part,) = sent()
     batch = torch.arange(4.0).reshape(2, 2)
@@ -81,7 +81,7 @@ def test_a_loop_takes_the_ranks_part_itself(sent: Sent) -> None:
 
 
 def test_loaders_that_say_nothing(sent: Sent) -> None:
-    """Divided ones, evaluations, small data, groups of some ranks, batches of one value."""
+    """Sharded loaders, evaluations, small data, subgroups, constant batches."""
     data = torch.utils.data
     half = data.DistributedSampler(range(8), num_replicas=2, rank=0, shuffle=False)
     trained(loader(sampler=half))
@@ -96,7 +96,7 @@ def test_loaders_that_say_nothing(sent: Sent) -> None:
 
 
 def test_an_evaluation_comes_first(sent: Sent) -> None:
-    """Of an undivided loader; what is trained on then is divided."""
+    """Its loader isn't sharded; the training's is."""
     model = torch.nn.Identity()
     model.process_group = SimpleNamespace(size=lambda: 2)
     data_parallel.wrapped.add(model)
@@ -111,7 +111,7 @@ def test_an_evaluation_comes_first(sent: Sent) -> None:
 
 
 def test_seeds_of_samplers(sent: Sent) -> None:
-    """Where they shuffle, and divide among all ranks."""
+    """Seeds of samplers that shuffle and shard among all ranks."""
     kind = torch.utils.data.DistributedSampler
     kind(range(8), num_replicas=2, rank=1, seed=5, shuffle=False)
     kind(range(8), num_replicas=1, rank=0, seed=5)
@@ -122,7 +122,7 @@ def test_seeds_of_samplers(sent: Sent) -> None:
 
 
 def test_seeds_of_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the sampler that each rank makes for itself, where several processes have it."""
+    """The seed of each rank's own sampler, with several processes."""
     monkeypatch.setenv(VARIABLE, "data")
     messages: list[Message] = []
     seen = Observations()
@@ -158,7 +158,7 @@ def test_seeds_of_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_stream_that_nobody_divides(sent: Sent) -> None:
-    """Also under an engine; not if the ranks take parts, or accelerate gives them."""
+    """Also under an engine; not if the ranks or accelerate split it."""
 
     class Stream(torch.utils.data.IterableDataset):  # type: ignore[name-defined,misc]
         def __iter__(self) -> Any:
@@ -178,7 +178,7 @@ def test_a_stream_that_nobody_divides(sent: Sent) -> None:
 
 
 def test_subsets_that_are_divided(sent: Sent) -> None:
-    """Their samples are reported; those that a rank takes alone aren't."""
+    """Their samples are reported; a rank's own subset isn't."""
     subset = torch.utils.data.Subset(range(8), [5, 1, 3, 2])
     kind = torch.utils.data.DistributedSampler
     list(kind(subset, num_replicas=1, rank=0, shuffle=False))
@@ -186,6 +186,6 @@ def test_subsets_that_are_divided(sent: Sent) -> None:
     values = set()
     for indices in ([5, 1, 3, 2], [5, 1, 3, 4]):
         subset.indices = indices
-        list(kind(subset, num_replicas=2, rank=0, shuffle=False))  # at one line
+        list(kind(subset, num_replicas=2, rank=0, shuffle=False))  # on one line
         values |= {each.value for each in sent() if each.what is Shared.SUBSET}
     assert len(values) == 1

@@ -1,4 +1,4 @@
-"""Epochs in one order, and gradients that are clipped where none are: each beside a clean twin."""
+"""Epochs in the same order and clipping without gradients, each with a clean twin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Told = Callable[[], list[str]]
 
 @pytest.fixture
 def observations(monkeypatch: pytest.MonkeyPatch) -> Observations:
-    """Of the first of two ranks."""
+    """The observations of the first of two ranks."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv(VARIABLE, ",".join(Check))
     return Observations()
@@ -28,7 +28,7 @@ def observations(monkeypatch: pytest.MonkeyPatch) -> Observations:
 
 @pytest.fixture
 def told(observations: Observations) -> Told:
-    """The lines so far."""
+    """The lines printed so far."""
     sent: list[Message] = []
     observations.report_to(sent.append)
     return lambda: [each.finding.line for each in sent if isinstance(each, Found)]
@@ -36,7 +36,7 @@ def told(observations: Observations) -> Told:
 
 @pytest.fixture
 def model() -> Iterator[Any]:
-    """A model whose samples are divided."""
+    """A model on sharded samples."""
     found = torch.nn.Linear(1, 1)
     data_parallel.others.add(found)
     yield found
@@ -46,7 +46,7 @@ def model() -> Iterator[Any]:
 def test_each_epoch_in_the_first_ones_order(
     observations: Observations, told: Told, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Silent if the epoch is set, nothing is shuffled or trained, or it evaluates."""
+    """Silent if the epoch is set, without shuffling or training, or in evaluation."""
     data, steps = torch.utils.data, 0
     monkeypatch.setattr(data.DataLoader, "__iter__", data.DataLoader.__iter__)
     module = ModuleType("torch.utils.data.dataloader")
@@ -77,7 +77,7 @@ def test_each_epoch_in_the_first_ones_order(
 
 
 def test_nothing_to_clip(observations: Observations, told: Told, model: Any) -> None:
-    """As under an engine, which holds the gradients itself."""
+    """An engine holds the gradients itself."""
     clip = clipping._looking(torch.nn.utils.clip_grad_norm_, observations)
     model(torch.ones(1, 1)).sum().backward()
     norm = clip(model.parameters(), 0.1)
@@ -97,7 +97,7 @@ def test_nothing_to_clip(observations: Observations, told: Told, model: Any) -> 
 def test_scaled_gradients(
     observations: Observations, told: Told, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unscaled ones, and scalers that are off, are no finding."""
+    """Unscaled gradients and disabled scalers are no finding."""
     kind = torch.amp.GradScaler
     for name in ("scale", "unscale_", "step", "update"):
         monkeypatch.setattr(kind, name, getattr(kind, name))

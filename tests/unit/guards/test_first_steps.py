@@ -1,4 +1,4 @@
-"""Notes on the first steps, to compare with another attempt's."""
+"""Notes on the first steps for a comparison with another attempt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ torch = Lazy("torch")
 def noted(
     monkeypatch: pytest.MonkeyPatch, steps: Sequence[Sequence[float]]
 ) -> tuple[FirstSteps, list[Message]]:
-    """A process whose steps call backward on these losses, a batch of two samples for each."""
+    """A process that calls backward on these losses, with two samples for each."""
     monkeypatch.setenv(VARIABLE, ",".join(Check))
     messages: list[Message] = []
     observations, done = Observations(), 0
@@ -41,14 +41,14 @@ def noted(
 
 
 def told(messages: Sequence[Message]) -> list[tuple[int | None, float, list[str]]]:
-    """The steps that were sent, with their losses and the samples drawn."""
+    """The sent steps with their losses and samples."""
     sent = [each for each in messages if isinstance(each, Compared)]
     words = [each.value.split() for each in sent]
     return [(one.step, float(w[0]), w[2:]) for one, w in zip(sent, words, strict=True)]
 
 
 def test_first_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The passes' losses are added; no more is noted after the third."""
+    """Losses of all passes are added; nothing is noted after the third step."""
     first, messages = noted(monkeypatch, [(1.0, 2.0), (0.5, 0.25), (0.5, 0.5), (9.0, 9.0)])
     steps = told(messages)
     assert [(step, loss) for step, loss, _ in steps] == [(1, 3.0), (2, 0.75), (3, 1.0)]
@@ -58,7 +58,7 @@ def test_first_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_samples_are_the_same_however_they_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums of digests, which another order of the same doesn't change."""
+    """Digests are summed, so the order doesn't matter."""
     monkeypatch.setenv(VARIABLE, "ours")
     rows = torch.arange(24).reshape(4, 6)
     whole, halves = FirstSteps(Observations()), FirstSteps(Observations())
@@ -68,13 +68,13 @@ def test_samples_are_the_same_however_they_are_divided(monkeypatch: pytest.Monke
     assert whole._drawn
     assert halves._drawn
     assert whole._drawn[-1] == halves._drawn[-1]
-    halves.draw([rows, rows[:2]])  # no samples in it
+    halves.draw([rows, rows[:2]])  # has no samples
     assert len(halves._drawn) == 2
 
 
 @pytest.mark.parametrize("limit", ["DRAWN", "PASSES"])
 def test_bounds(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """Too many passes: nothing is sent; too many batches: that goes without them."""
+    """With too many passes nothing is sent; with too many batches their samples are omitted."""
     monkeypatch.setattr(first_steps, limit, 2)
     first, messages = noted(monkeypatch, [(1.0, 1.0, 1.0), (1.0,), (1.0,)])
     assert first.is_open == (limit == "DRAWN")

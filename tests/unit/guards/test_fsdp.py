@@ -1,4 +1,4 @@
-"""The guard of FSDP: its changes and observations, on stand-ins."""
+"""The FSDP guard's changes and observations on stand-ins."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ wrap = Lazy("torch.distributed.fsdp.wrap")
 
 
 class CPUOffloadPolicy:
-    """Called like torch's."""
+    """Has the signature of torch's."""
 
 
 @pytest.fixture(autouse=True)
 def of_two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The world; modules sharded by other tests are forgotten."""
+    """A world of two ranks, without modules sharded by other tests."""
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     monkeypatch.setattr(fsdp, "_units", [])
 
 
 def fully_shard(module: Any, **_told: Any) -> Any:
-    """As torch's."""
+    """A stand-in for torch's."""
     return module
 
 
 class FullyShardedDataParallel:
-    """As torch's."""
+    """A stand-in for torch's."""
 
 
 class FSDPState:
-    """As torch's."""
+    """A stand-in for torch's."""
 
     def _lazy_init(self) -> None:
-        """At the beginning of every pass."""
+        """Runs at the beginning of every pass."""
 
 
 @pytest.fixture
 def torchs() -> tuple[Any, Any, Observations]:
-    """Torch's modules with the guard: the public one and that of the states."""
+    """Torch's guarded modules: the public one and that of the states."""
     public, states, seen = (
         ModuleType(fsdp.TORCHS),
         ModuleType(fsdp.FSDP_BEGINS.module),
@@ -66,13 +66,13 @@ Torchs = tuple[Any, Any, Observations]
 
 
 def model(*, trained: bool = True) -> torch.nn.Sequential:
-    """Two layers."""
+    """A model of two layers."""
     layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     return layers.requires_grad_(trained)
 
 
 def test_layers_that_are_freed(torchs: Torchs) -> None:
-    """Seen once all is sharded and begins; without a type of its own reduction is as computed."""
+    """Seen at the first pass; reduction defaults to the computed type."""
     public, states, seen = torchs
     net = model()
     policy = SimpleNamespace(param_dtype=torch.bfloat16, reduce_dtype=None)
@@ -113,7 +113,7 @@ def test_layers_that_are_freed(torchs: Torchs) -> None:
 def test_other_ways(
     told: dict[str, Any], by_layers: bool, expected: dict[str, Value], torchs: Torchs
 ) -> None:
-    """Kept, the whole at once, offloaded, copies of shards."""
+    """Kept, sharded as a whole, offloaded, copies of shards."""
     public, states, seen = torchs
     net = model()
     if by_layers:
@@ -124,7 +124,7 @@ def test_other_ways(
 
 
 def test_embedding_and_head_are_no_layers(torchs: Torchs) -> None:
-    """Accelerate divides them even if no layer is one of its units."""
+    """Accelerate shards them even if no layer is a unit."""
     public, states, seen = torchs
     net = torch.nn.Sequential(torch.nn.Embedding(2, 2), model(), torch.nn.Linear(2, 2))
     for place in (0, 2):
@@ -142,13 +142,13 @@ def test_embedding_and_head_are_no_layers(torchs: Torchs) -> None:
 def test_layers_that_accelerate_does_not_find(
     classes: set[str] | None, named: list[str], *, trained: bool
 ) -> None:
-    """A line names their classes, where accelerate is to divide by layer, and not for parts."""
+    """A line names their classes if accelerate should wrap by layer."""
 
     class Block(torch.nn.Sequential):
         """A layer."""
 
     class FullyShardedDataParallelPlugin:
-        """accelerate's: it looks for the classes once it has the model."""
+        """Like accelerate's, it looks for the classes once it has the model."""
 
         def __post_init__(self) -> None:
             self.auto_wrap_policy: object = wrap.transformer_auto_wrap_policy
@@ -176,7 +176,7 @@ def test_layers_that_accelerate_does_not_find(
 
 
 def test_what_is_not_trained_and_what_is_gone(torchs: Torchs) -> None:
-    """A reference model, and one that has been freed."""
+    """A reference model and a freed model are ignored."""
     public, states, seen = torchs
     reference = model(trained=False)
     public.fully_shard(reference)
@@ -186,14 +186,14 @@ def test_what_is_not_trained_and_what_is_gone(torchs: Torchs) -> None:
 
 
 def test_the_first_version(torchs: Torchs) -> None:
-    """Which only the second distinguishes."""
+    """FSDP1 reports what only it has."""
     public, _, seen = torchs
     public.FullyShardedDataParallel()
     assert seen.observed == {"engine": "fsdp", "fsdp_version": 1}
 
 
 def test_a_torch_without_the_second_version() -> None:
-    """Nothing is wrapped but the first."""
+    """Only FSDP1 is wrapped."""
     public = ModuleType(fsdp.TORCHS)
     public.FullyShardedDataParallel = FullyShardedDataParallel  # type: ignore[attr-defined]
     fsdp.install(public, Observations())
@@ -204,13 +204,13 @@ def test_a_torch_without_the_second_version() -> None:
 def test_the_plan_decides_what_accelerate_tells(
     version: int, expected: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second version's switch; the first has strategies, which stay."""
+    """The reshard switch of FSDP2 is set; FSDP1's strategies stay."""
 
     class Block(torch.nn.Sequential):
         """A layer."""
 
     class FullyShardedDataParallelPlugin:
-        """accelerate's."""
+        """A stand-in for accelerate's."""
 
         def __post_init__(self) -> None:
             self.fsdp_version = version

@@ -1,4 +1,4 @@
-"""Observations of gradients on their way to an optimizer, in one process."""
+"""Observing gradients on their way to an optimizer, in one process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Told = Callable[[], list[Message]]
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Observations, list[Message]]]:
-    """As rank 0 of two, and its messages."""
+    """Rank 0 of two, and its messages."""
     messages: list[Message] = []
     observations = Observations()
     observations.report_to(messages.append)
@@ -50,7 +50,7 @@ def train(
     passes: int = 1,
     between: Callable[[Any, int], object] = lambda _model, _number: None,
 ) -> Any:
-    """A loop whose optimizer is looked at as in a worker."""
+    """A loop with an optimizer watched as in a worker."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     seen = Gradients(observations, "train.py:3")
     names = {id(each): name for name, each in model.named_parameters()}
@@ -67,7 +67,7 @@ def train(
 
 
 def sent(messages: list[Message]) -> Seen:
-    """The values to be compared are sent once."""
+    """The values for comparison are sent once."""
     (message,) = (each for each in messages if isinstance(each, Compared))
     found = decoded(message.value, len(message.names))
     assert found is not None
@@ -75,7 +75,7 @@ def sent(messages: list[Message]) -> Seen:
 
 
 def test_what_is_sent(told: tuple[Observations, list[Message]]) -> None:
-    """Two steps after the first: each addition, whose sum arrives; embeddings aren't sampled."""
+    """Two steps after the first: each addition and the final sum; embeddings aren't sampled."""
     observations, messages = told
     model = net()
     observations.see_model(model)
@@ -94,7 +94,7 @@ def test_what_is_sent(told: tuple[Observations, list[Message]]) -> None:
 
 
 def test_many_additions(told: tuple[Observations, list[Message]]) -> None:
-    """The first ones, the last one, and all between as one."""
+    """The first, the last, and the sum of all in between."""
     observations, messages = told
     train(net(), observations, passes=7)
     for passed in (passed for window in sent(messages).windows for passed in window):
@@ -105,7 +105,7 @@ def test_many_additions(told: tuple[Observations, list[Message]]) -> None:
 
 
 def test_gradients_that_are_cleared(told: tuple[Observations, list[Message]]) -> None:
-    """Between two passes, as a critic's: only what comes later counts."""
+    """A critic's clears them between passes; only later additions count."""
     observations, messages = told
 
     def clear(model: Any, number: int) -> None:
@@ -119,7 +119,7 @@ def test_gradients_that_are_cleared(told: tuple[Observations, list[Message]]) ->
 
 
 def test_gradients_that_are_asked_for(told: tuple[Observations, list[Message]]) -> None:
-    """And aren't added: `autograd.grad` leaves no trace."""
+    """`autograd.grad` adds nothing to `.grad` and leaves no trace."""
     observations, messages = told
 
     def ask(model: Any, _number: int) -> None:
@@ -131,7 +131,7 @@ def test_gradients_that_are_asked_for(told: tuple[Observations, list[Message]]) 
 
 
 def test_what_an_earlier_step_has_left(told: tuple[Observations, list[Message]]) -> None:
-    """Gradients that are never cleared are a separate addition."""
+    """Uncleared gradients count as a separate addition."""
     observations, messages = told
     model = net()
     model.zero_grad = lambda: None
@@ -151,7 +151,7 @@ def test_what_an_earlier_step_has_left(told: tuple[Observations, list[Message]])
 def test_what_is_not_judged(
     told: tuple[Observations, list[Message]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A compiled model, FSDP 1, other parallelism, one rank; constants of a script's own loop."""
+    """Compiled models, FSDP1, other parallelism, one rank, a loop's own constants."""
     observations, messages = told
     model = net()
     constant = net()
@@ -175,7 +175,7 @@ def test_what_is_not_judged(
 
 
 def test_lines_of_shards() -> None:
-    """A line is the same elements in a tensor of any layout, and in what shards hold of it."""
+    """A line selects the same elements in any layout and in shards."""
     values = torch.arange(5 * 40.0).view(5, 40)
     line = Line((5, 40))
     expected = values.flatten()[line.begin : line.begin + line.count]
@@ -189,7 +189,7 @@ def test_lines_of_shards() -> None:
 
 
 def test_parts_of_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DeepSpeed's optimizers hold flat tensors, with a part of each parameter."""
+    """DeepSpeed's optimizers hold flat tensors with a part of each parameter."""
     monkeypatch.setattr(gradient_places, "_fragments", {})
     parameter, flat = torch.nn.Parameter(torch.zeros(4, 10)), torch.zeros(30)
     flat.grad = torch.arange(30.0)

@@ -1,4 +1,4 @@
-"""Guards take what the function takes that they wrap, of any version, and pass on what is new."""
+"""Guards accept the arguments of any version of the wrapped function and pass on new ones."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ FORMS = (Checkpointing.REENTRANT, Checkpointing.NON_REENTRANT)
 
 @pytest.fixture
 def seen() -> Observations:
-    """Those of a worker that has seen nothing yet."""
+    """The observations of a new worker."""
     return Observations()
 
 
 def enforce(patch: pytest.MonkeyPatch, setting: Setting, value: Value | None) -> None:
-    """Has the guards enforce a setting; None leaves it to the script."""
+    """Makes the guards enforce a setting; None leaves it to the script."""
     overrides = {} if value is None else {setting: value}
     patch.setenv(preset.OVERRIDES_VARIABLE, preset.encode(overrides))
 
 
 class Configured:
-    """What torch's `checkpoint` makes of a function where it has been called without one."""
+    """The result of torch's `checkpoint` called without a function."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         self.function, self.options = function, options
@@ -53,7 +53,7 @@ def newer(
     respect_saved_tensors_hooks: bool | None = None,
     **kwargs: Any,
 ) -> Any:
-    """As torch 2.14's, made of this one's: it refuses alike what it doesn't take."""
+    """This version's `checkpoint` with 2.14's form; unknown arguments are still rejected."""
     if function is None and not args:
         assert not kwargs
         options = {
@@ -75,7 +75,7 @@ def newer(
 
 @pytest.fixture
 def checkpoint(seen: Observations) -> Callable[..., Any]:
-    """Torch 2.14's, with the guard around it."""
+    """Torch 2.14's `checkpoint` with the guard."""
     module: Any = ModuleType("torch.utils.checkpoint")
     module.checkpoint, module.CheckpointFunction = newer, torchs.CheckpointFunction
     checkpointing.install(module, seen)
@@ -84,7 +84,7 @@ def checkpoint(seen: Observations) -> Callable[..., Any]:
 
 
 def is_seen(seen: Observations, mode: Checkpointing | None, own: Checkpointing) -> bool:
-    """Whether the guard has observed the settings in force."""
+    """Whether the guard observed the settings in force."""
     expected = own if mode is None else mode
     found = seen.observed.get(Setting.GRADIENT_CHECKPOINTING)
     return found == (None if expected is Checkpointing.OFF else expected.value)
@@ -99,7 +99,7 @@ def test_a_decorator_makes_checkpointed_blocks(
     mode: Checkpointing | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without a function; the preset in force is that of the call."""
+    """Without a function; the preset at the time of the call counts."""
 
     class Block(torch.nn.Module):
         @checkpoint(use_reentrant=own is Checkpointing.REENTRANT, preserve_rng_state=False)
@@ -122,7 +122,7 @@ def test_an_option_that_one_form_alone_takes(
     mode: Checkpointing | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is the implementation's, not the block's, which doesn't know it."""
+    """The option belongs to the implementation and isn't passed to the block."""
     enforce(monkeypatch, Setting.GRADIENT_CHECKPOINTING, mode)
     x = torch.ones(2, requires_grad=True)
     block = functools.partial(checkpoint, use_reentrant=False, respect_saved_tensors_hooks=True)
@@ -135,7 +135,7 @@ def test_an_option_that_one_form_alone_takes(
 def test_tensors_given_by_name_have_their_gradients(
     checkpoint: Callable[..., Any], mode: Checkpointing | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two blocks share one that has a graph of its own."""
+    """Two blocks share a tensor with a graph."""
     enforce(monkeypatch, Setting.GRADIENT_CHECKPOINTING, mode)
     x, weight = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     shared = weight.exp()
@@ -147,11 +147,11 @@ def test_tensors_given_by_name_have_their_gradients(
 
 @pytest.fixture
 def of_deepspeed(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """The installed DeepSpeed's, with the guard around it."""
+    """The installed DeepSpeed's `checkpoint` with the guard."""
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     from deepspeed.runtime.activation_checkpointing import checkpointing as module
 
-    monkeypatch.setattr(module, "checkpoint", module.checkpoint)  # for it to be there again
+    monkeypatch.setattr(module, "checkpoint", module.checkpoint)  # to be restored afterwards
     checkpointing.install(module, seen)
     wrapped: Callable[..., Any] = module.checkpoint
     return wrapped
@@ -164,7 +164,7 @@ def test_deepspeeds_takes_keywords(
     mode: Checkpointing | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As from 0.19.5 on, with either of its two implementations."""
+    """DeepSpeed 0.19.5 and later take keywords in both implementations."""
     enforce(monkeypatch, Setting.GRADIENT_CHECKPOINTING, mode)
     x, scale = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     of_deepspeed(lambda x, scale: x * scale * 3, x, scale=scale).sum().backward()
@@ -173,14 +173,14 @@ def test_deepspeeds_takes_keywords(
 
 
 class Init:
-    """`deepspeed.zero.Init`, of which a script has given everything by its place."""
+    """`deepspeed.zero.Init` with all arguments positional."""
 
     def __init__(self, module: Any, enabled: bool = True) -> None:
         self.given = (module, enabled)
 
 
 def test_partitioning_that_is_asked_for_by_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below stage 3 it is switched off wherever it stands."""
+    """Below stage 3 it is disabled even if positional."""
     home: Any = ModuleType("deepspeed.runtime.zero.partition_parameters")
     home.Init = Init
     monkeypatch.setattr(Init, "__init__", Init.__init__)

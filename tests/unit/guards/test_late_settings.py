@@ -1,4 +1,4 @@
-"""Changes after arguments are validated: at a Trainer, an Accelerator, `zero.Init`."""
+"""Changes after argument validation: in a Trainer, an Accelerator and `zero.Init`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ASKED: list[Ask] = []
 
 
 def answer(question: Ask) -> Answer:
-    """A launcher's, which changes the same everywhere."""
+    """A launcher's answer with the same changes everywhere."""
     ASKED.append(question)
     return Answer(question.key, dict(OVERRIDES))
 
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Observations:
-    """Those of a worker whose launcher changes nothing yet."""
+    """The observations of a worker whose launcher changes nothing yet."""
     monkeypatch.setattr(enforced, "_settled", {})
     monkeypatch.setattr(enforced, "_settled_replaced", {})
     monkeypatch.delenv(preset.OVERRIDES_VARIABLE, raising=False)
@@ -47,7 +47,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Observations:
 
 
 class Held:
-    """As much of accelerate's HfDeepSpeedConfig as is used."""
+    """A partial stand-in for accelerate's HfDeepSpeedConfig."""
 
     def __init__(self, stage: int, offload: str | None = None) -> None:
         zero: dict[str, Any] = {"stage": stage}
@@ -57,16 +57,16 @@ class Held:
         self.stages = 0
 
     def set_stage_and_offload(self) -> None:
-        """Counts its refreshes."""
+        """Counts the refreshes."""
         self.stages += 1
 
     def is_zero3(self) -> bool:
-        """By the configuration in force."""
+        """Whether the configuration in force has stage 3."""
         return bool(self.config["zero_optimization"]["stage"] == 3)  # type: ignore[index]
 
 
 class Plugin:
-    """As much of accelerate's DeepSpeedPlugin as is used."""
+    """A partial stand-in for accelerate's DeepSpeedPlugin."""
 
     zero3_init_flag = True
     offload_optimizer_device = "none"
@@ -80,13 +80,13 @@ class Plugin:
         self.dschf = object()
 
     def set_deepspeed_weakref(self) -> None:
-        """Registers a copy, which is what transformers asks."""
+        """Registers a copy for transformers."""
         self.registered.append(self.hf_ds_config.config["zero_optimization"]["stage"])  # type: ignore[index]
 
 
 @dataclass
 class TrainingArguments:
-    """As much of transformers' as is used, validated."""
+    """A partial stand-in for transformers', validated."""
 
     deepspeed: object = None
     fsdp: str = ""
@@ -103,20 +103,20 @@ class TrainingArguments:
 
 @dataclass
 class OwnArguments(TrainingArguments):
-    """Further ones that have nothing to do with a batch."""
+    """A script's arguments unrelated to a batch."""
 
     beta: float = 0.1
 
 
 @dataclass
 class BatchArguments(TrainingArguments):
-    """Further ones, of which one has been derived from the batch."""
+    """A script's arguments with one derived from the batch."""
 
     generation_batch_size: int = 8
 
 
 def test_a_configuration_in_force_is_changed_in_place() -> None:
-    """Whoever holds it sees the change; so do the plugin's copies, and transformers."""
+    """Its holders see the change; the plugin's copies and transformers do, too."""
     plugin = Plugin(3)
     config = plugin.hf_ds_config.config
     deepspeed_plugin.change(plugin, {Setting.ZERO_STAGE: 2, Setting.OFFLOAD: "optimizer"})
@@ -133,7 +133,7 @@ def test_a_configuration_in_force_is_changed_in_place() -> None:
 
 
 def test_who_gets_stage_3_gets_its_models_partitioned() -> None:
-    """Unless it had asked for stage 3 without that."""
+    """Unless stage 3 was requested without partitioning."""
     plugin = Plugin(2)
     plugin.zero3_init_flag = False
     deepspeed_plugin.change(plugin, {Setting.ZERO_STAGE: 3})
@@ -145,7 +145,7 @@ def test_who_gets_stage_3_gets_its_models_partitioned() -> None:
 
 
 def test_what_is_in_force_already_is_left_alone() -> None:
-    """Nothing is written or registered again."""
+    """An unchanged value isn't written or registered again."""
     plugin = Plugin(2)
     deepspeed_plugin.change(plugin, {Setting.ZERO_STAGE: 2, Setting.MICRO_BATCH: 1})
     assert plugin.hf_ds_config.config["train_micro_batch_size_per_gpu"] == 1
@@ -166,7 +166,7 @@ def test_what_is_in_force_already_is_left_alone() -> None:
 def test_what_a_trainer_can_still_be_given(
     arguments: Any, settable: set[str], *, partitioned: bool
 ) -> None:
-    """No stage without DeepSpeed or with divided weights, no batch that others derive from."""
+    """No stage without DeepSpeed or after sharding, no batch that others derive from."""
     given = dataclasses.replace(arguments)
     given.deepspeed_plugin = Plugin(3 if partitioned else 2) if arguments.deepspeed else None
     model = torch.nn.Linear(2, 1)
@@ -177,7 +177,7 @@ def test_what_a_trainer_can_still_be_given(
 
 
 def construct(seen: Observations, **given: Any) -> Any:
-    """Makes a Trainer behind the guard; returns what its constructor saw of the batch."""
+    """Makes a guarded Trainer; returns the batch that its constructor saw."""
     states: list[tuple[int, int]] = []
 
     class Trainer:
@@ -199,7 +199,7 @@ def construct(seen: Observations, **given: Any) -> Any:
 
 
 def test_a_trainer_gets_the_answer(seen: Observations) -> None:
-    """Before it is constructed; it says what its model is like, and what is off."""
+    """Before construction it describes its model and disabled settings."""
     OVERRIDES.update(micro_batch=2, accumulation=2, zero_stage=1)
     arguments = TrainingArguments("zero2.json")
     arguments.deepspeed_plugin = Plugin(2)
@@ -215,13 +215,13 @@ def test_a_trainer_gets_the_answer(seen: Observations) -> None:
 
 @pytest.mark.parametrize("given", [{}, {"model": None}])
 def test_a_trainer_without_a_model_yet(given: dict[str, Any], seen: Observations) -> None:
-    """Nothing is asked: who makes it later knows more."""
+    """It asks no question: the later model's maker has better information."""
     assert construct(seen, args=TrainingArguments(), **given) == (4, 1)
     assert ASKED == []
 
 
 def accelerator(seen: Observations, plugin: Any, name: str = "train") -> None:
-    """Makes an Accelerator in a module of that name, behind the guard."""
+    """Makes a guarded Accelerator in a module of that name."""
 
     class Accelerator:
         gradient_accumulation_steps = 4
@@ -240,7 +240,7 @@ def accelerator(seen: Observations, plugin: Any, name: str = "train") -> None:
 
 
 def test_an_accelerator_gets_the_answer(seen: Observations) -> None:
-    """As it has merged its configuration; the batch is its loop's."""
+    """It asks with its merged configuration; the batch is the loop's."""
     OVERRIDES.update(zero_stage=1)
     plugin = Plugin(2, "cpu")
     accelerator(seen, plugin)
@@ -254,14 +254,14 @@ def test_an_accelerator_gets_the_answer(seen: Observations) -> None:
 
 
 def test_an_accelerator_of_the_trainers_or_without_deepspeed(seen: Observations) -> None:
-    """The first asks elsewhere, the second has nothing that could be changed."""
+    """The Trainer asks elsewhere; without DeepSpeed nothing can be changed."""
     accelerator(seen, Plugin(2), "transformers.trainer")
     accelerator(seen, None)
     assert ASKED == []
 
 
 def partition(seen: Observations, **given: Any) -> bool:
-    """Makes a `zero.Init` behind the guard; returns whether it partitions."""
+    """Makes a guarded `zero.Init`; returns whether it partitions."""
 
     class Init:
         def __init__(self, config_dict_or_path: object = None, *, enabled: bool = True) -> None:
@@ -278,7 +278,7 @@ def partition(seen: Observations, **given: Any) -> bool:
     [({"zero_optimization": {"stage": 3}}, True), (None, False), ("no-such-file.json", False)],
 )
 def test_partitioning_gets_the_answer(config: object, seen: Observations, *, asks: bool) -> None:
-    """Before weights are divided, where the loop gives its configuration."""
+    """It asks before sharding, if the loop passes a configuration."""
     OVERRIDES.update(zero_stage=2)
     assert partition(seen, config_dict_or_path=config) is not asks
     assert [question.boundary for question in ASKED] == [Boundary.PARTITION] * asks

@@ -1,4 +1,4 @@
-"""Settings settled before a model's weights are loaded, and models that don't ask."""
+"""Settings made before a model's weights are loaded, and models that don't ask."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ SIZES = {
 
 
 class Owner:
-    """What is in force: a stage, which can be changed."""
+    """The stage in force, which can be changed."""
 
     def __init__(self) -> None:
         self.stage: Value = 2
 
 
 class World:
-    """A process in which models are made, and the questions that it asks."""
+    """A process that creates models, and its questions."""
 
     def __init__(self) -> None:
         self.asked: list[Ask] = []
@@ -56,7 +56,7 @@ class World:
         return Answer(question.key, {} if probes else self.overrides, {}, probes)
 
     def _module(self) -> Any:
-        """The ways in which transformers makes a model; it is a real one, without files."""
+        """Transformers' ways to create a model; the model is real and has no files."""
         loaded, world = self.loaded, self
 
         class PreTrainedModel(transformers.LlamaForCausalLM):  # type: ignore[misc]
@@ -80,7 +80,7 @@ class World:
         return module
 
     def put_in_force(self) -> None:
-        """As arguments do that are made."""
+        """Applies a stage, like newly created arguments."""
 
         def give(owner: Owner, settings: Mapping[Setting, Value]) -> None:
             owner.stage = settings[STAGE]
@@ -104,7 +104,7 @@ class World:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    """A process that has made nothing yet."""
+    """A process without models."""
     monkeypatch.setattr(loading, "_state", loading._State())
     monkeypatch.setattr(enforced, "_settled", {})
     monkeypatch.delenv(preset.OVERRIDES_VARIABLE, raising=False)
@@ -112,7 +112,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def test_the_first_model_is_settled_before_it_is_loaded(world: World) -> None:
-    """By its shape, of which the first question only says that it can be told."""
+    """The shape is known; the first question only announces that."""
     world.put_in_force()
     world.overrides = {"zero_stage": 3}
     model = world.load(dtype="bfloat16", attn_implementation="eager")
@@ -137,14 +137,14 @@ def test_the_first_model_is_settled_before_it_is_loaded(world: World) -> None:
 
 
 def test_a_type_that_is_left_to_the_default(world: World) -> None:
-    """An upgrade may change it."""
+    """An upgrade may change the default type."""
     world.put_in_force()
     world.load()
     assert world.asked[0].facts["dtype_by_default"] is True
 
 
 def test_a_model_made_of_its_configuration(world: World) -> None:
-    """The same, of the type that torch makes weights of."""
+    """The same for `from_config`, with torch's default type."""
     world.put_in_force()
     world.probes = False
     world.module.PreTrainedModel._from_config(transformers.LlamaConfig(**SIZES))
@@ -154,7 +154,7 @@ def test_a_model_made_of_its_configuration(world: World) -> None:
 
 
 def test_random_numbers_stay(world: World) -> None:
-    """Whoever counts on a seed gets the same model."""
+    """The random state is kept, so that seeds give the same model."""
     world.load()
     torch.manual_seed(5)
     random.seed(5)
@@ -171,7 +171,7 @@ def test_random_numbers_stay(world: World) -> None:
 
 
 def test_a_second_model_asks_nothing(world: World) -> None:
-    """Nor the first that is made under arguments, where another was made before them."""
+    """Neither does the first model under arguments if another was made before."""
     world.put_in_force()
     world.load()
     asked = len(world.asked)
@@ -186,7 +186,7 @@ def test_a_second_model_asks_nothing(world: World) -> None:
 def test_where_nothing_could_be_changed(
     how: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Loaded before any arguments, after they are gone, or in the script's own `zero.Init`."""
+    """Before arguments, after they are gone, or in the script's own `zero.Init`."""
     if how != "before":
         world.put_in_force()
     if how == "gone":
@@ -204,7 +204,7 @@ def test_where_nothing_could_be_changed(
     "more", [{"quantization_config": object()}, {"tp_plan": "auto"}, {"load_in_4bit": True}]
 )
 def test_other_weights_than_the_class_has(more: dict[str, Any], world: World) -> None:
-    """Their shape isn't that of the class: the Trainer reports it."""
+    """Their shape isn't the class's: the Trainer reports it."""
     world.put_in_force()
     world.load(**more)
     assert world.asked == []
@@ -212,7 +212,7 @@ def test_other_weights_than_the_class_has(more: dict[str, Any], world: World) ->
 
 
 def test_a_configuration_that_is_quantized_itself(world: World) -> None:
-    """As of a model that was saved so."""
+    """The model was saved quantized."""
     world.put_in_force()
     config = transformers.LlamaConfig(**SIZES)
     config.quantization_config = {"quant_method": "gptq"}
@@ -223,7 +223,7 @@ def test_a_configuration_that_is_quantized_itself(world: World) -> None:
 def test_a_model_that_cannot_be_made_without_weights(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is loaded as asked."""
+    """It is loaded as requested."""
     world.put_in_force()
     world.overrides = {"zero_stage": 3}
 

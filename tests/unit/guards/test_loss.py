@@ -1,4 +1,4 @@
-"""Whether a worker may say that the loss is computed from all logits."""
+"""Whether a worker may report that the loss needs all logits."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from safe_launch.guards.loss import loss_of
 
 
 def of_module(name: str, module: str, **members: Any) -> type:
-    """A class with members as if it were defined in a module."""
+    """A class with members, as if defined in a module."""
     for member in members.values():
         member.__module__ = module
     return type(name, (), {"__module__": module, **members})
 
 
 def function() -> Callable[..., None]:
-    """A method."""
+    """A method of no effect."""
 
     def method(*_: object) -> None:
         """Does nothing."""
@@ -34,7 +34,7 @@ def trainer(
     compute_loss_in: str = "transformers.trainer",
     **more: Any,
 ) -> Any:
-    """A Trainer and its model, as if they came from these modules."""
+    """A Trainer and its model, as if from these modules."""
     forward, compute_loss = function(), function()
     kind = of_module(model, written_in, forward=forward)
     forward.__module__ = forward_in
@@ -48,13 +48,13 @@ def trainer(
 
 
 def loss_in(holder: Any) -> str | None:
-    """The loss of a Trainer that is constructed."""
+    """The loss reported for a new Trainer."""
     own = getattr(holder, "compute_loss_func", None)
     return loss_of(holder, holder.model, holder.args, own)
 
 
 def test_transformers_own_loss() -> None:
-    """Also where peft's adapters are around the model."""
+    """Peft's adapters around the model don't matter."""
     plain = trainer()
     assert loss_in(plain) == "cross_entropy"
     inner = plain.model
@@ -75,12 +75,12 @@ def test_transformers_own_loss() -> None:
     ],
 )
 def test_a_loss_that_may_be_another(other: dict[str, Any]) -> None:
-    """Nothing is said of it, so it is taken to need as little as can be."""
+    """It isn't reported, so the smallest memory need is assumed."""
     assert loss_in(trainer(**other)) is None
 
 
 def test_a_forward_of_one_model_alone() -> None:
-    """A function that was put into the object itself."""
+    """The instance has a `forward` of its own."""
     patched = trainer()
     patched.model.forward = print
     assert loss_in(patched) is None

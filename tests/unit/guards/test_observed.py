@@ -1,4 +1,4 @@
-"""The guards' observations of engines, optimizers and loops, and engines left alone."""
+"""Guards' observations of engines, optimizers and loops; some engines are left alone."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def llama() -> Any:
 
 @pytest.fixture
 def seen() -> Observations:
-    """Those of a worker that has seen nothing yet."""
+    """The observations of a new worker."""
     return Observations()
 
 
 class Engine:
-    """As much of DeepSpeed's engine as the guard asks for, beside torch's module."""
+    """A partial stand-in for DeepSpeed's engine on torch's module."""
 
     global_steps = 0
 
@@ -54,17 +54,17 @@ class Engine:
         return self.module(input_ids.float())
 
     def bfloat16_enabled(self) -> bool:
-        """It isn't."""
+        """Always false."""
         return False
 
     fp16_enabled = bfloat16_enabled
 
     def zero_optimization_stage(self) -> int:
-        """By the configuration."""
+        """The configuration's value."""
         return int(self.config["zero_optimization"]["stage"])
 
     def train_micro_batch_size_per_gpu(self) -> int:
-        """By the configuration."""
+        """The configuration's value."""
         return int(self.config["train_micro_batch_size_per_gpu"])
 
     def gradient_accumulation_steps(self) -> int:
@@ -74,7 +74,7 @@ class Engine:
 
 @pytest.fixture
 def initialize(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """`deepspeed.initialize`, with the guard around it, on rank 0."""
+    """`deepspeed.initialize` with the guard, on rank 0."""
     kind = type("Engine", (Engine, torch.nn.Module), {})
 
     def of_the_package(
@@ -91,14 +91,14 @@ def initialize(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> Callable[
 
 
 def configured(stage: int) -> dict[str, Any]:
-    """A configuration of 2 samples."""
+    """A configuration with a batch of 2."""
     return {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": stage}}
 
 
 def test_only_engines_with_an_optimizer_are_changed(
     initialize: Callable[..., Any], seen: Observations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An actor, a reference without an optimizer, a critic with one by its configuration."""
+    """An actor, a reference without optimizer, a critic with a configured one."""
     monkeypatch.setenv(preset.OVERRIDES_VARIABLE, preset.encode({Setting.ZERO_STAGE: 1}))
     actor, critic = torch.nn.Linear(4, 5), torch.nn.Linear(4, 2)
     trained, _ = initialize(actor, optimizer=object(), config=configured(2))
@@ -116,7 +116,7 @@ def test_only_engines_with_an_optimizer_are_changed(
 def test_a_reference_with_an_optimizer_by_its_configuration(
     initialize: Callable[..., Any], seen: Observations
 ) -> None:
-    """As trl prepares it, before the model and with the model's own configuration."""
+    """Trl prepares it before the model, with the model's configuration."""
     policy, reference = torch.nn.Linear(4, 5), torch.nn.Linear(4, 5)
     seen.see_model(policy)
     initialize(reference, config={**configured(0), "optimizer": {"type": "Adam"}})
@@ -129,7 +129,7 @@ def test_a_reference_with_an_optimizer_by_its_configuration(
 def test_the_first_batch_of_an_engine_in_training(
     initialize: Callable[..., Any], seen: Observations
 ) -> None:
-    """An evaluation before it tells nothing; of later batches only the size, without a Trainer."""
+    """Earlier evaluations don't count; later batches give only the size, without a Trainer."""
     engine, _ = initialize(torch.nn.Linear(6, 5), optimizer=object(), config=configured(2))
     engine.eval()(input_ids=torch.ones(2, 6))
     assert "sequence_length" not in seen.observed
@@ -148,9 +148,9 @@ def test_the_first_batch_of_an_engine_in_training(
     ("batch", "size"),
     [
         ({"input_ids": (4, 6)}, (4, 24)),
-        ({"input_ids": (3, 6)}, (3, 18)),  # the last of an epoch, or a sampler of the script's
-        ({"input_ids": (8, 6)}, (4, 48)),  # the two texts of each pair
-        ({"input_ids": (1, 14), "position_ids": (1, 14)}, (4, 14)),  # laid end to end
+        ({"input_ids": (3, 6)}, (3, 18)),  # an epoch's last, or a custom sampler's
+        ({"input_ids": (8, 6)}, (4, 48)),  # both texts of each pair
+        ({"input_ids": (1, 14), "position_ids": (1, 14)}, (4, 14)),  # packed
         ({"input_ids": (1, 14)}, (1, 14)),
         ({"chosen_input_ids": (4, 6), "rejected_input_ids": (4, 5)}, (4, 44)),
         ({"pixel_values": (4, 3, 8, 8)}, (4, 0)),
@@ -158,7 +158,7 @@ def test_the_first_batch_of_an_engine_in_training(
     ],
 )
 def test_the_size_of_a_batch(batch: Any, size: tuple[int, int]) -> None:
-    """Samples, and tokens with their padding."""
+    """Samples, and tokens with padding."""
     made = {key: torch.ones(*sizes) for key, sizes in batch.items()}
     assert size_of(made, micro_batch=4) == size
 
@@ -167,15 +167,15 @@ def test_the_size_of_a_batch(batch: Any, size: tuple[int, int]) -> None:
     ("order", "steps"),
     [
         ("aaa", 3),
-        ("ababab", 3),  # of two networks
-        ("aaabaaab", 6),  # one more often than the other
+        ("ababab", 3),  # two networks
+        ("aaabaaab", 6),  # one steps more often
         ("abbbabbb", 6),
         ("aaabbb", 6),  # one training after another
         ("aaabbbccc", 9),
     ],
 )
 def test_steps_of_several_optimizers(order: str, steps: int) -> None:
-    """In one step, or each in a separate training."""
+    """Within one step, or each in a separate training."""
     each = {name: torch.nn.Module() for name in "abc"}
     found = optimizer.Steps()
     for name in order:
@@ -187,8 +187,8 @@ def test_steps_of_several_optimizers(order: str, steps: int) -> None:
     ("rank", "batch", "length"),
     [
         ("0", {"input_ids": (2, 6)}, 6),
-        ("0", {"input_ids": (4, 6)}, 6),  # the two texts of each pair
-        ("0", {"input_ids": (1, 14)}, 7),  # laid end to end
+        ("0", {"input_ids": (4, 6)}, 6),  # both texts of each pair
+        ("0", {"input_ids": (1, 14)}, 7),  # packed
         ("0", {"input_ids": (2, 6, 3)}, None),
         ("0", {"pixel_values": (2, 6)}, None),
         ("1", {"input_ids": (2, 6)}, None),
@@ -197,7 +197,7 @@ def test_steps_of_several_optimizers(order: str, steps: int) -> None:
 def test_the_length_of_texts(
     seen: Observations, monkeypatch: pytest.MonkeyPatch, rank: str, batch: Any, length: int | None
 ) -> None:
-    """As rank 0 gets them: the others' may differ."""
+    """Rank 0's length counts: other ranks' may differ."""
     monkeypatch.setenv("RANK", rank)
     seen.see(micro_batch=2)
     first_batch.see_length({key: torch.ones(*sizes) for key, sizes in batch.items()}, seen)
@@ -206,10 +206,10 @@ def test_the_length_of_texts(
 
 @pytest.fixture
 def optimizers(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch's, with the guard around their constructor."""
+    """Torch's optimizers with a guarded constructor."""
     from torch.optim.optimizer import Optimizer
 
-    monkeypatch.setattr(Optimizer, "__init__", Optimizer.__init__)  # for it to be there again
+    monkeypatch.setattr(Optimizer, "__init__", Optimizer.__init__)  # to be restored afterwards
     module: Any = ModuleType("torch.optim.optimizer")
     module.Optimizer, module.register_optimizer_step_post_hook = Optimizer, lambda _count: None
     optimizer.install(module, seen)
@@ -218,7 +218,7 @@ def optimizers(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_step_that_makes_states_isnt_counted(
     seen: Observations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Torch steps by a rate of 0 before it loads or saves an optimizer that has no states."""
+    """Torch creates missing states by a step with rate 0 when it loads or saves."""
     from torch.distributed.checkpoint import state_dict
     from torch.optim import optimizer as real
 
@@ -241,7 +241,7 @@ def test_a_step_that_makes_states_isnt_counted(
 
 @pytest.mark.usefixtures("optimizers")
 def test_the_optimizer_of_most_parameters_is_observed(seen: Observations) -> None:
-    """By the states that it keeps."""
+    """Its kind of states is reported."""
     few, many = torch.nn.Linear(2, 2).parameters(), list(torch.nn.Linear(9, 9).parameters())
     torch.optim.SGD(few)
     assert seen.observed == {"optimizer": "sgd", "fused_step": False}
@@ -255,7 +255,7 @@ def test_the_optimizer_of_most_parameters_is_observed(seen: Observations) -> Non
 
 @pytest.mark.usefixtures("optimizers")
 def test_steps_count_from_the_first_optimizer_on(seen: Observations) -> None:
-    """A loop without one may update its weights itself: how often isn't known."""
+    """Without an optimizer the number of steps is unknown."""
     assert seen.step() is None
     torch.optim.SGD(torch.nn.Linear(2, 2).parameters())
     assert seen.step() == 0
@@ -263,7 +263,7 @@ def test_steps_count_from_the_first_optimizer_on(seen: Observations) -> None:
 
 @pytest.mark.usefixtures("optimizers")
 def test_an_optimizer_calls_its_base_by_name(seen: Observations) -> None:
-    """As optimizers of others do; what it keeps isn't known."""
+    """A third-party optimizer does so; its states are unknown."""
     from torch.optim.optimizer import Optimizer
 
     class Own(Optimizer):
@@ -277,14 +277,14 @@ def test_an_optimizer_calls_its_base_by_name(seen: Observations) -> None:
 
 @pytest.mark.usefixtures("optimizers")
 def test_an_optimizer_of_others_is_not_judged_by_its_name(seen: Observations) -> None:
-    """Bitsandbytes' `AdamW` learns only later in how many bits it keeps its states."""
+    """The bits of bitsandbytes' `AdamW` are known only later."""
     kind = type("AdamW", (torch.optim.SGD,), {"__module__": "bitsandbytes.optim.adamw"})
     kind([torch.nn.Parameter(torch.ones(1))])
     assert seen.observed == {}
 
 
 class Accelerator:
-    """As much of accelerate's as the guard asks for."""
+    """A partial stand-in for accelerate's."""
 
     gradient_accumulation_steps = 4
 
@@ -292,7 +292,7 @@ class Accelerator:
         self.mixed_precision = mixed_precision
 
     def accumulate(self, *models: Any) -> tuple[Any, ...]:
-        """A context in reality."""
+        """A context manager in accelerate."""
         return models
 
 
@@ -311,7 +311,7 @@ def test_a_loop_around_accelerate(
     engine: str,
     observed: dict[str, Any],
 ) -> None:
-    """Its own guard has seen more of a DeepSpeed engine."""
+    """DeepSpeed's own guard has more precise values."""
     monkeypatch.setattr(Accelerator, "accumulate", Accelerator.accumulate)
     module: Any = ModuleType("accelerate.accelerator")
     module.Accelerator = Accelerator
@@ -324,13 +324,13 @@ def test_a_loop_around_accelerate(
 
 
 class Trainer:
-    """As much of transformers' as the guard asks for."""
+    """A partial stand-in for transformers'."""
 
     def __init__(self, **held: Any) -> None:
         vars(self).update(held)
 
     def train(self) -> str:
-        """Trains nothing."""
+        """Does nothing."""
         return "trained"
 
     def training_step(self, _model: Any, _inputs: Any) -> None:
@@ -338,7 +338,7 @@ class Trainer:
 
 
 def made(held: Any) -> Any:
-    """What a trainer holds: a tuple is the size of a layer."""
+    """A trainer's models: a tuple is a layer's size."""
     if isinstance(held, list):
         return [made(each) for each in held]
     return torch.nn.Linear(*held) if isinstance(held, tuple) else held
@@ -366,7 +366,7 @@ def test_the_models_of_a_trainer(
     held: dict[str, Any],
     observed: dict[str, Any],
 ) -> None:
-    """It trains one of them, even if the others' parameters require gradients."""
+    """Only one model is trained, even if the others' parameters require gradients."""
     held = {name: made(value) for name, value in held.items()}
     own = held.get("model", torch.nn.Linear(4, 5))
     seen.see_model(own)

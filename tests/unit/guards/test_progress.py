@@ -1,4 +1,4 @@
-"""Own time, steps and phases of a training."""
+"""A training's own time, steps and phases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from safe_launch.progress.board import Board, Phase, RankProgress, slot_of
 
 
 class Training:
-    """A rank whose clock continues only when it works; times are in seconds."""
+    """A rank with a simulated clock in seconds that only `work` advances."""
 
     def __init__(self, own: Board, clock: list[int]) -> None:
         self.observations = Observations()
@@ -31,24 +31,24 @@ class Training:
         self.collective = self.times.waiting(self.work)
 
     def work(self, seconds: float) -> None:
-        """Takes so long."""
+        """Advances the clock."""
         self.clock[0] += int(seconds * 1e9)
 
     def step(self) -> None:
-        """The optimizer's."""
+        """A step of the optimizer."""
         self.steps += 1
         self.times.stepped()
 
     @property
     def row(self) -> RankProgress:
-        """What the board shows; times count from the next movement on."""
+        """The board's row; times count from the next movement on."""
         self.observations.progress.moved()
         return self.board.rows()[0]
 
 
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> Iterator[Training]:
-    """One that has done its first step, which isn't timed."""
+    """A training after its first step, which isn't timed."""
     clock = [10**9]
     monkeypatch.setattr(time, "monotonic_ns", lambda: clock[0])
     own = Board(0, 1)
@@ -61,7 +61,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Iterator[Training]:
 
 
 def test_own_time_ends_where_the_rank_waits(training: Training) -> None:
-    """Of two micro batches; not the backward passes, not the optimizer's step."""
+    """Two micro batches; backward passes and the optimizer's step don't count."""
     for _ in range(2):
         training.work(0.25)
         training.backward(2)
@@ -75,7 +75,7 @@ def test_own_time_ends_where_the_rank_waits(training: Training) -> None:
 def test_the_memory_is_noted_with_a_step(
     training: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Now and then, from the first step that follows the model; what fails ends no training."""
+    """Now and then, from the first step after the model; errors are ignored."""
     found = iter([(5 << 30, 0), (6 << 30, 0)])
     monkeypatch.setattr(from_memory, "peak_so_far", lambda *_: next(found))
     shown = []
@@ -89,7 +89,7 @@ def test_the_memory_is_noted_with_a_step(
 
 
 def test_collectives_before_the_forward_pass_dont_count(training: Training) -> None:
-    """A rank that waits there for another isn't slow itself."""
+    """A rank that waits there for another isn't slow."""
     training.work(0.25)
     training.collective(3)
     training.work(0.25)
@@ -99,7 +99,7 @@ def test_collectives_before_the_forward_pass_dont_count(training: Training) -> N
 
 
 def test_a_forward_pass_that_gathers_weights_doesnt_count(training: Training) -> None:
-    """ZeRO stage 3, whose forward pass calls collectives itself."""
+    """The forward pass of ZeRO stage 3 has collectives."""
     training.work(0.25)
     training.times.gather()
     training.work(1)
@@ -114,7 +114,7 @@ def test_a_forward_pass_that_gathers_weights_doesnt_count(training: Training) ->
 
 
 def test_a_backward_pass_within_another(training: Training) -> None:
-    """Reentrant checkpointing has one for each block; what it recomputes isn't own time."""
+    """Reentrant checkpointing nests them; recomputation isn't own time."""
     training.work(0.25)
 
     def outer(seconds: float) -> None:
@@ -129,7 +129,7 @@ def test_a_backward_pass_within_another(training: Training) -> None:
 
 @pytest.mark.parametrize("phase", [Phase.EVALUATION, Phase.SAVING])
 def test_a_phase_of_its_own_is_left_out_of_both_times(training: Training, phase: Phase) -> None:
-    """With what is nested in it; the phase before continues, also after an exception."""
+    """Nested phases too; the previous phase resumes, even after an exception."""
     seen = []
 
     def inner() -> None:
@@ -155,7 +155,7 @@ def test_a_phase_of_its_own_is_left_out_of_both_times(training: Training, phase:
 
 
 def test_another_thread_saves_while_the_training_goes_on(training: Training) -> None:
-    """An asynchronous checkpoint is no phase."""
+    """An asynchronous checkpoint isn't a phase."""
     seen = []
     arguments = (Phase.SAVING, lambda: seen.append(training.row.phase), (), {})
     thread = threading.Thread(target=training.times.during, args=arguments)
@@ -165,7 +165,7 @@ def test_another_thread_saves_while_the_training_goes_on(training: Training) -> 
 
 
 def test_an_evaluation_in_a_loop_of_the_users_own(training: Training) -> None:
-    """From `model.eval()` to the next backward pass, and only once the training has begun."""
+    """From `model.eval()` to the next backward pass, after the first step."""
     training.work(0.25)
     training.times.evaluate()
     assert training.row.phase is Phase.EVALUATION
@@ -178,14 +178,14 @@ def test_an_evaluation_in_a_loop_of_the_users_own(training: Training) -> None:
 
 
 def test_nothing_is_evaluated_before_the_first_step(training: Training) -> None:
-    """Models come from `from_pretrained` in evaluation mode."""
+    """Models from `from_pretrained` are in evaluation mode."""
     training.observations.progress.enter(Phase.LOADING)
     training.times.evaluate()
     assert training.row.phase is Phase.LOADING
 
 
 def test_several_optimizers_make_one_step(training: Training) -> None:
-    """The step is the counter's; the others are movements."""
+    """The counter decides the steps; the others are movements."""
     training.work(0.5)
     training.backward(1)
     training.step()
@@ -196,7 +196,7 @@ def test_several_optimizers_make_one_step(training: Training) -> None:
 
 
 def test_a_resumed_counter_begins_where_it_was(training: Training) -> None:
-    """500 steps are no step; 501 is the first, which isn't timed, 502 the second."""
+    """Steps up to 500 aren't counted; 501 is the first, untimed; 502 the second."""
     resumed = Training(training.board, training.clock)
     resumed.steps = 500
     resumed.times.stepped()  # the optimizer's hook, before the Trainer has counted
@@ -210,7 +210,7 @@ def test_a_resumed_counter_begins_where_it_was(training: Training) -> None:
 
 
 def test_another_training_of_the_process_begins_anew(training: Training) -> None:
-    """What lies between the two is no step."""
+    """The time between the two isn't a step."""
     training.backward(1)
     training.step()
     training.work(500)
@@ -224,7 +224,7 @@ def test_another_training_of_the_process_begins_anew(training: Training) -> None
 
 @pytest.fixture
 def installed(training: Training, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Makes a module of these parts, with the guard installed."""
+    """A module of these parts with the guard installed."""
     monkeypatch.setattr(progress, "times_of", lambda _observations: training.times)
 
     def make(name: str, **parts: Any) -> Any:
@@ -237,7 +237,7 @@ def installed(training: Training, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 
 
 def test_the_trainers_phases_and_steps(training: Training, installed: Callable[..., Any]) -> None:
-    """A step is counted once the Trainer has counted it; evaluation and saving are phases."""
+    """The Trainer's counter gives the steps; evaluation and saving are phases."""
     seen = []
 
     class Trainer:
@@ -266,7 +266,7 @@ def test_the_trainers_phases_and_steps(training: Training, installed: Callable[.
 
 
 def test_deepspeeds_engine(training: Training, installed: Callable[..., Any]) -> None:
-    """Its step counts after it; stage 3 gathers weights in training, the others don't."""
+    """A step is counted after it ends; only stage 3 gathers weights."""
 
     class DeepSpeedEngine:
         training, stage = True, 2
@@ -301,7 +301,7 @@ def test_deepspeeds_engine(training: Training, installed: Callable[..., Any]) ->
 def test_only_what_a_module_has_is_wrapped(
     training: Training, installed: Callable[..., Any]
 ) -> None:
-    """Another version's torch may lack a collective."""
+    """Another torch version may lack a collective."""
     module = installed("torch.distributed.distributed_c10d", barrier=training.work)
     training.work(0.25)
     module.barrier(2)
@@ -312,7 +312,7 @@ def test_only_what_a_module_has_is_wrapped(
 
 
 def test_after_a_short_step_the_marks_rest(training: Training) -> None:
-    """Until they have rested for a while and a step ends; all steps count."""
+    """Marks pause until a step ends after the pause; all steps count."""
     for _ in range(100):
         training.work(0.0005)
         training.backward(0.0005)
@@ -334,7 +334,7 @@ def test_after_a_short_step_the_marks_rest(training: Training) -> None:
 
 
 def test_the_models_eval(training: Training, installed: Callable[..., Any]) -> None:
-    """Only the trained model's own `eval` begins an evaluation."""
+    """Only `eval` of the trained model itself begins an evaluation."""
 
     class Module:
         def eval(self) -> Any:
@@ -351,14 +351,14 @@ def test_the_models_eval(training: Training, installed: Callable[..., Any]) -> N
 
 
 def test_compiled_code_has_none_of_it(installed: Callable[..., Any]) -> None:
-    """The code of all marks, and of the functions in them, is skipped."""
+    """torch.compile skips the code of all marks and their functions."""
     skipped = set()
     installed("torch._dynamo.eval_frame", skip_code=lambda code: skipped.add(code.co_qualname))
     assert {"StepTimes.stepped", "StepTimes.waiting.<locals>.marked", "Slot.moved"} <= skipped
 
 
 def test_steps_are_counted_while_the_marks_rest(training: Training) -> None:
-    """A process that ends by os._exit says nothing any more."""
+    """A process that ends by os._exit sends no final count."""
     for _ in range(4):
         training.work(0.001)
         training.step()
@@ -366,7 +366,7 @@ def test_steps_are_counted_while_the_marks_rest(training: Training) -> None:
 
 
 def test_a_second_training_of_a_process_adds_its_steps(training: Training) -> None:
-    """Each with a Trainer that counts from 0; a failure is told by its own steps."""
+    """Each Trainer counts from 0; a failure reports its own training's steps."""
     training.steps = 11
     training.step()
     second = [0]
@@ -379,7 +379,7 @@ def test_a_second_training_of_a_process_adds_its_steps(training: Training) -> No
 
 
 def test_steps_before_a_resume_are_noted(training: Training) -> None:
-    """A Trainer that continues at step 4 counts the first of its own after it was told."""
+    """A Trainer that resumes at step 4 has done 4 steps before its own first."""
     other = Observations()
     other.show_on(slot_of(training.board.path, 0))
     count = [4]
@@ -393,7 +393,7 @@ def test_steps_before_a_resume_are_noted(training: Training) -> None:
 
 
 def test_the_step_of_a_trainers_optimizer_isnt_counted_yet(training: Training) -> None:
-    """After a rest the marks begin again with a step that has been counted, and what it took."""
+    """After a pause, marks resume with a counted step and its duration."""
     training.times.has_trainer = True
     for _ in range(20):
         training.times.batch(2, 20)
@@ -406,7 +406,7 @@ def test_the_step_of_a_trainers_optimizer_isnt_counted_yet(training: Training) -
 
 
 def test_what_timed_steps_are_trained_on(training: Training) -> None:
-    """Of the same steps as their time: not of the first, nor of one that hasn't ended."""
+    """Samples count for timed steps: not the first, nor an unfinished one."""
     for size in (2, 3, 4):
         training.times.batch(size, 10 * size)
         training.times.batch(size, 10 * size)
@@ -418,7 +418,7 @@ def test_what_timed_steps_are_trained_on(training: Training) -> None:
 
 
 def test_the_steps_of_a_trainer_that_has_gone_stay(training: Training) -> None:
-    """After a resume the optimizer has counted only those of this process."""
+    """After a resume the optimizer has only this process's steps."""
     training.steps = 12
     training.step()
     training.observations._steps.insert(0, (lambda: 9, 0))
@@ -428,7 +428,7 @@ def test_the_steps_of_a_trainer_that_has_gone_stay(training: Training) -> None:
 
 
 def test_a_forked_child_leaves_the_board(training: Training) -> None:
-    """As a data loader's workers do: their marks would be taken for the rank's."""
+    """A data loader worker's marks would be taken for the rank's."""
     leave = training.observations._leave_board
     leave()
     training.observations.progress.moved(77)

@@ -1,4 +1,4 @@
-"""A schedule that accelerate steps once a rank is reported once it is long over, and no other."""
+"""A schedule stepped by accelerate once per rank is reported when it ends too early."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Made = Callable[[Any], Any]
 
 
 class AcceleratedScheduler:
-    """accelerate's, as far as it is looked at."""
+    """A partial stand-in for accelerate's."""
 
     ranks = 4
 
@@ -37,7 +37,7 @@ class AcceleratedScheduler:
         self.gradient_state = SimpleNamespace(sync_gradients=True)
 
     def step(self) -> None:
-        """As often as there are ranks."""
+        """Steps once for each rank."""
 
 
 @pytest.fixture
@@ -71,18 +71,18 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 
 
 def linear(step: int, *, num_training_steps: int) -> float:
-    """As transformers has it."""
+    """The linear schedule of transformers."""
     return max(0.0, 1 - step / num_training_steps)
 
 
 def of_transformers(length: int) -> Made:
-    """A schedule with a number of steps."""
+    """A schedule of transformers with a number of steps."""
     rate = partial(linear, num_training_steps=length)
     return lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
 
 
 def of_torch(kind: str, *args: Any) -> Made:
-    """One of torch's."""
+    """A schedule of torch."""
     return lambda optimizer: getattr(torch.optim.lr_scheduler, kind)(optimizer, *args)
 
 
@@ -91,12 +91,12 @@ def of_torch(kind: str, *args: Any) -> Made:
     [
         *(of_transformers(STEPS), of_torch("PolynomialLR", STEPS)),
         *(of_torch("OneCycleLR", 0.1, STEPS), of_torch("LinearLR", 1.0, 0.1, STEPS)),
-        of_torch("CosineAnnealingLR", STEPS),  # which rises again, and may be meant
+        of_torch("CosineAnnealingLR", STEPS),  # rises again, and may be intended
     ],
     ids=["transformers", "polynomial", "one cycle", "linear", "cosine"],
 )
 def test_a_schedule_that_is_over(told: Callable[..., list[str]], make: Made) -> None:
-    """Both lines, once."""
+    """Both lines are reported, once."""
     (said,) = told(make)
     assert f"check schedule: a schedule of {STEPS} steps was over after 10 optimizer steps" in said
     assert said.count(f"{HERE}:") == 2
@@ -120,17 +120,17 @@ def test_a_schedule_that_is_over(told: Callable[..., list[str]], make: Made) -> 
 def test_a_schedule_that_is_meant(
     told: Callable[..., list[str]], make: Made, options: dict[str, bool]
 ) -> None:
-    """As long as the training for all ranks, a little less, not stepped so, without an end."""
+    """Right length for all ranks, a little shorter, stepped once, or endless."""
     assert told(make, **options) == []
 
 
 def test_a_muted_check(told: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--mute schedule` counts for it."""
+    """`--mute schedule` disables it."""
     monkeypatch.setenv(VARIABLE, "data")
     assert told(of_transformers(STEPS)) == []
 
 
 def test_a_single_rank(told: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is stepped once there."""
+    """With one rank the schedule steps once."""
     monkeypatch.setattr(AcceleratedScheduler, "ranks", 1)
     assert told(of_transformers(5)) == []

@@ -1,4 +1,4 @@
-"""An optimizer whose parameters `fully_shard` has replaced is found, and no other."""
+"""Finding an optimizer whose parameters were replaced by `fully_shard`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Shard = Callable[[Any], Any]
 
 
 def fully_shard(module: Any) -> Any:
-    """As torch's, which divides the new parameters."""
+    """A stand-in for torch's, which replaces the parameters."""
     for each in module if isinstance(module, list) else [module]:
         for part in each.modules():
             for name, old in list(part.named_parameters(recurse=False)):
@@ -33,7 +33,7 @@ def fully_shard(module: Any) -> Any:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> tuple[Shard, Step]:
-    """What shards, and what steps and returns the lines of what has been found by then."""
+    """Functions that shard, step, and return the lines found so far."""
     monkeypatch.setenv(VARIABLE, ",".join(Check))
     told: list[Message] = []
     seen, public, optimizers = (
@@ -61,13 +61,13 @@ World = tuple[Shard, Step]
 
 
 def trained(model: Any, optimizer: Any) -> Any:
-    """The optimizer before its step, with the gradients of a pass."""
+    """The optimizer before its step, with gradients."""
     model(torch.ones(1, 2)).sum().backward()
     return optimizer
 
 
 def test_all_of_it_is_replaced(world: World) -> None:
-    """With the line of the call, once; frozen parameters don't count."""
+    """Reported once with the call's line; frozen parameters don't count."""
     shard, step = world
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     model[0].requires_grad_(False)
@@ -81,19 +81,19 @@ def test_all_of_it_is_replaced(world: World) -> None:
 
 
 def made_after(shard: Shard) -> Any:
-    """As it should be."""
+    """An optimizer made after sharding."""
     model = shard(torch.nn.Linear(2, 2))
     return trained(model, torch.optim.SGD(model.parameters()))
 
 
 def of_another_model(shard: Shard) -> Any:
-    """A discriminator that isn't sharded, whose turn it isn't."""
+    """The optimizer of an unsharded discriminator."""
     shard(torch.nn.Linear(2, 2))
     return torch.optim.SGD(torch.nn.Linear(2, 2).parameters())
 
 
 def of_parts(shard: Shard) -> Any:
-    """A head outside of what is sharded is trained after all."""
+    """The optimizer also holds an unsharded head."""
     body, head = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     both = torch.optim.SGD([*body.parameters(), *head.parameters()])
     shard(body)
@@ -101,7 +101,7 @@ def of_parts(shard: Shard) -> Any:
 
 
 def given_the_new_ones(shard: Shard) -> Any:
-    """As accelerate does."""
+    """The optimizer gets the new parameters, as from accelerate."""
     model = torch.nn.Linear(2, 2)
     early = torch.optim.SGD(model.parameters())
     early.param_groups[0]["params"] = list(shard(model).parameters())
@@ -109,7 +109,7 @@ def given_the_new_ones(shard: Shard) -> Any:
 
 
 def with_gradients(shard: Shard) -> Any:
-    """Somebody uses the old ones elsewhere."""
+    """The old parameters are used elsewhere and have gradients."""
     model = torch.nn.Linear(2, 2)
     early = trained(model, torch.optim.SGD(model.parameters()))
     shard(model)
@@ -117,7 +117,7 @@ def with_gradients(shard: Shard) -> Any:
 
 
 def without_any(_shard: Shard) -> Any:
-    """A script that shards nothing."""
+    """A script without sharding."""
     return torch.optim.SGD(torch.nn.Linear(2, 2).parameters())
 
 
@@ -126,20 +126,20 @@ def without_any(_shard: Shard) -> Any:
     [made_after, of_another_model, of_parts, given_the_new_ones, with_gradients, without_any],
 )
 def test_whoever_trains_is_left_alone(case: Callable[[Shard], Any], world: World) -> None:
-    """Whatever else is sharded."""
+    """Other sharded modules don't matter."""
     shard, step = world
     assert step(case(shard)) == []
 
 
 def test_a_torch_without_the_second_version() -> None:
-    """There is nothing to wrap."""
+    """Without FSDP2 nothing is wrapped."""
     module = ModuleType(replaced_parameters.TORCHS)
     replaced_parameters.install(module, Observations())
     assert not hasattr(module, "fully_shard")
 
 
 def test_what_is_no_module_is_torchs_to_refuse(world: World) -> None:
-    """The guard raises nothing of its own: neither for a wrong value, nor for none."""
+    """The guard raises no errors for a wrong or missing module."""
     shard, _ = world
     with pytest.raises(AttributeError, match="'str' object has no attribute 'modules'"):
         shard("model")

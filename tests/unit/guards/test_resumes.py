@@ -1,4 +1,4 @@
-"""Rank 0's notes at saves, and on a training that has loaded one."""
+"""Rank 0's notes when saving, and after loading."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Optimizer:
         self.state: dict[str, Any] = {}
 
     def step(self) -> None:
-        """A step."""
+        """Does one step."""
         self.state["kept"] = True
         self.param_groups[0]["lr"] /= 2
 
 
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch) -> tuple[Resumes, list[Message]]:
-    """Rank 0's, and its messages."""
+    """Rank 0's notes and messages."""
     monkeypatch.setenv(VARIABLE, "resumed")
     monkeypatch.setenv("RANK", "0")
     messages: list[Message] = []
@@ -43,7 +43,7 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> tuple[Resumes, list[Message]]:
 
 
 def train(noted: Resumes, optimizer: Any, *batches: int) -> None:
-    """Steps, each on a batch of two samples."""
+    """Does steps, each on a batch of two samples."""
     for batch in batches:
         noted.batch({"x": torch.tensor([[batch], [batch + 1]])})
         noted.step(optimizer)
@@ -51,10 +51,10 @@ def train(noted: Resumes, optimizer: Any, *batches: int) -> None:
 
 
 def test_a_save(notes: tuple[Resumes, list[Message]], tmp_path: Path) -> None:
-    """It is told at once, and again with how the training continues."""
+    """It is reported at once, and again with the continuation."""
     noted, messages = notes
     optimizer, path = Optimizer(), str(tmp_path / "last.pt")
-    noted.saved(path)  # before anything is known
+    noted.saved(path)  # nothing is known yet
     train(noted, optimizer, 1, 2)
     assert not noted.open
     noted.step(Optimizer())  # another one
@@ -69,7 +69,7 @@ def test_a_save(notes: tuple[Resumes, list[Message]], tmp_path: Path) -> None:
 
 
 def test_a_resume(notes: tuple[Resumes, list[Message]], tmp_path: Path) -> None:
-    """What was loaded before the first step; not what is afterwards."""
+    """Loads before the first step count; later ones don't."""
     noted, messages = notes
     optimizer = Optimizer()
     noted.loads(str(tmp_path / "last.pt"))
@@ -82,7 +82,7 @@ def test_a_resume(notes: tuple[Resumes, list[Message]], tmp_path: Path) -> None:
 
 
 def test_a_rate_on_a_device(notes: tuple[Resumes, list[Message]]) -> None:
-    """Nothing waits for it: nothing is noted."""
+    """It would need a synchronization, so it isn't noted."""
     noted, _ = notes
     optimizer = Optimizer()
     optimizer.param_groups[0]["lr"] = SimpleNamespace()
@@ -92,7 +92,7 @@ def test_a_rate_on_a_device(notes: tuple[Resumes, list[Message]]) -> None:
 
 
 def test_which_files(notes: tuple[Resumes, list[Message]], tmp_path: Path) -> None:
-    """A dict with an optimizer's state in it; weights alone resume nothing."""
+    """A dict with an optimizer's state counts; weights alone don't."""
     noted, messages = notes
     optimizer = Optimizer()
     train(noted, optimizer, 1, 2)

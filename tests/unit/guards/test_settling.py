@@ -1,4 +1,4 @@
-"""A worker's questions at its frameworks' boundaries, and its use of the answers."""
+"""A worker's questions in its frameworks' entry points, and its use of the answers."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Launcher:
     asked: list[Ask] = field(default_factory=list)
 
     def __call__(self, question: Ask) -> Answer:
-        """Its answer; what was asked is said to be reentrant."""
+        """Returns the answer; reports requested checkpointing as reentrant."""
         self.asked.append(question)
         return Answer(question.key, self.overrides, {"gradient_checkpointing": "reentrant"})
 
 
 @pytest.fixture
 def launcher(monkeypatch: pytest.MonkeyPatch) -> Launcher:
-    """One that changes nothing yet; what is settled for the process is forgotten afterwards."""
+    """A launcher that changes nothing yet; process-wide settings are reset afterwards."""
     monkeypatch.setattr(enforced, "_settled", {})
     monkeypatch.setattr(enforced, "_settled_replaced", {})
     monkeypatch.delenv(preset.OVERRIDES_VARIABLE, raising=False)
@@ -43,7 +43,7 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> Launcher:
 
 @pytest.fixture
 def seen(launcher: Launcher) -> Observations:
-    """Those of a worker that asks this launcher."""
+    """The observations of a worker with this launcher."""
     seen = Observations()
     seen.report_to(lambda _message: None, launcher)
     return seen
@@ -55,7 +55,7 @@ def ask(seen: Observations, **facts: Value | None) -> dict[Setting, Value]:
 
 
 def test_what_is_known_is_said(launcher: Launcher, seen: Observations) -> None:
-    """With the user's line; unknown values are left out."""
+    """The user's line is included; unknown values are omitted."""
     assert ask(seen, zero_stage=3, offload=None) == {}
     (question,) = launcher.asked
     assert question.facts == {"zero_stage": 3}
@@ -72,13 +72,13 @@ def test_what_is_known_is_said(launcher: Launcher, seen: Observations) -> None:
 def test_what_no_plan_could_have_is_not_told(
     launcher: Launcher, seen: Observations, facts: dict[str, Any]
 ) -> None:
-    """A script may give anything: its framework reports the fault at once."""
+    """A script may pass any value: its framework reports the error."""
     ask(seen, zero_stage=3, **facts)
     assert [question.facts for question in launcher.asked] == [{"zero_stage": 3}]
 
 
 def test_the_same_way_twice_is_numbered(launcher: Launcher, seen: Observations) -> None:
-    """As in a loop; another way is another key, whichever was gone first."""
+    """A loop's repeats are numbered; another path has another key in any order."""
     for _ in range(2):
         ask(seen)
     ask(seen)
@@ -88,7 +88,7 @@ def test_the_same_way_twice_is_numbered(launcher: Launcher, seen: Observations) 
 
 
 def test_only_checkpointing_holds_for_the_process(launcher: Launcher, seen: Observations) -> None:
-    """Another object is asked for anew; a block's recomputation knows of no object."""
+    """Each new object asks again; a block's recomputation has no object."""
     launcher.overrides = {"zero_stage": 2, "gradient_checkpointing": "non_reentrant"}
     assert ask(seen) == {STAGE: 2, MODE: "non_reentrant"}
     assert enforced.overrides() == {MODE: "non_reentrant"}
@@ -96,7 +96,7 @@ def test_only_checkpointing_holds_for_the_process(launcher: Launcher, seen: Obse
 
 
 def test_a_later_training_says_so(launcher: Launcher, seen: Observations) -> None:
-    """With the steps done; if nobody is to be asked, nothing is."""
+    """The steps done are included; without a launcher nothing is asked."""
     seen.count_steps(lambda: 3)
     ask(seen)
     assert [question.step for question in launcher.asked] == [3]
@@ -104,7 +104,7 @@ def test_a_later_training_says_so(launcher: Launcher, seen: Observations) -> Non
 
 
 class Arguments:
-    """As much of TrainingArguments as is asked for."""
+    """A partial stand-in for TrainingArguments."""
 
     fsdp = ""
     bf16, fp16 = True, False
@@ -118,7 +118,7 @@ class Arguments:
         self.deepspeed = deepspeed
 
     def __post_init__(self) -> None:
-        """Validates; what it sees is what is set."""
+        """Validates the arguments and records their values."""
         self.validated = dict(vars(self))
 
 
@@ -126,7 +126,7 @@ ZERO3 = {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": "a
 
 
 def test_arguments_say_what_they_ask_for() -> None:
-    """What is off or left to others isn't said as if it were asked for."""
+    """Disabled or unset values aren't sent as requests."""
     facts = asked_facts.trainer_facts(Arguments(ZERO3))
     told = {str(name): value for name, value in facts.items() if value is not None}
     assert told == {
@@ -150,7 +150,7 @@ def test_arguments_say_what_they_ask_for() -> None:
 
 
 def test_of_two_names_the_newer_counts_once_they_are_validated() -> None:
-    """The older has no effect any more."""
+    """After validation the older name has no effect."""
     arguments: Any = Arguments()
     arguments.activation_checkpointing = True
     arguments.activation_checkpointing_kwargs = None
@@ -160,7 +160,7 @@ def test_of_two_names_the_newer_counts_once_they_are_validated() -> None:
 
 @pytest.mark.parametrize("name", asked_facts.OTHER_ENGINES)
 def test_accelerate_may_take_another_engine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then the arguments don't say which."""
+    """The engine is then omitted from the arguments."""
     monkeypatch.setenv(name, "true")
     assert "engine" not in asked_facts.trainer_facts(Arguments())
 
@@ -179,7 +179,7 @@ def complete(seen: Observations, arguments: Any) -> Any:
 
 
 def test_arguments_get_the_answer(launcher: Launcher, seen: Observations) -> None:
-    """Before they are validated; the configuration stays a dict, and the script's own as it is."""
+    """Before validation; the configuration stays a dict, and the script's is unchanged."""
     launcher.overrides = {"zero_stage": 2, "micro_batch": 2, "accumulation": 4}
     arguments = complete(seen, Arguments(ZERO3))
     assert arguments.deepspeed["zero_optimization"] == {"stage": 2}
@@ -191,14 +191,14 @@ def test_arguments_get_the_answer(launcher: Launcher, seen: Observations) -> Non
 
 
 def test_odd_arguments_are_left_to_others(launcher: Launcher, seen: Observations) -> None:
-    """Their validation reports the fault."""
+    """Their own validation reports the error."""
     arguments = complete(seen, Arguments("no-such-file.json"))
     assert arguments.validated["deepspeed"] == "no-such-file.json"
     assert launcher.asked == []
 
 
 def initialize(seen: Observations, call: Callable[[Any], Any]) -> dict[str, Any]:
-    """DeepSpeed's arguments when a loop makes its engine."""
+    """The DeepSpeed arguments when a loop creates its engine."""
     given: dict[str, Any] = {}
 
     def original(
@@ -234,7 +234,7 @@ def test_a_loops_engine(
     *,
     partitioned: bool,
 ) -> None:
-    """The settings that can still change; its batch is its loader's."""
+    """Settings that can still change; the data loader determines the batch."""
     launcher.overrides = {"zero_stage": 2}
     model = torch.nn.Linear(2, 1)
     if partitioned:
@@ -250,14 +250,14 @@ def test_a_loops_engine(
 
 
 def test_an_engine_without_a_model(launcher: Launcher, seen: Observations) -> None:
-    """DeepSpeed says that there is none."""
+    """DeepSpeed itself reports the missing model."""
     config = {**ZERO3, "optimizer": {"type": "AdamW"}}
     assert initialize(seen, lambda make: make(config=config))["config"] is config
     assert launcher.asked == []
 
 
 def test_a_frameworks_engine_is_not_asked_for(launcher: Launcher, seen: Observations) -> None:
-    """Its copies of the configuration would say something else."""
+    """Its configuration copies would differ."""
     code = "def call(make): make(model=model, config=config)"
     model = torch.nn.Linear(2, 1)
     config = {**ZERO3, "optimizer": {"type": "AdamW"}}

@@ -1,4 +1,4 @@
-"""The checks in trainings of one process: faults, and healthy ones like them."""
+"""The checks in trainings of one process: faults and similar healthy trainings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Told = Callable[[], list[Finding]]
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Observations, Told]]:
-    """What the checks note, and what they tell; that one is skipped is no answer here."""
+    """The checks' notes and findings; skipped checks don't count."""
     messages: list[Message] = []
     observations = Observations()
     observations.report_to(messages.append)
@@ -48,14 +48,14 @@ def net(kind: Any = None) -> Any:
 
 
 def watched(observations: Observations, optimizer: Any) -> Any:
-    """An optimizer that is looked at as in a worker."""
+    """An optimizer watched as in a worker."""
     optimizers.alive.add(optimizer)
     Watch(optimizer, observations)
     return optimizer
 
 
 def train(model: Any, *others: Any, steps: int = 12, before: Callable[[int], None] = id) -> None:
-    """Steps of all these optimizers, as a plain loop does them."""
+    """Steps with all these optimizers, as in a plain loop."""
     for step in range(steps):
         before(step)
         loss = model(torch.arange(30)).float().pow(2).mean()
@@ -66,7 +66,7 @@ def train(model: Any, *others: Any, steps: int = 12, before: Callable[[int], Non
 
 
 def test_a_healthy_training(seen: tuple[Observations, Told]) -> None:
-    """Also with a part frozen, rates that differ, sparse gradients, and a closure."""
+    """Frozen parts, different rates, sparse gradients and a closure are fine."""
     observations, told = seen
     model = net()
     model[0].requires_grad_(False)
@@ -93,7 +93,7 @@ def test_a_healthy_training(seen: tuple[Observations, Told]) -> None:
 
 
 def test_two_models_with_an_optimizer_each(seen: tuple[Observations, Told]) -> None:
-    """As a generator and its critic, of which one steps more often."""
+    """A generator and its critic may step at different frequencies."""
     observations, told = seen
     one, other = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
     observations.see_model(one)
@@ -111,7 +111,7 @@ def test_two_models_with_an_optimizer_each(seen: tuple[Observations, Told]) -> N
 
 
 def test_an_optimizer_made_too_early(seen: tuple[Observations, Told]) -> None:
-    """A layer was replaced since: as a whole, it trains nothing."""
+    """A layer was replaced; a fully replaced model isn't trained at all."""
     observations, told = seen
     model = net()
     optimizer = watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-3))
@@ -124,7 +124,7 @@ def test_an_optimizer_made_too_early(seen: tuple[Observations, Told]) -> None:
 
 
 def test_an_optimizer_of_another_model(seen: tuple[Observations, Told]) -> None:
-    """As of a copy that was made before."""
+    """The optimizer holds an earlier copy's parameters."""
     observations, told = seen
     optimizer = watched(observations, torch.optim.AdamW(net().parameters(), lr=1e-3))
     model = net()
@@ -136,7 +136,7 @@ def test_an_optimizer_of_another_model(seen: tuple[Observations, Told]) -> None:
 
 
 def test_updates_below_the_grain(seen: tuple[Observations, Told]) -> None:
-    """In bfloat16 at a small rate; one that rises, and float32, are left alone."""
+    """bfloat16 at a small rate; a rising rate and float32 are fine."""
     observations, told = seen
     half = torch.bfloat16
     for kind, rate in ((None, 1e-6), (half, 1e-1)):
@@ -158,7 +158,7 @@ def test_updates_below_the_grain(seen: tuple[Observations, Told]) -> None:
 
 
 def test_weights_of_float16(seen: tuple[Observations, Told]) -> None:
-    """Which Adam updates directly."""
+    """Adam updates them directly."""
     observations, told = seen
     model = net(torch.float16)
     train(model, watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-3)), steps=2)
@@ -167,7 +167,7 @@ def test_weights_of_float16(seen: tuple[Observations, Told]) -> None:
 
 
 def test_frozen_with_a_gradient_left(seen: tuple[Observations, Told]) -> None:
-    """Its gradient is set to zero, not to None: momentum and decay move it."""
+    """A gradient of zero instead of None: momentum and decay move the weights."""
     observations, told = seen
     model = net()
     optimizer = watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-2))
@@ -184,7 +184,7 @@ def test_frozen_with_a_gradient_left(seen: tuple[Observations, Told]) -> None:
 
 
 def test_adapters_that_stay_zero(seen: tuple[Observations, Told]) -> None:
-    """The model's, where the optimizer holds others; without a gradient nothing is said."""
+    """The optimizer holds other adapters; without a gradient there is no finding."""
     observations, told = seen
 
     class Adapted(torch.nn.Module):  # type: ignore[name-defined, misc]
@@ -207,7 +207,7 @@ def test_adapters_that_stay_zero(seen: tuple[Observations, Told]) -> None:
     observations.see_model(model)
     masters = [p.detach().clone().requires_grad_() for p in model.parameters()]
     optimizer = watched(observations, torch.optim.AdamW(masters))
-    for _ in range(4):  # as an engine that never writes its masters back
+    for _ in range(4):  # like an engine that never writes its masters back
         model(torch.arange(30)).pow(2).mean().backward()
         for master, parameter in zip(masters, model.parameters(), strict=True):
             master.grad, parameter.grad = parameter.grad, None
@@ -216,7 +216,7 @@ def test_adapters_that_stay_zero(seen: tuple[Observations, Told]) -> None:
 
 
 def test_a_schedule_that_steps_with_micro_batches(seen: tuple[Observations, Told]) -> None:
-    """Against one that steps with the optimizer."""
+    """One that steps with the optimizer is fine."""
     observations, told = seen
     counter = schedules.schedules_of(observations)
     for every in (2, 1):
@@ -236,7 +236,7 @@ def test_a_schedule_that_steps_with_micro_batches(seen: tuple[Observations, Told
 
 
 def test_tied_weights_that_were_parted(seen: tuple[Observations, Told]) -> None:
-    """A copy of the embedding as the output layer; tied, or different, they are left alone."""
+    """The output layer is a copy of the embedding; tied or different ones are fine."""
     observations, told = seen
 
     class Tied(torch.nn.Module):  # type: ignore[name-defined, misc]
@@ -266,7 +266,7 @@ def test_tied_weights_that_were_parted(seen: tuple[Observations, Told]) -> None:
 
 
 def test_labels(seen: tuple[Observations, Told]) -> None:
-    """All ignored in three batches; one that counts is enough."""
+    """All are ignored in three batches; a single counted one is enough."""
     observations, told = seen
     for last in (1, -100):
         labels = Labels(observations)
@@ -279,7 +279,7 @@ def test_labels(seen: tuple[Observations, Told]) -> None:
 def test_checks_that_are_off(
     seen: tuple[Observations, Told], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Never report anything."""
+    """Disabled checks report no findings."""
     observations, told = seen
     monkeypatch.setenv(VARIABLE, "")
     model = net(torch.float16)
@@ -304,7 +304,7 @@ def test_no_event_is_asked_while_a_graph_is_captured() -> None:
 
 
 def test_gradients_that_are_all_zero(seen: tuple[Observations, Told]) -> None:
-    """Step after step; if one isn't, nothing is said."""
+    """They are zero in step after step; a single other one is enough."""
     observations, told = seen
     for clears in (lambda step: step != 4, lambda _step: True):
         assert told() == []
@@ -322,7 +322,7 @@ def test_gradients_that_are_all_zero(seen: tuple[Observations, Told]) -> None:
 
 
 def test_evaluation_mode(seen: tuple[Observations, Told]) -> None:
-    """Left on with dropout; of a model without, of another, or for a step, it says nothing."""
+    """Found if left on with dropout; not without dropout, elsewhere, or for one step."""
     observations, told = seen
     plain, other, model = net(), net(), net()
     for each in (other, model):
@@ -341,7 +341,7 @@ def test_evaluation_mode(seen: tuple[Observations, Told]) -> None:
 
 
 def test_an_optimizer_that_never_steps(seen: tuple[Observations, Told]) -> None:
-    """Of what only it holds."""
+    """Only parameters that no other optimizer holds count."""
     observations, told = seen
     model = net()
     observations.see_model(model)
@@ -357,7 +357,7 @@ def test_an_optimizer_that_never_steps(seen: tuple[Observations, Told]) -> None:
 
 @pytest.mark.filterwarnings("ignore:Detected call of")
 def test_schedules_of_nobody_and_of_nothing(seen: tuple[Observations, Told]) -> None:
-    """Of an optimizer that isn't stepped; and one whose factor is always 0."""
+    """Its optimizer never steps, or its factor is always 0."""
     observations, told = seen
     counter = schedules.schedules_of(observations)
     model = net()
@@ -375,7 +375,7 @@ def test_schedules_of_nobody_and_of_nothing(seen: tuple[Observations, Told]) -> 
 
 
 def test_passes_of_means(seen: tuple[Observations, Told]) -> None:
-    """Added up; a mean that is divided, one pass, and a sum are left alone."""
+    """Means are added up; a divided mean, a single pass and a sum are fine."""
     observations, told = seen
     done = 0
     observations.count_steps(lambda: done)
@@ -391,7 +391,7 @@ def test_passes_of_means(seen: tuple[Observations, Told]) -> None:
 
 
 def _begun(optimizer: Any) -> Any:
-    """The same with the rates that a schedule has begun with."""
+    """The same with a schedule's initial rates."""
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]
     return optimizer
@@ -441,7 +441,7 @@ def test_schedules_that_do_not_fit(seen: tuple[Observations, Told]) -> None:
 
 
 def test_gradients_that_are_cleared_too_early(seen: tuple[Observations, Told]) -> None:
-    """Before each pass of a step; a step a pass, and weights that change between, are meant."""
+    """Before each pass; fine with one pass a step or changing weights."""
     observations, told = seen
 
     def looked(before: Callable[[Any, Any], object], passes: int = 2) -> None:
@@ -461,7 +461,7 @@ def test_gradients_that_are_cleared_too_early(seen: tuple[Observations, Told]) -
         assert not clearing.is_open
 
     def moved(optimizer: Any, model: Any) -> None:
-        """As SAM does it."""
+        """Changes the weights between passes, as SAM does."""
         optimizer.zero_grad()
         with torch.no_grad():
             for parameter in model.parameters():
@@ -477,7 +477,7 @@ def test_gradients_that_are_cleared_too_early(seen: tuple[Observations, Told]) -
 
 
 def test_outputs_that_are_normalized_twice(seen: tuple[Observations, Told]) -> None:
-    """By the model and by the loss; attention within the model is none of it."""
+    """By the model and the loss; attention in the model doesn't count."""
     observations, told = seen
     functional = torch.nn.functional
     labels = torch.zeros(30, dtype=torch.long)
@@ -502,7 +502,7 @@ def test_outputs_that_are_normalized_twice(seen: tuple[Observations, Told]) -> N
 
 
 def test_groups_without_decay(seen: tuple[Observations, Told]) -> None:
-    """Empty where biases decay; empty where there are none, and full ones, are left alone."""
+    """An empty group while biases decay; no biases and filled groups are fine."""
     observations, told = seen
     for biased, spares in ((True, True), (False, False), (True, False)):
         assert told() == []
@@ -520,7 +520,7 @@ def test_groups_without_decay(seen: tuple[Observations, Told]) -> None:
 
 
 def test_questions_about_texts() -> None:
-    """Of a decoder's batch: shifted labels, ends that don't count, and tokens that were added."""
+    """A decoder's batch: shifted labels, ignored ends, and added tokens."""
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 20}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "eos_token_id": 9}

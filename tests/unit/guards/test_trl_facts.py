@@ -1,4 +1,4 @@
-"""A worker's facts on trl's trainers; none of them is installed here."""
+"""A worker's facts about trl's trainers, which aren't installed here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN = type("DataCollatorForLanguageModeling", (), {"__module__": "trl.trainer.sf
 
 
 def trainer(kind: type, collator: type = OWN, pad: int = 2, **arguments: Any) -> Any:
-    """One with these arguments; its end token is 2."""
+    """A trainer with these arguments and 2 as end token."""
     one = kind()
     one.args = SimpleNamespace(**arguments)
     one.data_collator = collator()
@@ -30,7 +30,7 @@ def trainer(kind: type, collator: type = OWN, pad: int = 2, **arguments: Any) ->
     ("module", "expected"), [("__main__", "SFTTrainer"), ("llamafactory.train", None)]
 )
 def test_a_class_that_derives_from_one(module: str, expected: str | None) -> None:
-    """A script's own counts; a package's own may have mended it."""
+    """A script's class counts; a package's may contain a fix."""
     kind = type("CustomTrainer", (SFT,), {"__module__": module})
     assert trl_facts(trainer(kind)).get(Fact.TRAINER) == expected
 
@@ -46,7 +46,7 @@ def test_a_class_that_derives_from_one(module: str, expected: str | None) -> Non
     ],
 )
 def test_the_end_token_in_the_loss(kind: type, collator: type, pad: int, expected: bool) -> None:
-    """It is left out where padding is the same and is masked: by the collator, or by GKD."""
+    """It is ignored if it is also the masked padding, by the collator or GKD."""
     facts = trl_facts(trainer(kind, collator, pad))
     assert facts[Fact.TRAINER] == kind.__name__
     assert facts[Fact.PAD_IS_END] is expected
@@ -77,5 +77,5 @@ def test_the_end_token_in_the_loss(kind: type, collator: type, pad: int, expecte
     ],
 )
 def test_what_grpo_is_asked_for(arguments: dict[str, Any], fact: Fact, expected: bool) -> None:
-    """By its arguments, whatever version they are of."""
+    """The facts come from the arguments of any version."""
     assert trl_facts(trainer(GRPO, **arguments))[fact] is expected

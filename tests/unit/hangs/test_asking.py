@@ -1,4 +1,4 @@
-"""Asking processes that aren't as they should be: it ends in time, and says what isn't known."""
+"""Asking processes in bad states ends in time and reports what is unknown."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from safe_launch.progress.board import Phase, RankProgress
 
 @pytest.fixture(autouse=True)
 def without_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither py-spy nor devices."""
+    """Disables py-spy and devices."""
     monkeypatch.setattr(py_spy, "command", lambda: None)
     monkeypatch.setattr(devices, "utilization", lambda _pids: {})
 
 
 def row(pid: int, rank: int = 4) -> RankProgress:
-    """A rank of the board."""
+    """A row of the board."""
     return RankProgress(rank, pid, 0, Phase.SAVING, 3, 9.0, 12.0, 1.0)
 
 
 def test_a_rank_that_moved_while_it_was_asked() -> None:
-    """Its stack is newer than what the board had before: both are of the same moment afterwards."""
+    """The board is read again, so that it matches the newer stack."""
     before = [Standing(3, phase=Phase.LOADING, quiet=9.0), Standing(4, phase=Phase.LOADING)]
     after = replace(row(17), phase=Phase.TRAINING, step=5, quiet=0.5)
     first, second = up_to_date(before, lambda: [after])
@@ -40,7 +40,7 @@ def test_a_rank_that_moved_while_it_was_asked() -> None:
 
 
 def test_a_rank_that_moves_again(tmp_path: Path) -> None:
-    """It isn't disturbed where it is by now; one that always moved is asked."""
+    """A rank that moved on isn't interrupted; one that never stood still is."""
     stood, moved = row(os.getpid()), replace(row(os.getpid(), rank=5), quiet=0.01)
     latest = [replace(stood, quiet=0.01), moved]
     again, always = standings([stood, moved], tmp_path, 0.1, lambda: latest)
@@ -49,7 +49,7 @@ def test_a_rank_that_moves_again(tmp_path: Path) -> None:
 
 
 def test_a_board_that_is_closed() -> None:
-    """The attempt has ended meanwhile; nobody will read the answer."""
+    """The attempt has ended, so the answer isn't needed."""
 
     def closed() -> Sequence[RankProgress]:
         raise ValueError("mmap closed or invalid")
@@ -58,7 +58,7 @@ def test_a_board_that_is_closed() -> None:
 
 
 def test_a_process_that_has_ended(tmp_path: Path) -> None:
-    """What the board had of it is kept."""
+    """Its last state on the board is kept."""
     ended = subprocess.Popen(["true"])
     ended.wait()
     (found,) = standings([row(ended.pid)], tmp_path, 0.0)
@@ -68,7 +68,7 @@ def test_a_process_that_has_ended(tmp_path: Path) -> None:
 
 
 def test_a_process_that_nobody_has_waited_for(tmp_path: Path) -> None:
-    """It is there, but has ended."""
+    """A zombie counts as ended."""
     with subprocess.Popen(["true"]) as ended:
         while proc.trees([ended.pid])[ended.pid][0].state != "Z":
             time.sleep(0.01)
@@ -77,13 +77,13 @@ def test_a_process_that_nobody_has_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_process_that_has_not_begun(tmp_path: Path) -> None:
-    """As the board has it before a worker's script."""
+    """The board's state before a worker's script."""
     (found,) = standings([row(0)], tmp_path, 0.0)
     assert (found.state, found.problem) == ("", "its process hasn't begun")
 
 
 def test_a_program(tmp_path: Path) -> None:
-    """It isn't Python, so it has no stack; that is said once."""
+    """A program without Python has no stack; that is reported once."""
     with subprocess.Popen(["sleep", "600"]) as process:
         while proc.trees([process.pid])[process.pid][0].state != "S":
             time.sleep(0.01)
@@ -95,7 +95,7 @@ def test_a_program(tmp_path: Path) -> None:
 
 
 def test_processes_that_end_while_they_are_asked(tmp_path: Path) -> None:
-    """Each at another time; there is a standing for every rank, in their order."""
+    """Every rank is reported, in order, whenever it ends."""
     script = "import sys, time; time.sleep(float(sys.argv[1]))"
     ranks = range(12)
     processes = [subprocess.Popen([sys.executable, "-c", script, str(rank / 20)]) for rank in ranks]
@@ -106,7 +106,7 @@ def test_processes_that_end_while_they_are_asked(tmp_path: Path) -> None:
 
 
 def test_whatever_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver, /proc, a process: others' answers come all the same."""
+    """A driver, /proc or a process may hang; the other answers still come."""
     ended = threading.Event()
 
     def hang(*_: object) -> None:
@@ -128,7 +128,7 @@ def test_whatever_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_whatever_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing raises."""
+    """No error escapes."""
 
     def fail(*_: object) -> None:
         raise RuntimeError("of a kind that nobody knows")

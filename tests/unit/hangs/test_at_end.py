@@ -1,4 +1,4 @@
-"""Ranks that hang at the end of a training that is done are told from ranks that wait."""
+"""Ranks that hang at the end of a finished training, and ranks that wait."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAST = Standing(
 
 
 def hung(*standings: Standing) -> frozenset[int]:
-    """Who hangs."""
+    """The ranks that hang."""
     return at_end(HangReport(HangKind.IDLE, (), (), None, standings, is_proof=False, quiet=99.0))
 
 
@@ -35,14 +35,14 @@ def hung(*standings: Standing) -> frozenset[int]:
     ],
 )
 def test_objects_that_are_destroyed(frame: Frame) -> None:
-    """As a function returns, or the process group is taken apart."""
+    """When a function returns or the process group is destroyed."""
     assert hung(ENDED, replace(LAST, frames=(frame,))) == {1}
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"step": 8},  # it has steps to do
+        {"step": 8},  # has steps left
         {"step": None},
         {"cpu": 1.9},
         {"io": 1 << 20},
@@ -55,12 +55,12 @@ def test_objects_that_are_destroyed(frame: Frame) -> None:
     ],
 )
 def test_who_may_have_something_to_do(changes: dict[str, Any]) -> None:
-    """Or waits on purpose."""
+    """Ranks that may still work, or wait on purpose."""
     assert hung(ENDED, replace(LAST, **changes)) == frozenset()
 
 
 def test_rank_0_still_runs() -> None:
-    """It may be what saves."""
+    """Rank 0 may be saving."""
     assert hung(replace(LAST, rank=0), replace(ENDED, rank=1)) == frozenset()
     assert hung(replace(LAST, rank=0), LAST) == frozenset()
     before = (replace(ENDED, step=None), replace(LAST, step=None))

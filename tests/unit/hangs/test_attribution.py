@@ -1,4 +1,4 @@
-"""Whom a run that stands still waits for: random worlds with one fault each."""
+"""Whom a stalled run waits for, in random worlds with one fault each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.hang_worlds import FAULTS, SOURCE, World, world
 SEEDS = range(40)
 LIMIT = 60.0
 CERTAIN = [name for name in FAULTS if name not in ("skips", "extra", "other shape")]
-"""Faults of which even two ranks tell who is at fault."""
+"""Faults whose culprit is certain even with two ranks."""
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +35,13 @@ def told(standings: Sequence[Standing], quiet: float = LIMIT) -> HangReport:
 
 
 def told_again(standings: Sequence[Standing], quiet: float = LIMIT) -> HangReport:
-    """The second report, with nothing moved since the first."""
+    """The second report, without any movement since the first."""
     return attributed(standings, quiet, LIMIT, told(standings, quiet))
 
 
 @pytest.mark.parametrize("fault", CERTAIN)
 def test_the_rank_at_fault_is_named_and_no_other(fault: str, script: Path) -> None:
-    """In every world, with the kind of its fault."""
+    """Every world names the kind of its fault, too."""
     for seed in SEEDS:
         made = world(seed, script, fault)
         report = told(made.standings)
@@ -51,7 +51,7 @@ def test_the_rank_at_fault_is_named_and_no_other(fault: str, script: Path) -> No
 
 @pytest.mark.parametrize("fault", ["skips", "extra", "other shape"])
 def test_ranks_in_different_collectives(fault: str, script: Path) -> None:
-    """Of three and more the one that has left the sequence; of two both, where nothing tells."""
+    """With three or more, the odd one; with two, both unless one is proven."""
     for seed in SEEDS:
         made = world(seed, script, fault)
         report = told(made.standings)
@@ -61,7 +61,7 @@ def test_ranks_in_different_collectives(fault: str, script: Path) -> None:
 
 
 def test_accuracy(script: Path) -> None:
-    """Of all injections at least 98 % are told right, among them worlds of two ranks."""
+    """At least 98 % of all injections are attributed correctly, including two-rank worlds."""
     right = count = 0
     for fault in FAULTS:
         for seed in SEEDS:
@@ -74,7 +74,7 @@ def test_accuracy(script: Path) -> None:
 
 
 def test_the_order_of_the_ranks_does_not_matter(script: Path) -> None:
-    """They answer in any order."""
+    """Answers arrive in any order."""
     for seed in SEEDS:
         made = world(seed, script, FAULTS[seed % len(FAULTS)])
         mixed = random.Random(seed).sample(made.standings, len(made.standings))
@@ -82,13 +82,13 @@ def test_the_order_of_the_ranks_does_not_matter(script: Path) -> None:
 
 
 def without_recorders(made: World, ranks: set[int]) -> list[Standing]:
-    """The standings without what the recorders of some ranks hold."""
+    """The standings without some ranks' flight recorders."""
     return [replace(one, collectives=None) if one.rank in ranks else one for one in made.standings]
 
 
 @pytest.mark.parametrize("fault", CERTAIN)
 def test_a_recorder_that_cannot_be_read_blames_nobody_else(fault: str, script: Path) -> None:
-    """Whichever are missing, up to all of them, no innocent rank is named."""
+    """With any recorders missing, no innocent rank is named."""
     for seed in SEEDS:
         made = world(seed, script, fault)
         draw = random.Random(seed)
@@ -100,7 +100,7 @@ def test_a_recorder_that_cannot_be_read_blames_nobody_else(fault: str, script: P
 
 @pytest.mark.parametrize("fault", CERTAIN)
 def test_ranks_of_which_nothing_is_known_are_left_out(fault: str, script: Path) -> None:
-    """Neither their stacks nor their recorders can be read."""
+    """Their stacks and recorders can't be read."""
     for seed in SEEDS:
         made = world(seed, script, fault)
         rank = random.Random(seed).randrange(len(made.standings))
@@ -112,7 +112,7 @@ def test_ranks_of_which_nothing_is_known_are_left_out(fault: str, script: Path) 
 
 
 def test_stacks_alone_name_the_rank(script: Path) -> None:
-    """As with a torch or a backend without a recorder."""
+    """Some torch versions and backends have no recorder."""
     for fault in ("asleep", "collate", "loader", "busy", "stopped", "out of data"):
         for seed in SEEDS:
             made = world(seed, script, fault)
@@ -139,7 +139,7 @@ def test_stacks_alone_name_the_rank(script: Path) -> None:
     ],
 )
 def test_what_is_proof(fault: str, quiet: float, expected: bool, script: Path) -> None:
-    """Only what two reports say alike; `quiet` is in limits."""
+    """Two reports that agree are proof, after enough quiet time."""
     for seed in SEEDS[:10]:
         made = world(seed, script, fault)
         assert not told(made.standings, quiet * LIMIT).is_proof
@@ -147,7 +147,7 @@ def test_what_is_proof(fault: str, quiet: float, expected: bool, script: Path) -
 
 
 def test_a_rank_that_serves_is_left_alone(script: Path) -> None:
-    """No step has been done: rank 0 may wait for requests, and the others for rank 0."""
+    """Before the first step, rank 0 may wait for requests and the others for it."""
     made = world(1, script, "asleep")
     idle = [replace(standing, step=0) for standing in made.standings]
     report = told_again(idle, 100 * LIMIT)
@@ -156,7 +156,7 @@ def test_a_rank_that_serves_is_left_alone(script: Path) -> None:
 
 
 def test_what_has_moved_meanwhile_is_no_proof(script: Path) -> None:
-    """A step, a phase, a collective, or another line of the culprit's."""
+    """A new step, phase, collective, or line of the culprit."""
     made = world(1, script, "asleep")
     (bad,) = made.fault.ranks
     first = told(made.standings, 10 * LIMIT)
@@ -186,7 +186,7 @@ AWAY = stack(("/u/a.py", "main", "time.sleep(9)"))
 
 
 def standing(rank: int, **changes: object) -> Standing:
-    """A rank that has been watched for two seconds and has done nothing."""
+    """A rank watched for two seconds without any movement."""
     return replace(Standing(rank, pid=rank + 1, window=2.0, own_files=("/u/a.py",)), **changes)
 
 
@@ -196,12 +196,12 @@ def entry(number: int, kind: str = "all_reduce", **changes: object) -> Collectiv
 
 
 def done(number: int) -> tuple[Collective, ...]:
-    """The collectives up to a number, all done."""
+    """The collectives up to a number, all completed."""
     return tuple(entry(at, is_retired=True) for at in range(1, number + 1))
 
 
 def test_a_chain_through_groups_is_followed_to_its_end() -> None:
-    """Rank 3 waits for 2 in its tensor group, the others for 3 in theirs: rank 2 is it."""
+    """Rank 3 waits for 2 in its tensor group, the others for 3: rank 2 is named."""
     data, tensor = {"group": "1 data", "ranks": (1, 3)}, {"group": "2 tensor", "ranks": (2, 3)}
     ranks = [
         standing(0, frames=WAITS, collectives=(entry(1),)),
@@ -221,7 +221,7 @@ def test_a_chain_through_groups_is_followed_to_its_end() -> None:
 
 
 def test_messages_of_a_pipeline_are_followed() -> None:
-    """Stage 2 waits for 1, and 1 for 0, which stands elsewhere."""
+    """Stage 2 waits for 1, and 1 for 0, which is elsewhere."""
     ranks = [
         standing(0, frames=AWAY, collectives=(entry(1, is_retired=True),)),
         standing(1, frames=WAITS, collectives=(entry(1, "recv 1<-0", is_message=True),)),
@@ -231,7 +231,7 @@ def test_messages_of_a_pipeline_are_followed() -> None:
 
 
 def test_a_recorder_that_has_forgotten_tells_nothing_of_a_group() -> None:
-    """Rank 1 has none of the group's collectives any more, and may have entered them all."""
+    """Rank 1's recorder has dropped the group's collectives."""
     group = {"group": "1 tensor", "ranks": (0, 1)}
     late = tuple(entry(number, is_retired=True) for number in range(300, 310))
     ranks = [
@@ -242,7 +242,7 @@ def test_a_recorder_that_has_forgotten_tells_nothing_of_a_group() -> None:
 
 
 def test_collectives_of_other_sizes_are_told_from_lists_that_may_differ() -> None:
-    """An all_reduce must be of the same size on all ranks; lists that are gathered need not."""
+    """An all_reduce needs equal sizes on all ranks; gathered lists don't."""
     for kind, expected in (("all_reduce", HangKind.DIVERGENT), ("all_gather", HangKind.UNKNOWN)):
         ranks = [
             standing(rank, frames=WAITS, collectives=(*done(3), entry(4, kind, shapes=((size,),))))
@@ -254,7 +254,7 @@ def test_collectives_of_other_sizes_are_told_from_lists_that_may_differ() -> Non
 
 
 def test_a_rank_that_has_not_begun_is_not_gone() -> None:
-    """The others wait for it where process groups are made."""
+    """The others wait for it in the creation of process groups."""
     meets = stack(("/u/a.py", "main", "init()"), (C10D, "init_process_group", "store.wait()"))
     ranks = [
         standing(0, frames=meets, collectives=()),
@@ -265,7 +265,7 @@ def test_a_rank_that_has_not_begun_is_not_gone() -> None:
 
 
 def test_an_unreachable_node() -> None:
-    """Its ranks are gone as far as anybody can tell."""
+    """Its ranks count as gone."""
     ranks = [
         standing(0, frames=WAITS, collectives=(*done(3), entry(4))),
         Standing(1, host="b", state="", problem="its launcher doesn't answer"),
@@ -285,7 +285,7 @@ def test_a_process_that_has_ended_after_its_script_has_left() -> None:
 
 
 def test_nobody_waits() -> None:
-    """Work, idleness and data loaders that do nothing, where no rank waits for another."""
+    """Work, idleness and idle data loaders, without a rank that waits for another."""
     loader = "/site/torch/utils/data/dataloader.py"
     loads = stack(("/u/a.py", "main", "for batch in loader:"), (loader, "_try_get_data", "get("))
     idle = (Child(9, "python", "S", 0.0),)
@@ -303,7 +303,7 @@ def test_nobody_waits() -> None:
 
 
 def test_a_spinning_rank_that_waits_proves_nothing() -> None:
-    """With devices, ranks in a collective use a processor each."""
+    """On devices, ranks in a collective use a core each."""
     ranks = [
         standing(rank, frames=WAITS, cpu=2.0, utilization=1.0, collectives=(*done(3), entry(4)))
         for rank in (0, 1)

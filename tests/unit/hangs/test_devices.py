@@ -1,4 +1,4 @@
-"""The use of devices, as their vendors' tools show it."""
+"""Device utilization by the vendors' tools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_tables_that_users_posted(file: str, chips: int) -> None:
 
 
 def test_a_busy_chip(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks have the devices in their order, where there is a device for each."""
+    """With a device for each rank, ranks map to devices in order."""
     assert list(devices.of_npu_smi(BUSY)) == [0.97, 0.0]
     monkeypatch.setattr(devices.nvidia, "has_driver", lambda: False)
     monkeypatch.setattr(devices, "said", lambda _command: BUSY)
@@ -32,7 +32,7 @@ def test_a_busy_chip(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a driver, or with one in trouble, nothing is known."""
+    """The use is unknown without a driver or with a failing one."""
     monkeypatch.setattr(devices.nvidia, "has_driver", lambda: False)
     monkeypatch.setattr(devices, "said", lambda _command: None)
     assert devices.utilization([70]) == {}

@@ -1,4 +1,4 @@
-"""Dumps of flight recorders, from any launcher."""
+"""Flight recorder dumps, from any launcher."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def entry(number: int, kind: str = "nccl:all_reduce", **changes: Any) -> dict[st
 
 
 def document(last: int, *, waits: bool, ranks: int = 3, **changes: Any) -> dict[str, Any]:
-    """A rank's dump, with so many collectives."""
+    """A rank's dump with a number of collectives."""
     entries = [entry(number) for number in range(1, last + 1)]
     if waits:
         entries[-1] |= {"state": "started", "retired": False, **changes}
@@ -68,7 +68,7 @@ def written(folder: Path, rank: int, content: dict[str, Any], *, as_json: bool =
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_who_did_not_come(as_json: bool, tmp_path: Path) -> None:
-    """Rank 1 has done all that it has entered; the others wait in one more."""
+    """Rank 1 completed all its collectives; the others wait in the next."""
     for rank in (0, 2):
         written(tmp_path, rank, document(5, waits=True), as_json=as_json)
     written(tmp_path, 1, document(4, waits=False), as_json=as_json)
@@ -84,7 +84,7 @@ def test_who_did_not_come(as_json: bool, tmp_path: Path) -> None:
 
 
 def test_a_rank_without_a_dump_is_left_out(tmp_path: Path) -> None:
-    """It may be in the collective as the others are."""
+    """It may be in the same collective as the others."""
     for rank in (0, 2):
         written(tmp_path, rank, document(5, waits=True))
     standings = dumps.standings(dumps.find([str(tmp_path)]))
@@ -95,7 +95,7 @@ def test_a_rank_without_a_dump_is_left_out(tmp_path: Path) -> None:
 
 
 def test_ranks_in_different_collectives(tmp_path: Path) -> None:
-    """As with any launcher's."""
+    """They are found for any launcher."""
     for rank in (0, 2):
         written(tmp_path, rank, document(5, waits=True))
     written(tmp_path, 1, document(5, waits=True, profiling_name="nccl:broadcast"))
@@ -106,7 +106,7 @@ def test_ranks_in_different_collectives(tmp_path: Path) -> None:
 
 
 class Malicious:
-    """A pickle of it runs a command when it is read."""
+    """An object whose pickle runs a command on loading."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -116,7 +116,7 @@ class Malicious:
 
 
 def test_a_stranger_cannot_run_anything(tmp_path: Path) -> None:
-    """A dump is refused that asks for more than containers."""
+    """Dumps with anything but containers are rejected."""
     marker = tmp_path / "marker"
     path = tmp_path / "nccl_trace_rank_0"
     path.write_bytes(pickle.dumps({"entries": [Malicious(marker)]}, protocol=2))
@@ -136,7 +136,7 @@ def test_a_stranger_cannot_run_anything(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_dump_is_refused(content: bytes, reason: str, tmp_path: Path) -> None:
-    """In a sentence with the file."""
+    """The message names the file."""
     path = tmp_path / "fr_3"
     path.write_bytes(content)
     refused = dumps.read(path)
@@ -146,7 +146,7 @@ def test_what_is_no_dump_is_refused(content: bytes, reason: str, tmp_path: Path)
 
 
 def test_entries_of_any_shape_raise_nothing(tmp_path: Path) -> None:
-    """Other versions of torch have other fields."""
+    """Fields differ between torch versions."""
     odd: dict[str, Any] = {"pg_config": {}, "entries": [None, {}, {"frames": [1, {"line": "x"}]}]}
     written(tmp_path, 0, odd)
     standings = dumps.standings(dumps.find([str(tmp_path)]))
@@ -163,7 +163,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
 def test_diagnose_reads_a_folder_of_dumps(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The culprit first, then the places, and the entry that explains it."""
+    """The culprit, then the positions, then the entry that explains it."""
     for rank in (0, 2):
         written(tmp_path, rank, document(5, waits=True))
     written(tmp_path, 1, document(4, waits=False))
@@ -182,7 +182,7 @@ def test_diagnose_reads_a_folder_of_dumps(
 def test_diagnose_reads_dumps_beside_logs(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The logs as ever; the dumps add who stood where."""
+    """Logs are read as before; dumps add the ranks' positions."""
     (tmp_path / "rank-0.log").write_text(
         "[rank0]:[E614 10:00:00.1 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective "
         "operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, "

@@ -1,4 +1,4 @@
-"""A hang as failure records, which the catalogue explains live and from a log alike."""
+"""A hang as failure records, which the catalogue explains live and in logs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ EXPLAINED = {
     "ended": "rank-out-of-data",
     "network": "collective-stuck-on-all-ranks",
 }
-"""What each fault is explained by."""
+"""The entry that explains each fault."""
 
 
 @pytest.mark.parametrize("fault", EXPLAINED)
 def test_each_kind_is_explained(fault: str, tmp_path: Path) -> None:
-    """The live record and the traceback in a log by the same entry."""
+    """The live record and the logged traceback match the same entry."""
     script = tmp_path / "train.py"
     script.write_text(SOURCE)
     for seed in range(4):
@@ -48,7 +48,7 @@ def test_each_kind_is_explained(fault: str, tmp_path: Path) -> None:
 
 
 def test_every_kind_has_its_sentence() -> None:
-    """And no two begin alike, since signatures match their beginnings."""
+    """All sentences begin differently, since signatures match beginnings."""
     assert SENTENCES.keys() == set(HangKind)
     assert len({text[:20] for text in SENTENCES.values()}) == len(SENTENCES)
 
@@ -58,14 +58,14 @@ REDUCE = Collective(7, "all_reduce", ((4,),), ("Float",), "0 default_pg")
 
 
 def standing(rank: int, **changes: object) -> Standing:
-    """A rank in training, which waits in an all_reduce."""
+    """A training rank that waits in an all_reduce."""
     one = Standing(rank, pid=100 + rank, phase=Phase.TRAINING, step=6, window=2.0, host="b")
     one = replace(one, own_files=("/u/train.py",), frames=(MAIN,), collectives=(REDUCE,))
     return replace(one, **changes)
 
 
 def test_a_record_is_of_the_culprit_alone() -> None:
-    """With its stack, its step and where it runs; the message has the others' stacks."""
+    """It has the stack, step and host; the message has the others' stacks."""
     done = (replace(REDUCE, number=6, is_retired=True),)
     report = attributed([standing(0), standing(1, collectives=done), standing(2)], 64.0, 60.0)
     (record,) = records(report, 5.0)
@@ -82,14 +82,14 @@ def test_a_record_is_of_the_culprit_alone() -> None:
 
 
 def test_without_a_culprit_the_run_has_failed() -> None:
-    """Its record is of no rank's."""
+    """The record belongs to no rank."""
     (record,) = records(attributed([standing(0), standing(1)], 64.0, 60.0), 5.0)
     assert record.rank is None
     assert death_text(record) == "the run stood still"
 
 
 def test_work_that_nobody_waits_for_is_no_absence() -> None:
-    """A single rank that works, say in processes of its own, keeps no other waiting."""
+    """A single rank with working subprocesses keeps no rank waiting."""
     away = standing(0, cpu=1.9, collectives=())
     (record,) = records(attributed([away], 64.0, 60.0), 5.0)
     assert record.message.startswith(f"{ALONE}: ")
@@ -97,7 +97,7 @@ def test_work_that_nobody_waits_for_is_no_absence() -> None:
 
 
 def test_processes_of_a_loader_show_their_own_part_of_the_stack() -> None:
-    """What was below them when they were forked isn't theirs."""
+    """Frames from before the fork are omitted."""
     torch = "/site/site-packages/torch/utils/data/"
     forked = (
         MAIN,

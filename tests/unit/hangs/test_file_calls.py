@@ -1,4 +1,4 @@
-"""Who is inside a system call that reads or writes a file; the slow disk itself: `processes/`."""
+"""Processes inside a system call on a file; `processes/` tests a real slow disk."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ READS = "import sys; print('ready', flush=True); open(sys.argv[1], 'rb').read()"
 
 
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:
-    """Named or not: who waits for its other end waits for a process."""
+    """Waiting on a pipe, named or not, means waiting for a process."""
     os.mkfifo(tmp_path / "pipe")
     command = [sys.executable, "-c", READS, str(tmp_path / "pipe")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         process.stdout.readline()
-        with (tmp_path / "pipe").open("wb"):  # it has opened it as well, and reads
+        with (tmp_path / "pipe").open("wb"):  # it has opened the pipe, too, and reads
             assert not is_at_file([process.pid])
     finally:
         process.kill()
@@ -30,7 +30,7 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
 
 
 def test_nobody() -> None:
-    """A process that has ended, and this one, which asks."""
+    """An ended process, and this process."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     assert not is_at_file([ended.pid])
@@ -38,7 +38,7 @@ def test_nobody() -> None:
 
 
 def test_between_two_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large file is written by many calls: one look may fall between two of them."""
+    """Large files need many calls: one look may fall between two of them."""
     looks = iter((False, False, True))
     monkeypatch.setattr(file_calls, "_is_thread_at_file", lambda _task: next(looks))
     alone = subprocess.Popen(["sleep", "600"])

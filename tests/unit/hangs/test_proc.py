@@ -1,4 +1,4 @@
-"""What /proc says of processes that these tests have started."""
+"""Reading /proc for processes started by these tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHILD = "import os, time; os.fork() or os.execlp('sleep', 'sleep', '600'); {work
 
 @contextmanager
 def started(work: str) -> Iterator[int]:
-    """A process with a child that sleeps."""
+    """A process with a sleeping child."""
     line = [sys.executable, "-c", CHILD.format(work=work)]
     with subprocess.Popen(line, process_group=0) as process:
         try:
@@ -32,12 +32,12 @@ def started(work: str) -> Iterator[int]:
 
 
 def tree(pid: int) -> tuple[Process, ...]:
-    """A process and what descends from it."""
+    """A process and its descendants."""
     return proc.trees([pid])[pid]
 
 
 def test_processor_time_and_bytes_of_each() -> None:
-    """A process that computes and writes into a pipe, beside one that sleeps."""
+    """A process that computes and writes to a pipe, beside a sleeping one."""
     work = "a, b = os.pipe()\nwhile True: os.write(b, b'x' * 1000); os.read(a, 1000)"
     with started(work.replace("; ", "; ")) as pid:
         before = {process.pid: process for process in tree(pid)}
@@ -51,7 +51,7 @@ def test_processor_time_and_bytes_of_each() -> None:
 
 
 def test_stopped_and_gone() -> None:
-    """By their letters; of a process that is gone there is nothing."""
+    """The state letter decides; a missing process has no state."""
     with started("time.sleep(600)") as pid:
         os.kill(pid, signal.SIGSTOP)
         while tree(pid)[0].state != "T":
@@ -61,7 +61,7 @@ def test_stopped_and_gone() -> None:
 
 
 def test_a_number_that_is_used_again() -> None:
-    """It is another process: what it has done is new."""
+    """A reused pid is another process: its counters start over."""
     new = Process(5, 1, "python", "S", born=900, cpu=0.25, called=70, fetched=90)
     old = {5: replace(new, born=800, cpu=0.2, called=60, fetched=60)}
     assert (proc.used(new, old), proc.moved(new, old)) == (0.25, 90)
@@ -71,7 +71,7 @@ def test_a_number_that_is_used_again() -> None:
 
 
 def test_any_name(tmp_path: Path) -> None:
-    """A process may be called after other fields."""
+    """A process name may look like other fields."""
     program = tmp_path / "a) S 1 ("
     program.symlink_to("/bin/sleep")
     with subprocess.Popen([program, "600"]) as process:
@@ -84,7 +84,7 @@ def test_any_name(tmp_path: Path) -> None:
 
 
 def test_signals_that_a_thread_takes() -> None:
-    """This process has Python's handler of SIGINT."""
+    """This process has Python's SIGINT handler."""
     own = os.getpid()
     assert proc.takes(own, own, signal.SIGINT)
     assert not proc.takes(own, own, signal.SIGUSR1)

@@ -1,4 +1,4 @@
-"""The recorder's JSON, as versions of torch write it, and what isn't JSON."""
+"""The flight recorder's JSON in several torch versions, and invalid input."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ NCCL = {
         },
     ],
 }
-"""As `dump_json` of torch 2.6 writes it (torch/csrc/distributed/c10d/FlightRecorder.cpp)."""
+"""Output of `dump_json` in torch 2.6 (torch/csrc/distributed/c10d/FlightRecorder.cpp)."""
 
 
 def test_gloo_of_torch_2_13() -> None:
-    """An entry a collective; `state` is always `scheduled`, so `retired` tells who is through."""
+    """One entry a collective; `state` is always `scheduled`, so `retired` marks completion."""
     document = json.loads((FIXTURES / "torch-2.13-gloo.json").read_text())
     assert list(parsed(document)) == [
         Collective(5200, "all_reduce", ((8,),), ("Float",), "0 default_pg", is_retired=True),
@@ -62,12 +62,12 @@ def test_gloo_of_torch_2_13() -> None:
 
 
 def test_gloo_of_torch_2_6() -> None:
-    """It records nothing of gloo."""
+    """It records no gloo collectives."""
     assert list(parsed(json.loads((FIXTURES / "torch-2.6-gloo.json").read_text()))) == []
 
 
 def test_nccl() -> None:
-    """Groups have ranks; messages have numbers of their own; what is completed is done."""
+    """Groups have ranks, messages are numbered separately, and completed entries are done."""
     assert list(parsed(NCCL)) == [
         Collective(9, "_all_gather_base", ((8, 4),), ("BFloat16",), "1 tensor", ranks=(0, 2)),
         Collective(
@@ -95,12 +95,12 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_any_other_json(document: object) -> None:
-    """No version's fields are taken for granted."""
+    """No field is required."""
     assert all(isinstance(found, Collective) for found in parsed(document))
 
 
 def test_what_is_long_done_is_left_out() -> None:
-    """Of each group by itself, and never what isn't done."""
+    """Each group separately; unfinished entries are kept."""
     early = Collective(1, "all_reduce", group="b")
     done = [
         Collective(number, "all_reduce", group="a", is_retired=True) for number in range(DONE + 3)
@@ -111,7 +111,7 @@ def test_what_is_long_done_is_left_out() -> None:
 
 @contextmanager
 def server(folder: Path, answer: bytes, nccl: bytes | None = None) -> Iterator[None]:
-    """Something that answers rank 0's questions with these bytes; NCCL's with others."""
+    """A server that answers rank 0's questions with these bytes, and NCCL's with others."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "rank-0"))
         listener.listen()
@@ -134,7 +134,7 @@ def server(folder: Path, answer: bytes, nccl: bytes | None = None) -> Iterator[N
 
 
 def http(status: str, body: str) -> bytes:
-    """An answer of a server."""
+    """An HTTP response."""
     return f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n\r\n{body}".encode()
 
 
@@ -144,14 +144,14 @@ EMPTY = json.dumps({"version": "2.10", "pg_config": {}, "entries": []})
 
 @pytest.mark.parametrize("gloo", [NONE, http("200 OK", EMPTY)], ids=["2.9", "2.10"])
 def test_what_nccl_records(gloo: bytes, tmp_path: Path) -> None:
-    """NCCL has a recorder of its own: since 2.10 torch tells an empty one beside it."""
+    """NCCL has its own recorder: since 2.10 torch also returns an empty one."""
     with server(tmp_path, gloo, http("200 OK", json.dumps(NCCL))):
         found = collectives(tmp_path, 0, 5.0)
     assert found == tuple(parsed(NCCL))
 
 
 def test_what_gloo_records(tmp_path: Path) -> None:
-    """On a CPU, torch has no recorder of NCCL's; the body of the answer is read to the end."""
+    """Torch on CPUs has no NCCL recorder; the response body is read to its end."""
     gloo = (FIXTURES / "torch-2.13-gloo.json").read_text()
     with server(tmp_path, http("200 OK", gloo), NONE):
         found = collectives(tmp_path, 0, 5.0)
@@ -168,7 +168,7 @@ def test_what_gloo_records(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_server_may_say_as_well(tmp_path: Path, answer: bytes, why: str) -> None:
-    """It is said in words."""
+    """Errors are reported in words."""
     with server(tmp_path, answer):
         found = collectives(tmp_path, 0, 5.0)
     assert isinstance(found, Refused)
@@ -176,7 +176,7 @@ def test_what_a_server_may_say_as_well(tmp_path: Path, answer: bytes, why: str) 
 
 
 def test_nobody_answers(tmp_path: Path) -> None:
-    """A stopped process's server accepts; one of a dead process refuses; most ranks have none."""
+    """A stopped process accepts, a dead one refuses, and most ranks have no server."""
     no_torch = "its collectives aren't known: it has no torch that reports them (2.8 or newer)"
     assert collectives(tmp_path, 0, 0.1) == Refused(no_torch)
     with socket.socket(socket.AF_UNIX) as listener:

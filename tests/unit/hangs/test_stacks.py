@@ -1,4 +1,4 @@
-"""Stacks as faulthandler and py-spy write them, and processes that write none."""
+"""Stacks from faulthandler and py-spy, and processes that can't write one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAIN = 0x00007F66E57116C0
 
 
 def test_all_threads() -> None:
-    """The main thread's section is known by its identifier, else it is the last."""
+    """The main thread has its identifier, else it is the last."""
     step = Frame("/job/train.py", 10, "step", "")
     assert stacks.parsed(ALL, MAIN) == [Frame("/job/train.py", 0, "<module>", ""), step]
     assert stacks.parsed(ALL)[-1] == step
@@ -44,19 +44,19 @@ def test_all_threads() -> None:
 
 
 def test_one_thread() -> None:
-    """The main thread's own answer has another head."""
+    """The main thread's own dump has another header."""
     text = 'Stack (most recent call first):\n  File "a.py", line 3 in f\n'
     assert stacks.parsed(text, MAIN) == [Frame("a.py", 3, "f", "")]
 
 
 @pytest.mark.parametrize("text", ["", "Fatal", ALL[:50], "Stack (most recent call first):\n"])
 def test_less(text: str) -> None:
-    """A process that ends may leave anything."""
+    """A dying process may write anything."""
     assert stacks.parsed(text, MAIN) == []
 
 
 def test_the_users_own_files() -> None:
-    """Not Python's, of whatever interpreter, not what is installed, not the launcher's."""
+    """Files of any Python, installed packages and the launcher don't count."""
     mine = ["/job/train.py", "/home/me/lib/loader.py", "collate.py"]
     others = [
         "/opt/conda/lib/python3.12/threading.py",
@@ -74,7 +74,7 @@ def test_the_users_own_files() -> None:
 
 
 def test_source_text(tmp_path: Path) -> None:
-    """The text of the line as the file has it now; the launcher's own frames are left out."""
+    """The current text of the line; the launcher's frames are omitted."""
     file = tmp_path / "a.py"
     frames = [Frame(stacks.__file__, 1, "f", ""), Frame(str(file), 2, "g", "")]
     assert stacks.with_sources(frames, 1)[0].source == ""
@@ -83,7 +83,7 @@ def test_source_text(tmp_path: Path) -> None:
 
 
 def test_py_spys() -> None:
-    """The main thread's frames of its JSON (py-spy 0.4.1), and what isn't its JSON."""
+    """The main thread's frames of py-spy 0.4.1's JSON, and invalid JSON."""
     frame = {"name": "inner", "filename": "<string>", "module": None, "line": 3, "locals": None}
     other = {"os_thread_id": 8, "frames": [{**frame, "name": "other"}]}
     main = {"os_thread_id": 7, "frames": [frame, {**frame, "name": "A.<module>", "line": 4}]}
@@ -95,7 +95,7 @@ def test_py_spys() -> None:
 
 
 def test_py_spy_may_be_forbidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it says is passed on; one that hangs is left."""
+    """Its error message is passed on; a hanging one is abandoned."""
     program = tmp_path / "py-spy"
     program.write_text("#!/bin/sh\necho 'Permission Denied: try sudo' >&2\nexit 1\n")
     program.chmod(0o755)
@@ -121,7 +121,7 @@ work()
 
 @contextmanager
 def process(work: str, begins: bool = True) -> Iterator[tuple[int, int]]:
-    """A process that does something and can be asked: its number, its main thread's identifier."""
+    """A process with an inquiry handler: its pid and its main thread's identifier."""
     script = ANSWERS.format(path=sys.path, variable=inquiry.VARIABLE, work=work)
     script = script if begins else script.replace("answering.begin(0, Observations())", "")
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as started:
@@ -139,7 +139,7 @@ def functions(found: tuple[Frame, ...] | Refused) -> list[str]:
 
 
 def test_a_process_that_waits() -> None:
-    """In C, with the GIL: it isn't disturbed, or the sleep would end."""
+    """It sleeps in C with the GIL and isn't interrupted, which would end the sleep."""
     with process("import ctypes; ctypes.PyDLL(None).sleep(600)") as (pid, thread):
         for _ in range(3):
             earlier = wait_until_still(pid)
@@ -147,7 +147,7 @@ def test_a_process_that_waits() -> None:
 
 
 def test_a_process_that_naps() -> None:
-    """It sleeps when it is asked, and would crash if another thread read what it changes."""
+    """It is asked while it sleeps: a read during changes would crash it."""
     naps = "while True: print(flush=True); sum(range(10**6)); time.sleep(0.3)"
     with process(naps) as (pid, thread):
         earlier = proc.ran(pid)
@@ -158,7 +158,7 @@ def test_a_process_that_naps() -> None:
 
 
 def test_a_process_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked all the time, while its frames and threads come and go, it goes on."""
+    """It keeps running while it is asked and its frames and threads change."""
     monkeypatch.setattr(stacks, "_TAKES", LONG)
     work = """
     def deep(n):
@@ -176,7 +176,7 @@ def test_a_process_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_handler() -> None:
-    """The signal would kill it: none is sent."""
+    """The signal would kill the process, so it isn't sent."""
     with process("time.sleep(600)", begins=False) as (pid, thread):
         refused = stacks.stack(pid, thread, 0.1)
         assert isinstance(refused, Refused)
@@ -186,7 +186,7 @@ def test_without_a_handler() -> None:
 
 @pytest.mark.parametrize("number", [inquiry.OF_ALL, inquiry.OF_MAIN])
 def test_a_script_keeps_its_signal(number: int) -> None:
-    """It isn't called for a stack."""
+    """The script's handler isn't called for a stack."""
     work = f"signal.signal({number}, lambda *_: os._exit(1)); print(1, flush=True); time.sleep(600)"
     with process(f"{work}") as (pid, thread):
         wait_until_still(pid)
@@ -195,7 +195,7 @@ def test_a_script_keeps_its_signal(number: int) -> None:
 
 
 def wait_until_still(pid: int) -> proc.Ran:
-    """Waits until a process, which lives, sleeps; how long its threads have run by then."""
+    """Waits until a living process sleeps; returns its threads' processor time."""
     before = None
     while True:
         now, state = proc.ran(pid), proc.trees([pid])[pid][0].state
@@ -206,7 +206,7 @@ def wait_until_still(pid: int) -> proc.Ran:
 
 
 def test_a_blocked_signal() -> None:
-    """It would come later, when nobody asks any more."""
+    """It would be delivered after the inquiry."""
     work = "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n    while True: pass"
     with process(work) as (pid, thread):
         while proc.takes(pid, pid, inquiry.OF_MAIN):
@@ -217,7 +217,7 @@ def test_a_blocked_signal() -> None:
 
 
 def test_a_process_that_ends() -> None:
-    """Whenever it does, that is all that is said."""
+    """Its end is reported, whenever it comes."""
     with process("time.sleep(0.3)") as (pid, thread):
         while not isinstance(stacks.stack(pid, thread, LONG), Refused):
             pass
@@ -227,6 +227,6 @@ def test_a_process_that_ends() -> None:
 
 
 def test_the_signals_are_free() -> None:
-    """Real-time signals, which the C library and common programs leave alone."""
+    """The C library and common programs don't use these real-time signals."""
     taken = {signal.SIGRTMAX, *range(signal.SIGRTMIN, signal.SIGRTMIN + 16)}
     assert not {inquiry.OF_ALL, inquiry.OF_MAIN} & taken

@@ -1,4 +1,4 @@
-"""Failures without a traceback: what a process said last, and what it only spoke of."""
+"""Failures without a traceback: a process's last words, and exceptions only mentioned."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SAID = "KeeperError: the door stands open"
 )
 @pytest.mark.parametrize("before", ["", STEPS], ids=["alone", "below a training"])
 def test_the_last_that_was_said(header: str, before: str) -> None:
-    """An exception in a log's last line is what the process died of, whoever printed it."""
+    """An exception in a log's last line ended the process, whoever printed it."""
     judgement = judged(f"{before}{header}{SAID}\n")
     assert judgement.verdict is Verdict.UNKNOWN
     assert judgement.root is not None
@@ -65,14 +65,14 @@ def test_the_last_that_was_said(header: str, before: str) -> None:
     ],
 )
 def test_an_exception_that_is_only_spoken_of(line: str) -> None:
-    """A warning, a sentence, a quotation: the training has survived it, or never had it."""
+    """In a warning, sentence or quotation it didn't end the training."""
     assert judged(f"{STEPS}{line}\n").verdict is Verdict.UNFINISHED
     assert judged(f"{line}\n").verdict is Verdict.UNFINISHED
 
 
 @pytest.mark.parametrize("header", ["", "ERROR:root:"])
 def test_an_exception_after_which_the_log_goes_on(header: str) -> None:
-    """Steps, or the training's end: it was caught; other lines show nothing."""
+    """Later steps or the training's end show that it was caught."""
     assert judged(f"{header}{SAID}\n\n{STEPS}").verdict is Verdict.UNFINISHED
     assert judged(f"{header}{SAID}\n{STEPS}{{'train_runtime': 3}}\n").verdict is Verdict.HEALTHY
     for after in ("wandb: Run history:\n", "loading the next shard\n" * 60):
@@ -80,7 +80,7 @@ def test_an_exception_after_which_the_log_goes_on(header: str) -> None:
 
 
 def test_a_line_that_repeats_an_exception() -> None:
-    """The traceback says more, and the line that names a rank."""
+    """The traceback takes precedence, and so does the line that names a rank."""
     traceback = (
         f'Traceback (most recent call last):\n  File "/a.py", line 3, in f\n    g()\n{SAID}\n'
     )
@@ -125,7 +125,7 @@ def test_a_line_that_repeats_an_exception() -> None:
     ],
 )
 def test_what_native_code_and_systems_say(line: str, entry: str | None) -> None:
-    """Without the type that Python would have raised; unknown if no entry explains it."""
+    """These lines lack Python's type; without an entry they stay unknown."""
     judgement = judged(f"{STEPS}{line}\n")
     assert judgement.verdict is (Verdict.KNOWN if entry else Verdict.UNKNOWN)
     assert entry_of(judged(f"{STEPS}{line}\n")) == entry
@@ -146,7 +146,7 @@ def test_what_native_code_and_systems_say(line: str, entry: str | None) -> None:
     ],
 )
 def test_what_the_interpreter_says(line: str, entry: str) -> None:
-    """It can't start the script: nothing else comes but the launcher's words."""
+    """Python can't start the script; only the launcher's lines follow."""
     summary = "[launcher] a summary of what has failed\n" * 12
     for log in (f"{line}\n", f"{line}\n{summary}"):
         assert entry_of(judged(log)) == entry
@@ -154,7 +154,7 @@ def test_what_the_interpreter_says(line: str, entry: str) -> None:
 
 
 def test_a_warning_with_a_code_is_none() -> None:
-    """torch_npu warns of codes that it gets over."""
+    """torch_npu recovers from the errors in its warnings."""
     line = "[W compiler_depend.ts:526] Warning: NPU warning, error code is 107002[Error]: \n"
     assert judged(f"{STEPS}{line}").verdict is Verdict.UNFINISHED
 
@@ -175,14 +175,14 @@ ABORT = "terminate called after throwing an instance of 'c10::DistBackendError'\
     ids=["the watchdog", "and a bare abort", "the abort alone", "both with the reason"],
 )
 def test_what_the_watchdog_ended_of(log: str) -> None:
-    """Its text, `what()` and the abort are one event, which the exception inside explains."""
+    """Its text, `what()` and the abort are one event, explained by the inner exception."""
     judgement = judged(f"{STEPS}{log}")
     assert entry_of(judged(f"{STEPS}{log}")) == "kernel-crashed"
     assert not judgement.others
 
 
 def test_an_abort_with_an_unknown_reason() -> None:
-    """Told once, by what the watchdog said."""
+    """The watchdog's message is reported, once."""
     reason = "exception: the zoo is closed\n"
     log = f"[E520 10:11 x.cpp:1] {GUARDED}{reason}\n{ABORT}  what():  {GUARDED}{reason}"
     judgement = judged(log)
@@ -200,7 +200,7 @@ def test_an_abort_with_an_unknown_reason() -> None:
     ],
 )
 def test_letters_of_two_ranks(mixed: str) -> None:
-    """If they can be told apart, it is the exception of both."""
+    """If they can be separated, it is both ranks' exception."""
     pair = said_twice(f"a line before\n{mixed}")
     assert pair is not None
     assert pair.kind == "RuntimeError"
@@ -213,7 +213,7 @@ def test_letters_of_two_ranks(mixed: str) -> None:
 
 
 def test_a_message_that_another_rank_tears() -> None:
-    """The rest of a torn name is no exception, and what stands before a header no prefix."""
+    """A torn name's rest is no exception; text before a header is no prefix."""
     begin = 'Traceback (most recent call last):\n  File "/a.py", line 3, in <module>\n    main()\n'
     root = judged(
         f"{begin}ValueErr{begin}or: the zoo is closed\nValueError: the zoo is closed\n"
@@ -223,7 +223,7 @@ def test_a_message_that_another_rank_tears() -> None:
 
 
 def test_similar_words_are_no_mixed_letters() -> None:
-    """Whole words of a message among others are no two ranks' writing."""
+    """Whole words among others weren't written by two ranks at once."""
     log = (
         "[W compiler_depend.ts:526] Warning: NPU warning, error code is 107002[Error]: \n"
         "[ERROR] 2024-05-10 call aclrtSynchronizeDevice failed\n"

@@ -1,4 +1,4 @@
-"""The corpus of logs: for each one the root cause, none for the healthy, none guessed."""
+"""The corpus of logs: the right root cause for each, none for healthy ones, no guesses."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ with (FOLDER / "index.csv").open(encoding="utf-8", newline="") as index:
 
 
 def judged(path: Path) -> Judgement:
-    """What a log, or a folder of them, comes to."""
+    """The diagnosis of a log or of a folder of logs."""
     return decisive(read(files.find_logs([str(path)]).paths, CATALOGUE))
 
 
 @table("row", ROWS, name=lambda row: row["file"], parts=4)
 def test_the_root_cause(row: dict[str, str]) -> None:
-    """As a person says it in the index."""
+    """It is the cause in the index, which a person wrote."""
     judgement = judged(FOLDER / row["file"])
     match row["root"]:
         case "none":
@@ -40,7 +40,7 @@ def test_the_root_cause(row: dict[str, str]) -> None:
 
 
 def test_the_index_is_of_these_logs() -> None:
-    """Every log has a row, and the mixture is what makes it a test."""
+    """Every log has a row, and all kinds are represented."""
     assert {row["file"] for row in ROWS} == {
         path.name for path in FOLDER.iterdir() if path.suffix == ".log" or path.is_dir()
     }

@@ -1,4 +1,4 @@
-"""`safe-launch diagnose`: paths in, a verdict for people and for programs out."""
+"""`safe-launch diagnose`: paths in, a verdict for people or programs out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def diagnosed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[i
 
 
 def test_what_a_person_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """The cause, what to do, whose line it is, where it stands, why, and where to read on."""
+    """The cause, the remedy, the user's line, its place, the reason, and further reading."""
     code, text = diagnosed(capsys, KNOWN)
     assert code == 1
     first, second, *_ = text.splitlines()
@@ -51,7 +51,7 @@ def test_what_a_person_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_long_log_is_answered_from_its_end(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once and on stderr; the answer from all of it follows, and programs get that one alone."""
+    """A first answer goes to stderr at once; JSON has the final one only."""
     whole = diagnosed(capsys, KNOWN)
     monkeypatch.setattr(sources, "LONG", 1000)
     monkeypatch.setattr(sources, "END", KNOWN.stat().st_size - 1)
@@ -66,7 +66,7 @@ def test_a_long_log_is_answered_from_its_end(
 
 
 def test_what_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first failing rank's exception, and in the next line what to do by what the log says."""
+    """The first failing rank's exception, then advice from the log's own words."""
     code, text = diagnosed(capsys, UNKNOWN)
     assert code == 2
     first, second, *_ = text.splitlines()
@@ -84,7 +84,7 @@ def test_what_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_abort_whose_reason_is_a_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The line stands in the first one, not that a process has aborted."""
+    """The first line quotes the reason instead of the abort."""
     log = tmp_path / "a.log"
     log.write_text(
         ":0:rocdevice.cpp :3586: 1183357978 us: Callback: Queue 0x7f35 aborting with error :"
@@ -101,7 +101,7 @@ def test_an_abort_whose_reason_is_a_line(
 def test_ranks_in_one_operation_with_other_shapes(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """They run other modules, of which the entry for other operations knows nothing."""
+    """They run other modules, which the entry for other operations doesn't explain."""
     prints = "Rank {} is running collective: CollectiveFingerPrint(SequenceNumber=7, "
     prints += "OpType=_ALLGATHER_BASE, TensorShape=[{}], TensorDtypes=BFloat16)"
     log = tmp_path / "a.log"
@@ -116,7 +116,7 @@ def test_ranks_in_one_operation_with_other_shapes(
 def test_a_rule_that_knows_more_than_a_general_entry(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A file that another rank has removed isn't one that was never there."""
+    """A file removed by another rank differs from one that never existed."""
     log = tmp_path / "a.log"
     log.write_text(
         "[rank1]: Traceback (most recent call last):\n"
@@ -133,7 +133,7 @@ def test_a_rule_that_knows_more_than_a_general_entry(
 
 
 def test_a_consequence_is_called_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """If the rank that began it left nothing, that is said, and which one it may be."""
+    """If the causing rank left no trace, the output states that and names candidates."""
     log = tmp_path / "a.log"
     lines = [
         f"[rank{rank}]:[E614 10:00:00.1 ProcessGroupNCCL.cpp:607] [Rank {rank}] Watchdog caught "
@@ -150,14 +150,14 @@ def test_a_consequence_is_called_one(capsys: pytest.CaptureFixture[str], tmp_pat
 
 
 def test_what_powershell_writes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Its `>` makes UTF-16 of what it is given; a folder's log may be that, too."""
+    """Its `>` writes UTF-16, also in a folder."""
     (tmp_path / "a.log").write_bytes(KNOWN.read_text().encode("utf-16"))
     assert diagnosed(capsys, tmp_path / "a.log")[0] == 1
     assert diagnosed(capsys, tmp_path)[0] == 1
 
 
 def wrapped(text: str) -> str:
-    """As a terminal of eighty columns shows it, and a mouse copies it."""
+    """The text as copied from a terminal of eighty columns."""
     pieces = [
         [line[at : at + 80] for at in range(0, max(len(line), 1), 80)] for line in text.split("\n")
     ]
@@ -178,7 +178,7 @@ def wrapped(text: str) -> str:
 def test_logs_as_people_copy_them(
     copied: Callable[[str], str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """From an issue, a terminal or a mail; the lines keep their numbers."""
+    """From an issue, terminal or mail; line numbers are kept."""
     log = tmp_path / "a.log"
     text = copied(KNOWN.read_text())
     log.write_text(text)
@@ -189,15 +189,15 @@ def test_logs_as_people_copy_them(
 
 
 def test_a_healthy_log(capsys: pytest.CaptureFixture[str]) -> None:
-    """No failure, no remedy."""
+    """No failure and no remedy are reported."""
     assert diagnosed(capsys, HEALTHY) == (0, "no failure: the training finished\n")
 
 
 def test_a_log_that_breaks_off(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was seen last, what is missing, where to look; no remedy and a code of its own."""
-    monkeypatch.chdir(tmp_path)  # elsewhere its name depends on where the tests run
+    """The last activity, the gap, where to look; no remedy and a separate exit code."""
+    monkeypatch.chdir(tmp_path)  # else the name depends on where the tests run
     log = Path("a.log")
     whole = UNKNOWN.read_text()
     log.write_text(whole.partition("KeyError")[0])
@@ -222,14 +222,14 @@ def test_a_log_that_breaks_off(
 
 @pytest.mark.parametrize("log", [KNOWN, UNKNOWN, HEALTHY])
 def test_a_verdict_and_an_end_agree(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A log is complete where it is healthy, and nowhere else."""
+    """A log is complete exactly if it is healthy."""
     document = json.loads(diagnosed(capsys, log, "--json")[1])
     assert document["is_complete"] is (document["verdict"] == "healthy")
     assert document["break_off"] is None
 
 
 def test_a_document_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    """The same as JSON."""
+    """JSON has the same content."""
     document = json.loads(diagnosed(capsys, UNKNOWN, "--json")[1])
     assert document["verdict"] == "unknown"
     assert document["root"]["id"] is None
@@ -242,7 +242,7 @@ def test_a_document_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_folders_archives_and_the_standard_input(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder's logs together, whatever else lies there; `.gz`; `-`."""
+    """All logs of a folder together, among other files; `.gz`; `-`."""
     folder = tmp_path / "job"
     folder.mkdir()
     (folder / "node-0.out").write_bytes(KNOWN.read_bytes())
@@ -260,7 +260,7 @@ def test_folders_archives_and_the_standard_input(
 def test_a_folder_with_a_file_that_cant_be_read(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The others are read, and it is named."""
+    """The file is named, and the others are read."""
     (tmp_path / "node-0.out").write_bytes(KNOWN.read_bytes())
     for name in ("node-1.log.gz", "node-2.log.gz"):
         (tmp_path / name).write_bytes(b"no gzip")
@@ -270,7 +270,7 @@ def test_a_folder_with_a_file_that_cant_be_read(
 
 
 def test_the_newest_run_of_several(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A log folder of torchrun keeps every run; the newest is what a person means."""
+    """A torchrun log folder keeps every run; the newest counts."""
     for age, (name, log) in enumerate((("new", HEALTHY), ("old", KNOWN))):
         file = tmp_path / name / "attempt_0" / "0" / "stderr.log"
         file.parent.mkdir(parents=True)
@@ -284,7 +284,7 @@ def test_the_newest_run_of_several(capsys: pytest.CaptureFixture[str], tmp_path:
 def test_attempts_in_the_order_of_their_folders(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The last attempt is the job's; the others are told in a line."""
+    """The last attempt is the job's; each other one gets a line."""
     for number, log in ((0, UNKNOWN), (1, KNOWN)):
         file = tmp_path / "run" / f"attempt_{number}" / "0" / "stderr.log"
         file.parent.mkdir(parents=True)
@@ -301,7 +301,7 @@ def test_attempts_in_the_order_of_their_folders(
 def test_a_log_of_two_launches_of_our_own(
     first: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The first line of a plan begins an attempt, in this version's words and in earlier ones."""
+    """A plan's first line begins an attempt, in this version's words and earlier ones."""
     lines = [
         f"[safe-launch] {first}",
         "Traceback (most recent call last):",
@@ -322,7 +322,7 @@ def test_a_log_of_two_launches_of_our_own(
 def test_several_nodes_files_are_one_attempt(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Each begins as a launcher's output begins; that makes no second attempt."""
+    """Each file's first line is a launcher's and begins no second attempt."""
     for node in range(3):
         (tmp_path / f"node-{node}.log").write_bytes(UNKNOWN.read_bytes())
     document = json.loads(diagnosed(capsys, tmp_path, "--json")[1])
@@ -332,7 +332,7 @@ def test_several_nodes_files_are_one_attempt(
 def test_the_launcher_tells_who_failed_first(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Lines of several files are in no order; torchrun has seen which rank was the first."""
+    """Lines of several files have no order; torchrun names the first failed rank."""
     trace = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    x\n{0}\n'
     (tmp_path / "rank-0.log").write_text("\n" * 9 + trace.format("KeyError: 'x'"))
     (tmp_path / "rank-1.log").write_text(trace.format("ValueError: the batch is odd"))
@@ -348,7 +348,7 @@ def test_the_launcher_tells_who_failed_first(
 
 
 def test_binary_data_is_no_last_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The last line that is text is quoted, if there is one."""
+    """The last text line is quoted, if there is one."""
     garbage = bytes(range(128, 256)) + b"\0\1\2\n"
     log = tmp_path / "rank-0.log"
     log.write_bytes(b"loading the data\n" + 30 * garbage)
@@ -364,7 +364,7 @@ def test_binary_data_is_no_last_line(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_bad_paths(
     paths: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Told in words."""
+    """Errors are reported in words."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LaunchError) as caught:
         run(["diagnose", *paths])
@@ -372,7 +372,7 @@ def test_bad_paths(
 
 
 def test_nothing_heavy_is_imported() -> None:
-    """An answer at once: no torch."""
+    """Torch isn't imported, so that the answer is quick."""
     import subprocess
 
     code = (
@@ -383,7 +383,7 @@ def test_nothing_heavy_is_imported() -> None:
 
 
 def test_the_log_is_quoted_as_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Numbers have all their digits, and what is too long ends after a word, with an ellipsis."""
+    """Numbers keep all digits; long lines are cut after a word with an ellipsis."""
     folder = "/data/run_20261126140359123456789"
     words = " ".join(f"word{number}" for number in range(60))
     log = tmp_path / "a.log"
@@ -401,7 +401,7 @@ def test_the_log_is_quoted_as_it_is(capsys: pytest.CaptureFixture[str], tmp_path
 
 
 def test_no_number_is_too_long(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A log may hold anything in the place of a rank, a code or a size."""
+    """Ranks, codes and sizes in a log may have any number of digits."""
     nines = "9" * 5000
     log = tmp_path / "a.log"
     log.write_text(
@@ -433,7 +433,7 @@ def test_no_number_is_too_long(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 def test_the_lines_that_may_say_why(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, log: str, said: list[str]
 ) -> None:
-    """If there is no exception, the last complaint before the launcher's report is shown."""
+    """Without an exception, the last error line before the launcher's report is shown."""
     failed = (
         "E1126 10:00:01.000000 700 torch/distributed/elastic/multiprocessing/api.py:1002] "
         "failed (exitcode: 1) local_rank: 0 (pid: 741) of binary: /usr/bin/python3\n"
@@ -451,7 +451,7 @@ def test_the_lines_that_may_say_why(
 def test_secrets_of_a_log_are_not_quoted(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Passwords in URLs and keys, wherever a line is cut, for people and for programs."""
+    """Passwords in URLs and keys are hidden, wherever a line is cut."""
     key = "hf_" + "aZkQxBmWpL" * 4
     message = f"can't read https://me:planted-1@git.host/x as {'word ' * 45}{key}"
     call = f"fetch('https://me:planted-1@git.host/x', wandb_key='{key}')"
@@ -471,7 +471,7 @@ def test_secrets_of_a_log_are_not_quoted(
 def test_a_folder_without_an_end(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is too deep isn't read, and of many logs the newest are; both is said."""
+    """Deep folders and older logs beyond the limits are skipped and reported."""
     monkeypatch.setattr(files, "MOST", 2)
     (deep := Path(tmp_path, *"abcdefghijklmn")).mkdir(parents=True)
     (deep / "log").write_bytes(UNKNOWN.read_bytes())

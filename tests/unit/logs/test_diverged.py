@@ -1,4 +1,4 @@
-"""Ranks in different operations, by their watchdogs' lines: which rank is reported."""
+"""Which rank is reported if watchdogs show ranks in different operations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from support.logs import entry_of, judged
 
 
 def waits(rank: int, work: str, group: str = "", prefix: str = "[rank{0}]:") -> str:
-    """What a rank's watchdog writes of an operation, and of its group if that is given."""
+    """A watchdog's line on a rank's operation, and on its group if given."""
     head = prefix.format(rank) + "[E816 01:45:40.1 ProcessGroupNCCL.cpp:607] "
     number, operation, size = work.split()
     line = (
@@ -25,7 +25,7 @@ PARTED = (waits(7, "80 BROADCAST 5056"), waits(3, "80 ALLREDUCE 21"), waits(4, "
 
 @pytest.mark.parametrize("logs", [("".join(PARTED),), PARTED])
 def test_ranks_that_have_parted_are_told(logs: tuple[str, ...]) -> None:
-    """Rank by rank, of one file or of several; the watchdogs' ends follow from it."""
+    """Rank by rank, from one file or several; the watchdogs' aborts are consequences."""
     judgement = judged(*logs)
     assert entry_of(judgement) == "collectives-differ"
     assert judgement.root is not None
@@ -42,10 +42,10 @@ def test_ranks_that_have_parted_are_told(logs: tuple[str, ...]) -> None:
         (waits(0, "8 ALLREDUCE 5"), waits(1, "8 ALLREDUCE 5"), False),
         (waits(0, "8 ALLREDUCE 5"), waits(1, "8 ALLREDUCE 6"), True),
         (waits(0, "8 ALLREDUCE 5"), waits(1, "9 BROADCAST 5"), False),
-        # By rights of different sizes, or the business of two ranks.
+        # All-to-all may have different sizes, or two ranks only.
         (waits(0, "8 ALLTOALL_BASE 5"), waits(1, "8 ALLTOALL_BASE 6"), False),
         (waits(0, "8 SEND 5"), waits(1, "8 RECV 5"), False),
-        # No prefix names the rank: the message does.
+        # The message names the rank; no prefix does.
         (waits(0, "8 ALLREDUCE 5", "", ""), waits(1, "8 BROADCAST 5", "", ""), True),
         (
             waits(0, "8 ALLREDUCE 5", "PG ID 0 PG GUID 0(default_pg)"),
@@ -64,19 +64,19 @@ def test_ranks_that_have_parted_are_told(logs: tuple[str, ...]) -> None:
             waits(1, "8 BROADCAST 5", "PG ID 1PG GUID 4(dp)"),
             False,
         ),
-        # Up to torch 2.3 a number counts a process's own groups: others' may be another's.
+        # Up to torch 2.3 group numbers are local to a process.
         (waits(0, "8 ALLREDUCE 5", "PG 1"), waits(1, "8 BROADCAST 5", "PG 1"), False),
     ],
 )
 def test_only_what_belongs_together_is_compared(here: str, there: str, differ: bool) -> None:
-    """Operations of the same number in the same process group."""
+    """Operations match by number and process group."""
     assert entry_of(judged(here + there)) == (
         "collectives-differ" if differ else "nccl-collective-timeout"
     )
 
 
 def test_a_rank_that_failed_by_itself_is_the_cause() -> None:
-    """Then the others were where they were because it was gone."""
+    """The others' positions follow from its failure."""
     failed = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    x\nKeyError: 1\n'
     judgement = judged("".join(PARTED), failed)
     assert judgement.root is not None

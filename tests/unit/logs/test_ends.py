@@ -65,7 +65,7 @@ Change = Callable[[str], str]
     ],
 )
 def test_an_end_is_seen(end: str) -> None:
-    """A framework's, a launcher's, a scheduler's, and a script's own words, at the log's end."""
+    """A framework, launcher, scheduler or script announces it at the log's end."""
     assert judged(f"{STEPS}{end}\n").verdict is Verdict.HEALTHY
     assert judged(f"{STEPS}{end}").verdict is Verdict.HEALTHY
     assert judged(f"{TRACEBACK}{STEPS}{end}\n").verdict is Verdict.HEALTHY
@@ -98,7 +98,7 @@ def test_an_end_is_seen(end: str) -> None:
     ],
 )
 def test_no_end_is_seen(last: str) -> None:
-    """The end of a part, of a step, or of nothing: the job may still run, or have died."""
+    """Only a part or a step has ended: the job may still run or have died."""
     judgement = judged(f"{STEPS}{last}\n")
     assert judgement.verdict is Verdict.UNFINISHED
     assert judgement.root is None
@@ -120,7 +120,7 @@ def test_no_end_is_seen(last: str) -> None:
     ids=["another training", "another launch", "cut off", "an error"],
 )
 def test_what_follows_an_end(after: str) -> None:
-    """A first training's end isn't the second's, and an error while saving is after the end."""
+    """A second training has its own end; an error while saving comes after the end."""
     end = "{'train_runtime': 611.2, 'train_loss': 0.9}\n"
     assert judged(STEPS + end).verdict is Verdict.HEALTHY
     assert judged(STEPS + end + after).verdict is Verdict.UNFINISHED
@@ -128,7 +128,7 @@ def test_what_follows_an_end(after: str) -> None:
 
 
 def test_a_launcher_that_gives_up_after_the_end() -> None:
-    """The training ended, what came after it failed: nobody calls that healthy."""
+    """A failure after the training's end isn't healthy."""
     own = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\ntrain.py FAILED\n"
     for end in ("{'train_runtime': 611.2}\n", "All done!\n"):
         judgement = judged(STEPS + end + own)
@@ -136,7 +136,7 @@ def test_a_launcher_that_gives_up_after_the_end() -> None:
 
 
 def test_an_evaluation_may_follow_the_end() -> None:
-    """Its bars are no training's."""
+    """Its progress bars aren't a training's."""
     bars = "".join(f" {one}%|###  | {one}/100 [00:01<00:09]\r" for one in range(100))
     end = "{'train_runtime': 611.2, 'train_loss': 0.9}\n"
     assert judged(f"{STEPS}{end}{bars}\n{{'eval_loss': 0.8}}\n").verdict is Verdict.HEALTHY
@@ -144,19 +144,19 @@ def test_an_evaluation_may_follow_the_end() -> None:
 
 @pytest.mark.parametrize("end", ["Training completed at Sat Nov 1", "Job finished.", "All done!"])
 def test_a_shells_words_end_no_failure(end: str) -> None:
-    """A batch script prints its last line whatever has become of the training."""
+    """A batch script prints its last line even after a failure."""
     judgement = judged(f"{STEPS}{TRACEBACK}{end}\n")
     assert judgement.verdict is Verdict.UNKNOWN
 
 
 def test_a_trackers_summary_is_no_progress() -> None:
-    """It repeats the last values after a failure, too."""
+    """Trackers repeat the last values even after a failure."""
     rows = "".join(f"wandb:   train/loss_{one} loss 0.{one}\n" for one in range(9))
     assert judged(f"{STEPS}{TRACEBACK}{rows}").verdict is Verdict.UNKNOWN
 
 
 def test_one_of_several_files_ends() -> None:
-    """Rank 0 alone says so; another's traceback that is cut off is no end."""
+    """Rank 0 alone announces it; another rank's truncated traceback is no end."""
     end = f"{STEPS}{{'train_runtime': 611.2}}\n"
     assert judged(end, STEPS).verdict is Verdict.HEALTHY
     cut = judged(end, STEPS + TRACEBACK.rpartition("ValueError")[0])
@@ -176,7 +176,7 @@ def test_one_of_several_files_ends() -> None:
     ids=["link", "header", "frames", "frames, then others' lines"],
 )
 def test_a_whole_exception_before_one_that_is_cut_off(cut: str) -> None:
-    """It counts, alone in a log and below a training."""
+    """The complete one counts, alone or below a training."""
     for before in ("", STEPS):
         judgement = judged(before + TRACEBACK + cut)
         assert judgement.verdict is Verdict.UNKNOWN
@@ -189,7 +189,7 @@ def test_a_whole_exception_before_one_that_is_cut_off(cut: str) -> None:
 
 
 def test_a_loaders_exception_whose_origin_is_cut_off() -> None:
-    """What the process that waited has raised is whole."""
+    """The waiting process's exception is complete."""
     told = "RuntimeError: Caught KeyError in DataLoader worker process 0.\nOriginal "
     log = TRACEBACK.rpartition("ValueError")[0] + told + TRACEBACK.rpartition("ValueError")[0]
     judgement = judged(log)
@@ -198,7 +198,7 @@ def test_a_loaders_exception_whose_origin_is_cut_off() -> None:
 
 
 def each(prefix: str) -> Change:
-    """Puts something in front of each line."""
+    """Puts a prefix in front of each line."""
     return lambda text: "".join(f"{prefix}{line}" for line in text.splitlines(keepends=True))
 
 
@@ -217,7 +217,7 @@ def each(prefix: str) -> Change:
     ids=["bare", "bare, first", "own words", "words later", "the watchdog's words"],
 )
 def test_an_abort_that_the_watchdog_explains(pieces: Sequence[str], prefix: Change) -> None:
-    """C++'s last words are the consequence of what the same rank's watchdog has said."""
+    """C++'s message follows from the same rank's watchdog."""
     judgement = judged(prefix("".join(pieces)))
     assert {one.finding.entry.id for one in judgement.failures if one.finding.entry} == {
         "nccl-collective-timeout"
@@ -228,7 +228,7 @@ def test_an_abort_that_the_watchdog_explains(pieces: Sequence[str], prefix: Chan
 
 @pytest.mark.parametrize("log", [ABORT, f"[rank3]: {ABORT}[rank1]: {WATCHDOG}"])
 def test_an_abort_that_nothing_explains(log: str) -> None:
-    """Nobody's watchdog speaks for a rank that has aborted before."""
+    """Another rank's watchdog doesn't explain an earlier abort."""
     judgement = judged(log)
     assert judgement.verdict is Verdict.UNKNOWN
     assert judgement.root is not None
@@ -244,7 +244,7 @@ def test_an_abort_that_nothing_explains(log: str) -> None:
     ids=["IPython 7", "IPython 8"],
 )
 def test_a_traceback_in_a_notebook(frames: str) -> None:
-    """IPython names the type before the frames, and the message after them."""
+    """IPython prints the type before the frames and the message after them."""
     head = f"RuntimeError{' ' * 30}Traceback (most recent call last)\n"
     cell = "Cell In[3], line 1\n----> 1 zoo.create()\n\n"
     judgement = judged(f"{'-' * 75}\n{head}{cell}{frames}\nRuntimeError: no module came of it\n")
@@ -260,7 +260,7 @@ def test_a_traceback_in_a_notebook(frames: str) -> None:
 
 
 def test_what_the_kernel_says_of_a_crash() -> None:
-    """The line of dmesg, pasted below the log."""
+    """The dmesg line is pasted below the log."""
     line = (
         "python3.10[30781]: segfault at 60 ip 00007f24b8cf2616 error 4 in libc10_cuda.so[7f+5c]\n"
     )
@@ -287,7 +287,7 @@ KeyboardInterrupt
     ],
 )
 def test_who_stops_a_run_knows_that_it_has_not_failed(log: str, expected: Verdict) -> None:
-    """So does a run that has caught the signal and gone on; either isn't finished."""
+    """Stopped runs and runs that caught the signal are neither failed nor finished."""
     found = judged(log)
     assert found.verdict is expected
     assert entry_of(found) == "stopped-from-outside"
@@ -304,27 +304,27 @@ torch._dynamo.exc.Unsupported: call_method UserDefinedObjectVariable(RLock) acqu
 
 
 def test_what_a_warning_quotes_is_no_failure_if_the_run_goes_on() -> None:
-    """A step is enough; before one, nobody knows."""
+    """One step is enough to show that; before one it is unknown."""
     assert judged(f"{WARNED}\nstep 1 loss 2.0\n").verdict is Verdict.UNFINISHED
     assert judged(WARNED).root is not None
 
 
 @pytest.mark.parametrize(("steps", "is_survived"), [(2, False), (3, True)])
 def test_steps_after_an_exception(steps: int, is_survived: bool) -> None:
-    """Ranks that wait for each other do no more than a step without the one that failed."""
+    """Synchronized ranks do at most one step without the failed one."""
     goes_on = "".join(f"epoch 1 step {step} loss 1.9\n" for step in range(steps))
     assert (judged(f"{TRACEBACK}{goes_on}").root is None) is is_survived
 
 
 def test_what_python_prints_at_its_exit() -> None:
-    """A function that was to run at the exit has failed; the training is done."""
+    """An atexit function failed after the training was done."""
     printed = f"Error in atexit._run_exitfuncs:\n{TRACEBACK}"
     assert judged(f"{STEPS}{{'train_runtime': 3}}\n{printed}").verdict is Verdict.HEALTHY
     assert judged(f"{STEPS}{printed}").verdict is Verdict.UNFINISHED
 
 
 def test_an_exception_that_was_survived_before() -> None:
-    """A step shows it of the next one from the same line; of another's it takes more."""
+    """One step is enough for the same line again; another line needs more."""
     survived = f"{TRACEBACK}step 1 loss 2.0\nstep 2 loss 2.0\nstep 3 loss 2.0\n"
     assert judged(f"{survived}{TRACEBACK}step 4 loss 1.9\n").root is None
     assert judged(f"{survived}{TRACEBACK}").root is not None

@@ -1,4 +1,4 @@
-"""Ends that only say that something has failed: what came before them is the root."""
+"""Failure messages of other processes: the root cause comes before them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def behind(prefix: str, text: str) -> str:
     ],
 )
 def test_another_rank_is_the_root(end: str) -> None:
-    """Whichever of the two stands first; alone it is what is known."""
+    """The order doesn't matter; alone, the message itself is reported."""
     own, other = behind("[rank1]: ", MAIN + SHUT), behind("[rank0]: ", f"{MAIN}{end}\n")
     for log in (own + other, other + own):
         root = judged(log).root
@@ -72,7 +72,7 @@ def test_another_rank_is_the_root(end: str) -> None:
     ids=["torchrun", "an exit code", "srun", "a broken pipe"],
 )
 def test_the_first_complaint_of_the_rank_that_failed(log: str, said: str) -> None:
-    """If no exception tells, its lines before a launcher's report do."""
+    """Without an exception, its lines before a launcher's report count."""
     judgement = judged(log)
     assert judgement.verdict is Verdict.UNKNOWN
     assert judgement.complaints[0].text.startswith(said)
@@ -89,7 +89,7 @@ def test_the_first_complaint_of_the_rank_that_failed(log: str, said: str) -> Non
     ],
 )
 def test_glibcs_line_above_an_abort(line: str) -> None:
-    """It says why the process was aborted."""
+    """It has the reason of the abort."""
     for end in ("Aborted (core dumped)", "Fatal Python error: Aborted", ""):
         root = judged(f"loading\n{line}\n{end}\n").root
         assert root is not None

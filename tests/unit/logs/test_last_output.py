@@ -1,4 +1,4 @@
-"""What a worker's last output says of its end."""
+"""The reason of a worker's end from its last output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEFT = FailureRecord(3, 7.0, exit_code=1)
 
 
 def told(record: FailureRecord, output: str) -> tuple[FailureRecord, str | None]:
-    """The completed record of a worker with this output, and what it is known as."""
+    """The completed record of a worker with this output, and its entry."""
     record = replace(record, log_tail=tuple(output.splitlines()))
     (result,) = completed([record], CATALOGUE)
     entry = finding_of(result, CATALOGUE).entry
@@ -38,7 +38,7 @@ def told(record: FailureRecord, output: str) -> tuple[FailureRecord, str | None]
 
 
 def left_by(exception: str) -> FailureRecord:
-    """The record of a worker that ended with an exception of its own."""
+    """The record of a worker that ended with an exception."""
     frame = Frame("/home/ml/train.py", 9, "<module>", "sys.exit(code)")
     return replace(LEFT, exception=exception, frames=(frame,), traceback="its own")
 
@@ -56,7 +56,7 @@ def left_by(exception: str) -> FailureRecord:
 )
 @pytest.mark.parametrize("after", ["", "\nwandb: Synced 4 files\nGoodbye.\n"])
 def test_a_traceback_in_the_output(record: FailureRecord, after: str) -> None:
-    """Exception, message, frames and the user's file are the output's; the rest is the record's."""
+    """It gives exception, message, frames and user file; the rest is the record's."""
     result, name = told(record, f"step 1\n{TRACEBACK}{after}")
     assert name == "loss-without-gradient"
     assert (result.exception, result.message) == ("builtins.RuntimeError", NO_GRADIENT)
@@ -78,7 +78,7 @@ def test_a_traceback_in_the_output(record: FailureRecord, after: str) -> None:
     ],
 )
 def test_a_message_alone(line: str) -> None:
-    """A message of just one known failure among the last lines, however it is printed."""
+    """The last lines have the message of exactly one known failure."""
     result, name = told(LEFT, f"step 1\n{line}\nbye\n\n")
     assert (name, result.message) == ("loss-without-gradient", NO_GRADIENT)
     assert result.told_by is ToldBy.LAST_LINE
@@ -110,13 +110,13 @@ def test_a_message_alone(line: str) -> None:
     ],
 )
 def test_what_stays_as_it_is(record: FailureRecord, output: str) -> None:
-    """What was survived, and what a worker has told itself, isn't looked for in the output."""
+    """Survived exceptions don't count, and a worker's own report takes precedence."""
     record = replace(record, log_tail=tuple(output.splitlines()))
     assert completed([record], CATALOGUE) == (record,)
 
 
 def test_an_unknown_exception_in_the_output() -> None:
-    """The user's own exception is named, and nothing is proposed."""
+    """The exception is named without advice."""
     text = 'Traceback (most recent call last):\n  File "/home/ml/train.py", line 4, in load\n'
     result, name = told(LEFT, text + '    raise ValueError("bad rows")\nValueError: bad rows')
     assert name is None
@@ -133,7 +133,7 @@ def test_an_unknown_exception_in_the_output() -> None:
     ],
 )
 def test_a_childs_end_that_is_passed_on(code: int, number: int, name: str) -> None:
-    """The exit code stands for a child's signal; an earlier exception isn't the cause."""
+    """The exit code encodes a child's signal; an earlier exception isn't the cause."""
     record = replace(left_by("builtins.SystemExit"), exit_code=code)
     result, known = told(record, TRACEBACK)
     assert (known, result.signal, result.told_by) == (name, number, ToldBy.EXIT_CODE)
@@ -141,7 +141,7 @@ def test_a_childs_end_that_is_passed_on(code: int, number: int, name: str) -> No
 
 
 def test_only_the_earliest_are_read() -> None:
-    """Of thousands of ranks the output of the first few is enough."""
+    """For thousands of ranks only the first few outputs are read."""
     records = [
         replace(LEFT, rank=rank, log_tail=tuple(TRACEBACK.splitlines())) for rank in range(40)
     ]

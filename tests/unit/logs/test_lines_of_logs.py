@@ -1,4 +1,4 @@
-"""What a reader of logs is made of: prefixes, launchers' messages, what is collected."""
+"""Parts of the log reader: prefixes, launchers' messages, collected events."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from safe_launch.logs.progress_signs import Written, said_end
     ],
 )
 def test_known_prefixes(raw: str, line: Stripped) -> None:
-    """Of torch, torchrun, MPI, Slurm, containers and terminals."""
+    """Prefixes of torch, torchrun, MPI, Slurm, containers and terminals."""
     assert stripped(raw) == line
 
 
 def test_a_prefix_that_all_lines_have() -> None:
-    """Whatever numbers are in it; a few lines may begin otherwise, a step is no prefix."""
+    """Numbers may vary and a few lines may differ; a step is no prefix."""
     said = ("loading", "a batch", "waiting", "done")
     lines = [f"job-7 12:00:{second:02} | {said[second % 4]}" for second in range(20)]
     pattern = common("\n".join(lines).encode())
@@ -48,7 +48,7 @@ def test_a_prefix_that_all_lines_have() -> None:
 
 
 def test_a_prefix_that_a_traceback_shows() -> None:
-    """What stands before its first line is taken off the others too, whatever its numbers."""
+    """The text before its first line is a prefix of the others, with any numbers."""
     prefixes = FilePrefixes(b"")
     assert prefixes.stripped("(worker#1) boom").text == "(worker#1) boom"
     header = "Traceback (most recent call last):"
@@ -58,7 +58,7 @@ def test_a_prefix_that_a_traceback_shows() -> None:
 
 
 def test_a_folded_traceback() -> None:
-    """A logger's one line becomes the lines that it had."""
+    """A logger's single line is split into the original lines."""
     folded = r"Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 1"
     assert unfolded(folded)[1:] == ['  File "a.py", line 1', "KeyError: 1"]
     assert unfolded(r"a path\new") == [r"a path\new"]
@@ -80,12 +80,12 @@ def test_a_folded_traceback() -> None:
     ],
 )
 def test_what_launchers_say_of_workers(text: str, death: Death | None) -> None:
-    """torchrun, its summary, srun, shells and containers; success is no death."""
+    """Torchrun and its summary, srun, shells and containers; success is no death."""
     assert death_of(1, text, summary_rank=5) == death
 
 
 def test_whose_exceptions_and_files() -> None:
-    """A launcher's own exception only says that workers failed; installed files are nobody's."""
+    """A launcher's own exception is a consequence; installed files aren't the user's."""
     elastic = ("/site-packages/torch/distributed/elastic/multiprocessing/api.py",)
     assert is_launchers_own("a.ChildFailedError", "", ())
     assert is_launchers_own("SystemExit", "1", elastic)
@@ -100,7 +100,7 @@ def event(message: str, at: float = 1.0) -> Evidence:
 
 
 def test_an_event_is_kept_once_until_there_is_progress() -> None:
-    """With as many lines after it as are asked for."""
+    """It has the requested number of lines after it."""
     events, reading = PendingEvents(), Reading()
     assert events.add(event("lr"))
     assert not events.add(event("lr", at=2.0))
@@ -116,7 +116,7 @@ def test_an_event_is_kept_once_until_there_is_progress() -> None:
 
 
 def test_progress() -> None:
-    """A step counts once for all ranks, until something fails; signs are counted below a line."""
+    """A step counts once for all ranks until a failure; signs below a line are counted."""
     progress = Progress()
     assert progress.is_new("step 1")
     assert not progress.is_new("step 1")
@@ -128,7 +128,7 @@ def test_progress() -> None:
 
 
 def test_what_a_training_survives_is_dropped() -> None:
-    """After enough signs in the same file."""
+    """Enough signs of progress in the same file prove it."""
     reading = Reading(events=[event("lr"), Evidence(event("lr").record, "b.log", ())])
     reading.went_on("a.log", ENOUGH - 1)
     assert [one.file for one in reading.events] == ["b.log", "a.log"]
@@ -137,7 +137,7 @@ def test_what_a_training_survives_is_dropped() -> None:
 
 
 def test_lines_of_two_ranks_are_kept_together() -> None:
-    """With those before, and the few that follow."""
+    """Lines before and a few after are included."""
     reading = Reading()
     assert not keep_interleaved(reading, "a.log", Line(1, "all well", is_found=True), ())
     assert keep_interleaved(reading, "a.log", Line(2, "KKeeyyErErrroorr", is_found=True), ("x",))
@@ -155,18 +155,18 @@ def test_lines_of_two_ranks_are_kept_together() -> None:
     ],
 )
 def test_a_scripts_own_words(lines: tuple[str, ...], said: str | None) -> None:
-    """They count at the end, where no error follows, and not of a part."""
+    """They count at the end without a later error, and not for a part."""
     end = said_end([Written("a.log", number, text) for number, text in enumerate(lines)])
     assert (None if end is None else end.text) == said
 
 
 def test_a_pattern_behind_prefixes() -> None:
-    """Anchors go, a space is any run of them; escapes and classes stay."""
+    """Anchors are removed and spaces match any run; escapes and classes are kept."""
     assert loosened(r"^a b[ ^$]\$$") == r"a(?:[ \t]+)b[ ^$]\$"
 
 
 def test_a_log_that_was_copied_by_hand() -> None:
-    """Quotes go, wrapped lines are joined, and every line keeps its number."""
+    """Quotation marks are removed, wrapped lines joined, and numbers kept."""
     assert restored(b"> one\n> two\n") == (b"one\ntwo\n",)
     assert restored(b"one\ntwo\n") == (b"one\ntwo\n",)
     wide = "x" * 80

@@ -1,4 +1,4 @@
-"""Losses that aren't numbers: which of them mean that a training is lost."""
+"""Which losses that aren't numbers mean that a training is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOST = "loss-not-a-number"
 )
 @pytest.mark.parametrize("end", ["", "{'train_runtime': 611.2, 'train_loss': 0.0}\n"])
 def test_a_training_is_lost(line: str, end: str) -> None:
-    """Up to its end, also of one that ends well; the first such line is told."""
+    """All later losses up to the end are bad; the first such line is reported."""
     lost = "".join(f"{line.format(number)}\n" for number in range(3))
     judgement = judged(STEPS + lost + end)
     assert entry_of(judgement) == LOST
@@ -49,11 +49,11 @@ def test_a_training_is_lost(line: str, end: str) -> None:
     ],
 )
 def test_another_loss_is_none(line: str) -> None:
-    """An evaluation without a sample, a part of the loss, a number: the training continues."""
+    """An empty evaluation, a part of the loss, or a later number is no loss of the training."""
     assert entry_of(judged(STEPS + "".join(f"{line.format(n)}\n" for n in range(5)))) is None
 
 
 def test_a_single_one_may_be_of_a_skipped_step() -> None:
-    """Two at least make a loss that is lost."""
+    """At least two are needed."""
     assert entry_of(judged(STEPS + "step 30/50 loss nan\n")) is None
     assert entry_of(judged(STEPS + "step 30/50 loss nan\nstep 31/50 loss nan\n")) == LOST

@@ -1,4 +1,4 @@
-"""Texts that look like known failures and aren't: healthy ones, and others' errors."""
+"""Texts that resemble known failures: healthy logs and other errors."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ FAILS = "node7: train.py started, 2 ranks, 512 rows\n{text}"
 
 
 def steps(first: int, last: int) -> str:
-    """Lines of a training that continues."""
+    """Log lines of a training that continues."""
     return "".join(
         STEP.format(loss=3 - number / 10, epoch=number / 10) for number in range(first, last)
     )
 
 
 def names(judgement: Judgement) -> list[str]:
-    """The entries that were found."""
+    """The entries found."""
     return [one.finding.entry.id for one in judgement.failures if one.finding.entry is not None]
 
 
 def behind_ranks(text: str) -> str:
-    """The text as torchrun shows it of its first worker."""
+    """The text with torchrun's prefix of its first worker."""
     return "".join(f"[default0]:{line}" for line in text.splitlines(keepends=True))
 
 
 @table("name", TEXTS["healthy"], parts=2)
 def test_nothing_has_failed(name: str) -> None:
-    """Alone in a log, behind a launcher's prefix, and within a log that ends well."""
+    """Alone, behind a launcher's prefix, and within a healthy log."""
     text = TEXTS["healthy"][name]
     for log in (text, behind_ranks(text)):
         judgement = judged(log)
@@ -51,7 +51,7 @@ def test_nothing_has_failed(name: str) -> None:
 
 @table("name", TEXTS["unknown"], parts=2)
 def test_nobody_knows_it(name: str) -> None:
-    """An exception that the training died of, and that no entry explains."""
+    """The exception ended the training and has no entry."""
     text = TEXTS["unknown"][name]
     for log in (text, behind_ranks(text), FAILS.format(text=text), steps(1, 30) + text):
         judgement = judged(log)
@@ -61,7 +61,7 @@ def test_nobody_knows_it(name: str) -> None:
 
 @table("name", TEXTS["healthy"])
 def test_a_failure_is_found_among_them(name: str) -> None:
-    """The text neither explains nor hides what the training dies of below it."""
+    """The text neither explains nor hides the real failure below it."""
     died = (
         "Traceback (most recent call last):\n"
         '  File "collate.py", line 8, in collate\n'
@@ -76,6 +76,6 @@ def test_a_failure_is_found_among_them(name: str) -> None:
 
 
 def test_there_are_many() -> None:
-    """The collection is what makes it a test."""
+    """The collection must be large."""
     assert len(TEXTS["healthy"]) >= 60
     assert len(TEXTS["unknown"]) >= 40

@@ -1,4 +1,4 @@
-"""Lines of ft_launcher, Ray Train, DLRover and HyperPod on failures, restarts and hangs."""
+"""Failures, restarts and hangs in lines of ft_launcher, Ray Train, DLRover and HyperPod."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def entries(judgement: Judgement) -> list[str | None]:
 
 @pytest.mark.parametrize("launcher", FAILED)
 def test_a_launcher_that_gives_up(launcher: str) -> None:
-    """It has failed, whether or not the log shows of what."""
+    """The run failed, with or without a reason in the log."""
     assert judged(STEPS + FAILED[launcher]).verdict is Verdict.UNKNOWN
     judgement = judged(STEPS + TRACEBACK + FAILED[launcher])
     assert judgement.root is not None
@@ -67,7 +67,7 @@ def test_a_launcher_that_gives_up(launcher: str) -> None:
 
 @pytest.mark.parametrize("launcher", RESTARTED)
 def test_a_launcher_that_restarts(launcher: str) -> None:
-    """The second attempt counts, if it is the last."""
+    """The last attempt counts."""
     assert judged(STEPS + TRACEBACK + RESTARTED[launcher] + STEPS + END).verdict is Verdict.HEALTHY
     second = TRACEBACK.replace("gate", "cage")
     judgement = judged(STEPS + TRACEBACK + RESTARTED[launcher] + STEPS + second)
@@ -76,7 +76,7 @@ def test_a_launcher_that_restarts(launcher: str) -> None:
 
 @pytest.mark.parametrize("line", HANGS)
 def test_a_launcher_that_ends_a_rank_that_stands_still(line: str) -> None:
-    """SIGKILL is the launcher's own, and no lack of memory; what a rank has raised comes first."""
+    """SIGKILL by the launcher isn't a lack of memory; exceptions take precedence."""
     judgement = judged(STEPS + HANGS[line] + KILLED)
     assert entries(judgement) == ["rank-without-heartbeat"]
     assert entries(judged(STEPS + KILLED)) == ["worker-killed"]

@@ -1,4 +1,4 @@
-"""What a process printed before it failed: its last activity, and the first complaint."""
+"""A process's output before its failure: its last activity and its first complaint."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ TIMEOUT = "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNu
 
 
 def before(*lines: str, message: str = TIMEOUT) -> tuple[str, ...]:
-    """The lines that are quoted of a log's."""
+    """The quoted lines of a log."""
     return output_before(FailureRecord(1, 0.0, "RuntimeError", message, log_tail=lines))
 
 
 def test_the_last_activity_and_the_first_complaint() -> None:
-    """Before the lines with which the failure begins; spaces don't matter."""
+    """The lines before the failure; spaces don't matter."""
     quoted = before(
         "{'loss': 0.3, 'epoch': 0.5}",
         "could not read shard 7, using shard 6",
@@ -48,5 +48,5 @@ def test_the_last_activity_and_the_first_complaint() -> None:
     ],
 )
 def test_what_shows_nothing(line: str) -> None:
-    """The failure's own words, frames, Python's warnings, and what launchers print."""
+    """The failure's own lines, frames, Python's warnings and launchers' output."""
     assert before(line) == ()

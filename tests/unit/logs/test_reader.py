@@ -1,4 +1,4 @@
-"""The reader of logs: one failure in every shape that launchers and schedulers give it."""
+"""The log reader: one failure in every format of launchers and schedulers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def each(change: Callable[[str], str]) -> Callable[[str], str]:
 
 
 def docker(line: str) -> str:
-    """A line as Docker's json-file driver keeps it."""
+    """A line in the format of Docker's json-file driver."""
     return json.dumps({"log": line, "stream": "stderr"}, separators=(",", ":")) + "\n"
 
 
@@ -82,7 +82,7 @@ SHAPES: list[tuple[str, Callable[[str], str], int | None]] = [
 def test_a_traceback_in_any_shape(
     case: tuple[str, Callable[[str], str], int | None], around: str
 ) -> None:
-    """Prefixes, line ends and colours are taken off; the line's number stays."""
+    """Prefixes, line ends and colours are removed; line numbers are kept."""
     _, shape, rank = case
     log = f"{around}{shape(TRACEBACK)}\n{around}{ENDED}"
     root = root_in(log)
@@ -115,7 +115,7 @@ def test_a_traceback_in_any_shape(
 )
 @pytest.mark.parametrize("head", [0, 3], ids=["whole", "cut head"])
 def test_a_prefix_of_all_lines(prefix: str, head: int) -> None:
-    """Whatever a collector puts in front of each line, it is taken off, also of a box's lines."""
+    """Any collector's prefix is removed, also in a box."""
     rows = [*(f"step {one} loss 1.2" for one in range(9)), *TRACEBACK.splitlines()[head:], ENDED]
     is_document = "msg" in prefix
     lines = [
@@ -128,7 +128,7 @@ def test_a_prefix_of_all_lines(prefix: str, head: int) -> None:
 
 
 def test_a_traceback_in_a_string_of_json() -> None:
-    """A logger that writes a document a line keeps a traceback's lines in one."""
+    """A logger writes the whole traceback as one JSON string."""
     line = json.dumps({"level": "error", "message": TRACEBACK.rstrip(), "time": "2025-04-02"})
     root = root_in(f"a line\n{line}\n{ENDED}")
     assert entry_of_failure(root) == KNOWN
@@ -137,7 +137,7 @@ def test_a_traceback_in_a_string_of_json() -> None:
 
 
 def test_two_ranks_lines_in_turns() -> None:
-    """With prefixes each rank's lines are its own."""
+    """Prefixes separate the ranks' lines."""
     other = TRACEBACK.replace("RuntimeError: Expected", "KeyError: 'Expected")
     pairs = zip(TRACEBACK.splitlines(), other.splitlines(), strict=True)
     log = "".join(f"[rank0]: {one}\n[rank1]: {two}\n" for one, two in pairs)
@@ -148,7 +148,7 @@ def test_two_ranks_lines_in_turns() -> None:
 
 
 def test_a_rich_box_that_wraps_the_message() -> None:
-    """Frames stand in a box, the message below it, broken where the terminal ended."""
+    """Frames are in a box; the message below is wrapped at the terminal's width."""
     log = """\
 ╭─────────────────────── Traceback (most recent call last) ────────────────────────╮
 │ /home/ml/finetune.py:31 in main                                                  │
@@ -171,7 +171,7 @@ of the following reasons: 1) Use of a module
 
 
 def test_two_ranks_letters_in_turns() -> None:
-    """Two ranks that write at once: their messages can still be read."""
+    """Messages of two ranks that write at once are separated."""
     mixed = "".join(a + b for a, b in zip(TRACEBACK, TRACEBACK, strict=True))
     assert entry_of(judged(mixed + "\n" + ENDED)) == KNOWN
     pieces = "RuntimeErrorRuntimeError: : " + TRACEBACK.partition("Error: ")[2]
@@ -179,7 +179,7 @@ def test_two_ranks_letters_in_turns() -> None:
 
 
 def test_the_text_itself_is_not_two_ranks() -> None:
-    """A message that stands whole in a help text or a warning is no shuffled one."""
+    """A complete message in a help text or warning isn't interleaved."""
     message = TRACEBACK.partition("Error: ")[2]
     assert judged(f"Error handling: {message} and so on\n" * 3).verdict is Verdict.UNFINISHED
 
@@ -204,7 +204,7 @@ def test_words_of_a_failure_in_a_healthy_log(line: str) -> None:
 
 
 def test_what_the_training_survived_is_no_failure() -> None:
-    """An exception that was caught and logged, after which the training went on."""
+    """An exception was caught and logged, and the training continued."""
     steps = "".join(f"step {number} loss 1.2\n" for number in range(6))
     assert judged(f"{TRACEBACK}\n{steps}").verdict is Verdict.UNFINISHED
     assert judged(f"{steps}{TRACEBACK}\n").verdict is Verdict.KNOWN
@@ -215,7 +215,7 @@ def test_what_the_training_survived_is_no_failure() -> None:
 
 
 def test_the_same_line_may_be_survived_and_then_not() -> None:
-    """What a training survived once may end it later."""
+    """A line that was survived once may be fatal later."""
     timeout = (
         "[rank1]:[E614 10:00:00.1 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective "
         "operation timeout: WorkNCCL(SeqNum=15, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, "
@@ -227,7 +227,7 @@ def test_the_same_line_may_be_survived_and_then_not() -> None:
 
 
 def test_the_last_attempt_decides() -> None:
-    """Of several attempts in a file the last one's cause is the job's."""
+    """With several attempts in a file, the last one's cause is the job's."""
     start = "W0614 run.py:7] Setting OMP_NUM_THREADS environment variable for each process to 1\n"
     bug = TRACEBACK.replace("RuntimeError: Expected", "KeyError: Expected")
     log = f"{start}{bug}{ENDED}{start}{TRACEBACK}{ENDED}"
@@ -238,7 +238,7 @@ def test_the_last_attempt_decides() -> None:
 
 
 def test_an_unknown_exception_outranks_every_consequence() -> None:
-    """Watchdogs, signals and exit codes come after an exception that nothing explains."""
+    """Watchdogs, signals and exit codes follow an unexplained exception."""
     log = (
         "[rank1]:[E614 10:00:00.1 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective "
         "operation timeout: WorkNCCL(SeqNum=15, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, "
@@ -255,7 +255,7 @@ def test_an_unknown_exception_outranks_every_consequence() -> None:
 
 
 def test_several_causes_are_all_named() -> None:
-    """What failed on two ranks independently is told for both, once each."""
+    """Independent failures on two ranks are both reported, once each."""
     lacking = TRACEBACK.replace(
         "RuntimeError: Expected",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. Expected",
@@ -271,7 +271,7 @@ def test_several_causes_are_all_named() -> None:
 
 
 def test_a_message_is_read_to_its_end_and_no_further() -> None:
-    """What other processes print below an exception isn't part of it."""
+    """Other processes' output below an exception isn't part of it."""
     noise = [
         "[2025-06-14 10:00:00,000] [INFO] [launch.py:319:sigkill_handler] Killing subprocess 7"
     ]
@@ -282,7 +282,7 @@ def test_a_message_is_read_to_its_end_and_no_further() -> None:
 
 
 def test_exceptions_that_led_to_it_are_its_chain() -> None:
-    """The exception raised first is the cause; the one that was printed last is its frame."""
+    """The first exception is the cause; the last one printed gives the frame."""
     link = "\nDuring handling of the above exception, another exception occurred:\n\n"
     last = (
         'Traceback (most recent call last):\n  File "b.py", line 2, in g\n    h()\nValueError: no\n'
@@ -294,7 +294,7 @@ def test_exceptions_that_led_to_it_are_its_chain() -> None:
 
 
 def test_what_a_script_handled_isnt_the_cause() -> None:
-    """A package that is tried and missed is no failure; what is raised instead is."""
+    """A failed optional import is no failure; the exception raised instead is."""
     tried = """\
 Traceback (most recent call last):
   File "/home/me/train.py", line 3, in <module>
@@ -308,21 +308,21 @@ ModuleNotFoundError: No module named 'flash_attn'
 
 
 def test_a_failure_that_left_nothing_is_one() -> None:
-    """The launcher's words alone: it failed, and that is all that is known."""
+    """Only the launcher's report shows that it failed."""
     own = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\ntrain.py FAILED\n"
     judgement = judged(own)
     assert (judgement.verdict, judgement.root) == (Verdict.UNKNOWN, None)
 
 
 def test_whose_death_a_shell_tells() -> None:
-    """A training's, not that of another command in the same script."""
+    """The training's death counts, not that of another command in the script."""
     killed = "run.sh: line 40: 4711 Killed                  {0} --batch 3\n"
     assert entry_of(judged(killed.format("python train.py"))) == "worker-killed"
     assert judged(killed.format("nvidia-smi dmon")).verdict is Verdict.UNFINISHED
 
 
 def test_a_loaders_exception_is_the_one_of_its_worker() -> None:
-    """The worker's traceback stands within the message of the process that waited for it."""
+    """The waiting process's message contains the worker's traceback."""
     log = """\
 Traceback (most recent call last):
   File "/home/me/train.py", line 10, in <module>
@@ -346,7 +346,7 @@ RuntimeError: Expected to mark a variable ready only once. This error is caused 
 
 
 def test_an_exception_whose_message_quotes_another() -> None:
-    """What stands behind the colon is the cause, as where Ray's workers can't import."""
+    """The part behind the colon is the cause, as for Ray's import errors."""
     quoting = (
         'Traceback (most recent call last):\n  File "/site-packages/ray/a.py", line 3, in f\n'
         "    raise RuntimeError(\nRuntimeError: The actor failed to import on the worker:\n\n"
@@ -357,7 +357,7 @@ def test_an_exception_whose_message_quotes_another() -> None:
 
 
 def test_a_traceback_in_an_indented_block() -> None:
-    """As far as it is indented as its header is; what follows is another line."""
+    """It ends where the indentation is less than its header's."""
     block = textwrap.indent(TRACEBACK, "   ")
     root = root_in(f"aborted due to:\n{block}\nlost sys.stderr\n{ENDED}")
     assert entry_of_failure(root) == KNOWN
@@ -365,7 +365,7 @@ def test_a_traceback_in_an_indented_block() -> None:
 
 
 def test_what_four_ranks_wrote_at_once() -> None:
-    """A type and a message several times on a line; Hydra's advice is no part of a message."""
+    """Type and message repeat in a line; Hydra's advice isn't part of a message."""
     kinds, said = "ModuleNotFoundError", "No module named 'coolname'"
     log = (
         'Traceback (most recent call last):\n  File "/data/a.py", line 1, in <module>\n'
@@ -378,7 +378,7 @@ def test_what_four_ranks_wrote_at_once() -> None:
 
 
 def test_rays_workers_after_the_end() -> None:
-    """Ray stops them itself once the training has ended."""
+    """Ray stops its workers after the training has ended."""
     died = (
         "(raylet) A worker died or was killed while executing a task by an unexpected system error."
     )
@@ -418,14 +418,14 @@ PIECES: Sequence[str] = (
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=3000))
 def test_any_bytes_are_read(log: bytes) -> None:
-    """Whatever the bytes, there is a verdict."""
+    """Any bytes give a verdict."""
     assert judged(log).verdict in Verdict
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=60), st.sampled_from(["", "\n", "\r\n"]))
 def test_any_mixture_is_read(pieces: list[str], end: str) -> None:
-    """Broken and mixed tracebacks, prefixes and boxes give a verdict, and lines that exist."""
+    """Broken and mixed tracebacks, prefixes and boxes give a verdict with existing lines."""
     log = end.join(pieces).encode("utf-8", "surrogateescape")
     judgement = judged(log)
     for one in judgement.failures:
@@ -436,11 +436,11 @@ def test_any_mixture_is_read(pieces: list[str], end: str) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=40), st.integers(1, 64))
 def test_blocks_dont_matter(pieces: list[str], size: int) -> None:
-    """Where the blocks end in which a file is read changes nothing but for cut lines."""
+    """Block boundaries don't change the result, except for cut lines."""
     log = "\n".join(pieces).encode("utf-8", "surrogateescape")
 
     class Slow(BytesIO):
-        """A file that gives a few bytes at a time."""
+        """A file that returns a few bytes at a time."""
 
         def read(self, _size: int | None = -1, /) -> bytes:
             return super().read(size)
@@ -459,7 +459,7 @@ def test_blocks_dont_matter(pieces: list[str], size: int) -> None:
 
 
 def test_only_what_may_matter_is_looked_at() -> None:
-    """Of a long healthy log hardly a line reaches Python, and of a repeated warning only some."""
+    """No line of a long healthy log reaches Python, and few repeated warnings do."""
     text = b"{'loss': 1.0, 'epoch': 0.1}\n" * 20_000
     warning = b"x.py:3: UserWarning: RuntimeError: None of the inputs have requires_grad=True\n"
     quiet = Reader(CATALOGUE).searches.quiet

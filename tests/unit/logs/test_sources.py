@@ -1,4 +1,4 @@
-"""What isn't a log, or has no end: it is said, in bounded time and memory."""
+"""Inputs that aren't logs or never end are reported in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read(path: Path) -> bytes:
 
 
 def refusal(path: Path | str) -> str:
-    """Why a log isn't read."""
+    """The reason for rejecting a log."""
     with pytest.raises(LaunchError) as told:
         read(Path(path))
     assert told.value.code == ExitCode.USAGE
@@ -31,12 +31,12 @@ def refusal(path: Path | str) -> str:
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/random"])
 def test_devices(path: str) -> None:
-    """They have no end."""
+    """They never end."""
     assert refusal(path) == f"{path}: it can't be read: it is a device, and not a log"
 
 
 def test_a_pipe_that_somebody_writes_to(tmp_path: Path) -> None:
-    """As of `<(kubectl logs)`; read to its end, however it comes."""
+    """`<(kubectl logs)` is read to its end, however slowly it comes."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
@@ -52,14 +52,14 @@ def test_a_pipe_that_somebody_writes_to(tmp_path: Path) -> None:
 
 
 def test_a_pipe_that_nobody_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for ever."""
+    """The read doesn't block."""
     monkeypatch.setattr(sources, "SILENCE", 0.05)
     os.mkfifo(tmp_path / "pipe")
     assert "nobody has written to this pipe for 0.05 s" in refusal(tmp_path / "pipe")
 
 
 def test_a_pipe_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given up after so many bytes."""
+    """Reading stops after a maximum number of bytes."""
     monkeypatch.setattr(sources, "PIPED", 1000)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -70,7 +70,7 @@ def test_a_pipe_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_unpacks_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that is packed well is read, also beyond the bound where it is large itself."""
+    """A highly compressed log is read, beyond the bound if the file itself is large."""
     monkeypatch.setattr(sources, "UNPACKED", 10_000)
     log, bomb = tmp_path / "log.gz", tmp_path / "bomb.gz"
     log.write_bytes(gzip.compress(os.urandom(10_000).hex().encode()))
@@ -85,7 +85,7 @@ def test_what_unpacks_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_packed_log_that_ends_badly(
     cut: int, rest: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is read up to where it can be, and that is said once."""
+    """The readable part is read, and the error is reported once."""
     whole = b"".join(b"step %d\n" % number for number in range(9999))
     log = tmp_path / "log.gz"
     log.write_bytes(gzip.compress(whole)[:cut] + rest)
@@ -97,7 +97,7 @@ def test_a_packed_log_that_ends_badly(
 
 
 def test_the_end_of_a_long_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole lines, and only of a plain text file that takes long to read."""
+    """Whole lines, and only for plain text files that are slow to read."""
     monkeypatch.setattr(sources, "LONG", 100)
     monkeypatch.setattr(sources, "END", 20)
     log = tmp_path / "a.log"

@@ -1,4 +1,4 @@
-"""What people put around a log when they paste it: no known failure is lost by that."""
+"""No known failure is lost by the text that people put around a pasted log."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ TYPOGRAPHIC = str.maketrans({"'": "\u2019", '"': "\u201d", " ": "\u00a0"})
 
 
 def each(form: str) -> Wrapper:
-    """Puts something around every line."""
+    """Puts a text around every line."""
     return lambda text: "\n".join(
         form.format(line, n=n) for n, line in enumerate(text.rstrip("\n").split("\n"), 1)
     )
 
 
 def whole(form: str) -> Wrapper:
-    """Puts something around the text."""
+    """Puts a text around the whole."""
     return lambda text: form.format(text.rstrip("\n"))
 
 
 def after_name(form: str) -> Wrapper:
-    """Writes the name of an exception and its message otherwise."""
+    """Changes the separator between an exception's name and message."""
     return lambda text: form.format(*text.split(": ", 1))
 
 
@@ -84,24 +84,24 @@ OF_LINES: dict[str, Wrapper] = {
     "typographic": lambda text: text.translate(TYPOGRAPHIC),
 }
 EVERY = 10
-"""Each excerpt is tried with every tenth wrapper; which, its entry's name decides."""
+"""Each excerpt is tried with every tenth wrapper, selected by its entry's name."""
 
 
 def judged_as_pasted(text: str, folder: Path) -> Judgement:
-    """What the command answers on a text that was pasted into a file."""
+    """The command's diagnosis of a text pasted into a file."""
     file = folder / "pasted.log"
     file.write_text(text + "\n", encoding="utf-8")
     return decisive(read([str(file)], CATALOGUE))
 
 
 def wrappers(of: dict[str, Wrapper], place: int) -> Iterator[tuple[str, Wrapper]]:
-    """Those that an excerpt is tried with."""
+    """The wrappers for an excerpt."""
     yield from [*of.items()][place % EVERY :: EVERY]
 
 
 @table("place", range(len(CATALOGUE)), name=lambda place: CATALOGUE[place].id, parts=8)
 def test_no_entry_is_lost_by_what_is_around_its_log(place: int, tmp_path: Path) -> None:
-    """Around each line, or around the whole."""
+    """Around each line or around the whole."""
     entry: KnownFailure = CATALOGUE[place]
     for number, seen in enumerate(excerpts(entry, "Seen as"), crc32(entry.id.encode())):
         for name, wrapper in wrappers(OF_TEXTS, number):
@@ -110,7 +110,7 @@ def test_no_entry_is_lost_by_what_is_around_its_log(place: int, tmp_path: Path) 
 
 @table("place", range(len(CATALOGUE)), name=lambda place: CATALOGUE[place].id, parts=4)
 def test_no_message_is_lost_by_what_is_around_it(place: int, tmp_path: Path) -> None:
-    """One line of a log, in what a person writes of it."""
+    """A single log line within a person's sentence."""
     entry: KnownFailure = CATALOGUE[place]
     for number, seen in enumerate(excerpts(entry, "Seen as"), crc32(entry.id.encode())):
         line = next((one for one in seen.split("\n")[::-1] if STATES.match(one)), None)
@@ -125,7 +125,7 @@ def test_no_message_is_lost_by_what_is_around_it(place: int, tmp_path: Path) -> 
 def test_an_exception_that_nobody_knows_is_never_overlooked(
     wrapper: Wrapper, tmp_path: Path
 ) -> None:
-    """Alone, and below a training."""
+    """Alone and below a training."""
     for before in ("", STEPS):
         text = before + wrapper("KeeperError: the door stands open")
         judgement = judged_as_pasted(text, tmp_path)
@@ -146,7 +146,7 @@ def test_an_exception_that_nobody_knows_is_never_overlooked(
     ],
 )
 def test_what_was_handled_is_not_the_root(after: str, tmp_path: Path) -> None:
-    """As the next line says; a launcher's report of a failure counts more."""
+    """The next line shows that it was; a launcher's failure report counts more."""
     raised = (
         'Traceback (most recent call last):\n  File "zoo.py", line 3, in feed\n'
         "    assert gate.is_open\nAssertionError: the door stands open\n\n"
@@ -183,5 +183,5 @@ STARVED = "ValueError: num_samples should be a positive integer value, but got n
 def test_a_message_that_lacks_its_name_or_its_end(
     text: str, entry: str | None, tmp_path: Path
 ) -> None:
-    """A text that begins or ends within a message; not one that speaks of it, or continues."""
+    """A text that starts or ends inside a message, but not one that mentions it."""
     assert entry_of(judged_as_pasted(text, tmp_path)) == entry

@@ -1,4 +1,4 @@
-"""Devices that torch alone counts, by a stub of it that is built for XPU or has another backend."""
+"""Devices that only torch can count, with a torch stub for XPU or another backend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEVICES = "def is_available():\n    return True\ndef device_count():\n    return
 
 @pytest.fixture
 def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A torch for the processes of this one, and for what it reads of installed packages."""
+    """A torch for this process, its children, and readers of installed packages."""
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(TORCH)
     (tmp_path / "torch" / "xpu.py").write_text(DEVICES.format(2))
@@ -30,7 +30,7 @@ def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def installed(folder: Path, name: str, version: str, entry: str = "") -> None:
-    """A package as pip leaves it."""
+    """A package as installed by pip."""
     about = folder / f"{name}-{version}.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
@@ -38,14 +38,14 @@ def installed(folder: Path, name: str, version: str, entry: str = "") -> None:
 
 
 def test_torchs_own_words(torch: Path) -> None:
-    """`auto` is any device; what is no module with devices, or has none, counts nothing."""
+    """`auto` is any device; modules without devices count none."""
     installed(torch, "torch", "2.13.0+xpu")
     words = ("xpu", "mlu", "auto", "gpu", "cpu", "part", "two words", "2")
     assert [counted(word) for word in words] == [2, 4, 3, 0, 0, 0, 0, 0]
 
 
 def test_torch_is_not_asked_in_vain(torch: Path) -> None:
-    """Its import takes seconds: only if its build or a package has devices of its own."""
+    """The import takes seconds, so the build or a package must promise devices."""
     installed(torch, "torch", "2.13.0+cpu")
     assert counted("xpu") == 0
     installed(torch, "torch_mlu", "1.2", "[torch.backends]\ntorch_mlu = torch_mlu:load\n")
@@ -53,7 +53,7 @@ def test_torch_is_not_asked_in_vain(torch: Path) -> None:
 
 
 def test_words_of_workers() -> None:
-    """What they mean where the devices are known, and where torch alone counts them."""
+    """Their meaning with known devices, and with devices that only torch can count."""
     for word in ("auto", "gpu", "npu", "cuda"):
         assert workers_asked(word, "ascend-910b4", 8, 32, Placement())[0] == 8
     for word in ("auto", "gpu", "xpu", "mlu"):

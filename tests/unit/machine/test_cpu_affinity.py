@@ -1,4 +1,4 @@
-"""Processor cores: read from a list, shared out over workers."""
+"""Lists of processor cores, and their division among workers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from safe_launch.machine.cpu_affinity import core_list, shared
     ],
 )
 def test_a_list_of_cores(text: str, cores: tuple[int, ...] | None) -> None:
-    """In ascending order and each once, or it is no list."""
+    """Cores are sorted and unique; anything else is rejected."""
     assert core_list(text) == cores
 
 
 def test_cores_are_shared_out() -> None:
-    """As many for each; what can't be divided is left, and none if there are too few."""
+    """Equal shares; the remainder stays unused, and too few cores give none."""
     assert shared((0, 1, 2, 4, 6), 2) == ((0, 1), (2, 4))
     assert shared((0,), 2) == ((), ())

@@ -1,4 +1,4 @@
-"""How much memory is free: of the host, and below a cgroup's limit, of both versions."""
+"""Free memory of the host and under cgroup limits, versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GIB = 1 << 30
 
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of cgroups, on a host of which half is free."""
+    """A cgroup folder on a host with half of its memory free."""
     (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 500 kB\n")
     monkeypatch.setattr(host, "MEMORY", tmp_path / "meminfo")
     (tmp_path / "job").mkdir()
@@ -22,7 +22,7 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_limits_the_hosts_counts(groups: Path) -> None:
-    """What can be freed is free; a limit of `max` is none."""
+    """Reclaimable memory is free; `max` is no limit."""
     assert host.free_memory(groups, groups / "of") == 0.5
     (groups / "job" / "memory.max").write_text("max\n")
     (groups / "job" / "memory.current").write_text(f"{GIB}\n")
@@ -39,7 +39,7 @@ def test_without_limits_the_hosts_counts(groups: Path) -> None:
 def test_a_groups_limit_counts_less_its_files(
     groups: Path, folder: str, most: str, used: str
 ) -> None:
-    """The lowest share of all counts."""
+    """Cached file pages aren't used memory; the smallest share counts."""
     (groups / folder / most).write_text(f"{4 * GIB}\n")
     (groups / folder / used).write_text(f"{3 * GIB}\n")
     assert host.free_memory(groups, groups / "of") == 0.25
@@ -50,6 +50,6 @@ def test_a_groups_limit_counts_less_its_files(
 def test_where_nothing_can_be_read_all_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is ended for a guess."""
+    """Unreadable files mean no limit."""
     monkeypatch.setattr(host, "MEMORY", tmp_path / "none")
     assert host.free_memory(tmp_path, tmp_path / "none") == 1.0

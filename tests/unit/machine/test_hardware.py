@@ -1,4 +1,4 @@
-"""Profiles, and what is found of the devices on a host."""
+"""Hardware profiles and device detection."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FIXTURES = ROOT / "tests" / "fixtures"
 
 
 def test_profiles_are_plausible() -> None:
-    """Each has sources; the framework never reports more than the driver; names are files'."""
+    """Each has sources; frameworks report at most the driver's memory; file names match."""
     for profile in profiles():
         assert profile.sources, profile.name
         if profile.name not in KINDS:
@@ -49,7 +49,7 @@ def test_profiles_are_plausible() -> None:
     assert files == {profile.name for profile in profiles()}
     for node in nodes():
         profile_named(node.accelerator)
-    for kind in ("cuda", "npu", "rocm"):  # planned for where nothing else is known
+    for kind in ("cuda", "npu", "rocm"):  # used if no other profile matches
         least = min(each.memory_gib for each in profiles() if each.kind == kind)
         assert profile_named(kind).memory_gib == least, kind
 
@@ -89,7 +89,7 @@ def test_profiles_are_plausible() -> None:
     ],
 )
 def test_names_of_the_vendors_tools(kind: str, name: str, mib: int, expected: str | None) -> None:
-    """By name and size: sizes of one name differ, and 910B without a digit is the first one."""
+    """Names and sizes; one name has several sizes, and 910B without a digit is the first."""
     found = matching(kind, name, mib * MIB)
     assert (None if found is None else found.name) == expected
 
@@ -119,7 +119,7 @@ GOOD = (ROOT / "hardware" / "accelerators" / "nvidia" / "l40s.yaml").read_text()
     ],
 )
 def test_a_corrupted_profile(old: str, new: str, problem: str, tmp_path: Path) -> None:
-    """File, line and key."""
+    """The error has file, line and key."""
     path = tmp_path / "mine.yaml"
     assert old in GOOD
     path.write_text(GOOD.replace(old, new))
@@ -130,7 +130,7 @@ def test_a_corrupted_profile(old: str, new: str, problem: str, tmp_path: Path) -
 
 
 def test_a_corrupted_node(tmp_path: Path) -> None:
-    """The same for nodes."""
+    """Node files give the same errors."""
     path = tmp_path / "node.yaml"
     path.write_text("name: x\naccelerator: l40s\naccelerators: 0\ncores: 8\nhost_memory_gib: 64\n")
     with pytest.raises(LaunchError) as caught:
@@ -139,7 +139,7 @@ def test_a_corrupted_node(tmp_path: Path) -> None:
 
 
 def test_hardware_by_name_and_by_file(tmp_path: Path) -> None:
-    """A device, a node, a file of either; misspelt names get a hint."""
+    """A device, a node, a file of either; misspelt names get a suggestion."""
     assert hardware_of("dgx-a100-80gb", HERE).accelerators == 8
     alone = hardware_of("ascend-910b4", HERE)
     assert (alone.accelerator.memory, alone.notes != ()) == (int(29.49 * GIB), True)
@@ -152,7 +152,7 @@ def test_hardware_by_name_and_by_file(tmp_path: Path) -> None:
 
 
 def test_a_users_node_with_a_device_of_its_own(tmp_path: Path) -> None:
-    """The node's file names the device's beside it; what isn't there is told with its line."""
+    """The node's file names a device file beside it; a missing one is reported with its line."""
     (tmp_path / "mine.yaml").write_text(GOOD.replace("memory_gib: 44.3", "memory_gib: 40"))
     node = tmp_path / "node.yaml"
     text = "name: x\naccelerator: mine.yaml\naccelerators: 2\ncores: 8\nhost_memory_gib: 64\n"
@@ -170,7 +170,7 @@ def test_a_users_node_with_a_device_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_device_named_on_a_host_that_has_it() -> None:
-    """Its number, the host's memory and what others hold of it are this host's."""
+    """Count, host memory and memory in use are this host's."""
     there = of_devices(HERE, [device("NVIDIA L40S", 45, used=11)] * 2)
     named = hardware_of("l40s", there)
     assert (named.accelerators, named.host_memory, named.in_use) == (2, 64 * GIB, there.in_use)
@@ -182,7 +182,7 @@ def test_a_device_named_on_a_host_that_has_it() -> None:
 
 
 def test_contradictions_name_both_numbers() -> None:
-    """Kind, memory and count."""
+    """Kind, memory and count are compared."""
     a100, l40s = (hardware_of(name, HERE) for name in ("a100-80gb", "l40s"))
     assert "it is a cuda (a100-80gb), this host has cpu (cpu)" in contradictions(a100, HERE, 8)
     assert contradictions(a100, a100, 8) == []
@@ -216,7 +216,7 @@ def test_contradictions_name_both_numbers() -> None:
     ],
 )
 def test_tables_of_npu_smi(file: str, expected: list[tuple[str, int, int]]) -> None:
-    """Two lines a chip, of any width; the memory is the last pair, processes aren't devices."""
+    """Two lines a chip, of any width; the last pair is memory, processes aren't devices."""
     text = (FIXTURES / "npu-smi" / f"{file}.txt").read_text()
     found = [(one.name, one.used // MIB, one.total // MIB) for one in ascend.parsed(text)]
     assert found == expected
@@ -227,25 +227,25 @@ def test_tables_of_npu_smi(file: str, expected: list[tuple[str, int, int]]) -> N
     [("910a", 0), ("910prob", 0), ("910b4", 0), ("910b4-1", 0), ("910b4-in-use", 26161)],
 )
 def test_what_others_hold_of_an_npu(file: str, in_use: int) -> None:
-    """An idle device's driver isn't another process."""
+    """An idle device's driver memory isn't another process's."""
     text = (FIXTURES / "npu-smi" / f"{file}.txt").read_text()
     assert of_devices(HERE, ascend.parsed(text)).in_use // MIB == in_use
 
 
 def test_no_table_of_npu_smi() -> None:
-    """Nothing is found in what isn't one."""
+    """Other output gives no devices."""
     for text in ("", "dcmi module initialize failed. ret is -8005", "| 0 | 1 | 2 / 3 |\n", "|||\n"):
         assert ascend.parsed(text) == []
 
 
 def test_a_card_of_rocm_smi() -> None:
-    """As a user posted it."""
+    """The output was posted by a user."""
     text = (FIXTURES / "rocm-smi" / "rx-7900-xt.json").read_text()
     assert amd.from_rocm_smi(text) == [Device("rocm", "Radeon RX 7900 XT", 21458059264, 27856896)]
 
 
 def test_what_rocm_smi_and_amd_smi_print() -> None:
-    """JSON whose keys changed with the versions."""
+    """The JSON's keys differ between versions."""
     old = (
         '{"card0": {"Card series": "AMD Instinct MI300X", "VRAM Total Memory (B)": "206141652992",'
         ' "VRAM Total Used Memory (B)": "295698432"}, "system": {"Driver version": "6.3"}}'
@@ -276,7 +276,7 @@ def test_what_rocm_smi_and_amd_smi_print() -> None:
     "text", ["", "ERROR: nothing", "[", "[1]", '{"card0": {}}', '{"gpu_data": {}}', '[{"vram": 1}]']
 )
 def test_what_no_vendor_prints(text: str) -> None:
-    """Nothing is found, nothing is raised."""
+    """Unknown output gives no devices and no error."""
     assert amd.from_rocm_smi(text) == amd.from_amd_smi(text, text) == []
 
 
@@ -295,19 +295,19 @@ def test_what_no_vendor_prints(text: str) -> None:
     ],
 )
 def test_devices_that_are_hidden(text: str | None, expected: str) -> None:
-    """Indices, ranges, beginnings of identifiers; the first that names nothing ends the list."""
+    """Indices, ranges, UUID prefixes; the first unknown one ends the list."""
     uuids = ["GPU-a1", "GPU-b2", "GPU-c3", "GPU-d4"]
     assert "".join(visible("abcd", text, uuids)) == expected
 
 
 @dataclass
 class FakeNvml:
-    """NVML at its boundary: there is no driver here."""
+    """A stand-in for NVML: there is no driver here."""
 
     devices: list[Any]
 
     class NVMLError(Exception):
-        """What NVML raises."""
+        """NVML's exception."""
 
     def __getattr__(self, name: str) -> Any:
         answers = {
@@ -322,19 +322,19 @@ class FakeNvml:
             "nvmlDeviceGetMaxMigDeviceCount": lambda one: len(one.parts),
             "nvmlDeviceGetMigDeviceHandleByIndex": lambda one, index: one.parts[index],
         }
-        if name not in answers:  # Python 3.13 asks a module for its `__spec__`
+        if name not in answers:  # Python 3.13 reads a module's `__spec__`
             raise AttributeError(name)
         return answers[name]
 
 
 def answer_for_nvml(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the fake answer instead of the driver's library."""
+    """Replaces the driver's library with the fake."""
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
     monkeypatch.setattr(nvidia, "has_driver", lambda: True)
 
 
 def gpu(name: str, uuid: str, gib: float, used: float = 0.5, parts: tuple[Any, ...] = ()) -> Any:
-    """A device as NVML has it."""
+    """A device in NVML's terms."""
     memory = SimpleNamespace(total=int(gib * GIB), used=int(used * GIB))
     return SimpleNamespace(name=name, uuid=uuid, memory=memory, parts=parts)
 
@@ -351,7 +351,7 @@ def gpu(name: str, uuid: str, gib: float, used: float = 0.5, parts: tuple[Any, .
 def test_nvidia(
     environment: Mapping[str, str], expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole GPUs, and of a divided one the first instance, or the one that is named."""
+    """Whole GPUs; of a MIG device the first instance or the selected one."""
     parts = (gpu("part", "MIG-1", 9.5), gpu("other part", "MIG-2", 19.5))
     nvml = FakeNvml(
         [gpu("NVIDIA A100-SXM4-80GB", "GPU-1", 80), gpu("divided", "GPU-2", 80, parts=parts)]
@@ -361,12 +361,12 @@ def test_nvidia(
 
 
 def device(name: str, gib: float, used: float = 0.5) -> Device:
-    """A GPU as a probe gives it."""
+    """A GPU as detected."""
     return Device("cuda", name, int(gib * GIB), int(used * GIB))
 
 
 def test_a_host_with_eight_of_a_kind() -> None:
-    """The profile's facts, not the driver's number."""
+    """The profile's memory is used, not the driver's."""
     found = of_devices(HERE, [device("NVIDIA A100-SXM4-80GB", 80)] * 8)
     assert (found.accelerator.name, found.accelerators) == ("a100-80gb", 8)
     assert found.accelerator.memory == int(79.15 * GIB)
@@ -374,7 +374,7 @@ def test_a_host_with_eight_of_a_kind() -> None:
 
 
 def test_devices_that_differ_are_merged_to_their_least() -> None:
-    """With a warning; what both can do remains."""
+    """With a warning; common features remain."""
     mixed = [device("NVIDIA A100-SXM4-80GB", 80), device("Tesla V100-SXM2-32GB", 32)]
     found = of_devices(HERE, mixed)
     assert found.accelerator.memory == int(31.7 * GIB)
@@ -387,7 +387,7 @@ def test_devices_that_differ_are_merged_to_their_least() -> None:
 
 
 def test_a_device_that_no_profile_names() -> None:
-    """Its measured memory with conservative rates, said so; and what others hold of it."""
+    """Measured memory, conservative rates with a note, and memory in use."""
     found = of_devices(HERE, [device("NVIDIA Something New", 48, used=11)])
     assert found.accelerator.memory == int(0.97 * 48 * GIB)
     assert not found.accelerator.measured
@@ -397,7 +397,7 @@ def test_a_device_that_no_profile_names() -> None:
 
 
 def test_device_files_alone(tmp_path: Path) -> None:
-    """Devices without their vendor's tool: counted, planned for the least known, said so."""
+    """Without the vendor's tool devices are counted, and planned as the smallest, with a note."""
     for name in ("davinci0", "davinci1", "davinci_manager"):
         (tmp_path / name).touch()
     found = detect({"ASCEND_RT_VISIBLE_DEVICES": "0"}, tmp_path)
@@ -409,7 +409,7 @@ def test_device_files_alone(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NVML's refusal is no error: the device files are counted, by identifiers too."""
+    """After an NVML error device files are counted, by UUID too."""
 
     def refuse() -> None:
         raise FakeNvml.NVMLError
@@ -425,7 +425,7 @@ def test_a_driver_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_devices_that_differ_and_are_listed_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NVML numbers them by their bus, CUDA by their speed unless told otherwise."""
+    """NVML orders them by bus, CUDA by speed unless configured."""
     nvml = FakeNvml([gpu("Tesla V100-SXM2-32GB", "GPU-1", 32), gpu("NVIDIA L40S", "GPU-2", 45)])
     answer_for_nvml(nvml, monkeypatch)
     found = detect({"CUDA_VISIBLE_DEVICES": "0,1"})
@@ -435,7 +435,7 @@ def test_devices_that_differ_and_are_listed_by_number(monkeypatch: pytest.Monkey
 
 
 def test_what_the_command_shows() -> None:
-    """What was found in rows; the profiles as a table, without those for unknown devices."""
+    """Detected hardware in rows; profiles as a table without the fallback ones."""
     found = of_devices(HERE, [device("NVIDIA L40S", 45)] * 2)
     rows = found_rows(found)
     assert rows[:2] == [
@@ -450,13 +450,13 @@ def test_what_the_command_shows() -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """A file, its folders made."""
+    """Writes a file and creates its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
 
 def test_limits_of_a_cgroup(tmp_path: Path) -> None:
-    """Version 2: the least of the job's, its step's and the root's; `max` is none."""
+    """Version 2: the smallest of job, step and root; `max` is no limit."""
     root, member = tmp_path / "cgroup", tmp_path / "member"
     write(member, "0::/slurm/job_1/step_0\n")
     assert host.memory(root, member) > GIB
@@ -471,7 +471,7 @@ def test_limits_of_a_cgroup(tmp_path: Path) -> None:
 
 
 def test_limits_of_an_old_cgroup(tmp_path: Path) -> None:
-    """Version 1: a tree for each controller, or for two together; -1 is none."""
+    """Version 1: one tree for each controller or for two; -1 is no limit."""
     root, member = tmp_path / "cgroup", tmp_path / "member"
     write(member, "4:memory:/job\n2:cpu,cpuacct:/job\n1:name=systemd:/other\n")
     write(root / "memory" / "memory.limit_in_bytes", "9223372036854771712\n")
@@ -485,14 +485,14 @@ def test_limits_of_an_old_cgroup(tmp_path: Path) -> None:
 
 
 def tool(folder: Path, name: str, text: str) -> None:
-    """A vendor's tool that prints a text."""
+    """A vendor's tool that prints this text."""
     path = folder / name
     path.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
     path.chmod(0o755)
 
 
 def test_a_host_of_npus_found_by_its_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the tool on PATH to the plan's facts; a list that CANN doesn't document is told."""
+    """From the tool on PATH to the plan's facts; an undocumented list gets a note."""
     tool(tmp_path, "npu-smi", (FIXTURES / "npu-smi" / "910b4.txt").read_text())
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     found = detect({}, tmp_path)
@@ -506,7 +506,7 @@ def test_a_host_of_npus_found_by_its_tool(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_host_of_amds_gpus_found_by_its_tool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both variables hide, one after the other; identifiers are rocm-smi's numbers."""
+    """Both variables apply in turn; identifiers are rocm-smi's numbers."""
     card = '{"Card Series": "AMD Instinct MI300X", "VRAM Total Memory (B)": "206141652992"'
     cards = [f'"card{one}": {card}, "Unique ID": "0x{one}"}}' for one in range(10, 13)]
     tool(tmp_path, "rocm-smi", f"{{{', '.join(cards)}}}")

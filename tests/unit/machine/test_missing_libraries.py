@@ -1,4 +1,4 @@
-"""torch_npu without CANN, with which torch can't even be imported: told before workers start."""
+"""torch_npu without CANN, which breaks the import of torch, is reported before workers start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from safe_launch.machine.probes import ascend
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed torch_npu that needs HCCL's library, and a linker that knows of none."""
+    """An installed torch_npu that needs HCCL's library, which the linker lacks."""
     package = tmp_path / "torch_npu"
     (package / "lib").mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -23,7 +23,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_is_a_note_of_the_host(library: Path, tmp_path: Path) -> None:
-    """Which every plan and `safe-launch hardware` show."""
+    """Every plan and `safe-launch hardware` show the note."""
     assert library.exists()
     (note,) = detect({"PATH": "", "LD_LIBRARY_PATH": f"{tmp_path}::/nowhere"}, tmp_path).notes
     assert "libhccl.so, one of CANN's libraries, isn't found" in note
@@ -31,7 +31,7 @@ def test_it_is_a_note_of_the_host(library: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_there_is_no_note(library: Path, tmp_path: Path) -> None:
-    """In a folder that is listed, beside the package, or in the linker's cache."""
+    """The library is in a listed folder, beside the package, or in the linker's cache."""
     (tmp_path / "cann").mkdir()
     (tmp_path / "cann" / "libhccl.so").touch()
     listed = {"LD_LIBRARY_PATH": f"/nowhere:{tmp_path / 'cann'}"}
@@ -49,7 +49,7 @@ def test_what_is_there_is_no_note(library: Path, tmp_path: Path) -> None:
 def test_a_library_that_asks_for_nothing_misses_nothing(
     library: Path, content: bytes | None
 ) -> None:
-    """One of another kind, or none at all."""
+    """The file has another format, or is absent."""
     if content is None:
         library.unlink()
     else:

@@ -1,4 +1,4 @@
-"""Accelerators and nodes by the names that people, drivers and clouds have for them."""
+"""Names of accelerators and nodes used by people, drivers and clouds."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ HERE = Hardware(accelerator_of(profile_named("cpu")), 0, 4, 64 * 2**30)
     ],
 )
 def test_one_device_has_the_name(name: str, expected: str) -> None:
-    """As nvidia-smi, torch, npu-smi, amd-smi, clouds and people write it."""
+    """nvidia-smi, torch, npu-smi, amd-smi, clouds and people spell it differently."""
     found = hardware_of(name, HERE)
     assert found.accelerator.name == expected
     assert not any("is taken to be" in note for note in found.notes)
@@ -87,12 +87,12 @@ def test_one_device_has_the_name(name: str, expected: str) -> None:
     ],
 )
 def test_of_several_sizes_the_smallest_is_taken(name: str, note: str) -> None:
-    """And it is said which others have the name."""
+    """The other sizes are listed."""
     assert hardware_of(name, HERE).notes[0] == f"`{name}` is taken to be {note}"
 
 
 def test_the_size_of_this_host_is_taken() -> None:
-    """If the host has one of them, no doubt is left."""
+    """No note is needed if the host has one of them."""
     here = replace(HERE, accelerator=accelerator_of(profile_named("a100-80gb")), accelerators=2)
     found = hardware_of("A100", here)
     assert (found.accelerator.name, found.accelerators, found.notes) == ("a100-80gb", 2, ())
@@ -112,7 +112,7 @@ def test_the_size_of_this_host_is_taken() -> None:
     ],
 )
 def test_what_is_said_of_an_unknown_name(name: str, hint: str) -> None:
-    """The few of its model, or the nearest three; another model of the family is never taken."""
+    """The sizes of its model or the nearest three are suggested, never another model."""
     with pytest.raises(LaunchError) as caught:
         hardware_of(name, HERE)
     assert caught.value.problem == f"--hardware `{name}`: no such profile, and no .yaml file"
@@ -139,7 +139,7 @@ def test_what_is_said_of_an_unknown_name(name: str, hint: str) -> None:
     ],
 )
 def test_a_number_of_devices(name: str, device: str, count: int) -> None:
-    """As people, Slurm and clouds write it: so many are planned for, with memory for each."""
+    """Spellings of people, Slurm and clouds set the count, with memory for each."""
     found = hardware_of(name, HERE)
     assert (found.accelerator.name, found.accelerators) == (device, count)
     assert found.host_memory == count * 128 * 2**30
@@ -147,7 +147,7 @@ def test_a_number_of_devices(name: str, device: str, count: int) -> None:
 
 
 def test_a_number_of_devices_of_this_hosts_kind() -> None:
-    """Its memory and cores are this host's."""
+    """Memory and cores are this host's."""
     device = accelerator_of(profile_named("a100-80gb"))
     here = replace(HERE, accelerator=device, accelerators=8)
     found = hardware_of("4xA100-80GB", here)
@@ -156,13 +156,13 @@ def test_a_number_of_devices_of_this_hosts_kind() -> None:
 
 @pytest.mark.parametrize("name", ["mi300x", "gb200", "b200", "h20"])
 def test_a_name_that_ends_in_a_number_has_none(name: str) -> None:
-    """The number is the model's."""
+    """The number belongs to the model's name."""
     assert hardware_of(name, HERE).accelerators == 8
 
 
 @pytest.mark.parametrize("name", ["2xDGX H100", "p4d.24xlarge:2"])
 def test_a_number_of_nodes(name: str) -> None:
-    """Is another option's."""
+    """The number of nodes is another option."""
     with pytest.raises(LaunchError) as caught:
         hardware_of(name, HERE)
     assert caught.value.hint == "--nnodes says how many nodes there are"
@@ -188,14 +188,14 @@ def test_a_number_of_nodes(name: str) -> None:
     ],
 )
 def test_an_instance_of_a_cloud(name: str, device: str, count: int, cores: int, gib: int) -> None:
-    """It is planned for as a whole, without a note."""
+    """The whole instance is planned for, without a note."""
     found = hardware_of(name, HERE)
     assert (found.accelerator.name, found.accelerators, found.cores) == (device, count, cores)
     assert (found.host_memory, found.notes) == (gib * 2**30, ())
 
 
 def test_instances_are_plausible() -> None:
-    """Each has a profile, and at least 3 GiB of memory and two threads a device; names once."""
+    """Each has a profile, 3 GiB of memory and two threads a device; names are unique."""
     found = list(instances.every())
     assert len({each.name.lower() for each in found}) == len(found) > 80
     for each in found:
@@ -206,7 +206,7 @@ def test_instances_are_plausible() -> None:
 
 
 def test_an_instance_that_is_not_known() -> None:
-    """The nearest are named."""
+    """The nearest names are suggested."""
     with pytest.raises(LaunchError) as caught:
         hardware_of("g5.3xlarge", HERE)
     assert "g5." in caught.value.hint

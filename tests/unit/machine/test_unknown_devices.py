@@ -1,4 +1,4 @@
-"""Devices of which nothing is known: what is asked for them isn't judged by their memory."""
+"""Settings for unknown devices aren't judged by memory."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ CONFIG = {
     "num_attention_heads": 64,
     "vocab_size": 32000,
 }
-"""Of a model that fits nowhere."""
+"""The configuration of a model that fits nowhere."""
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with a script and its model, on a host without a device."""
+    """The working directory with a script and its model, on a host without a device."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(SCRIPT)
     write_model(tmp_path / "large", CONFIG)
@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def planned_for(*options: str) -> Plan | NoPlan:
-    """The plan for the script."""
+    """The plan for the script with these options."""
     words = (*options, "train.py", "--model_name_or_path", "large", "--output_dir", "out")
     with mock.patch.object(accelerate, "_by_accelerate", return_value={}):
         training = training_of(parsed(words), is_launch=False)
@@ -55,19 +55,19 @@ def planned_for(*options: str) -> Plan | NoPlan:
 
 @pytest.mark.parametrize("kind", ["MULTI_XPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA"])
 def test_devices_that_accelerate_names(kind: str, folder: Path) -> None:
-    """They aren't this host's processors: neither its memory nor its environment is theirs."""
+    """They aren't this host's CPUs, so its memory and environment don't apply."""
     (folder / "accelerate.yaml").write_text(f"distributed_type: {kind}\nnum_processes: 2\n")
     found = planned_for("--accelerate-config", "accelerate.yaml")
     assert isinstance(found, Plan)
     assert (found.changes, found.chosen.estimate, found.doubt) == ((), None, None)
     assert dict(found.hardware.accelerator.environment) == {}
     assert f"{kind}: nothing is known of such devices" in found.hardware.notes[-1]
-    assert isinstance(planned_for("--nproc", "2"), NoPlan)  # for processors it is refused
+    assert isinstance(planned_for("--nproc", "2"), NoPlan)  # the same is refused on CPUs
 
 
 @pytest.mark.usefixtures("folder")
 def test_naming_them() -> None:
-    """`--hardware unknown` is for any other, and contradicts no host."""
+    """`--hardware unknown` is for any other device and contradicts no host."""
     found = planned_for("--hardware", "unknown", "--nproc", "2")
     assert isinstance(found, Plan)
     assert found.chosen.estimate is None
@@ -76,7 +76,7 @@ def test_naming_them() -> None:
 
 
 def test_devices_whose_size_no_tool_tells(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The smallest of all is a guess, by which nothing is changed."""
+    """The smallest size is a guess, so it changes no setting."""
     for number in range(2):
         (folder / f"davinci{number}").touch()
     guessed = detect.detect({}, folder)

@@ -1,4 +1,4 @@
-"""Strangers at node 0's port, while the nodes of the job come together."""
+"""Strangers at node 0's port while the job's nodes gather."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from support.ports import free_port
 
 OURS, THEIRS, OPEN = Secret(b"ours" * 8), Secret(b"theirs" * 8), Unprotected()
 ELSEWHERE = "127.0.0.2"
-"""Another address of this host, from which strangers come."""
+"""Another address of this host, used by strangers."""
 
 
 class Head:
-    """Node 0 of two in a thread; on leaving, node 1 comes, and both must have met.
+    """Node 0 of two in a thread; on exit node 1 joins, and both must meet.
 
     Attributes:
-        port: where it listens.
-        said: what it has told its user.
-        thread: in which it waits.
+        port: the listening port.
+        said: messages to the user.
+        thread: the waiting thread.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Head:
         self.placement = Placement(2, 2, 0, "127.0.0.1", self.port, job=name, times=times)
 
     def processor_time(self) -> float:
-        """Seconds of a processor's time that it has used."""
+        """Processor time used, in seconds."""
         return time.clock_gettime(time.pthread_getcpuclockid(self.thread))
 
     def gather(self, own: Join, listener: Listener) -> Joined:
@@ -59,13 +59,13 @@ class Head:
         return gather(self.placement, own, listener, self.said.append)
 
     def stranger(self, *, source: str = ELSEWHERE) -> socket.socket:
-        """A connection of somebody else."""
+        """An unrelated connection."""
         return socket.create_connection(("127.0.0.1", self.port), source_address=(source, 0))
 
 
 @contextmanager
 def waiting(trust: Trust = OURS) -> Iterator[Head]:
-    """A node 0 that waits for node 1, which comes at the end."""
+    """A node 0 that waits for node 1, which joins at the end."""
     head = Head()
     listener = listener_of_head(head.placement, trust)
     assert listener is not None
@@ -87,7 +87,7 @@ def waiting(trust: Trust = OURS) -> Iterator[Head]:
 
 
 def come(head: Head, trust: Trust, own: Join) -> Connection:
-    """A node that joins, and comes again until it is let in, as launchers do."""
+    """A node that retries its join until it is admitted, like a launcher."""
     limit = time.monotonic() + LONG
     while True:
         assert time.monotonic() < limit
@@ -100,7 +100,7 @@ def come(head: Head, trust: Trust, own: Join) -> Connection:
 
 
 def closed(opened: socket.socket, seconds: float = LONG) -> bytes:
-    """Waits until the other end has closed a connection; returns what it had said."""
+    """Waits until the peer closes a connection; returns the data received."""
     opened.settimeout(seconds)
     said = b""
     with suppress(ConnectionResetError):
@@ -114,7 +114,7 @@ FORGED = framed(encoded(structs.replace(HEAD, rank=1, host="\x1b]0;evil\x07")))
 
 
 def test_a_forged_join() -> None:
-    """Without the secret it isn't read; node 0 tells a stranger nothing of the job."""
+    """Without the secret it isn't read, and the reply reveals nothing of the job."""
     with waiting() as head:
         said = b""
         for hello in (
@@ -133,7 +133,7 @@ def test_a_forged_join() -> None:
 
 @pytest.mark.parametrize("trust", [THEIRS, OPEN], ids=["other", "none"])
 def test_a_node_with_another_secret(trust: Trust) -> None:
-    """It ends with what to do, and isn't told whose the port is; so does one at a forged node 0."""
+    """It ends with advice and no details of the job; so does one at a forged node 0."""
     with waiting() as head:
         placement = Placement(2, 2, 1, "127.0.0.1", head.port)
         with pytest.raises(LaunchError, match="--secret-file FILE, or SAFE") as caught:
@@ -143,7 +143,7 @@ def test_a_node_with_another_secret(trust: Trust) -> None:
 
 
 def test_a_join_of_another_job() -> None:
-    """Who has the secret and another name of the job isn't told this one's."""
+    """With the secret and another job's name, this job's name isn't revealed."""
     with waiting() as head:
         link = call(head.port, OURS)
         link.send(structs.replace(HEAD, rank=1, job="guess"))
@@ -156,7 +156,7 @@ def test_a_join_of_another_job() -> None:
 
 @pytest.mark.parametrize("trust", [OURS, OPEN], ids=["secret", "none"])
 def test_what_costs_nothing(trust: Trust) -> None:
-    """Two MiB of short lines, and twenty connections that each would send 60 MiB."""
+    """Two MiB of short lines, and twenty connections of 60 MiB each."""
 
     def pour(opened: socket.socket, content: bytes) -> None:
         with suppress(OSError):
@@ -183,7 +183,7 @@ def test_what_costs_nothing(trust: Trust) -> None:
 
 
 def test_slow_ones_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A byte now and then doesn't hold a place for ever; nor does silence, or half a handshake."""
+    """Slow bytes, silence or half a handshake don't keep a place."""
     monkeypatch.setattr(callers, "TIME", 0.5)
     with waiting() as head:
         slow, silent, half = (head.stranger() for _ in range(3))
@@ -199,14 +199,14 @@ def test_slow_ones_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_crowd_keeps_nobody_out() -> None:
-    """Of 2000 idle connections from one address few are kept; a node of another gets its turn."""
+    """Few of 2000 idle connections from one address are kept; other nodes get a turn."""
     room = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     assert room > 5000, "the test needs as many open files"
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(5000, room), room))
     with waiting() as head:
         early = call(head.port, OURS)
         crowd = [head.stranger() for _ in range(2000)]
-        proven(early)  # it was the oldest of all, and is still there
+        proven(early)  # it is the oldest and still connected
         limit = time.monotonic() + LONG
         while (kept := held(head.port)) > callers.STRANGERS + 3:
             assert time.monotonic() < limit, kept
@@ -217,7 +217,7 @@ def test_a_crowd_keeps_nobody_out() -> None:
 
 
 def held(port: int) -> int:
-    """Connections that this process holds at a port of its own."""
+    """Connections held by this process at its own port."""
     rows = Path("/proc/self/net/tcp6").read_text() + Path("/proc/self/net/tcp").read_text()
     rows_of_port = [line.split() for line in rows.splitlines() if f":{port:04X} " in line]
     local = [row for row in rows_of_port if row[1].endswith(f":{port:04X}")]
@@ -225,7 +225,7 @@ def held(port: int) -> int:
 
 
 def test_lines_that_strangers_cause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is said once, and no more than a few are."""
+    """Each message is logged once, up to a limit."""
     monkeypatch.setattr(callers, "LINES", 2)
     with waiting(OPEN) as head:
         for number in (0, 0, 1, 2, 3):
@@ -240,7 +240,7 @@ def test_lines_that_strangers_cause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told_by(message: bytes) -> str:
-    """What node 0 says to a message before a join, on a link without a secret."""
+    """Node 0's reply to a message before a join, on a link without a secret."""
     with waiting(OPEN) as head:
         link = call(head.port, OPEN)
         proven(link)
@@ -262,12 +262,12 @@ def told_by(message: bytes) -> str:
     ],
 )
 def test_before_a_join(frames: bytes, problem: str) -> None:
-    """Only a join is taken, and a small one."""
+    """Only a small join is accepted."""
     assert problem in told_by(frames)
 
 
 def test_a_link_that_was_meddled_with() -> None:
-    """With a secret, a frame that is repeated on the way ends the connection."""
+    """With a secret, a replayed frame ends the connection."""
     with linked(OURS) as (near, far):
         again = Direction(near._sent.key).sealed(encoded(HEAD))
         near.send(HEAD)

@@ -1,4 +1,4 @@
-"""What two launchers prove to each other before anything else, and what no stranger gets past."""
+"""The handshake between two launchers, and attacks that it stops."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Change = Callable[[bytes], bytes]
 
 
 def shaken(node: Handshake, head: Handshake, change: Change = bytes) -> tuple[End, End, bytes]:
-    """Both results of a handshake, and what node 0 got; `change` is applied to all it gets."""
+    """Both results of a handshake and node 0's input; `change` alters all of that input."""
     sides, results, waiting = (node, head), {}, [bytearray(), bytearray()]
     got, needed = bytearray(), [0, 0]
     for side, generator in enumerate(sides):
@@ -52,13 +52,13 @@ def shaken(node: Handshake, head: Handshake, change: Change = bytes) -> tuple[En
                 waiting[1 - side] += change(out) if side == 0 else out
                 got += out if side == 0 else b""
         if before == (results, [len(buffer) for buffer in waiting]):
-            break  # who waits now would wait until the other's end
+            break  # a further read would block until the other's end
     gone = Refused("the other end has gone")
     return results.get(0, gone), results.get(1, gone), bytes(got)
 
 
 def test_both_have_the_secret() -> None:
-    """Each gets the keys of both directions; they differ, and are others for every connection."""
+    """Each direction has a key; keys differ between connections."""
     keys = []
     for _ in range(2):
         node, head, _ = shaken(joining(OURS), hosting(OURS))
@@ -70,7 +70,7 @@ def test_both_have_the_secret() -> None:
 
 
 def test_nobody_has_one() -> None:
-    """As with torchrun; the frames have no tags."""
+    """Frames have no tags, as in torchrun."""
     assert shaken(joining(OPEN), hosting(OPEN))[:2] == (Keys(), Keys())
 
 
@@ -83,7 +83,7 @@ def test_nobody_has_one() -> None:
     ],
 )
 def test_who_is_refused(node: Trust, head: Trust, at_node: str, at_head: str) -> None:
-    """Both ends say why, and what to do."""
+    """Both ends name the reason and the remedy."""
     for found, words in zip(shaken(joining(node), hosting(head)), (at_node, at_head), strict=False):
         assert isinstance(found, Refused)
         assert words in found.sentence
@@ -91,7 +91,7 @@ def test_who_is_refused(node: Trust, head: Trust, at_node: str, at_head: str) ->
 
 
 def test_a_recorded_node_is_no_node() -> None:
-    """Who sends again what a node has sent doesn't get in: node 0's nonce is another."""
+    """A replay fails because node 0's nonce is new."""
     _, head, recorded = shaken(joining(OURS), hosting(OURS))
     assert isinstance(head, Keys)
     assert len(recorded) == HELLO_SIZE + PROOF
@@ -106,7 +106,7 @@ def test_a_recorded_node_is_no_node() -> None:
 
 
 def test_a_recorded_node_0_is_no_node_0() -> None:
-    """Who holds the port and sends again what node 0 has sent isn't believed."""
+    """A replay of node 0 on its port fails."""
     head = hosting(OURS)
     next(head)
     node = joining(OURS)
@@ -123,7 +123,7 @@ def test_a_recorded_node_0_is_no_node_0() -> None:
 
 
 def test_node_0s_proof_sent_back() -> None:
-    """It proves nothing: the proofs of the two sides are different."""
+    """A reflected proof fails: the two sides' proofs differ."""
     head = hosting(OURS)
     next(head)
     hello, _ = next(joining(OURS))
@@ -136,7 +136,7 @@ def test_node_0s_proof_sent_back() -> None:
 
 @pytest.mark.parametrize("place", [len(MAGIC), len(MAGIC) + 1, HELLO_SIZE - 1, HELLO_SIZE])
 def test_a_changed_byte(place: int) -> None:
-    """Whatever is changed on the way, nobody goes on: all that was said is in the proofs."""
+    """Any change in transit fails: the proofs cover the whole transcript."""
     seen = 0
 
     def change(out: bytes) -> bytes:
@@ -151,7 +151,7 @@ def test_a_changed_byte(place: int) -> None:
 
 
 def test_other_versions() -> None:
-    """They are told apart in words, by both ends; a line of JSON isn't taken for a hello."""
+    """Both ends report the versions; a line of JSON isn't taken for a hello."""
     other = NAME + b"9" + bytes(HELLO.size)
     head = hosting(OURS)
     next(head)
@@ -172,7 +172,7 @@ def test_other_versions() -> None:
 
 @given(st.binary(max_size=2 * HELLO_SIZE), st.sampled_from([OURS, OPEN]), st.booleans())
 def test_any_bytes(content: bytes, trust: Trust, is_head: bool) -> None:
-    """Nothing but a refusal comes of them, and no more than a hello is ever waited for."""
+    """Any bytes are rejected, and at most a hello's length is read."""
     side = hosting(trust) if is_head else joining(trust)
     rest = MAGIC + content
     _, needed = next(side)
@@ -194,7 +194,7 @@ KEY = b"k" * 32
 
 
 def opened(frames: bytes, key: bytes = KEY, most: int = 1000) -> list[bytes]:
-    """The payloads in some frames."""
+    """The payloads of some frames."""
     direction, buffer, found = Direction(key), bytearray(frames), []
     while (payload := direction.opened(buffer, most)) is not None:
         found.append(payload)
@@ -203,7 +203,7 @@ def opened(frames: bytes, key: bytes = KEY, most: int = 1000) -> list[bytes]:
 
 @pytest.mark.parametrize("key", [KEY, b""], ids=["secret", "none"])
 def test_frames_come_as_they_were(key: bytes) -> None:
-    """In order, whole; half a frame waits for its rest."""
+    """In order and whole; a partial frame waits for its rest."""
     direction = Direction(key)
     sealed = b"".join(map(direction.sealed, FRAMES))
     assert opened(sealed, key) == FRAMES
@@ -212,7 +212,7 @@ def test_frames_come_as_they_were(key: bytes) -> None:
 
 
 def test_frames_that_were_meddled_with() -> None:
-    """A frame changed, repeated, left out, moved or of the other direction isn't taken."""
+    """Changed, repeated, dropped, reordered or reflected frames are rejected."""
     direction = Direction(KEY)
     one, two, three = (direction.sealed(payload) for payload in FRAMES)
     meddled = [one[:place] + bytes([one[place] ^ 1]) + one[place + 1 :] for place in range(3, 41)]
@@ -224,13 +224,13 @@ def test_frames_that_were_meddled_with() -> None:
 
 
 def test_a_frame_is_refused_by_its_length() -> None:
-    """Before any of its content has come."""
+    """It is rejected before its content arrives."""
     with pytest.raises(ValueError, match="a message of 1,001 bytes, and 1,000 are allowed"):
         opened((1001).to_bytes(4))
 
 
 def test_keys_stay_unsaid() -> None:
-    """No representation of what holds a secret or a key shows it, as a traceback would."""
+    """No repr of an object shows its secret or key, for example in a traceback."""
     texts = [repr(OURS), repr(Keys(b"ours", b"ours")), repr(Direction(b"ours"))]
     assert [text for text in texts if "ours" in text] == []
     assert all(first != second for first, second in pairwise(texts))

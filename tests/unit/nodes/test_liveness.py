@@ -1,4 +1,4 @@
-"""The signs of life of the launchers, with a clock that the test moves."""
+"""Heartbeats between launchers, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_node_0_asks_and_a_node_answers_with_its_progress(clock: list[float]) -> None:
-    """What has come is kept for whoever wants to know how far the ranks are."""
+    """The latest progress of each node is kept."""
     with linked() as (near, far):
         head, node = Peers({1: near}), Peers({0: far})
         ours = Liveness(head, tuple, print)
@@ -41,7 +41,7 @@ def test_node_0_asks_and_a_node_answers_with_its_progress(clock: list[float]) ->
 
 
 def test_a_launcher_that_gives_no_sign_is_named_once(clock: list[float]) -> None:
-    """Its connection is open, as that of a stopped process; nobody waits for it any more."""
+    """A stopped process keeps its connection open, but is no longer waited for."""
     said: list[str] = []
     with linked() as (near, _far):
         peers = Peers({1: near})
@@ -61,7 +61,7 @@ def test_a_launcher_that_gives_no_sign_is_named_once(clock: list[float]) -> None
 
 
 def test_a_node_may_take_long_to_start(clock: list[float]) -> None:
-    """While it imports what starts its workers, it answers nothing."""
+    """A node can't answer while it imports."""
     said: list[str] = []
     with linked() as (near, _far):
         ours = Liveness(Peers({1: near}), tuple, said.append)
@@ -76,7 +76,7 @@ def test_a_node_may_take_long_to_start(clock: list[float]) -> None:
 
 
 def test_any_message_is_a_sign_of_life(clock: list[float]) -> None:
-    """A node that has ended gives none, and isn't missed."""
+    """An ended node sends none and isn't missed."""
     said: list[str] = []
     with linked() as (near, _), linked() as (gone, _end):
         peers = Peers({1: near, 2: gone})
@@ -90,7 +90,7 @@ def test_any_message_is_a_sign_of_life(clock: list[float]) -> None:
 
 
 def test_a_launcher_that_was_stopped_itself_accuses_nobody(clock: list[float]) -> None:
-    """For it, all others were silent as long as it slept."""
+    """To it all others were silent during its stop."""
     said: list[str] = []
     with linked() as (near, _far):
         ours = Liveness(Peers({1: near}), tuple, said.append)
@@ -101,7 +101,7 @@ def test_a_launcher_that_was_stopped_itself_accuses_nobody(clock: list[float]) -
 
 
 def test_a_node_misses_node_0_once_it_has_heard_it(clock: list[float]) -> None:
-    """Before its first sign of life, node 0 may still be starting workers."""
+    """Before its first heartbeat node 0 may still be starting workers."""
     said: list[str] = []
     with linked() as (near, _far):
         node = Liveness(Peers({0: near}), tuple, said.append)
@@ -118,5 +118,5 @@ def test_a_node_misses_node_0_once_it_has_heard_it(clock: list[float]) -> None:
 
 
 def test_a_single_node_has_nothing_to_wait_for() -> None:
-    """Its supervisor sleeps until something happens."""
+    """The supervisor sleeps until an event."""
     assert Liveness(Peers(), tuple, print).pause() is None

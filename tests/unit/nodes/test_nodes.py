@@ -1,4 +1,4 @@
-"""What nodes agree on and how they tell each other, without workers: values, sockets, threads."""
+"""Agreement and messages of nodes without workers: values, sockets, threads."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ TIMES = JoinTimes(join=LONG)
 
 
 def hello(rank: int | None = None, host: str = "other", **changes: object) -> Join:
-    """Another node's."""
+    """Another node's hello."""
     return structs.replace(HEAD, rank=rank, host=host, **changes)
 
 
@@ -99,7 +99,7 @@ def hello(rank: int | None = None, host: str = "other", **changes: object) -> Jo
     ],
 )
 def test_who_is_refused(other: Join, problem: str | None) -> None:
-    """Another job, no such rank, other versions whose ranks can't talk, another kind of device."""
+    """Another job, an invalid rank, incompatible versions, another kind of device."""
     refused = refusal(other, HEAD, 4)
     if problem is None:
         assert refused is None
@@ -128,7 +128,7 @@ def test_who_is_refused(other: Join, problem: str | None) -> None:
     ],
 )
 def test_what_differs_is_told(others: Sequence[Join], expected: list[str]) -> None:
-    """One note for each thing, with some of the hosts."""
+    """One note for each difference, with some of the hosts."""
     notes = differences([HEAD, *others])
     assert len(notes) == len(expected)
     for note, beginning in zip(notes, expected, strict=True):
@@ -136,7 +136,7 @@ def test_what_differs_is_told(others: Sequence[Join], expected: list[str]) -> No
 
 
 def test_another_number_of_nodes_is_told() -> None:
-    """Where --nnodes differs node 0's holds; who says otherwise is named."""
+    """Node 0's --nnodes wins; the node with another is named."""
     head = structs.replace(HEAD, nnodes="2")
     assert not differences([head, hello(nnodes="2")])
     (note,) = differences([head, hello(nnodes="1:3")])
@@ -144,7 +144,7 @@ def test_another_number_of_nodes_is_told() -> None:
 
 
 def test_what_any_node_never_changes_stays() -> None:
-    """The plan is under all of it, and says which node forbids a change."""
+    """The plan obeys every node's restrictions and names the node."""
     stage, micro = Setting.ZERO_STAGE, Setting.MICRO_BATCH
     others = [hello(1, "beta", never_changed=(stage, micro)), hello(2, "gamma")]
     limits = never_changed_by(
@@ -167,7 +167,7 @@ def test_what_any_node_never_changes_stays() -> None:
 
 
 def test_one_node_stands_for_all() -> None:
-    """It has the least of what each has; a difference of devices is told."""
+    """It has the minimum of all nodes; different devices get a note."""
     small = replace(GPU, name="a100-40gb", memory=40 << 30, link=2e11)
     nodes = [
         hello(0, hardware=Hardware(GPU, 8, 64, 512 << 30, in_use=1 << 30, notes=("old driver",))),
@@ -193,17 +193,17 @@ def test_one_node_stands_for_all() -> None:
     ],
 )
 def test_the_order_of_nodes(others: list[tuple[int | None, str]], expected: list[str]) -> None:
-    """Node 0, then those that say a rank, then by name, numbers in it as numbers."""
+    """Node 0, then stated ranks, then names in natural order."""
     joins = [HEAD, *(hello(rank, host) for rank, host in others)]
     assert [joins[place].host for place in in_rank_order(joins)] == expected
 
 
 class Nodes:
-    """A node 0 that gathers in a thread, and others that join it.
+    """A node 0 that gathers in a thread, and nodes that join it.
 
     Attributes:
-        placement: node 0's.
-        said: what it has told its user.
+        placement: node 0's placement.
+        said: messages to the user.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class Nodes:
         return self.coming[-1]
 
     def connect(self) -> Connection:
-        """A connection on which nobody has said anything yet."""
+        """A new connection without any message."""
         limit = time.monotonic() + LONG
         while True:
             try:
@@ -242,7 +242,7 @@ class Nodes:
 def nodes(
     count: int, least: int | None = None, times: JoinTimes = TIMES, trust: Trust | None = None
 ) -> Iterator[Nodes]:
-    """Node 0 of a job waits for the others."""
+    """A node 0 that waits for the others."""
     with ThreadPoolExecutor(128) as pool:
         job = Nodes(pool, count, least or count, times, trust or Unprotected())
         yield job
@@ -252,13 +252,13 @@ def nodes(
 
 
 def welcomed(joined: Joined) -> None:
-    """Node 0 tells everybody that all have come."""
+    """Node 0 announces that all have joined."""
     for rank, link in enumerate(joined.connections, start=1):
         link.send(RunStarted(RUN, rank, len(joined.connections) + 1))
 
 
 def end(joined: Joined) -> None:
-    """Closes what node 0 holds."""
+    """Closes node 0's resources."""
     for link in joined.connections:
         link.close()
     joined.listener.close()
@@ -266,7 +266,7 @@ def end(joined: Joined) -> None:
 
 @pytest.mark.parametrize("ranks", [(3, 1, 2), (None, None, None)], ids=["said", "unsaid"])
 def test_nodes_come_together(ranks: Sequence[int | None]) -> None:
-    """Each gets the rank that it says; where it says none, by its name."""
+    """Nodes get their stated ranks, or ranks by name."""
     names = {1: "b", 2: "c", 3: "a"} if ranks[0] else {1: "n2", 2: "n9", 3: "n10"}
     hosts = [names[rank] for rank in (3, 1, 2)]
     with nodes(4) as job:
@@ -281,7 +281,7 @@ def test_nodes_come_together(ranks: Sequence[int | None]) -> None:
 
 
 def test_those_who_dont_belong_are_refused() -> None:
-    """They are told why; the others go on waiting, and come together."""
+    """They get the reason; the other nodes keep waiting and meet."""
     with nodes(3) as job:
         first = job.connect()
         first.send(hello(1, "one"))
@@ -310,7 +310,7 @@ NO_TORCH = Unable("job", 2, "late", ExitCode.USAGE, "torch isn't installed", "in
 
 
 def test_a_node_that_cant_take_part_ends_the_job_for_all() -> None:
-    """Its place stays empty: those that are here and the one that comes later are told at once."""
+    """Its place stays empty; present and later nodes are notified at once."""
     with nodes(4) as job:
         first = job.come(hello(1, "first"))
         with pytest.raises(LaunchError, match=r"deepspeed is 0\.16\.9 on broken") as own:
@@ -324,7 +324,7 @@ def test_a_node_that_cant_take_part_ends_the_job_for_all() -> None:
 
 
 def test_nodes_without_ranks_are_missed_too() -> None:
-    """Where node 0 numbers the nodes, their number is fixed all the same."""
+    """Node 0 numbers the nodes, but their count is fixed."""
     with nodes(3) as job:
         link = job.connect()
         link.send(structs.replace(NO_TORCH, rank=None, code=ExitCode.NO_PLAN))
@@ -347,7 +347,7 @@ def test_nodes_without_ranks_are_missed_too() -> None:
     ids=["another job", "another rank", "a double"],
 )
 def test_strangers_that_cant_take_part_end_nothing(stranger: Unable) -> None:
-    """Another job's launcher, one more, and a double of a node that is here."""
+    """Another job's launcher, a surplus node, and a double of a present node."""
     with nodes(3) as job:
         first = job.connect()
         first.send(hello(1, "one"))
@@ -364,7 +364,7 @@ def test_strangers_that_cant_take_part_end_nothing(stranger: Unable) -> None:
 
 
 def test_with_a_range_of_nodes_the_others_go_on() -> None:
-    """Until too few are left; one that comes again, mended, takes its place."""
+    """Until too few are left; a repaired node takes its place again."""
     with nodes(4, 3) as job:
         link = job.connect()
         link.send(NO_TORCH)
@@ -400,7 +400,7 @@ def test_with_a_range_of_nodes_the_others_go_on() -> None:
     ],
 )
 def test_who_comes_late(node: Join | Unable, code: int, problem: str) -> None:
-    """A second launcher, or another job's, would come too late again; a lost node's would not."""
+    """A second launcher or another job's fails for good; a lost node's may be retried."""
     with linked() as (near, one), linked() as (_, two):
         one.peer, two.peer = "one", "two"
         peers = Peers({1: one, 2: two}, job="job")
@@ -414,7 +414,7 @@ def test_who_comes_late(node: Join | Unable, code: int, problem: str) -> None:
 
 
 def test_the_missing_in_words() -> None:
-    """Ranges of ranks, and the first of their hosts where these are known."""
+    """Ranges of ranks, and the first known hosts."""
     hosts = tuple(f"n{rank}" for rank in range(16))
     assert named([2], hosts) == "rank 2 (n2)"
     assert named([2], ()) == "rank 2"
@@ -426,7 +426,7 @@ def test_the_missing_in_words() -> None:
 
 @pytest.mark.parametrize("may_join", [False, True], ids=["by rank", "by address"])
 def test_a_launcher_tells_of_its_own_failure(may_join: bool) -> None:
-    """As another node, also where it would have been node 0 had it come first."""
+    """It reports as a joining node, even if it could have been node 0."""
     said: list[str] = []
     with nodes(2) as job:
         placement = replace(job.placement, rank=0 if may_join else 1, may_join=may_join)
@@ -439,7 +439,7 @@ def test_a_launcher_tells_of_its_own_failure(may_join: bool) -> None:
 
 
 def test_node_0_tells_of_its_own_failure() -> None:
-    """To everybody that comes; a failure of ours too, and it is raised all the same."""
+    """Every joining node gets it, internal errors included, which are still raised."""
     placement = Placement(2, 2, 0, "127.0.0.1", free_port(), times=TIMES)
     said: list[str] = []
 
@@ -459,7 +459,7 @@ def test_node_0_tells_of_its_own_failure() -> None:
 
 
 def test_who_ends_the_connection_without_a_word_is_asked_again() -> None:
-    """As a proxy does as long as node 0 isn't up behind it."""
+    """A proxy does so until node 0 is up behind it."""
     with socket.create_server(("127.0.0.1", 0)) as proxy, ThreadPoolExecutor() as threads:
         port = proxy.getsockname()[1]
         placement = Placement(2, 2, 1, "127.0.0.1", port, times=replace(TIMES, silence=LONG))
@@ -476,7 +476,7 @@ def test_who_ends_the_connection_without_a_word_is_asked_again() -> None:
 
 
 def test_nobody_is_asked_again_for_ever() -> None:
-    """Node 0 may have died: its address ends every connection."""
+    """If node 0 has died, its address ends every connection."""
     with socket.create_server(("127.0.0.1", 0)) as proxy, ThreadPoolExecutor() as threads:
         port = proxy.getsockname()[1]
         placement = Placement(2, 2, 1, "127.0.0.1", port, times=replace(TIMES, silence=0.5))
@@ -491,9 +491,9 @@ def test_nobody_is_asked_again_for_ever() -> None:
 
 
 def test_no_more_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of nodes without ranks that come at once only so many are taken as there are to be.
+    """Of nodes without ranks only the requested number is admitted.
 
-    Those that haven't proven themselves by then are closed; they come again, and are too late.
+    Connections without a proof by then are closed; they return too late.
     """
     all_have_come = threading.Event()
 
@@ -525,7 +525,7 @@ def test_no_more_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_last_call() -> None:
-    """With enough nodes it waits a while for more, then goes on with those that are there."""
+    """With enough nodes, node 0 waits a while for more and then starts."""
     with nodes(8, 2, JoinTimes(join=LONG, last_call=1.0)) as job:
         coming = [job.come(hello(None, f"n{place}")) for place in (1, 2)]
         joined = job.joined.result(LONG)
@@ -537,7 +537,7 @@ def test_the_last_call() -> None:
 
 
 def test_too_few_nodes() -> None:
-    """Node 0 gives up in time and says who is missing; so does the node that has come."""
+    """Node 0 times out and names the missing; so does the waiting node."""
     with nodes(3, times=JoinTimes(join=3.0)) as job:
         coming = job.come(hello(2, "two"))
         with pytest.raises(LaunchError, match=r"of 3 nodes have joined; rank 1 never") as caught:
@@ -549,7 +549,7 @@ def test_too_few_nodes() -> None:
 
 
 def test_a_node_goes_and_comes_again() -> None:
-    """As a pod that is restarted."""
+    """A pod restarts."""
     with nodes(3) as job:
         early = job.connect()
         early.send(hello(1, "pod"))
@@ -566,7 +566,7 @@ def test_a_node_goes_and_comes_again() -> None:
 
 
 def test_an_order_that_comes_with_the_welcome() -> None:
-    """It isn't lost where a node is slow to read."""
+    """A slow reader doesn't lose it."""
     with nodes(2) as job:
         coming = job.come(hello(1))
         joined = job.joined.result(LONG)
@@ -589,7 +589,7 @@ GARBAGE = [
 
 
 def test_garbage_on_the_port() -> None:
-    """Whoever knocks and says something else is passed over."""
+    """Connections with other data are ignored."""
     with nodes(2) as job:
         strangers = [job.connect() for _ in GARBAGE]
         for link, text in zip(strangers, GARBAGE, strict=True):
@@ -605,13 +605,13 @@ def test_garbage_on_the_port() -> None:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda one: type(one).__name__)
 def test_messages_arrive_as_they_were(message: Message) -> None:
-    """Through JSON, whatever the text."""
+    """JSON preserves any text."""
     assert decoded(encoded(message), EVERY) == message
 
 
 @pytest.mark.parametrize("line", [line for text in GARBAGE for line in text.splitlines()])
 def test_what_no_launcher_has_written(line: bytes) -> None:
-    """It is no message, and said so."""
+    """Invalid messages are rejected with a reason."""
     with pytest.raises(ValueError, match="none of its messages"):
         decoded(line, EVERY)
 
@@ -622,7 +622,7 @@ def test_an_order_tells_a_node_its_ranks() -> None:
 
 
 def test_messages_come_in_pieces() -> None:
-    """A frame is a message when it is complete, however it came."""
+    """A frame becomes a message once it is complete."""
     with linked() as (near, far):
         frames = framed(*map(encoded, (Stop(15), RunStarted(RUN, 1, 2), Stop())))
         for place in range(0, len(frames), 7):
@@ -638,7 +638,7 @@ def test_messages_come_in_pieces() -> None:
 
 
 def test_a_large_message() -> None:
-    """A megabyte of record arrives whole."""
+    """A record of one megabyte arrives whole."""
     large = Failing((replace(RECORD, traceback="x" * (1 << 20)),), 1.0)
     with linked() as (near, far):
         sending = threading.Thread(target=near.send, args=(large,))
@@ -648,7 +648,7 @@ def test_a_large_message() -> None:
 
 
 def test_a_message_without_an_end() -> None:
-    """It is given up by its length, before any of it is kept."""
+    """It is rejected by its length, before it is stored."""
     with linked() as (near, far):
         near.socket.sendall((1 << 25).to_bytes(4))
         with pytest.raises(AssertionError, match="a message of 33,554,432 bytes, and 16,777,216"):
@@ -657,7 +657,7 @@ def test_a_message_without_an_end() -> None:
 
 
 def test_how_a_connection_ends() -> None:
-    """In words; what came before the end is still there; whoever sends then is told too."""
+    """The end is reported in words; earlier data is kept; later senders get an error."""
     with linked() as (near, far):
         near.send(RunEnded(0, "done"))
         near.close()
@@ -674,7 +674,7 @@ def test_how_a_connection_ends() -> None:
 
 @pytest.mark.parametrize("shift", [1e6, -1e6, 0.0])
 def test_times_of_another_clock(shift: float) -> None:
-    """Every host's clock begins somewhere else: records are told in node 0's."""
+    """Hosts' monotonic clocks differ: records use node 0's."""
     with linked() as (near, far):
         peers = Peers({1: far})
         now = time.monotonic()
@@ -694,7 +694,7 @@ def test_times_of_another_clock(shift: float) -> None:
 
 
 def test_how_other_nodes_end() -> None:
-    """Nobody waits for those who have ended or are lost; the lost have no part in what follows."""
+    """Ended and lost nodes aren't waited for; lost ones get no further orders."""
     with linked() as (one, head_of_one), linked() as (two, head_of_two):
         peers = Peers({1: head_of_one, 2: head_of_two})
         assert peers.is_head
@@ -714,7 +714,7 @@ def test_how_other_nodes_end() -> None:
 
 
 def test_many_failures_are_passed_on_lean() -> None:
-    """The first whole, of the others what tells them: a collective's error is on every rank."""
+    """The first is complete, the others short: every rank has a collective's error."""
     long = replace(RECORD, message="x" * 10_000)
     records = tuple(replace(long, rank=rank) for rank in range(8))
     told = abbreviated(records)
@@ -731,7 +731,7 @@ def test_many_failures_are_passed_on_lean() -> None:
 
 
 def training(framework: Framework, micro_batch: int, accumulation: int) -> Workload:
-    """A workload whose batch is known."""
+    """A workload with a known batch."""
     batch = {Setting.MICRO_BATCH: micro_batch, Setting.ACCUMULATION: accumulation}
     return Workload(
         framework, {name: Known(value, Origin.FLAG, "test") for name, value in batch.items()}
@@ -766,7 +766,7 @@ def test_what_is_left_of_a_launch(
     workload: Workload,
     expected: tuple[int, ...] | str,
 ) -> None:
-    """The same global batch on fewer workers, or why not."""
+    """The same global batch on fewer workers, or the reason why not."""
     placement = Placement(nodes=3, least=least, rank=0, address="head")
     request = LaunchRequest("t.py", False, (), 2, "test", placement=placement, workers=workers)
     found = on_survivors(request, workload, lost)
@@ -781,7 +781,7 @@ def test_what_is_left_of_a_launch(
 
 @pytest.mark.parametrize("count", [2, 16, 64])
 def test_messages_are_linear_in_nodes(count: int) -> None:
-    """Each other node says and hears as much, however many there are: ten messages here."""
+    """Each other node exchanges ten messages, whatever the number of nodes."""
     with nodes(count) as job:
         coming = [job.come(hello(rank, f"n{rank}")) for rank in range(1, count)]
         joined = job.joined.result(LONG)
@@ -802,13 +802,13 @@ def test_messages_are_linear_in_nodes(count: int) -> None:
         peers.send_orders(structs.replace(ORDER, workers=(2,) * count, attempt=2))
         kinds = [[type(heard(link)).__name__ for _ in range(3)] for link in links]
         assert kinds == [["Order", "Stop", "Order"]] * (count - 1)
-        assert told == count  # an end of each other node, and the failure
+        assert told == count  # an end from each other node, and the failure
         assert [link.receive() for link in (*links, *joined.connections)] == [[]] * (2 * count - 2)
         end(joined)
 
 
 def test_node_0_makes_room_for_its_connections() -> None:
-    """The soft limit is raised as far as needed; where the hard one is less, that is said."""
+    """The soft limit is raised as needed; a low hard limit gets a note."""
     program = (
         "import resource; from safe_launch.machine import host\n"
         "for needed in (200, 1000, 10_000):\n"
@@ -820,7 +820,7 @@ def test_node_0_makes_room_for_its_connections() -> None:
 
 
 def test_more_nodes_than_open_files() -> None:
-    """Said at the start, with what is needed."""
+    """The limit is reported at the start with the required number."""
     nodes = ("--nnodes=10000", "--node-rank=0", "--master-addr=127.0.0.1", "--nproc=1")
     command = (CURRENT.bin / "safe-launch", *nodes, ROOT / "tests" / "programs" / "prints.py")
     done = subprocess.run(
@@ -837,7 +837,7 @@ def test_more_nodes_than_open_files() -> None:
 
 
 def test_what_was_sent_last_is_delivered() -> None:
-    """Node 0 doesn't close before the other's host has it; a gone node isn't waited for."""
+    """Node 0 closes only after delivery; a lost node isn't waited for."""
     with linked() as (near, far):
         assert not near.has_outstanding()
         with suppress(BlockingIOError):

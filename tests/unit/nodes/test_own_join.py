@@ -1,4 +1,4 @@
-"""What a node says of itself."""
+"""A node's description of itself."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from support.worlds import HARDWARE
 
 
 def digest(script: Path | str, *arguments: str) -> tuple[str, str]:
-    """Of the script and of its arguments."""
+    """The digest of the script and its arguments."""
     joined = own_join(LaunchRequest(str(script), False, arguments, 2, "--nproc 2"), HARDWARE, {})
     return joined.script, joined.arguments
 
 
 def test_a_folder_is_its_main(tmp_path: Path) -> None:
-    """As Python runs it."""
+    """Python runs its `__main__.py`."""
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "__main__.py").write_text("pass\n")
     (tmp_path / "same.py").write_text("pass\n")
@@ -30,7 +30,7 @@ def test_a_folder_is_its_main(tmp_path: Path) -> None:
 
 
 def test_what_it_never_changes(tmp_path: Path) -> None:
-    """The settings alone: paths don't cross a connection."""
+    """Only the settings: paths aren't sent."""
     (tmp_path / "train.py").write_text("pass\n")
     limits = Limits(never_changed=((Setting.ZERO_STAGE, "never-change in /etc/safe-launch"),))
     script = str(tmp_path / "train.py")
@@ -41,7 +41,7 @@ def test_what_it_never_changes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "gone", "device"])
 def test_a_script_that_cannot_be_read(tmp_path: Path, kind: str) -> None:
-    """Nobody waits for who writes to a pipe."""
+    """A pipe without a writer doesn't block."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "device").symlink_to("/dev/zero")
     with pytest.raises(LaunchError, match=f"{kind} can't be read: "):
@@ -50,6 +50,6 @@ def test_a_script_that_cannot_be_read(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.skipif(sys.getfilesystemencoding() != "utf-8", reason="names are bytes here")
 def test_names_and_arguments_of_any_bytes(tmp_path: Path) -> None:
-    """As the kernel passes them."""
+    """The kernel allows any bytes."""
     (path := tmp_path / os.fsdecode(b"\xff.py")).write_text("pass\n")
     assert len({digest(path, os.fsdecode(b"--a=\xff")), digest(path, "--a=b")}) == 2

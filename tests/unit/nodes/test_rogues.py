@@ -1,4 +1,4 @@
-"""What no launcher says is refused, or does no harm."""
+"""Messages that no launcher sends are rejected or harmless."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ OF_A_FOLLOWER: list[tuple[Message, Raw, str]] = [
     ("allowed", "forged"), [(FromHead, FORGED), (FromOthers, OF_A_FOLLOWER)], ids=["head", "others"]
 )
 def test_what_is_no_message(allowed: UnionType, forged: list[tuple[Message, Raw, str]]) -> None:
-    """Each is refused by what is wrong with it."""
+    """Each is rejected with its own reason."""
     for message, changes, problem in forged:
         with pytest.raises(ValueError, match=re.escape(problem)):
             decoded(raw(message, **changes), allowed)
@@ -138,7 +138,7 @@ def test_what_is_no_message(allowed: UnionType, forged: list[tuple[Message, Raw,
     ],
 )
 def test_an_order_for_somebody_else(changes: Raw, problem: str) -> None:
-    """It is a message, and contradicts what this node has been told, or has said."""
+    """The order contradicts earlier messages to or from this node."""
     order = decoded(raw(ORDER, **changes), FromHead)
     assert isinstance(order, Order)
     found = follower.contradiction(order, STARTED, REQUEST)
@@ -147,7 +147,7 @@ def test_an_order_for_somebody_else(changes: Raw, problem: str) -> None:
 
 
 def test_a_folder_to_go_on_from_is_a_nodes_own(tmp_path: Path) -> None:
-    """It is found where the node's own workers have saved, the latest that has it."""
+    """It is the latest folder of this node's workers with the checkpoint."""
     first, second = (Saves(str(tmp_path / name)) for name in ("v0", "v1"))
     resume = Resume(0, "checkpoint-3")
     assert own_folder(resume, []) is None
@@ -178,7 +178,7 @@ ATTEMPT = Attempt(0, as_asked(REQUEST, Workload(), HARDWARE), Path())
 @settings(max_examples=400, deadline=None)
 @given(mutated(tuple(map(encoded, SENT))))
 def test_a_mutated_message_is_refused_or_harmless(line: bytes) -> None:
-    """What is accepted can be used for all that launchers use it for."""
+    """Accepted messages can be used for all that launchers use them for."""
     try:
         message = decoded(line, Message)
     except ValueError:
@@ -203,7 +203,7 @@ def test_a_mutated_message_is_refused_or_harmless(line: bytes) -> None:
 
 
 def test_variables_of_other_nodes_devices() -> None:
-    """They are a node's own profile's, and what the shipped ones say of the others, by name."""
+    """Variables come from the node's profile and, by name, from shipped profiles."""
     own = replace(GPU, environment={"OWN": "1", "NCCL_IB_DISABLE": "0"})
     assert environment_beside(own, (GPU.name, "cpu-of-nobody", "../x")) == dict(own.environment)
     shipped = accelerator_of(profile_named("rtx-4090")).environment
@@ -213,7 +213,7 @@ def test_variables_of_other_nodes_devices() -> None:
 
 
 def test_files_that_another_node_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only sources of this node's own training are opened: not a pipe, not what lies elsewhere."""
+    """Only this node's training sources are opened: no pipes, no other files."""
     line = "loss = sum(p.sum() for p in model.parameters()) * 0.0\n"
     (here := tmp_path / "here").mkdir()
     for path in (tmp_path / "secret.py", here / "train.py", here / "notes.txt"):
@@ -239,7 +239,7 @@ def test_files_that_another_node_names(tmp_path: Path, monkeypatch: pytest.Monke
     ids=["then-success", "then-nothing", "without-a-cause", "nothing"],
 )
 def test_a_failure_that_was_told_stays_one(told: tuple[Message, ...], is_lost: bool) -> None:
-    """What a node says of its end never leaves an attempt that failed without a cause."""
+    """No node's end message leaves a failed attempt without a cause."""
     with linked() as (near, far):
         peers = Peers({1: far})
         near.send(*told)
@@ -266,7 +266,7 @@ def test_a_failure_that_was_told_stays_one(told: tuple[Message, ...], is_lost: b
     ],
 )
 def test_a_node_tells_of_its_own_ranks(message: Message, is_own: bool) -> None:
-    """What it tells of another's is taken for nothing, and it is lost by its own doing."""
+    """Messages about other nodes' ranks are ignored; only the sender itself is lost."""
     order = structs.replace(ORDER, workers=(1, 1, 1))
     with linked() as (one, head_of_one), linked() as (_two, head_of_two):
         peers = Peers({1: head_of_one, 2: head_of_two})

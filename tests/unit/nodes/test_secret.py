@@ -1,4 +1,4 @@
-"""Where a job's secret comes from, and which are refused."""
+"""Sources of a job's secret, and rejected secrets."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def found(
     *,
     is_required: bool = False,
 ) -> Trust:
-    """What the launchers of a job prove."""
+    """The secret that the job's launchers share."""
     given = {} if environment is None else environment
     return secret.of_job(file, placement, given, is_required=is_required)
 
 
 def test_a_variable_is_taken_out() -> None:
-    """So no worker inherits it; on one node, too."""
+    """Workers don't inherit it, on a single node either."""
     for placement in (TWO, ALONE):
         environment = {VARIABLE: " a secret of the job\n", "PATH": "x"}
         assert found(placement=placement, environment=environment) == Secret(b"a secret of the job")
@@ -46,7 +46,7 @@ def test_a_variable_is_taken_out() -> None:
 
 
 def test_a_file_precedes_a_variable(tmp_path: Path) -> None:
-    """White space around the secret doesn't count: editors add a line's end."""
+    """Surrounding white space is removed: editors add a newline."""
     (file := tmp_path / "secret").write_text("from the file\n")
     file.chmod(0o600)
     environment = {VARIABLE: "from the variable"}
@@ -56,7 +56,7 @@ def test_a_file_precedes_a_variable(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o602, 0o666])
 def test_a_file_that_others_can_read(mode: int, tmp_path: Path) -> None:
-    """It is refused, as ssh does with keys."""
+    """It is rejected, like ssh keys."""
     (file := tmp_path / "secret").write_text("open to all")
     file.chmod(mode)
     with pytest.raises(LaunchError, match="others can read it") as caught:
@@ -66,7 +66,7 @@ def test_a_file_that_others_can_read(mode: int, tmp_path: Path) -> None:
 
 
 def test_what_is_no_secret(tmp_path: Path) -> None:
-    """Nothing waits, and nothing is read without end."""
+    """Reading neither blocks nor goes on forever."""
     os.mkfifo(tmp_path / "pipe", 0o600)
     for name, content in (("empty", ""), ("blank", " \n"), ("long", "x" * 5000)):
         (tmp_path / name).write_text(content)
@@ -98,7 +98,7 @@ def test_what_is_no_secret(tmp_path: Path) -> None:
     ],
 )
 def test_more_than_one_host(placement: Placement, *, spans: bool) -> None:
-    """There --require-secret refuses to go on without one, and without that it is said."""
+    """Without a secret --require-secret refuses, and the default warns."""
     assert (secret.remark(found(placement=placement), placement) != "") == spans
     assert secret.remark(Secret(b"x" * 16), placement) == ""
     if spans:
@@ -110,13 +110,13 @@ def test_more_than_one_host(placement: Placement, *, spans: bool) -> None:
 
 
 def test_a_secret_that_can_be_guessed() -> None:
-    """It is used, and said; not what it is."""
+    """It is used with a warning that doesn't quote it."""
     assert "has only 5 characters" in secret.remark(Secret(b"hello"), TWO)
     assert "hello" not in secret.remark(Secret(b"hello"), TWO)
 
 
 def test_slurm_without_munge(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its tasks go on without protection; with munge, tasks of srun have it, and only they."""
+    """Tasks are unprotected; with munge, only srun's tasks are protected."""
     assert found(environment=TASK) == Unprotected()
     monkeypatch.setattr("safe_launch.nodes.munge.encoded", lambda *_: b"MUNGE:x:")
     assert found(environment=TASK) == Munge("")
@@ -129,7 +129,7 @@ def test_slurm_without_munge(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_munge_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a missing daemon nor a missing library is an error."""
+    """A missing daemon or library is no error."""
     for library in (munge.LIBRARY, "libnothing.so.0"):
         monkeypatch.setattr("safe_launch.nodes.munge.LIBRARY", library)
         for result in (
@@ -150,7 +150,7 @@ def test_munge_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_where_munge_listens(text: str, expected: str, tmp_path: Path) -> None:
-    """By slurm.conf (AuthInfo); munge's default where that doesn't say."""
+    """AuthInfo in slurm.conf, or munge's default."""
     (tmp_path / "slurm.conf").write_text(text)
     assert munge_socket({"SLURM_CONF": str(tmp_path / "slurm.conf")}) == expected
     assert munge_socket({"SLURM_CONF": str(tmp_path / "nothing")}) == ""

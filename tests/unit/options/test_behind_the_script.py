@@ -1,4 +1,4 @@
-"""Arguments behind the script are the script's, whatever they look like."""
+"""Arguments after the script belong to the script, whatever they look like."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FRONTS: dict[str, tuple[tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize("front", FRONTS)
 def test_what_stands_behind_the_script(front: str) -> None:
-    """It has no say in how the launcher's own options are read, and is left as it is."""
+    """They don't affect the launcher's options and are passed unchanged."""
     own, script = FRONTS[front]
     for words in map(str.split, BEHIND):
         given = parser.parsed([*own, script, *words])
@@ -30,7 +30,7 @@ def test_what_stands_behind_the_script(front: str) -> None:
 
 
 def test_what_stands_before_it() -> None:
-    """Values that look like a script are values; a value that is missing is missed there."""
+    """Values that look like scripts are values; a missing value is reported there."""
     given = parser.parsed(["--role", "a.py", "-t", "3", "-H", "hosts", "train.py"])
     assert (given.role, str(given.hostfile), given.script) == ("a.py", "hosts", "train.py")
     for words, problem in (

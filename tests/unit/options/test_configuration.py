@@ -1,4 +1,4 @@
-"""Defaults for options from files: which count, what they may say, and who wins."""
+"""Default options from files: their locations, contents and precedence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROJECT = '[tool.safe-launch]\nnproc = 2\nset = ["micro_batch=2", "accumulation=
 
 
 def words(folder: Path, **variables: str) -> list[str]:
-    """The options that files set."""
+    """The options set by files."""
     return [word for default in by_files(folder, variables) for word in default.words]
 
 
@@ -28,7 +28,7 @@ def user(tmp_path: Path, text: str) -> str:
 
 
 def test_the_users_file(tmp_path: Path) -> None:
-    """In XDG_CONFIG_HOME, which counts as unset if empty, or the home's default."""
+    """In XDG_CONFIG_HOME, if not empty, or the home's default."""
     text = "log-dir: runs\nmax_restarts: 2\nstrict: true\nallow-restart: false\n"
     file = tmp_path / ".config/safe-launch/config.yaml"
     file.parent.mkdir(parents=True)
@@ -44,7 +44,7 @@ def test_the_users_file(tmp_path: Path) -> None:
 
 
 def test_the_projects_table(tmp_path: Path) -> None:
-    """The nearest pyproject.toml above the script counts, behind the user's file."""
+    """The nearest pyproject.toml above the script, after the user's file."""
     (tmp_path / "pyproject.toml").write_text(PROJECT)
     (deep := tmp_path / "a/b").mkdir(parents=True)
     own = ["--nproc=2", "--set=micro_batch=2", "--set=accumulation=4"]
@@ -56,7 +56,7 @@ def test_the_projects_table(tmp_path: Path) -> None:
 
 
 def test_the_hosts_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The weakest; YAML's bare `off` is the word."""
+    """It is the weakest; YAML's bare `off` is a word."""
     (hosts := tmp_path / "hosts.yaml").write_text("ask: off\nnever-change: [offload, precision]\n")
     monkeypatch.setattr(configuration, "HOSTS", hosts)
     own = ["--ask=off", "--never-change=offload", "--never-change=precision"]
@@ -64,7 +64,7 @@ def test_the_hosts_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     file = user(tmp_path, "ask: on\n")
     assert words(tmp_path, SAFE_LAUNCH_CONFIG=file) == [*own, "--ask=on"]
     assert by_variables({"SAFE_LAUNCH_ASK": "off", "SAFE_LAUNCH_NEVER_CHANGE": ""}) == ["--ask=off"]
-    monkeypatch.setattr(configuration, "HOSTS", tmp_path / ("x" * 300))  # as one out of reach
+    monkeypatch.setattr(configuration, "HOSTS", tmp_path / ("x" * 300))  # unreachable
     with pytest.raises(LaunchError, match="can't be read: File name too long"):
         words(tmp_path)
     with pytest.raises(LaunchError, match=r"SAFE_LAUNCH_NEVER_CHANGE=offlaod: .* no setting"):
@@ -81,14 +81,14 @@ def test_the_hosts_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_a_table_that_is_only_mentioned(tmp_path: Path, text: str) -> None:
-    """A comment or a text with our table's name sets nothing."""
+    """A comment or string with the table's name sets no option."""
     (tmp_path / "pyproject.toml").write_text(text)
     assert words(tmp_path) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_a_strangers_project_doesnt_count(tmp_path: Path) -> None:
-    """A folder above may be anybody's; whose script it is may say how it is launched."""
+    """A parent folder's owner must be the script's."""
     (project := tmp_path / "pyproject.toml").write_text(PROJECT)
     (deep := tmp_path / "a").mkdir()
     os.chown(project, 4711, -1)
@@ -117,7 +117,7 @@ def test_a_strangers_project_doesnt_count(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, text: str, problem: str, hint: str) -> None:
-    """With the file and the key."""
+    """Errors have the file and the key."""
     file = user(tmp_path, text)
     with pytest.raises(LaunchError) as raised:
         by_files(tmp_path, {"SAFE_LAUNCH_CONFIG": file})
@@ -132,7 +132,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, problem: str, hint: st
 
 
 def test_a_script_that_cant_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that no file can have is told as before; a folder that is gone has a sentence."""
+    """Invalid names give the usual error; a deleted folder gives a message."""
     with pytest.raises(LaunchError, match="no script has such a long name"):
         run(["a" * 5000])
     (gone := tmp_path / "gone").mkdir()
@@ -145,7 +145,7 @@ def test_a_script_that_cant_be_looked_at(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_command_line_and_variables_win(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Files are the weakest, and what they set is said with the file."""
+    """Files are the weakest, and the plan names the file."""
     (tmp_path / "train.py").write_text("")
     (tmp_path / "pyproject.toml").write_text('[tool.safe-launch]\nnproc = 5\nfix = "suggest"\n')
     seen = []
@@ -179,7 +179,7 @@ ASKED = (
 def test_what_is_never_changed_is_told_with_who_forbids_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first of the files, the variable and the command line that names a setting."""
+    """The first source that names the setting: a file, variable or flag."""
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(json.dumps(LLAMA))
     (tmp_path / "train.py").write_text(

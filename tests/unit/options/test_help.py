@@ -1,4 +1,4 @@
-"""The help of the command line is whole."""
+"""The command line's help is complete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.stacks import ROOT
 
 
 def test_the_help_names_every_command() -> None:
-    """Both how it is called and what it does, and the page of commands has it as well."""
+    """The help and the docs' page have each command's usage and purpose."""
     page = (ROOT / "docs/using/commands.md").read_text()
     assert page == with_table(page), "run scripts/options-docs"
     text = launch_parser().format_help()
@@ -24,7 +24,7 @@ def test_the_help_names_every_command() -> None:
 
 
 def test_the_manual_page_is_up_to_date() -> None:
-    """scripts/options-docs writes it; a formatter has nothing to complain about."""
+    """scripts/options-docs writes it, and a formatter accepts it."""
     path = ROOT / "man/safe-launch.1"
     assert path.read_text() == man_page(), "run scripts/options-docs"
     if shutil.which("groff") is None:

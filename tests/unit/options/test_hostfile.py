@@ -1,4 +1,4 @@
-"""Hostfiles, and what --include and the like leave of them: as deepspeed reads them."""
+"""Hostfiles and filters such as --include are read like deepspeed's."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ POOL = {"worker-0": 4, "worker-1": 4}
 
 @pytest.fixture(scope="module")
 def deepspeed_says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object]]:
-    """What the installed deepspeed makes of the files and specifications; None if it refuses."""
+    """The installed deepspeed's result; None if it refuses."""
     folder = tmp_path_factory.mktemp("oracle")
     (folder / "oracle.py").write_text(ORACLE)
     cases = json.dumps([FILES, SPECIFICATIONS, POOL])
@@ -86,7 +86,7 @@ def deepspeed_says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[o
 def test_files_are_read_as_deepspeed_reads_them(
     deepspeed_says: dict[str, list[object]],
 ) -> None:
-    """Names, numbers and order are deepspeed's, and so is what is refused."""
+    """Names, numbers, order and errors are deepspeed's."""
     for text, expected in zip(FILES, deepspeed_says["files"], strict=True):
         try:
             found: object = [[one.name, len(one.slots)] for one in hosts_of(text, "hostfile")]
@@ -97,7 +97,7 @@ def test_files_are_read_as_deepspeed_reads_them(
 
 @pytest.mark.parametrize("option", ["include", "exclude"])
 def test_filters_are_deepspeeds(option: str, deepspeed_says: dict[str, list[object]]) -> None:
-    """The same hosts and slots in the same order; what leaves nothing is refused here too."""
+    """Hosts and slots are the same in the same order; an empty result is an error."""
     hosts = [Host(name, tuple(range(slots))) for name, slots in POOL.items()]
     for text, expected in zip(SPECIFICATIONS, deepspeed_says[option], strict=True):
         include, exclude = (text, "") if option == "include" else ("", text)
@@ -122,7 +122,7 @@ def test_filters_are_deepspeeds(option: str, deepspeed_says: dict[str, list[obje
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_line(text: str, problem: str) -> None:
-    """A mistake is named with file and line."""
+    """A mistake is reported with file and line."""
     with pytest.raises(LaunchError) as caught:
         hosts_of(text, "f")
     assert caught.value.problem.startswith(problem)
@@ -141,7 +141,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(text: str, problem: str
     ],
 )
 def test_the_first_hosts_and_devices(nodes: int | None, slots: int | None, expected: str) -> None:
-    """`--num_nodes` and `--num_gpus` take from the front, and no more than there is."""
+    """`--num_nodes` and `--num_gpus` take the first ones, up to the available number."""
     hosts = hosts_of("a slots=2\nb slots=4\n", "f")
     try:
         chosen = first(hosts, nodes, slots)
@@ -152,7 +152,7 @@ def test_the_first_hosts_and_devices(nodes: int | None, slots: int | None, expec
 
 
 def test_the_other_side_gets_what_it_cant_know() -> None:
-    """Variables of libraries and frameworks go along; devices, places and ranks don't."""
+    """Library and framework variables are passed; devices, placement and ranks aren't."""
     words = """NCCL_DEBUG=INFO PYTHONPATH=/p HF_TOKEN=s LD_LIBRARY_PATH=/l CUDA_HOME=/cuda
         HOME=/root RANK=0 MASTER_ADDR=x SLURM_JOB_ID=1
         CUDA_VISIBLE_DEVICES=1 TORCHELASTIC_RUN_ID=r"""
@@ -162,14 +162,14 @@ def test_the_other_side_gets_what_it_cant_know() -> None:
 
 
 def test_the_file_of_variables() -> None:
-    """A line is a variable; values may have quotes, spaces and signs of equality."""
+    """One variable a line; values may have quotes, spaces and equals signs."""
     text = "A=1\n\n# no=thing\nexport B = two words\nC=\"x=y\"\nD='$HOME/d'\nnothing\nE=\n"
     expected = {"A": "1", "B": "two words", "C": "x=y", "D": "$HOME/d", "E": ""}
     assert expected == exported_environment.parsed(text)
 
 
 def test_the_files_at_home_and_in_the_folder(tmp_path: Path) -> None:
-    """The folder's file comes last, so that it holds; DS_ENV_FILE names another."""
+    """The folder's file overrides the home's; DS_ENV_FILE names another."""
     home, folder = tmp_path / "home", tmp_path / "job"
     for place in (home, folder):
         place.mkdir()
@@ -183,7 +183,7 @@ def test_the_files_at_home_and_in_the_folder(tmp_path: Path) -> None:
 
 
 def test_the_launchers_options_are_taken_apart() -> None:
-    """What is about hosts goes, the rest stays in its order, the script's own is untouched."""
+    """Host options are removed; all others keep their order, also the script's."""
     from safe_launch.options.parser import parser
 
     line = [
@@ -206,12 +206,12 @@ def test_the_launchers_options_are_taken_apart() -> None:
     ],
 )
 def test_the_first_hosts_address(addresses: list[str], expected: str) -> None:
-    """It is the one at which ssh reached it."""
+    """It is the address of the ssh connection."""
     assert expected == launch_over_ssh.head_address(addresses)
 
 
 def test_choosing_devices_twice_is_refused() -> None:
-    """Slots that aren't the first ones contradict a variable that hides devices."""
+    """Slots other than the first contradict a variable that hides devices."""
     size = {"LOCAL_SIZE": "2"}
     assert launch_over_ssh.variables_here((0, 1), {"CUDA_VISIBLE_DEVICES": "4,5"}) == size
     both = {"CUDA_VISIBLE_DEVICES": "0,2", "ASCEND_RT_VISIBLE_DEVICES": "0,2", **size}
@@ -221,7 +221,7 @@ def test_choosing_devices_twice_is_refused() -> None:
 
 
 def test_every_option_has_both_spellings() -> None:
-    """Underscores, as deepspeed has them, and torchrun's dashes."""
+    """Deepspeed's underscores and torchrun's dashes."""
     parser = argparse.ArgumentParser()
     host_options.declare(parser)
     for action in parser._actions:

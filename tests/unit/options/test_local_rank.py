@@ -1,4 +1,4 @@
-"""Which scripts get their local rank as an argument, and how it is spelt."""
+"""Which scripts get their local rank as an argument, and its spelling."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ SCRIPTS = {
     "from library.cli import main\nmain()": "--local_rank",
     "no python": "--local_rank",
 }
-"""What each gets; deepspeed's launcher gives it to all, and those that refuse it die there."""
+"""The argument of each; deepspeed's launcher passes it to all, and some fail by it."""
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a module that declares the option."""
+    """The current folder with a module that declares the option."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "__init__.py").touch()
     own = "def add(p):\n    p.add_argument('--local_rank', type=int)\n"
@@ -49,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @table("text", SCRIPTS, name=lambda text: text)
 def test_scripts_of_every_parser(text: str, folder: Path) -> None:
-    """In the spelling that it takes; in torchrun's form none gets it."""
+    """Each in the spelling that it accepts; none in torchrun's form."""
     (folder / "train.py").write_text(text)
     given = with_local_rank(parsed(["--num_gpus=2", "train.py", "a"]))
     spelling = SCRIPTS[text]
@@ -67,7 +67,7 @@ def test_scripts_of_every_parser(text: str, folder: Path) -> None:
     ],
 )
 def test_who_has_it_or_refuses_it(words: list[str]) -> None:
-    """What the user says himself stays alone."""
+    """An explicit argument isn't repeated."""
     assert with_local_rank(parsed(words)) == words[words.index("absent.py") + 1 :]
 
 
@@ -75,7 +75,7 @@ def test_who_has_it_or_refuses_it(words: list[str]) -> None:
     "form", [["--hostfile=h"], ["--include=a:0"], ["--bind_cores_to_rank"], ["--launcher=pdsh"]]
 )
 def test_every_option_of_deepspeed_makes_the_form(form: list[str]) -> None:
-    """So does `wrap`, which replaces its launcher; a program gets it as a script does."""
+    """So does `wrap`; programs get the argument like scripts."""
     assert with_local_rank(parsed([*form, "absent.py"])) == [f"--local_rank={LOCAL_RANK}"]
     program = [*form, "--no_python", "absent"]
     assert with_local_rank(parsed(program)) == [f"--local_rank={LOCAL_RANK}"]

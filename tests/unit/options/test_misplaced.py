@@ -1,4 +1,4 @@
-"""Options of the launcher's behind the script, of which the script knows nothing, are found."""
+"""Launcher options after the script that the script doesn't accept are found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HF = "from transformers import HfArgumentParser, TrainingArguments\n"
 
 
 def strangers(folder: Path, *arguments: str, **files: str) -> tuple[str, ...]:
-    """The arguments that `train` doesn't know and the launcher would; files by their stems."""
+    """Arguments that the launcher accepts and `train` doesn't; files by their stems."""
     for name, text in files.items():
         path = folder / f"{name.replace('__of__', '/')}.py"
         path.parent.mkdir(exist_ok=True)
@@ -36,7 +36,7 @@ def strangers(folder: Path, *arguments: str, **files: str) -> tuple[str, ...]:
     ],
 )
 def test_a_stranger_is_found(tmp_path: Path, text: str) -> None:
-    """Where the script's own files are all that could know it, and don't."""
+    """Only the script's own files could accept it, and none does."""
     found = strangers(
         *(tmp_path, "--epochs", "3", "--nproc", "2", "--nnodes=2", "--nproc", "--", "--tee"),
         train=text,
@@ -69,7 +69,7 @@ def test_a_stranger_is_found(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_what_may_be_known_is_none(tmp_path: Path, text: str) -> None:
-    """A parser elsewhere, a name that is computed, a beginning: nothing is said."""
+    """Other parsers, computed names and prefixes are no finding."""
     inner = "from . import inner\n"
     declared = f"{PARSER}parser.add_argument('--nproc')\n"
     found = strangers(
@@ -84,12 +84,12 @@ def test_what_may_be_known_is_none(tmp_path: Path, text: str) -> None:
 
 
 def test_the_trainers_own_arguments_are_known(tmp_path: Path) -> None:
-    """What transformers' parser takes without the script's naming it."""
+    """Transformers' parser accepts them without a mention in the script."""
     text = f"{HF}HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
     assert strangers(tmp_path, "--log_level", "info", "--nproc", "2", train=text) == ("--nproc",)
 
 
 def test_letters(tmp_path: Path) -> None:
-    """They are looked for as they are; every parser has one for help."""
+    """Short options must match exactly; every parser has one for help."""
     text = f"{PARSER}parser.add_argument('-t')\ntee = parser.parse_args().t\n"
     assert strangers(tmp_path, "-t", "3", "-r", "3", "-h", "--help", train=text) == ("-r",)

@@ -1,4 +1,4 @@
-"""The options of torchrun and deepspeed: each is known, is taken or refused, and all are told."""
+"""Every option of torchrun and deepspeed is known, accepted or refused, and documented."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ VALUES = {
     "--bind-core-list": "0-1",
     "--log-level": "warning",
 }
-"""Values of the options that don't take any word."""
+"""Values of the options that accept only some words."""
 CATALOGUE = read_catalogue()
 TAKEN = [one for one in table.TABLE if not one.instead]
 REFUSED = [one for one in table.TABLE if one.instead]
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
-    """The values on a command line, without how the options are spelt."""
+    """A command line's values, without the options' spelling."""
     found = parser.parsed(words)
     del found.own
     return found
@@ -51,7 +51,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
 
 @tables.table("one", TAKEN, name=lambda one: one.name)
 def test_what_is_taken(one: Option) -> None:
-    """Every spelling is parsed, to the same, and is in the help."""
+    """All spellings parse to the same and are in the help."""
     value = [VALUES.get(one.name, "word")] if one.value else []
     read = [vars(parsed([name, *value, "x.py"])) for name in one.spellings]
     plain = vars(parsed(["x.py"]))
@@ -65,7 +65,7 @@ def test_what_is_taken(one: Option) -> None:
     ("short", "whole"), [("--num_gpu", "--num_gpus"), ("--nnode", "--nnodes"), ("--tee", "-t")]
 )
 def test_a_beginning_is_enough(short: str, whole: str) -> None:
-    """As their parsers have it, where no other option begins so."""
+    """A unique prefix suffices, as in their parsers."""
     assert parsed([short, "2", "x.py"]) == parsed([whole, "2", "x.py"])
     with pytest.raises(LaunchError, match="ambiguous option: --no-"):
         parser.parsed(["--no-", "x.py"])
@@ -73,7 +73,7 @@ def test_a_beginning_is_enough(short: str, whole: str) -> None:
 
 @pytest.mark.parametrize("one", REFUSED, ids=lambda one: one.name)
 def test_what_is_refused(one: Option) -> None:
-    """Every spelling raises its line, which says why and what to use, in the spelling given."""
+    """All spellings give an error with the reason, the alternative and the typed spelling."""
     for name in one.spellings:
         value = ["2"] if one.value else []
         with pytest.raises(LaunchError) as caught:
@@ -117,7 +117,7 @@ def test_what_is_refused(one: Option) -> None:
     ],
 )
 def test_values_that_mean_nothing(arguments: tuple[str, ...], problem: str, hint: str) -> None:
-    """The message names the option and the value; the hint what to give."""
+    """The message has option and value; the hint has valid values."""
     with pytest.raises(LaunchError) as caught:
         parser.parsed([*arguments, "x.py"])
     assert caught.value.code == ExitCode.USAGE
@@ -138,7 +138,7 @@ def test_values_that_mean_nothing(arguments: tuple[str, ...], problem: str, hint
     ],
 )
 def test_asking_takes_few_words(words: list[str], asks: object) -> None:
-    """The script isn't one of them: `--ask` alone is `plan`'s."""
+    """`--ask` doesn't take the script as its value; after the script it is an argument."""
     found = parser.parsed([*words, "train.py", "--ask"])
     assert (found.ask, found.script, found.arguments) == (asks, "train.py", ["--ask"])
 
@@ -149,7 +149,7 @@ def test_asking_takes_few_words(words: list[str], asks: object) -> None:
     ids=lambda one: one.name,
 )
 def test_torchruns_variables_hold_where_the_option_is_absent(one: Option) -> None:
-    """With a value they are the option; the command line, which comes later, holds before them."""
+    """A variable acts as its option; the command line overrides it."""
     value = VALUES.get(one.name, "word") if one.value else "1"
     given = [f"{one.name}={value}"] if one.value else [one.name]
     variable = f"PET_{one.key.upper()}"
@@ -166,14 +166,14 @@ def test_torchruns_variables_hold_where_the_option_is_absent(one: Option) -> Non
 
 
 def test_a_variables_mistake_names_the_variable() -> None:
-    """Not an option that nobody has typed."""
+    """The message doesn't name an option that wasn't typed."""
     with pytest.raises(LaunchError) as caught:
         parser.by_variables({"PET_MAX_RESTARTS": "many"})
     assert caught.value.problem.startswith("PET_MAX_RESTARTS=many: ")
 
 
 def test_the_page_is_up_to_date() -> None:
-    """docs/using/options.md has every option; scripts/options-docs writes it."""
+    """scripts/options-docs writes every option to docs/using/options.md."""
     text = (ROOT / "docs" / "using" / "options.md").read_text()
     assert text == page(), "run scripts/options-docs"
     for one in table.TABLE:
@@ -182,7 +182,7 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_which_streams() -> None:
-    """Torchrun's two forms, also for local ranks of two digits; what is neither is None."""
+    """Torchrun's two forms, with two-digit local ranks; others give None."""
     assert which("0") == ()
     assert which("3") == ((-1, 3),)
     assert which("0:1,12:2") == ((0, 1), (12, 2))

@@ -1,4 +1,4 @@
-"""What is refused on the command line, in the words that were typed."""
+"""Command line errors use the words that were typed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from safe_launch.options.parser import Parser, parsed, parser
 
 INTERNAL = re.compile(r"^argument\b|\bdo\b:|_\w+ value|expected one argument|\bdest\b")
 ACTIONS = ("lessons", "runs", "warm")
-"""Commands whose first word says what to do."""
+"""Commands whose first word is an action."""
 
 
 @pytest.mark.parametrize("name", ACTIONS)
 def test_a_misspelt_action(name: str) -> None:
-    """The word that was typed is named, and what was meant."""
+    """The error has the typed word and a suggestion."""
     with pytest.raises(LaunchError) as caught:
         run([name, "lsit"])
     assert caught.value.problem.startswith("`lsit` is none of list, ")
@@ -25,7 +25,7 @@ def test_a_misspelt_action(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_points_to_its_own_help(name: str) -> None:
-    """The launch's help doesn't list a command's options."""
+    """The launch's help lacks a command's options."""
     with pytest.raises(LaunchError) as caught:
         run([name, "--frobnicate"])
     assert caught.value.hint.startswith(f"safe-launch {name} --help lists the options")
@@ -33,7 +33,7 @@ def test_each_command_points_to_its_own_help(name: str) -> None:
 
 
 def test_words_between_and_behind_options() -> None:
-    """Options may stand anywhere; what follows `--` is none of them."""
+    """Options may be anywhere; words after `--` are none."""
     warm, diagnose = (COMMANDS[name].parser() for name in ("warm", "diagnose"))
     assert warm.read(["list", "--json", "train"]).script == "train"
     assert diagnose.read(["--", "-odd.log"]).paths == ["-odd.log"]
@@ -50,7 +50,7 @@ def test_words_between_and_behind_options() -> None:
     ],
 )
 def test_wrong_values(words: tuple[str, ...], expected: str) -> None:
-    """The option, the value and what it has to be."""
+    """The error has the option, the value and the expected form."""
     with pytest.raises(LaunchError) as caught:
         parsed(words)
     assert caught.value.problem == expected
@@ -58,14 +58,14 @@ def test_wrong_values(words: tuple[str, ...], expected: str) -> None:
 
 @pytest.mark.parametrize("value", ["abc", "-1", "nan", "inf", "1e999"])
 def test_amounts(value: str) -> None:
-    """A number is asked for, by no name of a function."""
+    """The error asks for a number and names no function."""
     with pytest.raises(LaunchError) as caught:
         run(["runs", "prune", f"--keep={value}"])
     assert caught.value.problem == f"--keep: a number from 0 on is expected, not `{value}`"
 
 
 def test_no_option_names_a_function() -> None:
-    """Whatever is given to whichever option, no sentence has argparse's or our own names."""
+    """No error for any option has argparse's or internal names."""
     options = [action for action in parser()._actions if action.option_strings and action.type]
     assert len(options) > 20
     for action in options:
@@ -78,7 +78,7 @@ def test_no_option_names_a_function() -> None:
 
 
 def test_words_of_later_pythons() -> None:
-    """From Python 3.12 on the choices have no quotes."""
+    """Python 3.12 and later print choices without quotes."""
     with pytest.raises(LaunchError, match=r"^`x` is none of list, stop$"):
         Parser(prog="p").error("argument do: invalid choice: 'x' (choose from list, stop)")
 
@@ -95,7 +95,7 @@ def test_words_of_later_pythons() -> None:
     ],
 )
 def test_an_option_of_accelerate(option: str, expected: str) -> None:
-    """Its refusal says how to ask for the same."""
+    """The error names the equivalent option."""
     with pytest.raises(LaunchError) as caught:
         parsed([option, "train.py"])
     assert expected in caught.value.hint

@@ -1,4 +1,4 @@
-"""How long workers have from one signal to the next: who says so."""
+"""How long workers have between two stop signals, and who decides that."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ ELASTIC = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}
 def test_who_says_how_long_a_shutdown_takes(
     options: tuple[str, ...], variables: dict[str, str], expected: float
 ) -> None:
-    """The option, then its variable, then torch elastic's own."""
+    """The option, then its variable, then torch elastic's variable."""
     given = parser.parsed([*parser.by_variables(variables), *options, "train.py"])
     assert process_options.stop_times(given, variables).terminate == expected

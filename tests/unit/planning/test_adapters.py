@@ -1,4 +1,4 @@
-"""Trained parameters: adapters as peft adds them, frozen towers, quantized layers."""
+"""Trained parameters: peft's adapters, frozen towers, quantized layers."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ def described(model_type: str, config: Config) -> Model:
 
 
 def workload(model: Model, facts: dict[Fact, Value], transformers: str = "5.0") -> Workload:
-    """A workload with facts that a flag states."""
+    """A workload with facts stated by a flag."""
     known = {name: Known(value, Origin.FLAG, "--flag") for name, value in facts.items()}
     return Workload(known=known, model=model, versions={"transformers": transformers})
 
 
 def trained(model: Model, facts: dict[Fact, Value], transformers: str = "5.0") -> Model:
-    """The model as it is trained under facts."""
+    """The model as trained under these facts."""
     found = trained_model(workload(model, facts, transformers))
     assert found is not None
     return found
 
 
 def lora(**facts: Value) -> dict[Fact, Value]:
-    """Facts of adapters of rank 4."""
+    """The facts of adapters of rank 4."""
     named = {Fact(f"lora_{name}"): value for name, value in facts.items()}
     return {Fact.ADAPTER: "lora", Fact.LORA_RANK: 4, **named}
 
@@ -95,7 +95,7 @@ def lora(**facts: Value) -> dict[Fact, Value]:
 def test_adapters_are_those_of_peft(
     model_type: str, config: Config, targets: Any, saved: list[str] | None
 ) -> None:
-    """As many parameters, and as many that are trained."""
+    """Total and trained parameters are equal."""
     kind = auto.AutoModelForImageTextToText if "vl" in model_type else auto.AutoModelForCausalLM
     live = kind.from_config(auto.AutoConfig.for_model(model_type, **config))
     adapted = peft.get_peft_model(
@@ -123,14 +123,14 @@ def test_adapters_are_named_as_in_peft() -> None:
 
 
 def test_experts_are_modules_of_their_own_before_transformers_5() -> None:
-    """Each with an adapter of the rank that was asked for."""
+    """Each expert has an adapter of the requested rank."""
     facts = lora(targets="up_proj")
     model = trained(model_of({**EXPERTS, "model_type": "qwen3_moe"}), facts, "4.57.1")
     assert model.trained == 3 * 4 * 4 * (64 + 48)
 
 
 def test_default_targets_are_those_of_peft() -> None:
-    """Either the same modules or none: nothing is made up."""
+    """The same modules or none: there are no guesses."""
     theirs = constants.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
     ours = {kind: default_targets(kind) for kind in (*theirs, "unheard-of")}
     known = {kind: sorted(targets.split(",")) for kind, targets in ours.items() if targets}
@@ -140,7 +140,7 @@ def test_default_targets_are_those_of_peft() -> None:
 
 
 def test_what_is_assumed_is_said() -> None:
-    """Rank and modules where nothing states them."""
+    """Unstated rank and modules get a note."""
     model = described("qwen2", TEXT)
     notes = assumed(workload(model, {Fact.ADAPTER: "lora"}))
     assert notes == (
@@ -164,7 +164,7 @@ def test_quantized_layers_are_the_linear_ones(bits: int, stored: float) -> None:
 
 
 def test_frozen_towers() -> None:
-    """A tower that isn't trained is frozen; what joins it to the language model isn't."""
+    """An untrained tower is frozen, its projector isn't."""
     model = described("qwen2_vl", VISION)
     only_language = trained(model, {Fact.VISION_TRAINED: False})
     parts = {part_of(model, weight) for weight in only_language.weights if weight.trained}
@@ -176,7 +176,7 @@ def test_frozen_towers() -> None:
 
 
 def test_frozen_towers_get_no_adapters_but_by_their_name() -> None:
-    """`all-linear` stops at a frozen tower and its join, an expression that names it doesn't.
+    """`all-linear` skips a frozen tower and its projector; a matching regex doesn't.
 
     So do LLaMA-Factory 0.9.5 (model/model_utils/visual.py) and ms-swift 4.6 by default.
     """
@@ -190,5 +190,5 @@ def test_frozen_towers_get_no_adapters_but_by_their_name() -> None:
 
 
 def test_without_a_model_there_is_none() -> None:
-    """Unknown stays unknown."""
+    """An unknown model stays unknown."""
     assert trained_model(Workload()) is None

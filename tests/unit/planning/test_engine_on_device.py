@@ -1,4 +1,4 @@
-"""Which engine trains on CPUs where FSDP is asked for."""
+"""The engine that trains on CPUs if FSDP is requested."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ON_NPU = replace(HARDWARE, accelerator=replace(HARDWARE.accelerator, kind="npu",
 
 
 def test_accelerate_takes_ddp_on_a_cpu() -> None:
-    """As certainly as FSDP was asked for; its settings are none of DDP's."""
+    """DDP is as certain as the request was; FSDP's settings are dropped."""
     found = on_device(world(SHARDED), HARDWARE)
     assert found.known.keys() == {Fact.ENGINE}
     assert found.known[Fact.ENGINE].value == "ddp"
@@ -41,12 +41,12 @@ def test_accelerate_takes_ddp_on_a_cpu() -> None:
     ids=["accelerator", "own loop", "deepspeed", "unknown"],
 )
 def test_all_else_stays(workload: object, hardware: object) -> None:
-    """A loop of one's own shards on CPUs as well."""
+    """A plain loop shards on CPUs as well."""
     assert on_device(workload, hardware) is workload  # type: ignore[arg-type]
 
 
 def test_a_preset_that_would_have_no_effect() -> None:
-    """Refused, with the alternatives."""
+    """It is refused with alternatives."""
     with pytest.raises(LaunchError, match="on accelerators alone") as refused:
         check(wanted("fsdp2", ()), HARDWARE)
     assert "zero3" in refused.value.hint

@@ -1,4 +1,4 @@
-"""The effect of single mechanisms on an estimate."""
+"""Effects of single mechanisms on an estimate."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def workload_with(facts: Mapping[Name, Value], **versions: str) -> Workload:
 
 
 def estimated(workload: Workload, world: int = 1, **settings: Value) -> Estimate:
-    """The estimate of settings, by their names, in bf16."""
+    """The estimate of settings by name, in bf16."""
     candidate = {Setting(name): value for name, value in settings.items()}
     found = estimate(workload, {Setting.PRECISION: "bf16", **candidate}, HARDWARE, Ranks(world, 8))
     assert found is not None
@@ -90,7 +90,7 @@ def test_transformers_default_is_fused_since_4_54(versions: dict[str, str], is_f
 
 
 def test_deepspeed_seeks_overflows_in_a_copy_of_the_largest_gradient() -> None:
-    """With many ranks that is more than the step's own gradients."""
+    """With many ranks the copy exceeds the step's own gradients."""
     facts = {Fact.ENGINE: "deepspeed"}
     step = moment(estimated(workload_with(facts), world=512, zero_stage=2), "step")
     part = MODEL.parameters / 512
@@ -98,19 +98,19 @@ def test_deepspeed_seeks_overflows_in_a_copy_of_the_largest_gradient() -> None:
 
 
 def test_bitsandbytes_kept_the_inputs_of_its_products() -> None:
-    """Below 0.44."""
+    """Versions below 0.44 keep them."""
     facts = {**ALONE, **LORA, Fact.QUANTIZATION_BITS: 4, Fact.LORA_TARGETS: "q_proj"}
     held = [
         moment(estimated(workload_with(facts, bitsandbytes=version)), "loss")
         for version in ("0.43.1", "0.44.0")
     ]
     old, new = (phase.components[Component.ACTIVATIONS] for phase in held)
-    # Of each layer those of attention, of gate and projection, and of the projection down.
+    # A layer's inputs of attention, of gate and up projection, and of the down projection.
     assert old - new == 28 * 2048 * 2 * (3584 + 3584 + 18944)
 
 
 def test_calibrated_weights_are_the_language_models() -> None:
-    """GPTQ leaves the tower in 16 bits; bitsandbytes takes it too, with more scales."""
+    """GPTQ leaves the tower in 16 bits; bitsandbytes doesn't, with more scales."""
     facts = {**ALONE, **LORA, Fact.QUANTIZATION_BITS: 4}
     taken = []
     for calibrated in (False, True):
@@ -124,18 +124,18 @@ def test_calibrated_weights_are_the_language_models() -> None:
 
 
 def test_fused_layers_save_less() -> None:
-    """Liger's norms and gated part; torch.compile's."""
+    """Liger fuses norms and the gated part, torch.compile others."""
     plain, fused = (
         moment(estimated(workload_with({**ALONE, Fact.FUSED_LAYERS: on})), "loss")
         for on in (False, True)
     )
     saved = [phase.components[Component.ACTIVATIONS] for phase in (plain, fused)]
-    # Of each layer the fp32 copies of two norms, and one tensor of the feed-forward part.
+    # A layer's fp32 copies of two norms, and one tensor of the feed-forward part.
     assert saved[0] - saved[1] == 28 * 2048 * (2 * 4 * 3584 + 2 * 18944)
 
 
 def test_a_fused_loss_has_no_gradient_of_a_frozen_projection() -> None:
-    """With adapters it takes none."""
+    """With adapters the projection is frozen."""
     fused = {**ALONE, Fact.LOSS: "fused"}
     full = moment(estimated(workload_with(fused)), "loss").components[Component.LOGITS]
     lora = moment(estimated(workload_with({**fused, **LORA})), "loss")
@@ -146,7 +146,7 @@ def test_a_fused_loss_has_no_gradient_of_a_frozen_projection() -> None:
 
 
 def test_scores_need_no_logits() -> None:
-    """Neither the logits nor the projection to them."""
+    """A reward model has neither logits nor their projection."""
     plain = estimated(workload_with({**ALONE, **LORA})).peak
     scores = estimated(workload_with({**ALONE, **LORA, Fact.OUTPUT: "scores"}))
     assert all(not phase.components.get(Component.LOGITS) for phase in scores.phases)
@@ -155,7 +155,7 @@ def test_scores_need_no_logits() -> None:
 
 
 def test_other_models_count() -> None:
-    """A frozen one its weights, a trained one its states too; partitioned by stage 3."""
+    """Frozen ones count by weights, trained ones by states too; stage 3 partitions them."""
     alone = moment(estimated(workload_with({}), world=4, zero_stage=3), "step")
     facts = {Fact.FROZEN_BESIDE: 4 * 10**9, Fact.TRAINED_BESIDE: 10**9}
     found = estimated(workload_with(facts), world=4, zero_stage=3)
@@ -169,7 +169,7 @@ def test_other_models_count() -> None:
 
 
 def test_packed_pairs_share_a_sequence() -> None:
-    """The two of a pair fill the length together."""
+    """Both texts of a pair share one length."""
     facts = {**ALONE, Fact.OBJECTIVE: "preference"}
     pair, packed = (
         moment(estimated(workload_with({**facts, Fact.PACKED: on})), "loss").components
@@ -180,7 +180,7 @@ def test_packed_pairs_share_a_sequence() -> None:
 
 
 def test_preferences_take_logarithms_row_by_row() -> None:
-    """In the type of the logits, since trl 0.15; a distilled loss has two models' logits."""
+    """In the logits' type since trl 0.15; distillation has two models' logits."""
     loss = [
         moment(estimated(workload_with({**ALONE, **facts}, trl=trl)), "loss")
         for facts, trl in (
@@ -200,7 +200,7 @@ def test_preferences_take_logarithms_row_by_row() -> None:
     [("4.44.0", 12, 6), ("4.45.2", 12, 6), ("4.46.0", 14, 4), ("4.48.3", 14, 4), ("4.49.0", 12, 2)],
 )
 def test_shifted_logits(transformers: str, bytes_each: int, kept: int) -> None:
-    """Versions that shift the logits hold a copy more, and leave blocks that nothing fits into."""
+    """Some versions copy the logits to shift them, which fragments memory."""
     workload = workload_with(ALONE, transformers=transformers)
     loss = moment(estimated(workload), "loss").components
     assert loss[Component.LOGITS] / (152064 * 2048) == bytes_each
@@ -212,7 +212,7 @@ def test_shifted_logits(transformers: str, bytes_each: int, kept: int) -> None:
     [("deepspeed", "4.48.0", 8), ("deepspeed", "4.49.0", 12), ("ddp", "4.48.0", 14)],
 )
 def test_gpt2_takes_the_loss_of_16_bit_logits(engine: str, transformers: str, each: int) -> None:
-    """Before transformers 4.49, where autocast doesn't make them fp32."""
+    """Before transformers 4.49, if autocast doesn't make them fp32."""
     workload = workload_with({**ALONE, Fact.ENGINE: engine}, transformers=transformers)
     model = replace(MODEL, model_type="gpt2")
     loss = moment(estimated(replace(workload, model=model)), "loss").components
@@ -221,7 +221,7 @@ def test_gpt2_takes_the_loss_of_16_bit_logits(engine: str, transformers: str, ea
 
 @pytest.mark.parametrize(("size", "each"), [(2, 1), (4, 5)])
 def test_dropout_leaves_masks(size: int, each: int) -> None:
-    """Of a layer's two outputs, and of the probabilities; in fp32 these are kept twice."""
+    """For two outputs of a layer and the probabilities, which fp32 keeps twice."""
     stack = replace(MODEL.language, drops_hidden=True, drops_attention=True)
     weights, types = tuple(MODEL.within(stack)), Types(size, size, size)
     plain, dropped = (
@@ -231,7 +231,7 @@ def test_dropout_leaves_masks(size: int, each: int) -> None:
 
 
 def test_towers_attend_within_an_image() -> None:
-    """MiniCPM-V's without a fused kernel unless flash attention is asked for; copies count too."""
+    """MiniCPM-V's has no fused kernel without flash attention; copies count too."""
     facts = {Fact.VISION_TRAINED: True, Fact.ATTENTION: "sdpa"}
     eager = moment(estimated(workload_of(SLICED, facts), zero_stage=2), "loss").components
     flash = {**facts, Fact.ATTENTION: "flash_attention_2"}
@@ -245,7 +245,7 @@ def test_towers_attend_within_an_image() -> None:
 
 
 def test_what_is_kept_never_exceeds_the_room() -> None:
-    """It is given back before memory runs out, so no plan is refused because of it."""
+    """Caches are freed before memory runs out, so they refuse no plan."""
     facts = {**ALONE, **LORA, Fact.LENGTHS_VARY: True, Fact.EXPANDABLE_SEGMENTS: False}
     room = HARDWARE.accelerator.memory - HARDWARE.in_use
     for micro_batch in (1, 4, 8, 16):
@@ -260,7 +260,7 @@ def test_what_is_kept_never_exceeds_the_room() -> None:
 
 
 def test_what_is_kept_never_exceeds_what_a_rank_could_get() -> None:
-    """An attempt that ran out of memory shows the room."""
+    """An attempt that ran out of memory gives the limit."""
     facts = {**ALONE, **LORA, Fact.LENGTHS_VARY: True, Fact.EXPANDABLE_SEGMENTS: False}
     settings = {Setting.MICRO_BATCH: 8, Setting.PRECISION: "bf16"}
     limit = 60 * GIB
@@ -272,7 +272,7 @@ def test_what_is_kept_never_exceeds_what_a_rank_could_get() -> None:
 
 
 def test_what_is_held_does_not_shrink_in_a_step() -> None:
-    """Every moment has the same total: the allocator keeps the difference."""
+    """All moments have the same total: the allocator keeps the rest."""
     found = estimated(workload_with({Fact.ENGINE: "deepspeed"}), world=8, zero_stage=2)
     assert all(one.total == other.total for one, other in pairwise(found.phases))
     assert found.peak.needed == max(phase.needed for phase in found.phases)
@@ -289,14 +289,14 @@ def test_what_is_held_does_not_shrink_in_a_step() -> None:
     ],
 )
 def test_an_estimate_has_the_error_of_its_family(facts: dict[Name, Value], family: Family) -> None:
-    """Relative to what is expected."""
+    """The error is relative to the expected value."""
     assert estimated(workload_with(facts), zero_stage=2).error == ERRORS[family]
     tower = workload_of(VISION, {**LORA, Fact.QUANTIZATION_BITS: 4})
     assert estimated(tower, zero_stage=2).error == ERRORS[Family.VISION]
 
 
 def test_a_step_on_one_device_is_as_measured() -> None:
-    """ms-swift's examples/train/full/train.sh says 76 GiB, of which the context is no part."""
+    """ms-swift's examples/train/full/train.sh has 76 GiB, without the context."""
     facts = {**ALONE, Fact.OPTIMIZER: "adamw", Fact.FUSED_STEP: False}
     states = moment(estimated(workload_with(facts), micro_batch=1), "step")
     kinds = (Component.PARAMETERS, Component.OPTIMIZER, Component.STEP)

@@ -1,4 +1,4 @@
-"""The memory and time of FSDP2, against sums that are made by hand."""
+"""FSDP2's memory and time against hand-made sums."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def sizes_of(**changes: object) -> ModelSizes:
 
 
 def fsdp(facts: dict[Name, Value]) -> Workload:
-    """What is known of a plain script's training of Qwen2-7B."""
+    """The facts of a plain script's training of Qwen2-7B."""
     workload = workload_of(model_of(QWEN2_7B), {**FSDP, **facts})
     return replace(workload, framework=Framework.NONE)
 
 
 def test_shards_gradients_and_states_are_divided_by_the_ranks() -> None:
-    """Of fp32 weights a rank holds 4 P / 8, of AdamW's states 8 P / 8, and 8 P / 8 at the step."""
+    """A rank holds 4 P / 8 fp32 weights, 8 P / 8 AdamW states, 8 P / 8 at the step."""
     sizes = sizes_of()
     states = states_of(sizes, BF16, 8)
     part = sizes.plain / 8
@@ -50,7 +50,7 @@ def test_shards_gradients_and_states_are_divided_by_the_ranks() -> None:
 
 
 def test_offloaded_shards_lie_in_host_memory() -> None:
-    """Weights, states and gradients, 16 P / 8, leave the device."""
+    """Weights, states and gradients, 16 P / 8, are on the host."""
     sizes = sizes_of()
     states = states_of(sizes, {**BF16, Setting.OFFLOAD: "optimizer_and_parameters"}, 8)
     assert (states.parameters, states.optimizer, states.at_step) == (0, 0, 0)
@@ -58,7 +58,7 @@ def test_offloaded_shards_lie_in_host_memory() -> None:
 
 
 def test_rows_are_filled_up_to_the_ranks() -> None:
-    """An adapter of 16 rows has one on each of 64 ranks, of which 48 are empty."""
+    """An adapter of 16 rows on 64 ranks is padded with 48 empty rows."""
     sizes = model_sizes_of(fsdp(LORA))
     assert sizes is not None
     narrow = [weight for weight in sizes.model.weights if ".lora_A" in weight.name]
@@ -69,7 +69,7 @@ def test_rows_are_filled_up_to_the_ranks() -> None:
 
 
 def test_layers_stay_gathered_without_resharding() -> None:
-    """At the loss a rank then holds all weights; with resharding root, and a layer that comes."""
+    """At the loss a rank then has all weights; with resharding, the root and a layer."""
     sizes = sizes_of()
     parts = division_of(sizes, 8)
     whole = states_of(sizes, {**BF16, Setting.RESHARD_AFTER_FORWARD: False}, 8)
@@ -85,7 +85,7 @@ def test_layers_stay_gathered_without_resharding() -> None:
 def test_accelerate_makes_units_of_embedding_and_head(
     version: str, embedding: bool, head: bool
 ) -> None:
-    """Since 1.14; before that they belong to the root."""
+    """Since 1.14; earlier they belong to the root."""
     versions = {"accelerate": version}
     parts = division_of(sizes_of(framework=Framework.ACCELERATE, versions=versions), 8)
     assert parts.layers == QWEN2_7B["num_hidden_layers"]
@@ -93,7 +93,7 @@ def test_accelerate_makes_units_of_embedding_and_head(
 
 
 def test_accelerate_keeps_gradients_in_full_between_micro_batches() -> None:
-    """2 Pt, in the type of the reduction; a plain script reduces them each time: 4 Pt / 8."""
+    """2 Pt in the reduction's type; a plain script reduces each time: 4 Pt / 8."""
     two = {**BF16, Setting.ACCUMULATION: 2}
     sizes = sizes_of()
     plain = states_of(sizes, two, 8).moments["loss"][Component.GRADIENTS]
@@ -112,19 +112,19 @@ def test_accelerate_keeps_gradients_in_full_between_micro_batches() -> None:
     ],
 )
 def test_what_is_not_modelled(facts: dict[Name, Value]) -> None:
-    """Version 1, quantized weights, and other models beside."""
+    """FSDP1, quantized weights, and further models."""
     assert estimate(fsdp({}), BF16, HARDWARE, Ranks(8, 8)) is not None
     assert estimate(fsdp(facts), BF16, HARDWARE, Ranks(8, 8)) is None
 
 
 def test_units_must_be_known() -> None:
-    """Without them there is no estimate."""
+    """Unknown units give no estimate."""
     facts = {fact: value for fact, value in FSDP.items() if fact is not Fact.FSDP_UNITS}
     assert model_sizes_of(workload_of(model_of(QWEN2_7B), facts)) is None
 
 
 def test_resharding_takes_another_gathering() -> None:
-    """So a step without it is faster."""
+    """A step without it is faster."""
     sizes = sizes_of()
     fast, slow = (
         step_seconds(sizes, {**BF16, Setting.RESHARD_AFTER_FORWARD: on}, HARDWARE, Ranks(16, 8))

@@ -1,4 +1,4 @@
-"""The memory model against all bytes that were measured of the engines."""
+"""The memory model against all measured bytes of the engines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.benchmarks import benchmark_of
 
 @pytest.mark.parametrize("name", ["against_deepspeed", "against_fsdp"])
 def test_estimates_agree_with_the_measured_bytes(name: str) -> None:
-    """The bounds of docs/measured: 3 % of states and peak in the median, 10 % in the worst row."""
+    """Bounds in docs/measured: median error 3 % of states and peak, worst row 10 %."""
     benchmark = benchmark_of(name)
     rows = benchmark.fake_world.compared(benchmark.RESULTS, benchmark.compare)
     assert len(rows) > 100

@@ -1,4 +1,4 @@
-"""The memory model: laws that hold for every model and preset."""
+"""Laws of the memory model for every model and preset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.models import GIB, HARDWARE, LORA, QWEN2_7B, model_of, workload_of
 
 
 def estimated(workload: Workload, candidate: dict[Setting, Value], world: int = 8) -> Estimate:
-    """The estimate of a candidate in bf16."""
+    """A candidate's estimate in bf16."""
     found = estimate(
         workload,
         {Setting.PRECISION: "bf16", **candidate},
@@ -63,7 +63,7 @@ METHODS = some.sampled_from([{}, LORA, {**LORA, Fact.QUANTIZATION_BITS: 4}])
 def test_more_devices_never_need_more(
     config: dict[str, Any], candidate: dict[Setting, Value], method: dict[Name, Value], world: int
 ) -> None:
-    """Per device, expected and at most."""
+    """The expected and maximum memory of each device."""
     workload = workload_of(model_of(config), method)
     few, many = (estimated(workload, candidate, size) for size in (world, world * 2))
     assert many.expected <= few.expected
@@ -75,7 +75,7 @@ def test_more_devices_never_need_more(
 def test_a_larger_batch_or_sequence_never_needs_less(
     config: dict[str, Any], candidate: dict[Setting, Value], method: dict[Name, Value]
 ) -> None:
-    """Monotone in the micro batch and in the length of a sequence."""
+    """Memory grows with the micro batch and the sequence length."""
     model = model_of(config)
     once = estimated(workload_of(model, method), candidate)
     twice = {**candidate, Setting.MICRO_BATCH: 2 * int(candidate[Setting.MICRO_BATCH])}
@@ -89,7 +89,7 @@ def test_a_larger_batch_or_sequence_never_needs_less(
 def test_adapters_never_need_more_than_all(
     config: dict[str, Any], candidate: dict[Setting, Value]
 ) -> None:
-    """LoRA's states below those of full fine-tuning; with 4-bit weights below LoRA's."""
+    """LoRA's states are below full fine-tuning's; 4-bit weights are below LoRA's."""
     model = model_of(config)
     whole: dict[Name, Value] = {Fact.PERSISTENCE_THRESHOLD: 0}
     full, lora, quantized = (
@@ -110,7 +110,7 @@ def test_adapters_never_need_more_than_all(
 def test_what_stays_never_grows_with_the_stage(
     config: dict[str, Any], method: dict[Name, Value], micro: int
 ) -> None:
-    """Weights, master weights and optimizer states, where ZeRO-3 partitions all of them."""
+    """ZeRO-3 partitions weights, master weights and optimizer states."""
     small = {Fact.PERSISTENCE_THRESHOLD: 0}
     workload = workload_of(model_of(config), {**method, **small})
     held = []
@@ -130,14 +130,14 @@ def test_what_stays_never_grows_with_the_stage(
     ],
 )
 def test_the_states_of_a_known_model(stage: int, gib: float) -> None:
-    """ZeRO's formulas on Qwen2-7B; only gradients are counted apart."""
+    """ZeRO's formulas on Qwen2-7B; gradients are separate."""
     peak = estimated(workload_of(model_of(QWEN2_7B), {}), {Setting.ZERO_STAGE: stage}).peak
     states = peak.components[Component.PARAMETERS] + peak.components[Component.OPTIMIZER]
     assert states / GIB == pytest.approx(gib, rel=0.01)
 
 
 def test_preferences_hold_two_sequences_and_a_reference() -> None:
-    """Twice the tokens; a copy of the weights unless adapters can be switched off."""
+    """Twice the tokens, and a copy of the weights unless adapters can be disabled."""
     model = model_of(QWEN2_7B)
     candidate = {Setting.ZERO_STAGE: 2, Setting.MICRO_BATCH: 1}
     plain = estimated(workload_of(model, {}), candidate).phases[0].components
@@ -151,7 +151,7 @@ def test_preferences_hold_two_sequences_and_a_reference() -> None:
 
 
 def test_what_is_unknown_is_said() -> None:
-    """Without a length only the states are counted; without a model nothing is."""
+    """Without a length only states are estimated; without a model, none."""
     workload = workload_of(model_of(QWEN2_7B), {})
     known = {name: one for name, one in workload.known.items() if name != Fact.SEQUENCE_LENGTH}
     without = estimated(replace(workload, known=known), {Setting.ZERO_STAGE: 2})
@@ -163,7 +163,7 @@ def test_what_is_unknown_is_said() -> None:
 
 
 def test_a_failed_attempt_calibrates() -> None:
-    """What ran out of memory is estimated to need all that it had, at least."""
+    """A plan that ran out of memory needs at least all of the memory it had."""
     candidate = {Setting.PRECISION: "bf16", Setting.ZERO_STAGE: 2, Setting.MICRO_BATCH: 4}
     workload = workload_of(model_of(QWEN2_7B), {})
     before = estimated(workload, candidate).peak.needed
@@ -180,7 +180,7 @@ def test_a_failed_attempt_calibrates() -> None:
 @pytest.mark.parametrize("share", [0.2, 0.8, 1.3, 3.0])
 @pytest.mark.parametrize("context", [None, 2 * GIB])
 def test_what_has_trained_needs_what_it_held(share: float, context: int | None) -> None:
-    """More or less than by the formulas; another batch needs another part, but not any."""
+    """Above or below the formulas; another batch's estimate is bounded."""
     candidate = {Setting.PRECISION: "bf16", Setting.ZERO_STAGE: 2, Setting.MICRO_BATCH: 4}
     workload = workload_of(model_of(QWEN2_7B), {})
     plain = estimated(workload, candidate)
@@ -198,7 +198,7 @@ def test_what_has_trained_needs_what_it_held(share: float, context: int | None) 
 
 
 def test_what_has_trained_and_what_ran_out() -> None:
-    """The one is what was held, the other needs more than there was."""
+    """One needs what it held, the other more than was available."""
     small = {Setting.PRECISION: "bf16", Setting.ZERO_STAGE: 2, Setting.MICRO_BATCH: 1}
     large = {**small, Setting.MICRO_BATCH: 8}
     workload = workload_of(model_of(QWEN2_7B), {})

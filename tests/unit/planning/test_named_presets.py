@@ -1,4 +1,4 @@
-"""Named presets and `--set`: their settings, and refusals."""
+"""Named presets and `--set`: settings and refusals."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ DDP: dict[Name, Value] = {Fact.ENGINE: "ddp", Setting.STATIC_GRAPH: True}
 
 
 def on_ddp(framework: Framework = Framework.TRANSFORMERS) -> Workload:
-    """A script that trains with DDP; DeepSpeed is installed."""
+    """A script that trains with DDP, with DeepSpeed installed."""
     return replace(world(DDP, framework), versions={"deepspeed": "0.19.8"})
 
 
 def test_pairs_are_merged_over_the_preset() -> None:
-    """Each with where it was asked for; `${...}` refers to the whole."""
+    """Each keeps its source; `${...}` refers to the merged preset."""
     asked = wanted("zero3-offload", ["zero_stage=2", "accumulation=${zero_stage}"])
     found = {name.value: (known.value, known.source) for name, known in asked.items()}
     assert found.pop("gradient_checkpointing") == ("non_reentrant", "--preset zero3-offload")
@@ -36,12 +36,12 @@ def test_pairs_are_merged_over_the_preset() -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_every_shipped_preset_can_be_read(name: str) -> None:
-    """It asks for something."""
+    """Every preset has settings."""
     assert wanted(name, ())
 
 
 def test_a_file_with_another_ending(tmp_path: Path) -> None:
-    """It is there, so it isn't said that there is no such preset."""
+    """The file exists, so the message isn't that there is no such preset."""
     file = tmp_path / "mine"
     file.write_text("zero_stage: 2\n")
     with pytest.raises(LaunchError) as caught:
@@ -69,7 +69,7 @@ def test_names_of_no_file(name: str) -> None:
     ],
 )
 def test_refusals(name: str | None, pairs: tuple[str, ...], problem: str, hint: str) -> None:
-    """With the name that was probably meant."""
+    """Each suggests the likely name."""
     with pytest.raises(LaunchError) as caught:
         wanted(name, pairs)
     assert problem in caught.value.problem
@@ -77,7 +77,7 @@ def test_refusals(name: str | None, pairs: tuple[str, ...], problem: str, hint: 
 
 
 def test_a_users_preset_is_refused_with_its_line(tmp_path: Path) -> None:
-    """As any document is."""
+    """Errors have a line, as in any document."""
     path = tmp_path / "mine.yaml"
     path.write_text("# a comment\nzero_stage: two\n")
     with pytest.raises(LaunchError, match=r"mine\.yaml:2: zero_stage is a whole number"):
@@ -85,7 +85,7 @@ def test_a_users_preset_is_refused_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_trainer_on_ddp_is_given_deepspeed() -> None:
-    """DDP's settings are dropped; stage 0 asks for nothing new."""
+    """DDP's settings are dropped; stage 0 adds none."""
     switched = with_wanted(on_ddp(), wanted("zero2", ()))
     assert switched.engine is Engine.DEEPSPEED
     assert Setting.STATIC_GRAPH not in switched.known
@@ -102,7 +102,7 @@ def test_a_trainer_on_ddp_is_given_deepspeed() -> None:
     ],
 )
 def test_where_deepspeed_cannot_be_given(workload: Workload, problem: str) -> None:
-    """The user's own loop, or if it isn't installed."""
+    """A plain loop, or DeepSpeed isn't installed."""
     with pytest.raises(LaunchError, match=problem):
         with_wanted(workload, wanted("zero2", ()))
 
@@ -111,7 +111,7 @@ NEWER = {"accelerate": "1.15.0", "torch": "2.13.0"}
 
 
 def test_a_trainer_on_ddp_is_given_fsdp() -> None:
-    """Layer by layer; accelerate keeps the masters in fp32 where it computes in 16 bit."""
+    """Layer by layer; accelerate keeps fp32 masters for 16-bit compute."""
     mixed: dict[Name, Value] = {**DDP, Setting.PRECISION: "bf16"}
     workload = replace(world(mixed), versions=NEWER)
     switched = with_wanted(workload, wanted("fsdp2", ()))
@@ -136,7 +136,7 @@ def test_a_trainer_on_ddp_is_given_fsdp() -> None:
     ],
 )
 def test_where_fsdp_cannot_be_given(workload: Workload, problem: str) -> None:
-    """To another engine, the user's own loop, or if it doesn't exist yet."""
+    """Another engine, a plain loop, or a version without FSDP."""
     with pytest.raises(LaunchError, match=problem):
         with_wanted(workload, wanted("fsdp2", ()))
 
@@ -148,7 +148,7 @@ def test_where_fsdp_cannot_be_given(workload: Workload, problem: str) -> None:
 def test_a_preset_has_nothing_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    """Neither taken nor printed: somebody else may have written the file."""
+    """Variables aren't expanded: somebody else may have written the file."""
     monkeypatch.setenv("TOKEN", "planted")
     file = tmp_path / "own.yaml"
     file.write_text(f"name: oc.env\nmicro_batch: {value}\n")

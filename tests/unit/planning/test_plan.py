@@ -1,4 +1,4 @@
-"""`safe-launch plan` as its users see it: right before the job starts, from a login node."""
+"""`safe-launch plan` for its users: right before a job starts, or on a login node."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ ASKED = (
     "--gradient_accumulation_steps=4",
 )
 CERTAIN = ("--use_lora=False", "--optim=adamw_torch", "--gradient_checkpointing=False")
-"""What says that all weights are trained, with two states each and all activations kept."""
+"""Flags for full training with two states for each weight and all activations kept."""
 KEPT = {"summary": "the global batch is kept"}
 HERE = Hardware(accelerator_of(profile_named("cpu")), 0, 4, 2**36)
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`safe-launch` with these arguments in a folder."""
+    """Runs `safe-launch` with these arguments in a folder."""
     command = [CURRENT.bin / "safe-launch", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A script, a DeepSpeed configuration and two models' configurations."""
+    """A script, a DeepSpeed configuration, and configurations of two models."""
     (tmp_path / "finetune.py").write_text(SCRIPT)
     (tmp_path / "zero2.json").write_text(json.dumps(ZERO2))
     for name, config in (("7b", QWEN2_7B), ("72b", QWEN2_72B)):
@@ -73,7 +73,7 @@ def folder(tmp_path: Path) -> Path:
 def document(
     folder: Path, hardware: str, model: str, *more: str, arguments: tuple[str, ...] = ()
 ) -> tuple[int, dict[str, Any]]:
-    """Exit code and document of `plan --json` for full fine-tuning on eight devices."""
+    """Exit code and JSON of `plan --json` for full fine-tuning on eight devices."""
     own = ("finetune.py", f"--model_name_or_path={model}", "--deepspeed=zero2.json", *ASKED)
     options = ("--json", "--nproc=8", f"--hardware={hardware}", *more)
     done = run(folder, "plan", *options, *own, *arguments)
@@ -81,7 +81,7 @@ def document(
 
 
 def test_one_job_on_two_kinds_of_devices(folder: Path) -> None:
-    """Full fine-tuning of 7.6 B parameters: on 80 GB and on 32 GB, two plans, the same batch."""
+    """Full fine-tuning of 7.6 B parameters on 80 GB and 32 GB: two plans, one global batch."""
     plans = {}
     for hardware in ("dgx-a100-80gb", "atlas-800t-a2-910b4"):
         code, plan = document(folder, hardware, "7b", arguments=CERTAIN)
@@ -96,10 +96,10 @@ def test_one_job_on_two_kinds_of_devices(folder: Path) -> None:
         plans[hardware] = preset
     large, small = plans.values()
     assert large["zero_stage"] == 2
-    assert large["micro_batch"] == 1  # the first to be traded
+    assert large["micro_batch"] == 1  # the first setting to change
     assert large["gradient_checkpointing"] == "off"
     assert small["micro_batch"] < 4
-    # Its states alone are 30 GiB at stage 2, of 29.5: the optimizer or the weights must go.
+    # The states alone are 30 GiB at stage 2, of 29.5: the optimizer or the weights must move.
     assert small["zero_stage"] == 3 or small["offload"] == "optimizer"
 
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_done_says_what_could(folder: Path) -> None:
 
 
 def test_nothing_is_refused_on_what_nobody_has_stated(folder: Path) -> None:
-    """The same without a word on adapters and optimizer: launched as asked, the doubt in a line."""
+    """With adapters and optimizer unstated it launches as requested, with a note."""
     code, plan = document(folder, "atlas-800t-a2-910b4", "72b")
     assert code == 0
     assert plan["changes"] == []
@@ -136,7 +136,7 @@ def test_nothing_is_refused_on_what_nobody_has_stated(folder: Path) -> None:
 
 
 def test_nothing_is_changed_on_what_is_only_assumed(folder: Path) -> None:
-    """What an estimate would change is told, with the fact that is missing, and not done."""
+    """A change based on an estimate is only suggested, with the missing fact."""
     code, plan = document(folder, "dgx-a100-80gb", "7b")
     assert code == 0
     assert plan["changes"] == []
@@ -151,7 +151,7 @@ def test_nothing_is_changed_on_what_is_only_assumed(folder: Path) -> None:
 
 
 def test_an_argument_that_was_not_understood_makes_the_memory_uncertain(folder: Path) -> None:
-    """What is stated would be refused; what the argument does to it, nobody knows."""
+    """The plan would be refused, but the argument's effect is unknown."""
     code, plan = document(folder, "atlas-800t-a2-910b4", "72b", arguments=CERTAIN)
     assert code == ExitCode.NO_PLAN
     more = (*CERTAIN, "--freeze_first_layers=70")
@@ -176,7 +176,7 @@ def test_an_argument_that_was_not_understood_makes_the_memory_uncertain(folder: 
 def test_nothing_is_changed_where_adapters_are_hinted_at(
     source: str, flags: tuple[str, ...], hint: str, folder: Path
 ) -> None:
-    """Changes for whole weights aren't made: adapters may be trained."""
+    """Changes for full fine-tuning aren't made: adapters may be trained."""
     flags = ("--per_device_train_batch_size=2", "--gradient_checkpointing=True", *flags)
     code, plan = document(folder, "atlas-800t-a2-910b4", "7b", arguments=flags)
     assert code == 0
@@ -203,7 +203,7 @@ def test_nothing_is_changed_where_adapters_are_hinted_at(
 def test_fsdp2_is_planned_smaller_for_a_small_device(
     config: dict[str, Value], changed: set[str], folder: Path
 ) -> None:
-    """The engine stays; where its version is only assumed nothing is changed."""
+    """The engine stays; an assumed FSDP version changes no settings."""
     flags = ("--fsdp=full_shard", f"--fsdp_config={json.dumps(config)}")
     own = ("finetune.py", "--model_name_or_path=7b", *ASKED, *CERTAIN, *flags)
     done = run(folder, "plan", "--json", "--nproc=8", "--hardware=ascend-910b4", *own)
@@ -214,7 +214,7 @@ def test_fsdp2_is_planned_smaller_for_a_small_device(
 
 
 def test_checkpointing_that_a_script_with_trl_is_given_counts(folder: Path) -> None:
-    """`--gradient_checkpointing True` is on, though trl decides on the implementation."""
+    """`--gradient_checkpointing True` is on, though trl chooses the implementation."""
     zero3 = {**ZERO2, "zero_optimization": {"stage": 3}}
     (folder / "zero2.json").write_text(json.dumps(zero3))
     (folder / "finetune.py").write_text(SCRIPT + "from trl import SFTTrainer\n")
@@ -235,7 +235,7 @@ def test_checkpointing_that_a_script_with_trl_is_given_counts(folder: Path) -> N
     ],
 )
 def test_what_is_not_modelled_is_not_judged(flags: tuple[str, ...], folder: Path) -> None:
-    """Whatever the estimate of plain data parallelism would be."""
+    """The estimate of plain data parallelism isn't used instead."""
     own = ("finetune.py", "--model_name_or_path=72b", *ASKED, *CERTAIN, *flags)
     done = run(folder, "plan", "--json", "--nproc=8", "--hardware=ascend-910b4", *own)
     plan = json.loads(done.stdout)
@@ -245,7 +245,7 @@ def test_what_is_not_modelled_is_not_judged(flags: tuple[str, ...], folder: Path
 
 
 def test_the_plan_is_told(folder: Path) -> None:
-    """The decision first, each change with its own cause; all that is known where it is wanted."""
+    """The decision first, then each change with its cause; all facts on request."""
     hardware = ("--nproc=8", "--hardware=ascend-910b4")
     own = ("finetune.py", "--model_name_or_path=7b", "--deepspeed=zero2.json", *ASKED)
     own += CERTAIN
@@ -288,7 +288,7 @@ def test_the_plan_is_told(folder: Path) -> None:
     ],
 )
 def test_refusals(more: tuple[str, ...], problem: str, folder: Path) -> None:
-    """Each with a message and a code, never a traceback."""
+    """Each has a message and an exit code, not a traceback."""
     own = ("finetune.py", "--model_name_or_path=7b", "--deepspeed=zero2.json", *ASKED)
     hardware = () if more[0].startswith("--hardware") else ("--hardware=ascend-910b4",)
     done = run(folder, "plan", "--nproc=8", *hardware, *more, *own, *CERTAIN)
@@ -306,7 +306,7 @@ def test_refusals(more: tuple[str, ...], problem: str, folder: Path) -> None:
     ],
 )
 def test_broken_files_of_a_model(name: str, text: str, problem: str, folder: Path) -> None:
-    """File and field."""
+    """The error has file and field."""
     (folder / "7b" / name).write_text(text)
     done = run(
         folder, "plan", "--hardware=l40s", "--nproc=8", "finetune.py", "--model_name_or_path=7b"
@@ -336,7 +336,7 @@ def test_broken_files_of_a_model(name: str, text: str, problem: str, folder: Pat
 def test_arguments_that_contradict_each_other(
     config: dict[str, Any], problem: str, folder: Path
 ) -> None:
-    """What the framework would refuse after the start is refused before it, with both places."""
+    """Arguments that the framework would reject are refused early, with both places."""
     (folder / "zero2.json").write_text(json.dumps({**ZERO2, **config}))
     own = ("finetune.py", "--model_name_or_path=7b", "--deepspeed=zero2.json", *ASKED)
     done = run(folder, "plan", "--nproc=8", "--hardware=l40s", *own)
@@ -346,14 +346,14 @@ def test_arguments_that_contradict_each_other(
 
 
 def test_a_launch_on_another_machine_is_refused(folder: Path) -> None:
-    """What a profile says and this host contradicts, before any worker starts."""
+    """A profile that contradicts this host is refused before workers start."""
     done = run(folder, "--nproc=8", "--hardware=ascend-910b4", "finetune.py")
     assert done.returncode == ExitCode.USAGE
     assert "it is a npu (ascend-910b4), this host has " in done.stderr
 
 
 def test_an_unknown_architecture_is_planned_without_memory(folder: Path) -> None:
-    """It is said which file and field; the rest of the plan holds."""
+    """The file and field are named; the rest of the plan is valid."""
     (folder / "7b" / "model.safetensors").unlink()
     (folder / "7b" / "config.json").write_text('{"model_type": "tomorrows", "hidden_size": 64}')
     done = run(
@@ -366,7 +366,7 @@ def test_an_unknown_architecture_is_planned_without_memory(folder: Path) -> None
 
 
 def test_no_torch_is_imported(folder: Path) -> None:
-    """A plan needs no framework, and no accelerator."""
+    """A plan needs neither framework nor accelerator."""
     program = (
         "import sys\n"
         "from safe_launch.cli import guarded\n"
@@ -406,7 +406,7 @@ def test_lora_with_stage_3_is_planned_around() -> None:
 
 
 def test_a_fall_back_to_stage_2_needs_the_memorys_proof() -> None:
-    """What bans stage 3 leads to stage 2 where that fits, else to offload, else to a dead end."""
+    """If stage 3 is forbidden: stage 2 if that fits, else offload, else a dead end."""
     base = {
         Setting.ZERO_STAGE: 3,
         Setting.OFFLOAD: "none",
@@ -436,7 +436,7 @@ def test_a_fall_back_to_stage_2_needs_the_memorys_proof() -> None:
 
 
 def test_what_is_proposed_after_a_failure() -> None:
-    """An assumption that a known failure hangs on counts then, also for what would fit."""
+    """An assumption of a known failure then counts, also for fitting plans."""
     asked: dict[Name, Value] = {
         Setting.ZERO_STAGE: 3,
         Setting.OFFLOAD: "none",
@@ -470,7 +470,7 @@ def test_what_is_proposed_after_a_failure() -> None:
 
 
 def test_the_lattice_is_small() -> None:
-    """All candidates of a large batch: hundreds, not millions."""
+    """A large batch has hundreds of candidates, not millions."""
     asked = {
         Setting.ZERO_STAGE: 2,
         Setting.OFFLOAD: "none",
@@ -487,7 +487,7 @@ def test_the_lattice_is_small() -> None:
 
 
 def test_a_plan_over_two_nodes() -> None:
-    """ZeRO divides by all ranks, the slower link counts, host memory is a node's own."""
+    """ZeRO divides by all ranks, the slower link counts, and host memory is per node."""
     hardware = hardware_of("a100-80gb", HERE)
     asked = {Setting.ZERO_STAGE: 2, Setting.OFFLOAD: "optimizer", Setting.MICRO_BATCH: 1}
     workload = workload_of(model_of(QWEN2_7B), {**asked, Setting.ACCUMULATION: 4})
@@ -514,7 +514,7 @@ def test_a_plan_over_two_nodes() -> None:
 
 
 def test_what_a_host_shares_is_shared_by_its_own_workers() -> None:
-    """On a CPU the host's memory is divided by the workers of one host, tasks beside included."""
+    """On CPUs a host's workers, including other tasks', share its memory."""
     cpu = replace(HERE, accelerators=0)
     request = LaunchRequest("finetune.py", False, (), 2, "--nproc 2")
     two = replace(request, placement=Placement(nodes=2, least=2))
@@ -533,7 +533,7 @@ def test_what_a_host_shares_is_shared_by_its_own_workers() -> None:
 
 
 def test_the_plan_says_which_nodes(folder: Path) -> None:
-    """The global batch is that of all nodes; what was read where stands beside."""
+    """The global batch covers all nodes; sources are named."""
     nodes = ("--nproc=2", "--nnodes=2", "--node_rank=1", "--master_addr=n1", "--hardware=cpu")
     done = run(folder, "plan", *nodes, "finetune.py", "--model_name_or_path=7b", *ASKED)
     text = " ".join((done.stdout + done.stderr).replace("[safe-launch]", "").split())
@@ -546,7 +546,7 @@ def test_the_plan_says_which_nodes(folder: Path) -> None:
 
 
 def test_a_batch_that_is_meant_for_all_nodes(folder: Path) -> None:
-    """DeepSpeed's train_batch_size counts the ranks of every node."""
+    """DeepSpeed's train_batch_size counts all nodes' ranks."""
     batch = {"train_micro_batch_size_per_gpu": 4, "train_batch_size": 128}
     (folder / "zero2.json").write_text(json.dumps({**ZERO2, **batch}))
     flags = ("finetune.py", "--model_name_or_path=7b", "--deepspeed=zero2.json", "--bf16=True")
@@ -556,7 +556,7 @@ def test_a_batch_that_is_meant_for_all_nodes(folder: Path) -> None:
 
 
 def test_on_the_cpu_imports_come_on_top(folder: Path) -> None:
-    """A process's memory holds what the script imports, which nobody knows before the launch."""
+    """A process also holds the script's imports, whose size is unknown before the launch."""
     own = ("finetune.py", "--model_name_or_path=7b", *ASKED)
     told = {
         name: " ".join(run(folder, "plan", f"--hardware={name}", "--nproc=2", *own).stdout.split())
@@ -582,7 +582,7 @@ HEAVY: dict[Name, Value] = {
     "name", [Setting.GRADIENT_CHECKPOINTING, Setting.ZERO_STAGE, Setting.OFFLOAD]
 )
 def test_what_is_fixed_and_only_assumed(name: Setting, gib: int) -> None:
-    """It keeps its value in the plan; a lighter one still counts among what may be."""
+    """The plan keeps its value; a smaller one stays among the candidates."""
     workload = workload_of(model_of(QWEN2_7B), HEAVY)
     assumed = {**workload.known, name: Known(HEAVY[name], Origin.DEFAULT, "a default")}
     accelerator = replace(HARDWARE.accelerator, memory=gib * 2**30)
@@ -601,7 +601,7 @@ def test_what_is_fixed_and_only_assumed(name: Setting, gib: int) -> None:
 
 
 def test_what_was_set_before_stays_where_nothing_forbids_what_was_asked_for() -> None:
-    """As after an out-of-memory failure of another model."""
+    """For example after another model ran out of memory."""
     workload = workload_of(model_of(QWEN2_7B), {**HEAVY, Fact.ADAPTER: "none"})
     request = LaunchRequest("finetune.py", False, (), 8, "--nproc 8")
     accelerator = replace(HARDWARE.accelerator, memory=500 * 2**30)

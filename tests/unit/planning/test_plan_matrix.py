@@ -1,4 +1,4 @@
-"""scripts/plan-diff: a catalogue that forbids more changes the plans that it is about."""
+"""scripts/plan-diff: a stricter catalogue changes exactly the affected plans."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Something else.
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of the catalogue that forbids more."""
+    """A copy of the catalogue with one more constraint."""
     result = tmp_path / "failures"
     shutil.copytree(ROOT / "presets" / "failures", result)
     (result / "more.md").write_text(FORBIDS)
@@ -44,12 +44,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_no_change_no_difference() -> None:
-    """The same catalogue plans the same."""
+    """An equal catalogue gives equal plans."""
     assert differences(CATALOGUE, CATALOGUE) == []
 
 
 def test_one_entry_more_changes_what_it_forbids(folder: Path) -> None:
-    """Its own stage, with the versions that it is about; the cause is told."""
+    """Only its stage and versions change; the cause is named."""
     matrix = yaml.safe_load(MATRIX.read_text())
     names = ("full, ZeRO-1", "LoRA, DDP, reentrant")
     matrix["workloads"] = {name: matrix["workloads"][name] for name in names}
@@ -67,7 +67,7 @@ def test_one_entry_more_changes_what_it_forbids(folder: Path) -> None:
 
 
 def test_the_script_compares_with_a_commit(tmp_path: Path) -> None:
-    """An empty catalogue against a commit's changes plans; a commit that isn't one is said so."""
+    """An empty catalogue changes plans against a commit; an invalid commit is an error."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     (tmp_path / "empty").mkdir()

@@ -1,4 +1,4 @@
-"""A plan and the sweep: wrong forbids, equal is free, unmeasured settings stay."""
+"""The sweep and plans: wrong cells are avoided, unmeasured settings aren't changed to."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ ASKED: dict[Name, Value] = {
 
 
 def sweep(letters: str, *versions: str, cell: str = "zero2/none/3/bf16/off") -> dict[str, Sweep]:
-    """A sweep of DeepSpeed with the letters of one cell, for a block that runs once and twice."""
+    """A DeepSpeed sweep with one cell's letters, for blocks that run once and twice."""
     keys = [f"{cell}/unclipped/{model}" for model in ("once", "twice")]
     return {"deepspeed": Sweep(versions, dict(zip(keys, letters.split(), strict=False)))}
 
 
 def asked(version: str, **other: Value) -> Workload:
-    """What is asked for, under a version of DeepSpeed."""
+    """A request under a version of DeepSpeed."""
     versions = MappingProxyType({"deepspeed": version, "torch": "2.13.0"})
     named: dict[Name, Value] = {}
     for name, value in other.items():
@@ -52,7 +52,7 @@ def asked(version: str, **other: Value) -> Workload:
 
 
 def proof(version: str, sweeps: dict[str, Sweep]) -> Proof:
-    """What speaks for what is asked."""
+    """The evidence for a request."""
     workload = asked(version)
     found = proof_of(workload.asked, workload, sweeps)
     assert found is not None
@@ -61,7 +61,7 @@ def proof(version: str, sweeps: dict[str, Sweep]) -> Proof:
 
 @pytest.mark.parametrize(("letters", "verdict"), [(". =", Verdict.EQUAL), (". x", None)])
 def test_a_block_that_runs_once(letters: str, verdict: Verdict | None) -> None:
-    """If only the harder model was measured, that it trains right counts, its faults don't."""
+    """If only the harder model was measured, its success counts, its failure doesn't."""
     workload = asked("0.17.0", **{Fact.BLOCK_RUNS_TWICE: False})
     found = proof_of(workload.asked, workload, sweep(letters, "0.17.0"))
     assert found is not None
@@ -84,14 +84,14 @@ def test_a_block_that_runs_once(letters: str, verdict: Verdict | None) -> None:
 def test_the_version_that_counts(
     installed: str, verdict: Verdict | None, measured: tuple[str, ...]
 ) -> None:
-    """The nearest lower patch, else the neighbours where they agree, else none."""
+    """The nearest lower patch release, else agreeing neighbours, else none."""
     sweeps = sweep("=x== =x==", "0.17.0", "0.17.6", "0.19.0", "0.21.0")
     found = proof(installed, sweeps)
     assert (found.verdict, found.measured) == (verdict, measured)
 
 
 def test_the_worst_of_what_may_be_counts() -> None:
-    """Whether a block runs twice isn't known, and then is."""
+    """If it is unknown whether a block runs twice, the worse case counts."""
     sweeps, workload = sweep("= x", "0.19.8"), asked("0.19.8")
     assert proof("0.19.8", sweeps).verdict is Verdict.WRONG
     (constraint,) = wrong_cells(workload, sweeps)
@@ -105,7 +105,7 @@ def test_the_worst_of_what_may_be_counts() -> None:
 
 
 def test_no_change_leads_into_a_wrong_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was asked for fails: the nearest stage is wrong, so that the next one is taken."""
+    """The request fails and the nearest stage trains wrongly, so the next is taken."""
     for cell, stage in (("zero2/none/3/bf16/off", 0), ("zero0/none/3/bf16/off", 2)):
         sweeps = sweep("x x", "0.19.8", cell=cell)
         monkeypatch.setattr(planner, "shipped_sweeps", partial(dict, sweeps))
@@ -116,7 +116,7 @@ def test_no_change_leads_into_a_wrong_cell(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_was_asked_for_is_left_to_the_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is changed because of the sweep alone."""
+    """The sweep alone changes no requested setting."""
     sweeps = sweep("x x", "0.19.8")
     monkeypatch.setattr(planner, "shipped_sweeps", partial(dict, sweeps))
     plan = planner.planned(REQUEST, asked("0.19.8"), HARDWARE, [])
@@ -133,7 +133,7 @@ def test_what_was_asked_for_is_left_to_the_entries(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_a_correction_that_a_failure_demands_is_made_and_told(version: str, told: str) -> None:
-    """In every version; the line is there where the version itself wasn't measured."""
+    """In every version; unmeasured versions get a note."""
     fails = rule(zero_stage=2)
     plan = planner.planned(REQUEST, asked(version), HARDWARE, [fails], has_failed=True)
     assert isinstance(plan, Plan)
@@ -143,7 +143,7 @@ def test_a_correction_that_a_failure_demands_is_made_and_told(version: str, told
 
 
 def test_nothing_is_said_where_nothing_is_changed() -> None:
-    """In any version."""
+    """No version gets a note without a change."""
     plan = planner.planned(REQUEST, asked("0.99.0"), HARDWARE, [])
     assert isinstance(plan, Plan)
     assert (plan.changes, plan.doubt, proof_text(plan)) == ((), None, "")
@@ -159,7 +159,7 @@ HEAVY: dict[Name, Value] = {
     Fact.OPTIMIZER: "adamw",
     Fact.ADAPTER: "none",
 }
-"""What doesn't fit as it is."""
+"""Requests that don't fit unchanged."""
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ HEAVY: dict[Name, Value] = {
 def test_memory_alone_changes_nothing_in_an_unproven_version(
     version: str, has_failed: bool, changes: bool
 ) -> None:
-    """Before anything has failed; the line says what would be changed."""
+    """Before a failure the change is only suggested."""
     workload = workload_of(model_of(QWEN2_7B), HEAVY)
     workload = replace(workload, versions=MappingProxyType({"deepspeed": version}))
     request = LaunchRequest("finetune.py", False, (), 8, "--nproc 8")
@@ -217,7 +217,7 @@ ENGINES: tuple[dict[Name, Value], ...] = (
 def test_every_cell_that_a_plan_reaches_is_covered(
     values: dict[Name, Value], deepspeed: str, framework: Framework
 ) -> None:
-    """Each candidate has a verdict, or nothing speaks for its version; none is beside the rule."""
+    """Each candidate has a verdict or an unmeasured version."""
     versions = MappingProxyType({"deepspeed": deepspeed, "torch": "2.13.0"})
     workload = replace(world(values, framework), versions=versions)
     is_measured = deepspeed != "0.99.0" or values[ENGINE] != "deepspeed"
@@ -231,12 +231,12 @@ def test_every_cell_that_a_plan_reaches_is_covered(
 
 
 SHARED = {f"torch 2.6.0 {engine}/none" for engine in ("ddp", "ddp_static")}
-"""Where autocast loses the gradient of a weight that is used in a reentrant block and elsewhere: no
-plan can know of such a weight (`docs/measured/silent.yaml`)."""
+"""Autocast loses the gradient of a weight used in a reentrant block and elsewhere: no plan can
+detect such a weight (`docs/measured/silent.yaml`)."""
 
 
 def test_every_wrong_cell_has_an_entry() -> None:
-    """In each measured version, so that it is also avoided, or named, where it is asked for."""
+    """In each measured version an entry avoids or reports it."""
     bare = []
     for library, measured in shipped_sweeps().items():
         for key, letters in measured.cells.items():

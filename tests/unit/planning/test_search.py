@@ -1,4 +1,4 @@
-"""Resolving: requests are kept, known failures avoided, the cheapest change goes first."""
+"""The resolver keeps requests, avoids known failures, and changes the cheapest setting first."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MICRO, STEPS = Setting.MICRO_BATCH, Setting.ACCUMULATION
 
 
 def changed(values: dict[Name, Value], versions: dict[str, str]) -> dict[Setting, Value]:
-    """What the plan for the values changes under the shipped catalogue."""
+    """The plan's changes to the values under the shipped catalogue."""
     plan = resolve(REQUEST, world(values), HARDWARE, known_rules(versions))
     assert isinstance(plan, Plan)
     return {change.setting: change.new for change in plan.changes}
@@ -70,7 +70,7 @@ STAGE0 = {ENGINE: "deepspeed", STAGE: 0, MODE: "reentrant", Setting.PRECISION: "
         ({**ZERO3, OUTSIDE: True, TWICE: True}, CURRENT, {STAGE: 2, MODE: "non_reentrant"}),
         (LORA3, CURRENT, {}),
         (LORA3, OLDER, {MODE: "reentrant"}),
-        # The cure of one failure is the cause of another: only both together give the answer.
+        # One failure's remedy causes another failure: only both together give the answer.
         ({**LORA3, TWICE: True}, OLDER, {STAGE: 2}),
         ({**LORA3, TWICE: True}, CURRENT, {}),
         (LORA_DDP, CURRENT, {MODE: "non_reentrant"}),
@@ -100,12 +100,12 @@ STAGE0 = {ENGINE: "deepspeed", STAGE: 0, MODE: "reentrant", Setting.PRECISION: "
 def test_the_catalogue_leads_to_the_remedy(
     values: dict[Name, Value], versions: dict[str, str], expected: dict[Setting, Value]
 ) -> None:
-    """Each failure's remedy, alone and together with another's, is what the resolver finds."""
+    """The resolver finds each failure's remedy, alone and combined."""
     assert changed(values, versions) == expected
 
 
 def test_what_was_asked_is_kept() -> None:
-    """Without constraints the plan is what the user asked for."""
+    """Without constraints the plan equals the request."""
     plan = resolve(REQUEST, world(ZERO3), HARDWARE, [])
     assert isinstance(plan, Plan)
     assert plan.changes == ()
@@ -113,7 +113,7 @@ def test_what_was_asked_is_kept() -> None:
 
 
 def test_unknown_settings_stay_the_scripts_own() -> None:
-    """An unknown setting is in no candidate, and a term on it never holds."""
+    """No candidate has an unknown setting, and no term on it holds."""
     plan = resolve(REQUEST, world({ENGINE: "deepspeed"}), HARDWARE, [rule(zero_stage=2)])
     assert isinstance(plan, Plan)
     assert plan.preset.settings() == {}
@@ -130,7 +130,7 @@ def test_unknown_settings_stay_the_scripts_own() -> None:
 def test_no_static_graph_where_the_first_pass_is_not_synchronized(
     steps: int, unsynced: dict[Name, Value], expected: dict[Setting, Value]
 ) -> None:
-    """It would die of an assertion of torch's; the remedy after it in the order is taken."""
+    """It would fail a torch assertion, so the next remedy is taken."""
     asked = {ENGINE: "ddp", MODE: "reentrant", TWICE: True, STATIC: False, STEPS: steps}
     rules = [*known_rules(CURRENT), rule(gradient_checkpointing="non_reentrant")]
     plan = resolve(REQUEST, world({**asked, **unsynced}), HARDWARE, rules)
@@ -162,7 +162,7 @@ LADDER = (
 
 @pytest.mark.parametrize("step", range(len(LADDER) - 1))
 def test_a_dearer_setting_is_kept_by_giving_up_all_cheaper_ones(step: int) -> None:
-    """However many cheaper settings must go for it, a dearer one isn't touched."""
+    """Any number of cheaper settings changes before an expensive one."""
     cheaper: dict[Setting, Value] = {}
     for one in reversed(LADDER[step + 1 :]):
         cheaper |= one
@@ -178,7 +178,7 @@ def test_a_dearer_setting_is_kept_by_giving_up_all_cheaper_ones(step: int) -> No
         ({UNUSED: True, MODE: "reentrant"}, (UNUSED, MODE), {MODE: "non_reentrant"}),
         ({STAGE: 3, MODE: "reentrant"}, (STAGE, MODE), {MODE: "non_reentrant"}),
         ({STAGE: 3, MODE: "off"}, (STAGE, MODE), {STAGE: 2}),
-        # Of two stages equally near the one that communicates less.
+        # Between two equally near stages the one with less communication.
         ({STAGE: 2, MODE: "off"}, (STAGE, MODE), {STAGE: 1}),
         ({STAGE: 3, MICRO: 8, STEPS: 1}, (STAGE, MICRO), {MICRO: 4, STEPS: 2}),
         ({MODE: "off", MICRO: 8, STEPS: 1}, (MODE, MICRO), {MICRO: 4, STEPS: 2}),
@@ -190,7 +190,7 @@ def test_of_two_that_conflict_the_cheaper_goes(
     conflict: tuple[Setting, Setting],
     expected: dict[Setting, Value],
 ) -> None:
-    """Where two settings can't be together the resolver changes the one that costs less."""
+    """The resolver changes the cheaper of two conflicting settings."""
     engine = "deepspeed" if STAGE in asked else "ddp"
     forbidden = rule(**{setting.value: asked[setting] for setting in conflict})
     plan = resolve(REQUEST, world({ENGINE: engine, **asked}), HARDWARE, [forbidden])
@@ -202,7 +202,7 @@ def test_of_two_that_conflict_the_cheaper_goes(
 
 
 def test_the_order_of_giving_up() -> None:
-    """The order is written down in one place; the dearest comes first."""
+    """The order is defined in one place, most expensive first."""
     assert [reason.split(":")[0] for reason, _ in PREFERENCES] == [
         "precision",
         "offload",
@@ -217,7 +217,7 @@ def test_the_order_of_giving_up() -> None:
 
 
 def test_a_far_stage_is_dearer_than_a_near_one() -> None:
-    """Falling back from stage 3 goes to 2 before 1; checkpointing goes off last of all."""
+    """Stage 3 falls back to 2 before 1; checkpointing is disabled last."""
     taken = []
     rules: list[Constraint] = [rule(zero_stage=3)]
     for _ in range(3):
@@ -230,33 +230,33 @@ def test_a_far_stage_is_dearer_than_a_near_one() -> None:
 
 @given(micro=some.integers(1, 64), steps=some.integers(1, 64))
 def test_the_global_batch_never_changes(micro: int, steps: int) -> None:
-    """Micro batch x accumulation is the same in every candidate; no pass is larger than asked."""
+    """Micro batch x accumulation is constant; no pass exceeds the request."""
     pairs = [(one[MICRO], one[STEPS]) for one in candidates(world({MICRO: micro, STEPS: steps}))]
     whole = micro * steps
     assert pairs == [(size, whole // size) for size in range(1, micro + 1) if whole % size == 0]
 
 
 def test_a_huge_batch_costs_no_time() -> None:
-    """The equals of a batch are found by its divisors, not by trying every number."""
+    """Equal batches are found by divisors, not by trying every number."""
     equals = list(candidates(world({MICRO: 10**9, STEPS: 1})))
     assert len(equals) == 100
     assert equals[-1] == {MICRO: 10**9, STEPS: 1}
 
 
 def test_a_loop_of_the_users_own_keeps_its_batch() -> None:
-    """A hand-written loop's data loader can't be changed, so its batch isn't pretended to be."""
+    """A plain loop's data loader can't be changed, so its batch isn't either."""
     only = list(candidates(world({MICRO: 4, STEPS: 2}, Framework.NONE)))
     assert only == [{MICRO: 4, STEPS: 2}]
 
 
 def test_a_batch_that_is_part_of_the_loss_stays() -> None:
-    """If samples are compared with each other, half a batch twice isn't the same training."""
+    """If the loss compares samples, two half batches are another training."""
     only = list(candidates(world({MICRO: 4, STEPS: 2, Fact.LOSS_SPANS_BATCH: True})))
     assert only == [{MICRO: 4, STEPS: 2}]
 
 
 def test_checkpointing_isnt_turned_on_where_nobody_can() -> None:
-    """Off stays off in the user's own loop; the Trainer could turn it on."""
+    """A plain loop keeps it off; the Trainer could enable it."""
     own = {one[MODE] for one in candidates(world({MODE: "off"}, Framework.NONE))}
     trainers = {one[MODE] for one in candidates(world({MODE: "off"}))}
     switched_on = {one[MODE] for one in candidates(world({MODE: "reentrant"}, Framework.NONE))}
@@ -266,7 +266,7 @@ def test_checkpointing_isnt_turned_on_where_nobody_can() -> None:
 
 
 def test_every_change_names_what_forbids_to_take_it_back() -> None:
-    """Two changes at once, each with its own cause and the source of the old value."""
+    """Each of two changes has its own cause and the old value's source."""
     plan = resolve(
         REQUEST, world({**ZERO3, OUTSIDE: True, TWICE: True}), HARDWARE, known_rules(CURRENT)
     )
@@ -283,7 +283,7 @@ def test_every_change_names_what_forbids_to_take_it_back() -> None:
 
 
 def kept_by(*settings: Setting) -> LaunchRequest:
-    """The request of all tests, with settings that an administrator never wants changed."""
+    """The tests' common request with settings that an administrator pins."""
     pairs = tuple((setting, f"/etc/{setting}") for setting in settings)
     return replace(REQUEST, limits=Limits(never_changed=pairs))
 
@@ -301,14 +301,14 @@ def kept_by(*settings: Setting) -> LaunchRequest:
 def test_what_is_never_changed(
     values: dict[Name, Value], kept: list[Setting], expected: dict[Setting, Value] | None
 ) -> None:
-    """Other settings are, or nothing is launched."""
+    """Other settings change, or the launch is refused."""
     found = resolve(kept_by(*kept), world(values), HARDWARE, known_rules(CURRENT))
     changes = dict(found.overrides) if isinstance(found, Plan) else None
     assert changes == expected
 
 
 def test_a_kept_micro_batch_keeps_the_accumulation() -> None:
-    """They change together; so does a kept accumulation."""
+    """They change together, so pinning either keeps both."""
     batch = world({ENGINE: "ddp", MICRO: 4, STEPS: 1})
     for kept in (MICRO, STEPS):
         refused = planned(kept_by(kept), batch, HARDWARE, [rule(micro_batch=4)])
@@ -321,7 +321,7 @@ def test_a_kept_micro_batch_keeps_the_accumulation() -> None:
 
 
 def test_what_the_user_asks_for_is_no_change() -> None:
-    """`--set` replaces the script's own value, which is kept then."""
+    """`--set` replaces the script's value and is then kept."""
     wanted = {STAGE: Known(1, Origin.FLAG, "--set zero_stage")}
     plan = resolve(
         kept_by(STAGE), replace(world(ZERO2), wanted=MappingProxyType(wanted)), HARDWARE, []
@@ -331,7 +331,7 @@ def test_what_the_user_asks_for_is_no_change() -> None:
 
 
 def test_a_dead_end_names_the_smallest_contradiction() -> None:
-    """Constraints that add nothing are left out of the explanation."""
+    """Redundant constraints are omitted."""
     rules = [
         rule(gradient_checkpointing="off"),
         rule(gradient_checkpointing="reentrant"),
@@ -368,7 +368,7 @@ RULES = some.dictionaries(
 
 @given(lattice=some.sampled_from(LATTICES), rules=some.lists(RULES, max_size=12))
 def test_under_any_constraints(lattice: dict[Name, Value], rules: list[Constraint]) -> None:
-    """The plan is the nearest that nothing forbids; a dead end's reasons suffice, and all count."""
+    """The plan is the nearest allowed; a dead end's reasons are sufficient and minimal."""
     workload = world(lattice)
     every = list(candidates(workload))
     allowed = [one for one in every if forbidden_by(one, workload, rules_under(rules)) is None]
@@ -394,7 +394,7 @@ def test_under_any_constraints(lattice: dict[Name, Value], rules: list[Constrain
 
 
 def test_the_same_values_give_the_same_plan() -> None:
-    """Every node resolves to the same plan, with any order of hashes."""
+    """All nodes get the same plan, with any hash seed."""
     program = (
         "from support.worlds import *\n"
         "from safe_launch.planning.search import resolve\n"

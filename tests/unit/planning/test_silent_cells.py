@@ -1,4 +1,4 @@
-"""No plan, no settled change and no correction ends in what trains wrongly without an error."""
+"""No plan, settled change or correction leads to a training that is silently wrong."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ LEARNT: tuple[dict[Name, Value], ...] = (
     {Fact.FROZEN_PARAMETERS: True},
     {Fact.RANKS_DIVERGE: True},
 )
-"""What a failure, or a worker, may have shown."""
+"""Facts shown by a failure or a worker."""
 FORCED = (None, Setting.ZERO_STAGE, Setting.OFFLOAD, Setting.GRADIENT_CHECKPOINTING)
-"""What an attempt may have failed with."""
+"""Settings with which an attempt may have failed."""
 
 
 def versions_of(release: str) -> dict[str, str]:
-    """The versions of an installation."""
+    """An installation's versions."""
     return {"torch": "2.13.0", "deepspeed": release, "transformers": "4.57.1"}
 
 
 def silent_of(release: str) -> list[Constraint]:
-    """What trains wrongly there."""
+    """The silent entries for these versions."""
     affected = [entry for entry in SILENT if concerns(entry, versions_of(release))]
     return [rule for entry in affected for rule in constraints_of(entry)]
 
 
 def groups() -> dict[str, str]:
-    """The last release of each run of releases in which the same entries hold."""
+    """The last release of each range of releases with the same entries."""
     return {str(silent_of(release)): release for release in RELEASES}
 
 
 def asked() -> Iterator[dict[Name, Value]]:
-    """What scripts ask of DeepSpeed."""
+    """Requests of scripts to DeepSpeed."""
     axes: Mapping[Name, tuple[Value, ...]] = {
         Setting.ZERO_STAGE: (0, 1, 2, 3),
         Setting.OFFLOAD: ("none", "optimizer"),
@@ -81,7 +81,7 @@ def asked() -> Iterator[dict[Name, Value]]:
 
 
 def by_script(workload: Workload) -> Workload:
-    """The same, of which all but the engine is read in the script's source alone."""
+    """The same requests with all but the engine read from the script's source."""
     known = {
         name: each if name is Fact.ENGINE else Known(each.value, Origin.SCRIPT, "train.py:1")
         for name, each in workload.known.items()
@@ -90,7 +90,7 @@ def by_script(workload: Workload) -> Workload:
 
 
 def after_failure(values: Mapping[Name, Value], setting: Setting | None) -> list[Constraint]:
-    """What an attempt that failed with a setting forbids."""
+    """The constraints after an attempt failed with a setting."""
     if setting is None:
         return []
     cause = Cause(CauseKind.ATTEMPT, "1", "attempt 1 failed with it")
@@ -98,7 +98,7 @@ def after_failure(values: Mapping[Name, Value], setting: Setting | None) -> list
 
 
 def wrong(plan: Plan, release: str) -> list[str]:
-    """The entries whose cell a plan has been led into, or stays in although it is certain."""
+    """The entries that apply to a plan after a change, or although they are certain."""
     point = point_of(plan.preset.settings(), plan.workload)
     before = point_of(plan.workload.asked, plan.workload)
     certain = plan.workload.is_certain(Setting.ZERO_STAGE)
@@ -111,7 +111,7 @@ def wrong(plan: Plan, release: str) -> list[str]:
 
 @pytest.mark.parametrize("release", groups().values())
 def test_no_plan_ends_there(release: str) -> None:
-    """Whatever is asked, certain or only read in the source, and whatever has failed before."""
+    """For any request, certain or read from source, after any failure."""
     known = known_rules(versions_of(release))
     for values, setting, learnt in itertools.product(asked(), FORCED, LEARNT):
         if setting is not None and learnt:
@@ -129,7 +129,7 @@ def test_no_plan_ends_there(release: str) -> None:
 
 @pytest.mark.parametrize("release", groups().values())
 def test_no_settled_change_ends_there(release: str, tmp_path: Path) -> None:
-    """Where the workers of the user's own loop ask for what nobody could read."""
+    """Workers of a plain loop report what couldn't be read."""
     rules = rules_under(known_rules(versions_of(release)))
     attempt = Attempt(0, as_asked(REQUEST, Workload(Framework.NONE), HARDWARE), tmp_path)
     for number, values in enumerate(asked()):
@@ -145,7 +145,7 @@ def test_no_settled_change_ends_there(release: str, tmp_path: Path) -> None:
 
 
 def test_every_cell_has_a_way_out() -> None:
-    """In every release, whatever is asked is either right or has a plan that is."""
+    """In every release each request is right or has a plan that is."""
     for release in groups().values():
         for values in asked():
             found = resolve(REQUEST, world(values), HARDWARE, known_rules(versions_of(release)))
@@ -160,11 +160,11 @@ PLAIN: dict[Name, Value] = {
     Setting.ACCUMULATION: 4,
     Setting.MICRO_BATCH: 1,
 }
-"""What is asked for beside what an entry names."""
+"""Requests besides an entry's own."""
 
 
 def cells_of(entry: KnownFailure) -> Iterator[dict[Name, Value]]:
-    """What an entry forbids, each with every value that a line names."""
+    """The combinations that an entry forbids, each with every value named."""
     for terms in entry.forbids:
         for values in itertools.product(*(sorted(term.values, key=str) for term in terms)):
             named = {term.name: value for term, value in zip(terms, values, strict=True)}
@@ -174,7 +174,7 @@ def cells_of(entry: KnownFailure) -> Iterator[dict[Name, Value]]:
 
 @pytest.mark.parametrize("entry", [e for e in SILENT if e.forbids], ids=lambda entry: entry.id)
 def test_every_cell_of_every_entry_is_left(entry: KnownFailure) -> None:
-    """In every release that the entry concerns, by a plan that no entry forbids."""
+    """In every affected release, by a plan that no entry forbids."""
     releases = [release for release in groups().values() if concerns(entry, versions_of(release))]
     assert releases != []
     for release in releases:

@@ -1,4 +1,4 @@
-"""The board of a node, its slots, and who can read them."""
+"""A node's board, its slots, and its readers."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from safe_launch.progress.board import WINDOW, Board, Phase, rows, slot_of, unre
 
 @pytest.fixture
 def board() -> Iterator[Board]:
-    """Of the ranks 4 to 6."""
+    """A board of ranks 4 to 6."""
     made = Board(4, 3)
     yield made
     made.close()
 
 
 def test_ranks_that_havent_begun(board: Board) -> None:
-    """They are starting, without a process."""
+    """They are starting and have no process."""
     assert [row.rank for row in board.rows()] == [4, 5, 6]
     assert {(row.phase, row.pid, row.step) for row in board.rows()} == {(Phase.STARTING, 0, None)}
 
 
 def test_a_slot_shows_what_its_rank_does(board: Board) -> None:
-    """By way of the path, which any process of this user can open; the other slots stay."""
+    """This user's processes open it by path; other slots are unchanged."""
     slot = slot_of(board.path, 5)
     slot.begin(77)
     slot.enter(Phase.LOADING)
@@ -43,7 +43,7 @@ def test_a_slot_shows_what_its_rank_does(board: Board) -> None:
 
 
 def test_the_latest_times_are_kept(board: Board) -> None:
-    """In their order; the number and the sum are of all."""
+    """In order; count and sum cover all."""
     slot = slot_of(board.path, 4)
     for number in range(WINDOW + 5):
         slot.timed(number * 10**9, 10**9)
@@ -54,7 +54,7 @@ def test_the_latest_times_are_kept(board: Board) -> None:
 
 
 def test_the_longest_quiet_is_of_the_phase(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In all of its turns, and without the time that is still quiet."""
+    """Over all of its periods, without the current quiet time."""
     now = time.monotonic_ns()
     monkeypatch.setattr(time, "monotonic_ns", lambda: now)
     slot = slot_of(board.path, 4)
@@ -68,7 +68,7 @@ def test_the_longest_quiet_is_of_the_phase(board: Board, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("path", [None, "", "/nowhere", "/proc/self/exe", "/etc/hostname"])
 def test_without_a_board_marks_go_nowhere(path: str | None) -> None:
-    """No file, no board, no rank of that number: the worker is none the worse."""
+    """A missing file, board or rank doesn't disturb the worker."""
     slot = slot_of(path, 0)
     slot.begin(1)
     slot.moved(3)
@@ -76,7 +76,7 @@ def test_without_a_board_marks_go_nowhere(path: str | None) -> None:
 
 
 def test_a_rank_that_the_board_hasnt(board: Board) -> None:
-    """Its marks don't reach another's slot."""
+    """Its marks reach no other slot."""
     slot_of(board.path, 7).begin(1)
     slot_of(board.path, 3).begin(1)
     unread_slot().begin(1)
@@ -84,7 +84,7 @@ def test_a_rank_that_the_board_hasnt(board: Board) -> None:
 
 
 def test_what_isnt_a_board_cant_be_read(tmp_path: Path) -> None:
-    """A file of something else, and a launcher that has ended."""
+    """Another file, or a board whose launcher has ended."""
     (tmp_path / "other").write_bytes(b"x" * 100)
     with pytest.raises(ValueError, match="not a board of this version"):
         rows(tmp_path / "other")
@@ -93,7 +93,7 @@ def test_what_isnt_a_board_cant_be_read(tmp_path: Path) -> None:
 
 
 def test_the_memory_has_no_name_and_ends_with_its_board() -> None:
-    """Nothing is left in any folder; a worker's marks after the end do no harm."""
+    """No file remains, and a worker's later marks are harmless."""
     made = Board(0, 1)
     slot = slot_of(made.path, 0)
     assert "safe-launch-board" in os.readlink(made.path)

@@ -1,4 +1,4 @@
-"""The board of a node as a file."""
+"""A node's board as a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = (
 
 
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """With the host and the time; the latest, and nothing else is left in the folder."""
+    """With host and time; only the latest file is left in the folder."""
     before = time.time()
     snapshot.write(tmp_path, 1, ROWS[:1])
     snapshot.write(tmp_path, 1, ROWS)
@@ -42,7 +42,7 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_what_cant_be_read_gets_a_sentence(
     tmp_path: Path, content: bytes | None, words: str
 ) -> None:
-    """Absent, empty, half written, of another version, not text."""
+    """Absent, empty, truncated, of another version, or binary."""
     if content is not None:
         (tmp_path / "progress-0.json").write_bytes(content)
     found = snapshot.read(tmp_path, 0)
@@ -51,6 +51,6 @@ def test_what_cant_be_read_gets_a_sentence(
 
 
 def test_a_folder_that_is_gone(tmp_path: Path) -> None:
-    """The caller is told; it decides whether that matters."""
+    """The error is returned to the caller, who decides."""
     with pytest.raises(FileNotFoundError):
         snapshot.write(tmp_path / "gone", 0, ROWS)

@@ -1,4 +1,4 @@
-"""Explanations, word for word, of tiny worlds."""
+"""Exact explanations of tiny examples."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ from support.worlds import (
     ],
 )
 def test_settings_of_ddp_are_told_of_ddp_alone(engine: str, told: str) -> None:
-    """The Trainer has them whatever trains, and they do nothing elsewhere."""
+    """The Trainer has them with any engine, but they have no effect there."""
     switches = {Setting.FIND_UNUSED_PARAMETERS: True, Setting.STATIC_GRAPH: True}
     plan = as_asked(REQUEST, world({Fact.ENGINE: engine, **switches}), HARDWARE)
     text = preset_text(replace(plan, preset=preset_of(switches)))
@@ -80,13 +80,13 @@ def test_settings_of_ddp_are_told_of_ddp_alone(engine: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("origin", "is_told"),
     [
-        (Origin.DEFAULT, False),  # the script may decide otherwise
+        (Origin.DEFAULT, False),  # the script may override it
         (Origin.FLAG, True),
         (Origin.OBSERVED, True),
     ],
 )
 def test_assumed_figures_arent_told(origin: Origin, is_told: bool) -> None:
-    """What it divides by the ranks, or sets where its model has adapters."""
+    """Numbers divided by the ranks, or set for a model with adapters."""
     values = {Setting.MICRO_BATCH: 4, Setting.ACCUMULATION: 2, Setting.FIND_UNUSED_PARAMETERS: True}
     known = {setting: Known(value, origin, "") for setting, value in values.items()}
     plan = as_asked(REQUEST, replace(world({}), known=known), HARDWARE)
@@ -111,18 +111,18 @@ def test_assumed_figures_arent_told(origin: Origin, is_told: bool) -> None:
     ],
 )
 def test_fsdp_is_told_with_its_version(given: dict[Fact | Setting, Value], told: str) -> None:
-    """Whatever is known beside it."""
+    """The version is shown whatever else is known."""
     plan = as_asked(REQUEST, world({Fact.ENGINE: "fsdp", **given}), HARDWARE)
     assert preset_text(plan) == told
 
 
 def page(rows: list[tuple[str, str]]) -> str:
-    """Rows as they are printed."""
+    """Rows as printed."""
     return "\n".join(terminal.table(rows, indent=0))
 
 
 def test_a_plan_with_a_change() -> None:
-    """What runs, on what, and old -> new with its source, cause and reference."""
+    """What runs, on what, and old -> new with source, cause and reference."""
     plan = resolve(REQUEST, world(LORA3), HARDWARE, known_rules(OLDER))
     assert isinstance(plan, Plan)
     assert page(plan_rows(plan)) == (
@@ -143,7 +143,7 @@ def test_a_plan_with_a_change() -> None:
 
 
 def test_a_change_has_its_own_cause() -> None:
-    """What it was changed for itself, or the name of the setting that it goes with."""
+    """Its own cause, or the setting that it depends on."""
     values: dict[Name, Value] = {
         **ZERO2,
         Setting.OFFLOAD: "none",
@@ -173,7 +173,7 @@ def test_a_change_has_its_own_cause() -> None:
 
 
 def test_a_correction_says_what_it_costs() -> None:
-    """A fall back to stage 2 is counted in the model's own parameters."""
+    """Falling back to stage 2 is counted in the model's parameters."""
     before = as_asked(REQUEST, world(ZERO3), HARDWARE)
     after = resolve(REQUEST, world({**ZERO3, OUTSIDE: True}), HARDWARE, known_rules(CURRENT))
     assert isinstance(after, Plan)
@@ -217,14 +217,14 @@ Stay in.
 
 
 def weather(folder: Path) -> KnownFailure:
-    """A known failure of a tiny world."""
+    """A made-up known failure."""
     path = folder / "bad-weather.md"
     path.write_text(NEW_ENTRY)
     return read_entry(path)
 
 
 def test_a_known_failure_in_rows(tmp_path: Path) -> None:
-    """What was raised, what to do, where in the user's file, why, what was ignored."""
+    """The exception, the remedy, the user's line, the reason, and the ignored failures."""
     record = FailureRecord(
         rank=1,
         at=0.0,
@@ -278,13 +278,13 @@ QUOTED = "Traceback (most recent call last)"
     ],
 )
 def test_a_quoted_traceback_is_told_by_its_error(message: str, told: str) -> None:
-    """The lines between would be all that there is room for."""
+    """Its inner lines would fill all the room."""
     record = FailureRecord(0, 0.0, exception="builtins.KeyError", message=message)
     assert raised_rows(record) == [("what", told)]
 
 
 def test_a_note_that_several_have_found_is_told_once() -> None:
-    """By a reader, by the machine's detection, or of the placement."""
+    """Readers, hardware detection and placement may find the same."""
     workload = replace(world(ZERO2), notes=("one", "two", "one"), unmodelled=("two",))
     hardware = replace(HARDWARE, notes=("one",))
     plan = resolve(REQUEST, workload, hardware, [])
@@ -294,7 +294,7 @@ def test_a_note_that_several_have_found_is_told_once() -> None:
 
 
 def test_an_entry_as_a_page(tmp_path: Path) -> None:
-    """All that the file says, in an order for people."""
+    """The whole file in an order for people."""
     assert entry_text(weather(tmp_path)) == (
         "bad-weather\n"
         "===========\n"
@@ -326,14 +326,14 @@ def test_an_entry_as_a_page(tmp_path: Path) -> None:
 
 @table("entry", CATALOGUE, name=lambda entry: entry.id)
 def test_every_entry_has_a_page(entry: KnownFailure) -> None:
-    """With its title, all its sections and all its sources."""
+    """The page has the title, all sections and all sources."""
     text = entry_text(entry)
     for part in (entry.title, *entry.sections.values(), *entry.sources, *entry.proof):
         assert part in text
 
 
 def test_suggestions_change_nothing() -> None:
-    """What would be changed, in the same words as a change, with the plan as asked before it."""
+    """The plan as requested, then suggestions in the words of changes."""
     plan = resolve(REQUEST, world(LORA3), HARDWARE, known_rules(OLDER))
     asked = as_asked(REQUEST, world(LORA3), HARDWARE)
     assert isinstance(plan, Plan)
@@ -361,21 +361,21 @@ def test_suggestions_change_nothing() -> None:
     ],
 )
 def test_what_a_change_costs(setting: Setting, old: Value, new: Value, words: str) -> None:
-    """Memory is counted for the model: 2**31 parameters, half of them trained, on four ranks."""
+    """Memory for 2**31 parameters, half of them trained, on four ranks."""
     model = {"trainable_parameters": 2**30, "frozen_parameters": 2**30}
     record = FailureRecord(rank=0, at=0.0, model=model)
     assert words in cost_text(setting, old, new, record, 4)
 
 
 def test_a_cost_without_a_model_has_no_number() -> None:
-    """What isn't known isn't guessed."""
+    """Unknown costs aren't guessed."""
     assert cost_text(Setting.ZERO_STAGE, 3, 2, FailureRecord(rank=0, at=0.0), 4) == (
         "every rank now holds all parameters instead of 1/4 of them"
     )
 
 
 def test_the_ends_of_attempts_in_a_line_each(tmp_path: Path) -> None:
-    """Success with what followed it, a signal, a stop in time, a failure with its entry."""
+    """A success after others, a signal, an early stop, a failure with its entry."""
     attempt = Attempt(0, as_asked(REQUEST, world(ZERO2), HARDWARE), tmp_path)
     record = FailureRecord(rank=1, at=0.0, exit_code=3)
     outcomes = [
@@ -422,7 +422,7 @@ LOST = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:2
 
 
 def test_independent_causes_are_all_named() -> None:
-    """Another rank's own failure is told beside the root, once; consequences aren't."""
+    """Another rank's independent failure is shown once; consequences aren't."""
     bugs = [FailureRecord(rank, 1.0 + rank, "builtins.KeyError", "'x'") for rank in (2, 3)]
     full = FailureRecord(1, 1.0, "builtins.OSError", "[Errno 28] No space left on device")
     lost = FailureRecord(0, 0.5, "builtins.RuntimeError", LOST)
@@ -434,7 +434,7 @@ def test_independent_causes_are_all_named() -> None:
 
 
 def test_an_unexplained_failure_names_who_followed() -> None:
-    """The user's innermost line, and the ranks that failed later by how much."""
+    """The user's innermost line, and later failing ranks with their delay."""
     frames = (Frame("/u/train.py", 9, "main", "step()"), Frame("/lib/torch.py", 1, "f", "g()"))
     first = FailureRecord(
         rank=2,
@@ -456,7 +456,7 @@ def test_an_unexplained_failure_names_who_followed() -> None:
 
 
 def test_a_dead_end_lists_what_contradicts() -> None:
-    """The smallest set of rules that together leave nothing."""
+    """The smallest contradictory set of rules is shown."""
     rules = [rule(gradient_checkpointing=mode) for mode in ("off", "reentrant", "non_reentrant")]
     refused = resolve(REQUEST, world({**ZERO2, Fact.BLOCK_RUNS_TWICE: True}), HARDWARE, rules)
     assert isinstance(refused, NoPlan)
@@ -476,7 +476,7 @@ def test_a_dead_end_lists_what_contradicts() -> None:
 
 
 def test_a_dead_end_says_who_forbids_what_would_do() -> None:
-    """For people, for a pod's status and for programs."""
+    """For people, for a pod's status and as JSON."""
     limits = Limits(never_changed=((Setting.GRADIENT_CHECKPOINTING, "$VARIABLE"),))
     request = replace(REQUEST, limits=limits)
     refused = planned(request, world(ZERO2), HARDWARE, [rule(gradient_checkpointing="reentrant")])
@@ -502,7 +502,7 @@ def test_a_dead_end_says_who_forbids_what_would_do() -> None:
 
 
 def test_an_argument_with_a_typing_error_is_all_that_matters() -> None:
-    """The nearest first, and nothing on other versions; also where nothing known matches."""
+    """The nearest option comes first, without notes on other versions."""
     record = FailureRecord(
         *(1, 1.0, "builtins.ValueError", "not used: ['--max_stepps']"),
         mistyped={"--max_stepps": "--max_steps"},
@@ -522,7 +522,7 @@ def test_an_argument_with_a_typing_error_is_all_that_matters() -> None:
 
 
 def test_a_batch_that_the_script_makes_itself_is_not_told() -> None:
-    """It may be any part of what is stated."""
+    """The stated batch may include it."""
     workload = world({Setting.MICRO_BATCH: 4, Setting.ACCUMULATION: 2})
     for makes, told in ((True, False), (False, True)):
         plan = as_asked(REQUEST, replace(workload, makes_batches=makes), HARDWARE)

@@ -1,4 +1,4 @@
-"""A run that stands still, in words."""
+"""Reports on a stalled run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ REDUCE = Collective(412, "all_reduce", ((12480,),), ("Float",), "0 default_pg")
 
 
 def waiting(rank: int, **changes: object) -> Standing:
-    """A rank that waits in the backward pass."""
+    """A rank waiting in the backward pass."""
     one = Standing(rank, pid=100 + rank, phase=Phase.TRAINING, window=2.0, own_files=OWN)
     return replace(one, **{"frames": BACKWARD, "collectives": (REDUCE,), **changes})
 
 
 def away(rank: int, **changes: object) -> Standing:
-    """A rank that stands in the user's collate function."""
+    """A rank in the user's collate function."""
     done = (replace(REDUCE, number=411, is_retired=True),)
     return waiting(rank, **{"frames": COLLATE, "collectives": done, **changes})
 
@@ -46,7 +46,7 @@ def told(*standings: Standing) -> HangReport:
 
 
 def test_the_first_line_matters_most() -> None:
-    """Who stands where, doing nothing, and in what the others wait."""
+    """Which rank is where, idle, and which collective the others wait in."""
     report = told(away(1), *(waiting(rank) for rank in (0, *range(2, 8))))
     assert explain_hang.headline(report) == (
         "nothing has moved for 64 s: rank 1 is in collate at /u/data.py:88 (idle); ranks 0, 2 to 7 "
@@ -71,14 +71,14 @@ def test_the_first_line_matters_most() -> None:
     ],
 )
 def test_what_a_culprit_does(culprit: dict[str, object], expected: str) -> None:
-    """A phrase for each kind; the host where there are several."""
+    """Each kind has a phrase; with several hosts, the host is named."""
     text = explain_hang.headline(told(waiting(0), away(1, **culprit)))
     assert f": {expected}" in text
     assert text.endswith("; rank 0 waits in backward's all_reduce 412 (12,480 floats)")
 
 
 def test_ranks_in_different_collectives() -> None:
-    """Both are told, each with its own."""
+    """Both are reported, each with its own."""
     other = Collective(412, "broadcast", ((1,),), ("Long",), "0 default_pg")
     report = told(waiting(0), waiting(1), away(2, collectives=(other,)))
     assert explain_hang.headline(report) == (
@@ -89,7 +89,7 @@ def test_ranks_in_different_collectives() -> None:
 
 
 def test_a_loader_and_its_processes() -> None:
-    """Each child with its line, those alike together."""
+    """Each child has its line; equal ones are merged."""
     frames = (
         COLLATE[0],
         Frame("/site/torch/utils/data/dataloader.py", 1291, "_try_get_data", "queue.get("),
@@ -109,7 +109,7 @@ def test_a_loader_and_its_processes() -> None:
 
 
 def test_what_could_not_be_asked_is_told_once() -> None:
-    """However many ranks it is about."""
+    """The number of affected ranks doesn't matter."""
     old = "its collectives aren't known: torch 2.7 or newer tells"
     report = told(*(waiting(rank, collectives=None, problem=old) for rank in range(4)), away(4))
     notes = [text for label, text in explain_hang.rows(report) if label == "note"]
@@ -117,7 +117,7 @@ def test_what_could_not_be_asked_is_told_once() -> None:
 
 
 def test_nobody_is_blamed_where_all_wait() -> None:
-    """They are in the same collective, all of them."""
+    """All ranks are in the same collective."""
     report = told(*(waiting(rank) for rank in range(3)))
     assert report.culprits == ()
     assert explain_hang.headline(report) == (
@@ -127,7 +127,7 @@ def test_nobody_is_blamed_where_all_wait() -> None:
 
 
 def test_it_is_short_with_many_ranks_and_groups() -> None:
-    """64 ranks in a hundred groups, all of them somewhere else."""
+    """64 ranks in a hundred groups, all in different places."""
     standings = []
     for rank in range(64):
         line = Frame("/u/train.py", 100 + rank, "main", f"step_{rank}()")
@@ -142,7 +142,7 @@ def test_it_is_short_with_many_ranks_and_groups() -> None:
 
 
 def test_control_characters_of_workers_are_left_out() -> None:
-    """Source text and names may hold anything."""
+    """Source text and names may contain any characters."""
     frame = Frame("/u/data.py", 3, "f\x1b[2J", "x = '\x1b[31m'")
     rows = explain_hang.rows(told(waiting(0), away(1, frames=(frame,))))
     assert not any("\x1b" in text for _, text in rows)
@@ -158,13 +158,13 @@ def test_control_characters_of_workers_are_left_out() -> None:
     ],
 )
 def test_ranks_in_words(ranks: list[int], expected: str) -> None:
-    """As short as they can be said."""
+    """Ranges are as short as possible."""
     assert ranks_text(ranks) == expected
 
 
 @pytest.mark.parametrize("kind", HangKind)
 def test_waiting_cant_help_or_the_run_goes_on(kind: HangKind) -> None:
-    """One of both, as it is proven or not."""
+    """Proof decides between the two."""
     report = HangReport(kind, (1,), (0,), None, (waiting(0), away(1)), is_proof=False, quiet=99.0)
     (open_advice,) = (text for label, text in explain_hang.rows(report) if label == "do")
     proven = replace(report, is_proof=True)

@@ -1,4 +1,4 @@
-"""What a corrected run says is to be written, so that it needn't be corrected again."""
+"""The advice of a corrected run on making its corrections permanent."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_where_it_is_written(
     expected: str | None,
     tmp_path: Path,
 ) -> None:
-    """On the command line, in the file where the old value stands; nothing is made up."""
+    """On the command line or in the file with the old value; no place is invented."""
     script = tmp_path / "train.py"
     script.write_text("import torch\n")
     found = edits(plan_with(script, framework, Setting(setting), new, source))
@@ -126,7 +126,7 @@ def test_where_it_is_written(
 def test_lines_of_the_users_own(
     framework: Framework, setting: str, new: Value, expected: str, tmp_path: Path
 ) -> None:
-    """In the script, and in files that it imports, also under the Trainer."""
+    """In the script and its imported files, also under the Trainer."""
     script = tmp_path / "train.py"
     script.write_text("from loop import train\n")
     loop = tmp_path / "loop.py"
@@ -154,7 +154,7 @@ def test_lines_of_the_users_own(
 def test_arguments_that_the_script_makes_itself(
     setting: str, new: Value, source: str, expected: str, tmp_path: Path
 ) -> None:
-    """Such a script takes no argument of these names: its own line is the place."""
+    """Such a script has no flags of these names, so its line is the place."""
     script = tmp_path / "train.py"
     script.write_text(
         "from transformers import TrainingArguments\nargs = TrainingArguments(\n"
@@ -175,7 +175,7 @@ def test_arguments_that_the_script_makes_itself(
     ],
 )
 def test_what_is_set_after_the_call(line: str, expected: str, tmp_path: Path) -> None:
-    """There it counts, and neither in the call nor on the command line."""
+    """The later assignment decides, not the call or the command line."""
     script = tmp_path / "train.py"
     head = "from transformers import HfArgumentParser, TrainingArguments\nTrainingArguments()\n"
     script.write_text(f"{head}{line}\n")
@@ -201,7 +201,7 @@ def test_what_is_set_after_the_call(line: str, expected: str, tmp_path: Path) ->
 def test_only_torchs_own_functions(
     imported: str, call: str, is_torchs: bool, tmp_path: Path
 ) -> None:
-    """A function of the user's that saves may be called `checkpoint`, too."""
+    """A user's function may be called `checkpoint`, too."""
     script = tmp_path / "train.py"
     script.write_text(f"{imported}\n\n\ndef step(self, model):\n    return {call}(model)\n")
     change = Setting.GRADIENT_CHECKPOINTING, "non_reentrant", "seen in attempt 1"
@@ -248,7 +248,7 @@ made = wandb.made(
 def test_no_keyword_of_an_unrelated_call(
     source: str, last: str, lines: list[int], tmp_path: Path
 ) -> None:
-    """The call that asked; where that isn't known, those that make the Trainer's arguments."""
+    """The call that asked, or if unknown, calls that make the Trainer's arguments."""
     script = tmp_path / "train.py"
     script.write_text(f"{CALLS}{last}\n")
     change = Setting.MICRO_BATCH, 2, source.format(script=script)
@@ -258,7 +258,7 @@ def test_no_keyword_of_an_unrelated_call(
 
 
 def test_a_call_that_asked_and_sets_nothing_yet(tmp_path: Path) -> None:
-    """It gets the argument, and no other does."""
+    """The argument is added to this call alone."""
     script = tmp_path / "train.py"
     script.write_text(
         "from transformers import TrainingArguments\nlog(gradient_accumulation_steps=3)\n"
@@ -277,7 +277,7 @@ def test_a_call_that_asked_and_sets_nothing_yet(tmp_path: Path) -> None:
     ],
 )
 def test_what_an_object_sets_in_itself(base: str, expected: str, tmp_path: Path) -> None:
-    """The Trainer's arguments do; a model has a switch of the same name, which is its own."""
+    """The Trainer's arguments count; a model's switch of the same name doesn't."""
     script = tmp_path / "train.py"
     script.write_text(
         "from torch.nn import Module\nfrom transformers import TrainingArguments\n"
@@ -318,7 +318,7 @@ def arguments(settings):
     ],
 )
 def test_no_dict_of_an_unrelated_call(line: str, is_it: bool, tmp_path: Path) -> None:
-    """What a package's function gets is its own, unless it makes or hands on such arguments."""
+    """A package's function keeps its dict unless it builds such arguments."""
     script = tmp_path / "train.py"
     script.write_text(f"{DICTS}{line}\n")
     change = Setting.MICRO_BATCH, 2, "seen in attempt 1"
@@ -329,7 +329,7 @@ def test_no_dict_of_an_unrelated_call(line: str, is_it: bool, tmp_path: Path) ->
 def test_a_file_of_many_calls_is_read_a_few_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not once for each call: a framework on PYTHONPATH counts as the user's files."""
+    """It isn't reread for each call: a framework on PYTHONPATH is large."""
     script = tmp_path / "train.py"
     script.write_text("import deepspeed\n\n" + "deepspeed.log(1)\n" * 200)
     walks = 0

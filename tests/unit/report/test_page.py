@@ -1,4 +1,4 @@
-"""The page of a run: what it tells of each kind of run, and what it never shows."""
+"""The HTML page of a run: its content for each kind of run, and what it hides."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOW = time.time() - 200
 
 
 class RunFolder:
-    """A run directory, as a launch leaves it."""
+    """A run directory in a launch's format."""
 
     def __init__(self, root: Path, name: str = "train-1") -> None:
         self.path = root / name
@@ -48,7 +48,7 @@ class RunFolder:
             pass
 
     def attempt(self, number: int, **files: object) -> Path:
-        """An attempt, with what some of its files shall hold."""
+        """Adds an attempt with contents for some of its files."""
         folder = self.path / f"attempt-{number}"
         folder.mkdir()
         for name, value in files.items():
@@ -56,23 +56,23 @@ class RunFolder:
         return folder
 
     def ends(self, code: int, **more: object) -> None:
-        """The outcome."""
+        """Writes the outcome."""
         (self.path / "outcome.json").write_text(json.dumps({"exit_code": code, **more}))
 
     def page(self) -> str:
-        """The page of this run."""
+        """Renders the page of this run."""
         return document.page(run_search.past(self.path))
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    """A run without an attempt; what else runs on this host isn't looked at."""
+    """A run without an attempt; other runs on this host are hidden."""
     monkeypatch.setattr(run_search, "running_here", lambda: iter(()))
     return RunFolder(tmp_path)
 
 
 def failing(**record: Any) -> dict[str, Any]:
-    """A rank's failure, as `failures.json` has it."""
+    """A rank's failure in the format of `failures.json`."""
     plain = {"rank": 1, "host": "node-b", "exception": "builtins.ValueError", "exit_code": 1}
     return {"record": {**plain, **record}, "entry": None, "role": "root cause"}
 
@@ -108,7 +108,7 @@ def corrected(run: RunFolder, script: Path) -> None:
         RankProgress(rank, 7, 9, Phase.ENDED, 45, peak=(2 + rank) * GIB, **times)  # type: ignore[arg-type]
         for rank in range(2)
     ]
-    # As it would be written then, not now: these tests run long after they were collected.
+    # The date of the run, not of now: these tests run long after collection.
     seen = msgspec.json.encode(Snapshot(0, "node-a", NOW + 200, tuple(rows)))
     (second / "progress-0.json").write_bytes(seen)
     run.ends(0)
@@ -138,7 +138,7 @@ def test_a_corrected_run(run: RunFolder, tmp_path: Path) -> None:
 
 
 def places(page: str) -> dict[str, float]:
-    """How far down each text of the plots stands, by its first place."""
+    """The vertical place of each text in the plots."""
     found = re.findall(r"<text[^>]*?translate\([-\d.]+ ([-\d.]+)\)[^>]*>([^<]+)</text>", page)
     found += [
         (y, text) for y, text in re.findall(r'<text[^>]*? y="([-\d.]+)"[^>]*>([^<]+)</text>', page)
@@ -147,7 +147,7 @@ def places(page: str) -> dict[str, float]:
 
 
 def test_the_legend_is_below_the_axis(run: RunFolder) -> None:
-    """However many components a plan has and however few attempts are shown."""
+    """For any number of components and attempts."""
     kinds = ("parameters", "gradients", "optimizer", "activations", "logits", "workspace")
     plan = {"changes": [], "estimate": {"components": dict.fromkeys(kinds, GIB)}}
     only = run.attempt(1, plan=plan)
@@ -158,7 +158,7 @@ def test_the_legend_is_below_the_axis(run: RunFolder) -> None:
 
 
 def test_no_memory_of_a_run_that_never_trained(run: RunFolder) -> None:
-    """What is only predicted of it was never held."""
+    """Predicted memory isn't shown as used."""
     plan = {"changes": [], "estimate": {"components": {"parameters": GIB}}}
     record = {"message": "no module `x`", "frames": []}
     run.attempt(1, failures={"findings": [failing(**record)]}, plan=plan)
@@ -167,7 +167,7 @@ def test_no_memory_of_a_run_that_never_trained(run: RunFolder) -> None:
 
 
 def test_code_in_a_text(run: RunFolder) -> None:
-    """Backticks aren't shown, and what is between them is no markup."""
+    """Backticks are removed, and text between them isn't markup."""
     cause = {**CHANGE["cause"], "summary": "`a<b>` isn't gathered"}  # type: ignore[dict-item]
     run.attempt(1, plan={"changes": [{**CHANGE, "cause": cause}]})
     run.ends(0)
@@ -175,7 +175,7 @@ def test_code_in_a_text(run: RunFolder) -> None:
 
 
 def test_frames_without_source(tmp_path: Path) -> None:
-    """The innermost line that can be shown is; of the interpreter's own none can."""
+    """The innermost line with source is shown; the interpreter's frames have none."""
     own = {"file": str(tmp_path / "t.py"), "line": 3, "function": "step", "source": "import x"}
     frozen = {"file": "<frozen importlib._bootstrap>", "line": 9, "function": "f", "source": ""}
     assert excerpt([frozen]) is None
@@ -185,7 +185,7 @@ def test_frames_without_source(tmp_path: Path) -> None:
 
 
 def test_the_curves_are_of_what_was_printed_and_counted(run: RunFolder, tmp_path: Path) -> None:
-    """Losses that are numbers, and the steps between looks; a look without a step is no step."""
+    """Finite losses, and steps between snapshots; snapshots without a step are skipped."""
     from safe_launch.report.page.plots import _speeds
     from safe_launch.report.page.told_attempt import told
 
@@ -204,7 +204,7 @@ def test_the_curves_are_of_what_was_printed_and_counted(run: RunFolder, tmp_path
 
 
 def test_the_file_has_changed_since(run: RunFolder, tmp_path: Path) -> None:
-    """The line as it was, and nothing of the new file."""
+    """The old line is shown without the new file's text."""
     corrected(run, tmp_path / "train.py")
     (tmp_path / "train.py").write_text("secret = 1\n" * 9)
     page = run.page()
@@ -213,7 +213,7 @@ def test_the_file_has_changed_since(run: RunFolder, tmp_path: Path) -> None:
 
 
 def test_nothing_is_run_fetched_or_shown_that_mustnt(run: RunFolder) -> None:
-    """Markup, secrets and escape sequences of logs; a host with dollars isn't a formula."""
+    """Markup, secrets and escape sequences in logs; dollars aren't formulas."""
     message = "<script>alert(1)</script> https://me:geheim@host/x \x1b[31mred"
     run.attempt(1, failures={"findings": [failing(message=message)]}, observed={"span": [1.0, 9.0]})
     (launcher,) = run.path.glob("launcher-*.json")
@@ -233,7 +233,7 @@ def test_nothing_is_run_fetched_or_shown_that_mustnt(run: RunFolder) -> None:
     ["", "{", "[]", '{"findings": 3}', '{"findings": [{"record": 1}]}', '{"changes": [{}]}'],
 )
 def test_broken_files_tell_less(run: RunFolder, content: str) -> None:
-    """The page is there all the same."""
+    """The page is still rendered."""
     folder = run.attempt(1)
     for name in ("failures", "plan", "observed", "pace", "progress-0", "standings-1"):
         (folder / f"{name}.json").write_text(content)
@@ -248,7 +248,7 @@ def test_a_run_without_anything(run: RunFolder) -> None:
 
 
 def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The latest run, one by name, a folder; a page is written over, another file isn't."""
+    """The latest run, a named one or a folder; only a page may be overwritten."""
     corrected(run, tmp_path / "train.py")
     for arguments in ([f"--log-dir={tmp_path}"], ["train", f"--log-dir={tmp_path}"], [run.path]):
         assert registry.run(["report", *map(str, arguments)]) == 0
@@ -271,7 +271,7 @@ def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_without_the_libraries(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says what to install."""
+    """The message names the packages to install."""
     monkeypatch.setattr(document, "find_spec", lambda name: None if name == "jinja2" else name)
     with pytest.raises(LaunchError, match="needs jinja2"):
         registry.run(["report", str(run.path)])

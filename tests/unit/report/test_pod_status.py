@@ -1,4 +1,4 @@
-"""The line that a pod's status keeps: what it says, where it goes, how long it may be."""
+"""The line for a pod's status: its content, file and length."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENTRIES = {entry.id: entry for entry in read_catalogue()}
 
 
 def found(entry: str | None = None, **more: object) -> Finding:
-    """A rank's failure as the diagnosis has it."""
+    """A rank's failure as diagnosed."""
     fields = {"exception": "builtins.ValueError", "message": "a\nb", "exit_code": 1, **more}
     record = FailureRecord(3, 0.0, **fields)  # type: ignore[arg-type]
     return Finding(record, Role.INITIATING, ENTRIES[entry] if entry else None)
@@ -40,7 +40,7 @@ def test_an_unknown_failure_is_told_with_the_users_line() -> None:
 
 
 def test_a_known_failure_is_told_with_its_name_and_what_to_do() -> None:
-    """Its title and id, the line that it points at, and the entry's advice."""
+    """Title and id, the user's line, and the entry's advice."""
     spot = SourceLocation("/job/train.py", 5, "loss = dummy()", "loss = 0.0")
     line = pod_status.failure_line(
         78, found("zero3-parameter-outside-forward"), Workload(), (spot,)
@@ -55,7 +55,7 @@ def test_a_known_failure_is_told_with_its_name_and_what_to_do() -> None:
 
 
 def test_every_entry_fits_into_a_line() -> None:
-    """No advice of the catalogue is cut off."""
+    """No entry's advice is cut off."""
     values: dict[Name, Value] = {Fact.ENGINE: "deepspeed", Fact.ADAPTER: "lora"}
     for entry in ENTRIES:
         line = pod_status.failure_line(1, found(entry), world(values))
@@ -64,7 +64,7 @@ def test_every_entry_fits_into_a_line() -> None:
 
 
 def test_what_is_too_long_is_cut_between_letters() -> None:
-    """The kubelet would cut at a byte."""
+    """The kubelet would cut within a character."""
     line = pod_status.error_line(LaunchError("ä" * 5000))
     assert pod_status.LIMIT - 1 <= len(line.encode()) <= pod_status.LIMIT
     assert line.endswith("ä…")
@@ -75,7 +75,7 @@ def test_what_is_too_long_is_cut_between_letters() -> None:
 
 
 def test_errors_and_stops_have_lines_as_well() -> None:
-    """What can't be launched, who stopped it."""
+    """Refused launches and signals are covered."""
     error = LaunchError("no script is given", "name one")
     assert pod_status.error_line(error).endswith("): no script is given; do: name one")
     assert pod_status.error_line(LaunchError("none")).endswith("): none")
@@ -85,7 +85,7 @@ def test_errors_and_stops_have_lines_as_well() -> None:
 
 
 def test_every_exit_code_has_a_meaning() -> None:
-    """Our own by name, signals by theirs, any other is the worker's."""
+    """Own codes by name, signals by theirs, others as the worker's."""
     assert set(MEANINGS) == set(ExitCode)
     assert meaning(130) == "stopped by SIGINT"
     assert meaning(137) == "a worker was ended by SIGKILL"
@@ -93,7 +93,7 @@ def test_every_exit_code_has_a_meaning() -> None:
 
 
 def test_the_line_goes_to_the_file_of_the_pod(tmp_path: Path) -> None:
-    """Named by a variable, or the pod's usual one if it is there; nowhere outside of a pod."""
+    """Named by a variable, or the usual one if it exists; none outside a pod."""
     usual = tmp_path / "usual"
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     assert pod_status.place(pod, usual) is None
@@ -106,7 +106,7 @@ def test_the_line_goes_to_the_file_of_the_pod(tmp_path: Path) -> None:
 
 
 def test_it_is_written_in_place_and_never_in_the_way(tmp_path: Path) -> None:
-    """The file stays the one that is mounted; a place that isn't there changes nothing."""
+    """The mounted file is kept; a missing path is ignored."""
     path = tmp_path / "log"
     path.write_text("something longer from before")
     before = path.stat().st_ino
@@ -123,7 +123,7 @@ def test_it_is_written_in_place_and_never_in_the_way(tmp_path: Path) -> None:
 def test_a_mistake_of_our_own_is_told_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The exception in a line; the traceback is in the log."""
+    """Internal errors give one line; the traceback is in the log."""
 
     def broken(_arguments: Sequence[str]) -> int:
         raise ZeroDivisionError("a bug\nof ours")

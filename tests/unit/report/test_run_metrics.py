@@ -1,4 +1,4 @@
-"""Metrics of a run as values: names, labels and numbers, which the documentation lists."""
+"""A run's metrics: names, labels and numbers, as documented."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def running(tmp_path: Path) -> RunStatus:
 
 
 def values(status: RunStatus) -> dict[tuple[str, str], float]:
-    """The samples by name and, where there is one, the last label."""
+    """The samples by name and last label, if any."""
     families = text_string_to_metric_families(openmetrics(status).decode())
     return {
         (one.name, one.labels.get("failure", "")): one.value
@@ -62,7 +62,7 @@ def test_a_running_run(tmp_path: Path) -> None:
 
 
 def running_again(tmp_path: Path) -> RunStatus:
-    """The same run, whose folder is there already."""
+    """The same run with an existing folder."""
     (launcher,) = records(tmp_path)
     assert isinstance(launcher, LauncherRecord)
     now = replace(launcher, ended=None)
@@ -70,7 +70,7 @@ def running_again(tmp_path: Path) -> RunStatus:
 
 
 def test_a_failed_run(tmp_path: Path) -> None:
-    """The last attempt is lost as well; a rank that has ended has no step any more."""
+    """The last attempt's time is lost, too; ended ranks have no step."""
     status = running(tmp_path)
     ended = replace(status.launchers[0], ended=1100.0)
     found = values(replace(status, launchers=(ended,), outcome={"exit_code": 137}))
@@ -81,13 +81,13 @@ def test_a_failed_run(tmp_path: Path) -> None:
 
 
 def test_a_run_of_which_little_is_known(tmp_path: Path) -> None:
-    """It has a document, too."""
+    """It still has metrics."""
     found = values(RunStatus(tmp_path))
     assert found["safe_launch_attempts_total", ""] == 0
 
 
 def test_the_documentation_lists_them(tmp_path: Path) -> None:
-    """All of them, and no other."""
+    """The documentation has exactly these metrics."""
     status = replace(running(tmp_path), outcome={"exit_code": 0})
     exposed = openmetrics(status) + openmetrics(running_again(tmp_path))
     names = {name for name, _ in re.findall(r"^(safe_launch_\w+)({| )", exposed.decode(), re.M)}

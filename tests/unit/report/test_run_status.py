@@ -1,4 +1,4 @@
-"""How a run goes, in words."""
+"""The status of a run, in words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROW = RankProgress(
 
 @pytest.fixture
 def here(tmp_path: Path) -> LauncherRecord:
-    """A launcher that runs."""
+    """A running launcher."""
     with recorded(tmp_path, 0, "train.py --lr 1"):
         (found,) = records(tmp_path)
     assert isinstance(found, LauncherRecord)
@@ -28,20 +28,20 @@ def here(tmp_path: Path) -> LauncherRecord:
 
 
 def run(*launchers: LauncherRecord, **more: object) -> RunStatus:
-    """A run of these launchers."""
+    """A run with these launchers."""
     return replace(RunStatus(Path("/runs/train-1"), launchers), **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> float:
-    """The time, which stays."""
+    """The current time, frozen."""
     at = time.time()
     monkeypatch.setattr(time, "time", lambda: at)
     return at
 
 
 def test_a_run_that_runs(here: LauncherRecord, now: float) -> None:
-    """Who stands where, since when it stands there, and what its process does."""
+    """Where each rank is, since when, and its process's activity."""
     since = replace(here, begun=now - 3700)
     ranks = (
         RankStatus(ROW, "node0", "S"),
@@ -64,7 +64,7 @@ def test_a_run_that_runs(here: LauncherRecord, now: float) -> None:
 
 
 def test_a_straggler_is_named_with_its_host(here: LauncherRecord) -> None:
-    """Under the table, and for programs."""
+    """Below the table, and in the JSON."""
     slow = RankStatus(replace(ROW, rank=1, own=(0.25,) * WINDOW), "node1", "R")
     status = run(here, ranks=(RankStatus(ROW, "node0", "S"), slow))
     assert status.lines()[-2] == (
@@ -77,7 +77,7 @@ def test_a_straggler_is_named_with_its_host(here: LauncherRecord) -> None:
 
 
 def test_how_a_run_has_ended(here: LauncherRecord, now: float) -> None:
-    """With its exit code, its attempts and how fast it was; no table."""
+    """Exit code, attempts and throughput, without a table."""
     speed = {"steps": 9, "seconds": 4.0, "steps_per_second": 2.0, "lost": 0.25}
     outcome = {"exit_code": 3, "attempts": 2, "throughput": speed}
     ended = replace(here, ended=now - 90)
@@ -102,7 +102,7 @@ def test_how_a_run_has_ended(here: LauncherRecord, now: float) -> None:
     ],
 )
 def test_runs_without_an_outcome(here: LauncherRecord, state: State, node: int, words: str) -> None:
-    """Whatever has become of the launcher gets a sentence."""
+    """Each state of the launcher has a message."""
     changed = {
         State.GONE: {"started": 1},
         State.ENDED: {"ended": 1.0},
@@ -117,7 +117,7 @@ def test_runs_without_an_outcome(here: LauncherRecord, state: State, node: int, 
 
 
 def test_a_run_on_another_host_runs_while_it_writes(here: LauncherRecord) -> None:
-    """Every ten seconds, into the shared file system."""
+    """It writes to the shared file system every ten seconds."""
     there = replace(here, host="alpha", place="elsewhere")
     status = run(there, ranks=(RankStatus(ROW, "alpha", None, 9.0),))
     assert status.is_running
@@ -125,7 +125,7 @@ def test_a_run_on_another_host_runs_while_it_writes(here: LauncherRecord) -> Non
 
 
 def test_an_older_versions_run() -> None:
-    """It has no record of its launcher."""
+    """Its launcher wasn't recorded."""
     assert "of an older version" in run().state_text()
     assert run().lines()[-1] == "  /runs/train-1"
 
@@ -145,5 +145,5 @@ def test_an_older_versions_run() -> None:
     ],
 )
 def test_spans(seconds: float, text: str) -> None:
-    """Two figures are enough."""
+    """Two units are enough."""
     assert span(seconds) == text

@@ -1,4 +1,4 @@
-"""What is passed on to the other nodes and to a pod's status when a run is over."""
+"""The end of a run for other nodes and for a pod's status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORD = FailureRecord(0, 1.0, "builtins.KeyError", "'label'", exit_code=1)
 
 
 def test_the_other_nodes_are_told_the_end() -> None:
-    """In a line, and for a pod's status with the diagnosis."""
+    """One line, and the diagnosis for a pod's status."""
     finding = Finding(RECORD, Role.INITIATING, None)
     end = summary.farewell(1, Failed(ATTEMPT, (RECORD,)), {0: finding})
     assert end.line.startswith("failed: ")
@@ -33,7 +33,7 @@ def test_the_other_nodes_are_told_the_end() -> None:
 
 
 def test_a_pods_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure's diagnosis, else its line; nothing of a success."""
+    """A failure's diagnosis, else its line; a success has none."""
     path = tmp_path / "termination-log"
     monkeypatch.setenv(pod_status.VARIABLE, str(path))
     summary.write_pod_status(RunEnded(0, "succeeded"))
@@ -46,7 +46,7 @@ def test_a_pods_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_script_that_exits_by_itself_has_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    """`sys.exit(3)` shows its last output instead."""
+    """After `sys.exit(3)` the last output is shown."""
     record = FailureRecord(
         0, 1.0, "builtins.SystemExit", "3", traceback="Traceback", log_tail=("bye",)
     )
@@ -85,7 +85,7 @@ def test_a_traceback_is_printed_once(
     *,
     is_printed: bool,
 ) -> None:
-    """By the worker itself, unless it was stopped before or this console doesn't show it."""
+    """By the worker, unless it was stopped earlier or isn't on this console."""
     if shared:
         monkeypatch.setenv(SHARED_CONSOLE, shared)
     record = replace(RECORD, host=host, traceback="Traceback: the label\n", log_tail=(tail,))
@@ -97,7 +97,7 @@ def test_a_traceback_is_printed_once(
 
 
 def test_a_full_disk_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also at the very end, where no run goes on."""
+    """At the very end, too, without another attempt."""
     summary.write_or_warn(tmp_path / "nowhere" / "plan.json", {})
     assert "the training doesn't depend on it" in capsys.readouterr().err
     summary.write_or_warn(tmp_path / "plan.json", {"a": 1})

@@ -1,4 +1,4 @@
-"""How fast a run is said to have trained, and what failures have cost it."""
+"""A run's throughput, and the time lost to failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCH: dict[Name, Value] = {MICRO: 4, STEPS: 2}
 
 
 def attempt(number: int = 0, workload: Workload | None = None) -> Attempt:
-    """One on two ranks."""
+    """An attempt on two ranks."""
     known = world(BATCH) if workload is None else workload
     return Attempt(number, as_asked(REQUEST, known, HARDWARE), Path())
 
@@ -31,13 +31,13 @@ def attempt(number: int = 0, workload: Workload | None = None) -> Attempt:
 def seen(
     step: int, timed: int, trained: float, begun: float, ended: float, **observed: Value
 ) -> Seen:
-    """What an attempt leaves behind."""
+    """An attempt's final observations."""
     row = RankProgress(0, 1, 1, Phase.ENDED, step, 0, 0, 0, timed=timed, trained=trained)
     return Seen(observed, rows=(row,), span=(begun, ended))
 
 
 def with_rows(outcome: Outcome, **fields: int) -> Outcome:
-    """The outcome, of two ranks that have seen this."""
+    """The outcome of two ranks with these observations."""
     (row,) = outcome.seen.rows
     rows = (replace(row, **fields), replace(row, rank=1, **fields))
     return replace(outcome, seen=replace(outcome.seen, rows=rows))
@@ -51,7 +51,7 @@ def document(*outcomes: Outcome) -> dict[str, Any]:
 
 
 def test_steps_and_samples_over_the_time_spent_training() -> None:
-    """The first step, loading and evaluation are left out of the time."""
+    """The first step, loading and evaluation don't count."""
     found = document(Succeeded(attempt(), seen=seen(101, 100, 50.0, 0.0, 200.0)))
     assert found == {
         "steps": 101,
@@ -64,7 +64,7 @@ def test_steps_and_samples_over_the_time_spent_training() -> None:
 
 
 def test_samples_and_tokens_are_those_that_the_ranks_have_seen() -> None:
-    """Whatever length and batch are stated: a sampler of the script's own may halve the batch."""
+    """A script's sampler may halve the stated batch."""
     limit = {Fact.SEQUENCE_LENGTH: Known(512, Origin.FLAG, "")}
     workload = world(BATCH)
     workload = replace(workload, known={**workload.known, **limit})
@@ -86,7 +86,7 @@ def test_ranks_that_share_samples_arent_added_up() -> None:
 
 
 def test_steps_before_a_resume_arent_the_runs() -> None:
-    """Its first attempt began at step 100; a resume within the run changes nothing."""
+    """Its first attempt began at step 100; a later resume changes no total."""
     first = with_rows(Failed(attempt(), (), seen(121, 18, 9.0, 0, 30)), start=100)
     again = with_rows(Succeeded(attempt(1), seen=seen(150, 28, 14.0, 30, 60)), start=120)
     assert document(first)["steps"] == 21
@@ -112,28 +112,28 @@ def test_steps_before_a_resume_arent_the_runs() -> None:
     ids=["nothing", "no accumulation", "an assumption", "ranks share samples"],
 )
 def test_a_batch_that_isnt_known_is_left_out(known: dict[Name, Known]) -> None:
-    """Never a guess."""
+    """An unknown batch isn't guessed."""
     workload = Workload(known=MappingProxyType(known))
     outcome = Succeeded(attempt(workload=workload), seen=seen(101, 100, 50.0, 0, 60))
     assert document(outcome).keys() == {"steps", "seconds", "steps_per_second", "lost"}
 
 
 def test_what_the_plan_or_a_worker_says_of_the_batch_holds() -> None:
-    """The script's own batch had been replaced; a worker has seen another accumulation."""
+    """The plan replaced the script's batch; a worker saw another accumulation."""
     outcome = Succeeded(attempt(), seen=seen(11, 10, 10.0, 0, 60, accumulation=8))
     assert document(outcome)["samples_per_second"] == 4 * 8 * 2
 
 
 def test_without_timed_steps_nothing_is_said() -> None:
-    """No board, no optimizer, one step alone."""
+    """No board, no optimizer, or a single step."""
     for last in (Seen({}), seen(1, 0, 0.0, 0, 9)):
         assert throughput_of([Succeeded(attempt(), seen=last)]) is None
 
 
 def test_what_is_lost_to_failures() -> None:
-    """An attempt of 60 s whose 40 steps of 1 s count as far as the next goes on from them."""
+    """Of 60 s with 40 steps of 1 s, only steps before the resume point count."""
     first = Failed(attempt(), (), seen(41, 40, 40.0, 0.0, 60.0))
-    resumed = Succeeded(attempt(1), seen=seen(61, 40, 40.0, 70.0, 120.0))  # its first is the 21st
+    resumed = Succeeded(attempt(1), seen=seen(61, 40, 40.0, 70.0, 120.0))  # begins at step 21
     again = Succeeded(attempt(1), seen=seen(61, 60, 60.0, 70.0, 140.0))
     assert document(first, resumed)["lost"] == pytest.approx((70 - 20) / 120)
     assert document(first, again)["lost"] == pytest.approx(70 / 140)
@@ -141,7 +141,7 @@ def test_what_is_lost_to_failures() -> None:
 
 
 def test_a_failure_before_the_first_step() -> None:
-    """All of it is lost; the speed is the attempt's that has trained."""
+    """The whole attempt is lost; the throughput is the second attempt's."""
     first = Failed(attempt(), (), Seen({}, span=(0.0, 30.0)))
     done = Succeeded(attempt(1), seen=seen(11, 10, 5.0, 40.0, 100.0))
     found = document(first, done)
@@ -151,7 +151,7 @@ def test_a_failure_before_the_first_step() -> None:
 
 
 def test_the_summary_has_the_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Beside how it ended, then where the records are; and the document for programs."""
+    """Between the outcome and the path of the records; JSON has it, too."""
     outcome = Succeeded(attempt(), seen=seen(101, 100, 50.0, 0.0, 60.0))
     summary.show_end([outcome], {}, tmp_path, 0)
     first, second = capsys.readouterr().err.splitlines()

@@ -1,4 +1,4 @@
-"""Where a launcher stands: as Slurm, MPI, Kubernetes, torchrun's options and PET_* say."""
+"""A launcher's place by Slurm, MPI, Kubernetes, torchrun's options and PET_* variables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STEP = {
     "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.99",
     "SLURM_GPUS_ON_NODE": "4",
 }
-"""What srun gives to the second of two tasks, one a node (Slurm 22.05)."""
+"""The variables of the second of two tasks, one a node (Slurm 22.05)."""
 TASKS = {
     **STEP,
     "SLURM_NTASKS": "16",
@@ -92,12 +92,12 @@ def place(
     silence: float | None = None,
     **given: str,
 ) -> Placement:
-    """The placement by an environment and options."""
+    """The placement for an environment and options."""
     return placement_of(given, silence, environment, here, is_launch=is_launch)
 
 
 def refused(environment: Mapping[str, str], here: Here = HERE, **given: str) -> str:
-    """What the launch is refused with, and what to do."""
+    """The error and the advice of a refused launch."""
     with pytest.raises(LaunchError) as caught:
         place(environment, here, **given)
     assert caught.value.code is ExitCode.USAGE
@@ -105,12 +105,12 @@ def refused(environment: Mapping[str, str], here: Here = HERE, **given: str) -> 
 
 
 def where(placement: Placement) -> tuple[int, int | None, str]:
-    """The three facts that every launch over nodes needs."""
+    """The three facts that every multi-node launch needs."""
     return placement.nodes, placement.rank, placement.address
 
 
 def test_without_anything_a_launcher_is_alone() -> None:
-    """Nothing is told, and nothing is shown."""
+    """There are no notes and no rows."""
     assert place({}) == Placement()
     assert place({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}) == Placement()
     assert place(POD, IN_POD).is_alone
@@ -126,7 +126,7 @@ def test_without_anything_a_launcher_is_alone() -> None:
     ],
 )
 def test_a_rank_without_other_nodes(given: dict[str, str], how: str) -> None:
-    """Every node would train by itself."""
+    """Every node would train alone."""
     with pytest.raises(LaunchError) as refused:
         place({}, **given)
     assert how in refused.value.problem
@@ -136,7 +136,7 @@ def test_a_rank_without_other_nodes(given: dict[str, str], how: str) -> None:
 
 
 def test_a_rank_that_contradicts_the_pods_index() -> None:
-    """Both are named, and what to do where the index numbers something else."""
+    """Both are named, with advice if the index has another meaning."""
     with pytest.raises(LaunchError) as refused:
         place(POD, IN_POD, nnodes="2", node_rank="0")
     assert refused.value.problem == (
@@ -161,20 +161,20 @@ def test_a_rank_that_contradicts_the_pods_index() -> None:
     ],
 )
 def test_a_list_of_hosts_is_expanded(text: str, expected: str) -> None:
-    """Zeros are kept, brackets may stand anywhere and several times."""
+    """Leading zeros are kept; brackets may be anywhere and repeated."""
     assert list(hosts(text)) == expected.split()
 
 
 @pytest.mark.parametrize("text", ["n[1-3", "n1]", "n[1-[2-3]]", "n[3-1]", "n[a-b]", "n[]"])
 def test_a_broken_list_of_hosts_is_an_error(text: str) -> None:
-    """Nothing is guessed."""
+    """Invalid lists aren't guessed."""
     with pytest.raises(ValueError, match=r"bracket|range"):
         list(hosts(text))
     assert "Slurm" in refused({**STEP, "SLURM_STEP_NODELIST": text})
 
 
 def test_slurms_other_short_forms() -> None:
-    """Tasks by node, and generic resources with and without type."""
+    """Tasks by node, and generic resources with and without a type."""
     assert [tasks_on("2(x3),1", node) for node in range(5)] == [2, 2, 2, 1, None]
     assert tasks_on("8", 0) == 8
     with pytest.raises(ValueError, match="tasks"):
@@ -195,7 +195,7 @@ def test_slurms_other_short_forms() -> None:
 
 
 def test_under_srun_nothing_need_be_given() -> None:
-    """One task a node: the first host of the step's list, and never the node that srun ran on."""
+    """One task a node: the step's first host, not the node that called srun."""
     found = place(STEP)
     assert where(found) == (2, 1, "n1")
     assert (found.least, found.job, found.nproc, found.beside) == (2, "4711.0", 4, 1)
@@ -208,7 +208,7 @@ def test_under_srun_nothing_need_be_given() -> None:
 
 
 def test_neighbouring_jobs_and_steps_have_ports_of_their_own() -> None:
-    """Two jobs on a host, or two steps of a job, must not meet; below the ports given at random."""
+    """Jobs or steps on a host mustn't collide, nor use ephemeral ports."""
     ports = [port_of(job, step) for job in range(9990, 10_010) for step in range(4)]
     assert len(set(ports)) == len(ports)
     assert min(ports) >= FIRST_PORT
@@ -216,7 +216,7 @@ def test_neighbouring_jobs_and_steps_have_ports_of_their_own() -> None:
 
 
 def test_a_requeued_job_is_another_job() -> None:
-    """It must not meet what may be left of its former self."""
+    """It mustn't meet leftovers of its former run."""
     again = place({**STEP, "SLURM_RESTART_COUNT": "1"})
     assert again.job == "4711.0.1"
     assert "SLURM_RESTART_COUNT" in dict(again.sources)["job"]
@@ -234,7 +234,7 @@ def test_a_task_for_every_worker_runs_one() -> None:
 
 
 def test_whose_devices_a_task_sees() -> None:
-    """Slurm binds each task to its own device, or shows it all of the node's."""
+    """Slurm binds each task to a device or shows it the node's."""
     task = place(TASKS)
     assert shows_all_devices(task, 1, 8)
     assert shows_all_devices(task, 1, 0), "without devices the local rank counts over the host"
@@ -243,7 +243,7 @@ def test_whose_devices_a_task_sees() -> None:
 
 
 def test_tasks_with_several_devices_each() -> None:
-    """`--ntasks-per-node=2 --gpus-per-task=4`: a worker for each device of the task."""
+    """`--ntasks-per-node=2 --gpus-per-task=4`: one worker for each of the task's devices."""
     own = {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
     assert place({**TASKS, **own, "SLURM_PROCID": "3", "SLURM_GPUS_PER_TASK": "4"}).nproc == 4
 
@@ -257,7 +257,7 @@ def test_a_step_of_one_node_is_alone() -> None:
 
 
 def test_a_batch_script_must_use_srun() -> None:
-    """One launcher can't train on two nodes, unless somebody says that it needn't."""
+    """One launcher can't train on two nodes, unless one node is requested."""
     assert "srun --ntasks-per-node=1" in refused(BATCH)
     assert "SLURM_NNODES" in refused(JOB)
     assert place(BATCH, standalone="1").is_alone
@@ -267,26 +267,26 @@ def test_a_batch_script_must_use_srun() -> None:
 
 
 def test_a_step_that_sbatch_has_inherited_is_none() -> None:
-    """What `sbatch` is called from may be a task itself; its variables reach the new job."""
+    """`sbatch` in a task passes its variables to the new job."""
     old = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "1"}
     assert "start it with srun" in refused({**BATCH, **old})
 
 
 @pytest.mark.parametrize("step", ["4294967290", "4294967291"])
 def test_steps_that_arent_sruns(step: str) -> None:
-    """The shell of salloc and the batch script are steps of their own in some versions."""
+    """In some versions salloc's shell and the batch script are steps."""
     assert "start it with srun" in refused({**STEP, "SLURM_STEP_ID": step})
 
 
 def test_a_person_in_a_shell_of_sruns() -> None:
-    """`srun -n4 --pty bash`: there is a task of four, but only one launcher."""
+    """`srun -n4 --pty bash`: a step of four tasks, but one launcher."""
     shell = {**TASKS, "SLURM_PTY_PORT": "41177", "SLURM_NNODES": "1", "SLURM_STEP_NUM_NODES": "1"}
     assert place(shell, replace(HERE, has_terminal=True)).is_alone
     assert not place(shell).is_alone, "srun hands the variable on to the jobs of that shell"
 
 
 def test_a_heterogeneous_job_needs_words() -> None:
-    """Each of its parts numbers its nodes anew."""
+    """Each of its components numbers its nodes from 0."""
     parts = {**STEP, "SLURM_HET_SIZE": "2"}
     assert "SLURM_HET_SIZE" in refused(parts)
     found = place(parts, nnodes="2", node_rank="1", master_addr="n1")
@@ -294,7 +294,7 @@ def test_a_heterogeneous_job_needs_words() -> None:
 
 
 def test_slurms_devices_bound_the_workers() -> None:
-    """Where no cgroup hides the others; fewer are found where a device is broken."""
+    """Without a cgroup more are visible; with a broken device fewer are."""
     found = place(STEP)
     assert workers_asked(None, "a100", 8, 64, found) == (4, "SLURM_GPUS_ON_NODE; 8 found")
     assert workers_asked(None, "a100", 4, 64, found) == (4, "SLURM_GPUS_ON_NODE")
@@ -311,7 +311,7 @@ def test_slurms_devices_bound_the_workers() -> None:
 
 
 def test_workers_by_torchruns_variable() -> None:
-    """--nproc holds before PET_NPROC_PER_NODE, and that before the scheduler's devices."""
+    """--nproc precedes PET_NPROC_PER_NODE, which precedes the scheduler's devices."""
     pet = {"PET_NPROC_PER_NODE": "3"}
     asked, option = option_of(None, pet)
     assert workers_asked(asked, "a100", 8, 64, place(STEP), option) == (3, "PET_NPROC_PER_NODE 3")
@@ -333,7 +333,7 @@ def test_workers_by_torchruns_variable() -> None:
     ],
 )
 def test_options_that_contradict_the_scheduler(given: dict[str, str], problem: str) -> None:
-    """An error that names both, with both values; the same for torchrun's variables."""
+    """The error has both names and values; torchrun's variables count as well."""
     assert problem in refused(STEP, **given)
     [(name, value)] = given.items()
     by_variable = problem.replace(f"--{name.replace('_', '-')}", f"PET_{name.upper()}")
@@ -341,7 +341,7 @@ def test_options_that_contradict_the_scheduler(given: dict[str, str], problem: s
 
 
 def test_options_beside_the_scheduler() -> None:
-    """A script for torchrun keeps working; a range holds what the scheduler has started."""
+    """Torchrun's scripts keep working; a range contains the scheduler's count."""
     found = place(
         STEP, nnodes="2", rdzv_backend="c10d", rdzv_endpoint="n1-ib0:29400", rdzv_id="mine"
     )
@@ -354,7 +354,7 @@ def test_options_beside_the_scheduler() -> None:
 
 
 def test_the_options_alone() -> None:
-    """The static rendezvous of torchrun."""
+    """Torchrun's static rendezvous."""
     found = place({}, nnodes="2", node_rank="1", master_addr="10.0.0.1", master_port="29600")
     assert where(found) == (2, 1, "10.0.0.1")
     assert (found.port, found.least, found.job) == (29600, 2, "")
@@ -372,7 +372,7 @@ def test_the_options_alone() -> None:
 
 
 def test_the_endpoints_host_is_node_0() -> None:
-    """c10d without ranks: who has the endpoint's address numbers the others."""
+    """c10d without ranks: the host with the endpoint's address numbers the others."""
     assert place({}, nnodes="2", rdzv_endpoint="n2").rank == 0
     other = place({}, nnodes="2:4", rdzv_backend="c10d", rdzv_endpoint="n1:29400")
     assert (other.rank, other.least, other.nodes) == (None, 2, 4)
@@ -384,7 +384,7 @@ def test_the_endpoints_host_is_node_0() -> None:
 
 
 def test_several_launchers_on_one_host() -> None:
-    """Without a rank or `is_host`, another launcher may have come first, and is node 0."""
+    """Without a rank or `is_host`, the first launcher is node 0."""
     by_address = place({}, nnodes="2", rdzv_endpoint="n2:29400")
     assert (by_address.rank, by_address.may_join) == (0, True)
     for stated in ({"node_rank": "0"}, {"rdzv_conf": "is_host=1"}):
@@ -405,19 +405,19 @@ def test_several_launchers_on_one_host() -> None:
 def test_torchruns_default_address(
     given: dict[str, str], expected: tuple[str, int, int | None, bool]
 ) -> None:
-    """This host, at the port of the backend; as torchrun's variables say it, too."""
+    """This host at the backend's port, also by torchrun's variables."""
     pet = {f"PET_{name.upper()}": value for name, value in given.items()}
     for found in (place({}, nnodes="2", **given), place({**pet, "PET_NNODES": "2"})):
         assert (found.address, found.port, found.rank, found.may_join) == expected
 
 
 def test_a_scheduler_holds_before_torchruns_default_address() -> None:
-    """Which is for launchers that a person starts."""
+    """The default is for launchers started by hand."""
     assert place(STEP, rdzv_backend="c10d").address == "n1"
 
 
 def test_unknown_settings_of_the_rendezvous_are_noted() -> None:
-    """Torchrun ignores them, too; the note has the setting that was meant."""
+    """Torchrun ignores them, too; the note suggests the right name."""
     found = place({}, nnodes="2", master_addr="n1", rdzv_conf="join_timout=3,tier=gold")
     note = "--rdzv-conf: join_timout, tier has no effect: torch has no such setting"
     assert dict(found.sources)["note"] == f"{note}; did you mean `join_timeout`?"
@@ -441,7 +441,7 @@ def test_unknown_settings_of_the_rendezvous_are_noted() -> None:
     ],
 )
 def test_endpoints(text: str, address: str, port: int) -> None:
-    """A host's name, an IPv4 or an IPv6 address, each with and without a port."""
+    """A host name, an IPv4 or an IPv6 address, each with and without a port."""
     found = place({}, nnodes="2", node_rank="1", rdzv_endpoint=text)
     assert (found.address, found.port) == (address, port)
 
@@ -471,7 +471,7 @@ def test_endpoints(text: str, address: str, port: int) -> None:
     ],
 )
 def test_values_without_a_meaning(given: dict[str, str], words: str) -> None:
-    """One line that names the option, and the variable where it stands there."""
+    """One line names the option, or the variable that set it."""
     full = {"nnodes": "2", "master_addr": "n1", **given}
     assert words in refused({}, **full)
     [(name, value)] = given.items()
@@ -480,7 +480,7 @@ def test_values_without_a_meaning(given: dict[str, str], words: str) -> None:
 
 
 def test_times() -> None:
-    """The settings that mean something here; --node-timeout holds before them."""
+    """The settings that apply; --node-timeout precedes them."""
     assert place({}, rdzv_conf="close_timeout=9,read_timeout=9").times == JoinTimes()
     found = place({}, rdzv_conf="join_timeout=60, last_call_timeout=5,keep_alive_interval=2")
     assert found.times == JoinTimes(join=60.0, last_call=5.0, silence=6.0)
@@ -491,7 +491,7 @@ def test_times() -> None:
 
 
 def test_an_option_holds_before_its_variable() -> None:
-    """As torchrun does it; the plan says what isn't used."""
+    """As in torchrun; the plan lists unused variables."""
     pet = {"PET_NNODES": "4", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "n1"}
     found = place(pet, nnodes="2")
     assert where(found) == (2, 1, "n1")
@@ -506,7 +506,7 @@ def test_an_option_holds_before_its_variable() -> None:
 
 
 def test_a_training_by_itself_whatever_the_scheduler_says() -> None:
-    """--standalone: as many trainings as launchers, each with its devices."""
+    """--standalone: each launcher trains alone on its devices."""
     assert place(STEP, standalone="1", nnodes="4") == Placement(
         nproc=4, nproc_source="SLURM_GPUS_ON_NODE"
     )
@@ -515,7 +515,7 @@ def test_a_training_by_itself_whatever_the_scheduler_says() -> None:
 
 
 def test_under_mpirun() -> None:
-    """MPI doesn't say where rank 0 is; on one host that is no question."""
+    """MPI doesn't publish rank 0's host; on a single host it isn't needed."""
     found = place({**MPI, "MASTER_ADDR": "n1"})
     assert where(found) == (2, 1, "n1")
     assert (found.port, found.job, found.nproc) == (PORT, "prterun-n1-3402@1", None)
@@ -529,7 +529,7 @@ def test_under_mpirun() -> None:
 
 
 def test_under_hydra_and_under_mpirun_in_a_slurm_job() -> None:
-    """The daemons of mpirun are Slurm's tasks; Slurm's PMI alone is no mpirun."""
+    """Mpirun's daemons are Slurm tasks; Slurm's PMI alone isn't mpirun."""
     hydra = {"PMI_SIZE": "2", "PMI_RANK": "1", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
     assert where(place({**hydra, "MASTER_ADDR": "n1"})) == (2, 1, "n1")
     assert place({**STEP, **MPI, "OMPI_COMM_WORLD_SIZE": "3", "MASTER_ADDR": "n1"}).nodes == 3
@@ -537,7 +537,7 @@ def test_under_hydra_and_under_mpirun_in_a_slurm_job() -> None:
 
 
 def test_an_indexed_job() -> None:
-    """The manifest says how many; the rest follows from the pod's index and its name."""
+    """The manifest has the count; the rest follows from the pod's index and name."""
     found = place({**POD, "PET_NNODES": "2"}, IN_POD)
     assert where(found) == (2, 1, "tune-0.tune-svc")
     assert found.job == "tune"
@@ -549,13 +549,13 @@ def test_an_indexed_job() -> None:
 
 
 def test_a_job_set() -> None:
-    """JobSet's pods are named <set>-<job>-<number>-<index>, in the set's own subdomain."""
+    """Pods are named <set>-<job>-<number>-<index> in the set's subdomain."""
     pod = replace(HERE, name="s-w-0-1", full_name=lambda: "s-w-0-1.s.ml.svc.cluster.local")
     assert where(place(POD, pod, nnodes="2")) == (2, 1, "s-w-0-0.s")
 
 
 def test_kubeflow() -> None:
-    """TrainJob speaks in torchrun's variables, PyTorchJob in torch's, which count pods."""
+    """TrainJob sets torchrun's variables, PyTorchJob torch's, which count pods."""
     found = place(TRAIN_JOB, IN_POD)
     assert where(found) == (2, 1, "tune-node-0-0.tune")
     assert dict(found.sources)["node 0"].endswith(":29500 (PET_MASTER_ADDR, PET_MASTER_PORT)")
@@ -598,7 +598,7 @@ def test_variables_without_a_meaning(environment: dict[str, str], name: str) -> 
 
 
 def test_this_hosts_own_addresses() -> None:
-    """Loopback and this host's name are its own; others' addresses are not."""
+    """Loopback and this host's name are local; other addresses aren't."""
     assert len(SCHEDULERS) == 5
     assert owns("127.0.0.1")
     assert owns("::1") or not socket.has_ipv6

@@ -1,4 +1,4 @@
-"""What a launcher makes of environments that a real Slurm gave (`record_slurm.py`)."""
+"""Placement in environments recorded from a real Slurm (`record_slurm.py`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.stacks import TESTS
 RECORDED = TESTS / "fixtures" / "slurm"
 FOUR = [(0, 4, 0, 2, 1), (1, 4, 1, 2, 1), (2, 4, 0, 2, 1), (3, 4, 1, 2, 1)]
 PLACES = {
-    # rank, nodes, index on the host, launchers on the host, workers; of each task
+    # for each task: rank, nodes, index on the host, launchers on the host, workers
     "batch-exclusive": [(0, 2, 0, 1, 2), (1, 2, 0, 1, 2)],
     "batch-one-task-a-gpu": FOUR,
     "batch-one-task-a-node": [(0, 2, 0, 1, 2), (1, 2, 0, 1, 2)],
@@ -32,24 +32,24 @@ PLACES = {
     "two-gpus-a-task": [(0, 2, 0, 2, 2), (1, 2, 1, 2, 2)],
     "two-typed-gpus-a-task": [(0, 2, 0, 2, 2), (1, 2, 1, 2, 2)],
 }
-"""The places of each case; or a word of what is said against it."""
+"""The places of each case, or a word of its refusal."""
 
 
 def recorded(path: Path) -> dict[str, str]:
-    """The variables of a task."""
+    """A task's variables."""
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     return dict(line.split("=", 1) for line in lines)
 
 
 def files(case: str) -> list[Path]:
-    """The recorded tasks of a case, in their order."""
+    """A case's recorded tasks, in order."""
     several = sorted(RECORDED.glob(f"{case}-[0-9].env"))
     return several or [RECORDED / f"{case}.env"]
 
 
 @pytest.mark.parametrize("case", PLACES)
 def test_the_place_of_each_task(case: str) -> None:
-    """Every task finds its own, and all of them the same node 0 and job."""
+    """Each task has its own place, and all share node 0 and the job."""
     expected, found = PLACES[case], []
     for path in files(case):
         environment = recorded(path)
@@ -67,5 +67,5 @@ def test_the_place_of_each_task(case: str) -> None:
 
 
 def test_every_recorded_task_is_looked_at() -> None:
-    """None lies there for nothing."""
+    """No recording is unused."""
     assert {path for case in PLACES for path in files(case)} == set(RECORDED.glob("*.env"))

@@ -1,4 +1,4 @@
-"""torchrun's options for many nodes: each form, and what each refusal says."""
+"""torchrun's multi-node options: every form and every refusal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from safe_launch.schedulers.torchrun_options import (
 
 @pytest.mark.parametrize(("text", "nodes"), [("2", (2, 2)), ("1:4", (1, 4)), (" 3 ", (3, 3))])
 def test_a_range_of_nodes(text: str, nodes: tuple[int, int]) -> None:
-    """`N`, or `MIN:MAX`."""
+    """`N` or `MIN:MAX`."""
     assert node_range(text, "--nnodes") == nodes
 
 
@@ -33,7 +33,7 @@ def test_a_range_of_nodes(text: str, nodes: tuple[int, int]) -> None:
     ],
 )
 def test_an_endpoint(text: str, found: tuple[str, int | None]) -> None:
-    """A port of 0, which torchrun's --standalone writes, is none; IPv6 needs brackets for one."""
+    """Port 0, which --standalone writes, counts as none; IPv6 with a port needs brackets."""
     assert endpoint(text, "--rdzv-endpoint") == found
 
 
@@ -56,14 +56,14 @@ def test_an_endpoint(text: str, found: tuple[str, int | None]) -> None:
     ],
 )
 def test_what_has_no_meaning_is_refused(wrong, problem: str) -> None:  # type: ignore[no-untyped-def]
-    """With the option's or the variable's name."""
+    """The error has the option's or variable's name."""
     with pytest.raises(LaunchError) as caught:
         wrong()
     assert problem in caught.value.problem
 
 
 def test_variables_that_are_off_say_nothing() -> None:
-    """An empty one, and PET_STANDALONE=0."""
+    """An empty variable, and PET_STANDALONE=0."""
     environment = {"PET_NNODES": "2", "PET_RDZV_ID": "", "PET_STANDALONE": "False"}
     assert variables(environment) == {"nnodes": "2"}
 
@@ -72,12 +72,12 @@ def test_variables_that_are_off_say_nothing() -> None:
     "text", ["'timeout=90,is_host=1'", "timeout='90', is_host=\"1\"", ' "timeout=90" , is_host=1,']
 )
 def test_quotes_around_settings(text: str) -> None:
-    """A YAML file or a shell may have left them there."""
+    """A YAML file or a shell may leave quotes."""
     assert configuration(text, "--rdzv-conf") == {"timeout": "90", "is_host": "1"}
 
 
 def test_times() -> None:
-    """Torch's keep-alive is an interval and how many may be missed; our own option wins."""
+    """Torch's keep-alive has an interval and a count; our option precedes it."""
     conf = configuration("timeout=90, keep_alive_interval=2", "--rdzv-conf")
     found = times(conf, None)
     assert (found.join, found.last_call, found.silence) == (90.0, 30.0, 6.0)

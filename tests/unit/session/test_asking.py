@@ -1,4 +1,4 @@
-"""How a script that was only asked has ended, and what its plan has of it."""
+"""The end of a script that was only asked, and its effect on the plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FRAMES = (Frame("/s/train.py", 12, "load", "load()"), Frame("/p/torch.py", 3, "f
 
 
 def raising(exception: str, message: str, code: int = 1) -> Failure:
-    """What a script tells that raises in a library, called in its line 12."""
+    """The messages of a script that raises in a library, called in its line 12."""
     own = ("/s/train.py",)
     told = {"exception": exception, "message": message, "exit_code": code}
     return Failure(FailureRecord(0, 1.0, frames=FRAMES, user_files=own, **told))  # type: ignore[arg-type]
@@ -34,7 +34,7 @@ def raising(exception: str, message: str, code: int = 1) -> Failure:
 def ended(
     told: Iterable[Message], code: int | None, *, is_bare: bool = False
 ) -> tuple[Ending, str, str]:
-    """How a script has ended that has told this."""
+    """The end of a script with these messages."""
     heard = asked_process.Heard()
     for message in told:
         heard.note(message)
@@ -64,19 +64,19 @@ META = "Tensor.item() cannot be called on meta tensors"
 def test_how_it_has_ended(
     told: list[Message], code: int | None, ending: Ending, where: str
 ) -> None:
-    """Only an exception of the script's own, or an end that isn't ours, is a failure."""
+    """Only the script's own exception or exit is a failure."""
     assert ended(told, code)[:2] == (ending, where)
 
 
 def test_what_a_login_node_lacks_is_no_failure() -> None:
-    """Where the host has devices, the same message is the script's own."""
+    """On hosts with devices the same message is the script's failure."""
     told = [raising("builtins.RuntimeError", "No CUDA GPUs are available")]
     assert ended(told, 1, is_bare=True)[0] is Ending.CUT
     assert ended(told, 1)[0] is Ending.FAILED
 
 
 def test_why_names_line_and_exception() -> None:
-    """In one line; an exit by `sys.exit` by its code."""
+    """One line; `sys.exit` is shown by its code."""
     _, _, why = ended([raising("builtins.ValueError", "boom\nmore")], 1)
     assert why == "/s/train.py:12: ValueError: boom"
     _, _, why = ended([raising("builtins.SystemExit", "2", 2)], 2)
@@ -85,7 +85,7 @@ def test_why_names_line_and_exception() -> None:
 
 
 def test_later_words_hold() -> None:
-    """What the Trainer has is above what its arguments were made with."""
+    """The Trainer's values override its original arguments."""
     heard = asked_process.Heard()
     for message in (ARGUMENTS, TRAINER, Observed({"engine": "ddp"})):
         heard.note(message)
@@ -97,14 +97,14 @@ def test_later_words_hold() -> None:
 
 
 def asked(ending: Ending, length: int = 512, **told: object) -> Asked:
-    """A script that was asked, with the length of its samples."""
+    """A script that was asked, with its samples' length."""
     known = (Fact.SEQUENCE_LENGTH, Known(length, Origin.OBSERVED, "Trainer"))
     return Asked("train.py", ending, 2.0, statements=(known,), **told)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("length", "expected"), [(512, 1024), (2048, 2048)])
 def test_a_stated_maximum_stays(length: int, expected: int) -> None:
-    """Some samples may be shorter than what comes later."""
+    """Later samples may be longer than the first."""
     stated = world({Fact.SEQUENCE_LENGTH: 1024})
     found = plan._informed(stated, asked(Ending.WHOLE, length))
     assert found.value(Fact.SEQUENCE_LENGTH) == expected
@@ -112,13 +112,13 @@ def test_a_stated_maximum_stays(length: int, expected: int) -> None:
 
 
 def test_the_framework_is_the_scripts_word() -> None:
-    """What its source imports says less."""
+    """The running script overrides the imports in its source."""
     told = asked(Ending.WHOLE, framework=Framework.ACCELERATE)
     assert plan._informed(world({}), told).framework is Framework.ACCELERATE
 
 
 def test_what_matters_comes_first() -> None:
-    """The verdict where all is known, which leaves nothing open; else how far it came."""
+    """A final verdict if all is known, else how far the script ran."""
     rows = [("plan", "as asked"), ("open", "micro_batch"), ("model", "none")]
     labels = [label for label, _ in plan._with_asked(rows, asked(Ending.WHOLE))]
     assert labels == ["plan", "asked", "model"]
@@ -128,7 +128,7 @@ def test_what_matters_comes_first() -> None:
 
 
 def test_files_and_missing_devices_are_told() -> None:
-    """Few files by name, the others by their number."""
+    """A few files by name, the others by count."""
     files = tuple(f"out/{number}" for number in range(8))
     rows = dict(explain_asked.rows(asked(Ending.WHOLE, written=files, lacking="h100-80gb")))
     assert "out/4 and 3 more" in rows["wrote"]
@@ -137,7 +137,7 @@ def test_files_and_missing_devices_are_told() -> None:
 
 
 def test_a_program_cant_be_asked() -> None:
-    """Nothing of ours runs in it."""
+    """No guards run in a program."""
     request = LaunchRequest("train.sh", False, (), 2, "--nproc 2", is_program=True)
     with pytest.raises(LaunchError, match="program") as refused:
         asking.ask(request, HARDWARE, HARDWARE)

@@ -1,4 +1,4 @@
-"""What a launch prints, word for word, of each event."""
+"""The exact console output of a launch for each event."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ SAY = ConsoleReporter()
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The lines that were printed since, without the launcher's mark."""
+    """The lines printed since, without the launcher's prefix."""
     return capsys.readouterr().err.replace(terminal.MARK, "").splitlines()
 
 
 def test_a_relaunch(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is changed, what that costs, and where it begins."""
+    """The changes, their costs, and the resume point."""
     assert isinstance(BETTER, Plan)
     SAY.relaunching(BETTER, FAILED, Start(None, sentence="resumes from checkpoint-4"))
     lines = said(capsys)
@@ -51,7 +51,7 @@ def test_a_relaunch(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_relaunch_of_the_same_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    """After a failure that passes by itself."""
+    """The failure was transient."""
     SAY.relaunching(ASKED, FAILED, Start(None))
     assert said(capsys) == [
         "  change   none: the failure passes by itself",
@@ -60,7 +60,7 @@ def test_a_relaunch_of_the_same_plan(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_relaunch_before_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing has failed, and what is changed has its cause."""
+    """No attempt failed, and each change has its cause."""
     assert isinstance(BETTER, Plan)
     state = RunState(REQUEST, WORKLOAD).after(Superseded(ATTEMPT, Seen({})), None)
     SAY.relaunching(BETTER, state, Start(None))
@@ -72,7 +72,7 @@ def test_a_relaunch_before_a_failure(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_what_would_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
-    """And why it isn't."""
+    """The reason for not changing it is shown."""
     assert isinstance(BETTER, Plan)
     SAY.not_relaunched(BETTER, FAILED, Refused("--fix suggest allows 0"))
     lines = said(capsys)
@@ -87,7 +87,7 @@ def test_what_would_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_is_settled_while_the_workers_wait(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where, what and why; under `suggest` what would be."""
+    """The place, change and reason; under `suggest` the proposal."""
     assert isinstance(BETTER, Plan)
     for is_made in (True, False):
         ConsoleReporter().settled(
@@ -100,14 +100,14 @@ def test_what_is_settled_while_the_workers_wait(capsys: pytest.CaptureFixture[st
 
 
 def test_a_plan_that_had_assumed_other_values(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its changes are taken back."""
+    """Its changes are reverted."""
     assert isinstance(BETTER, Plan)
     ConsoleReporter().settled("TrainingArguments, train.py:29", BETTER, [], is_made=True)
     assert said(capsys)[1].startswith("change   none: as asked; the plan had assumed")
 
 
 def test_what_was_settled_can_be_written_down(capsys: pytest.CaptureFixture[str]) -> None:
-    """Though no attempt has failed."""
+    """Advice is given even without a failed attempt."""
     assert isinstance(BETTER, Plan)
     known = WORKLOAD.known[Setting.GRADIENT_CHECKPOINTING]
     seen = Seen({}, asked=((Setting.GRADIENT_CHECKPOINTING, known),))
@@ -125,7 +125,7 @@ def test_what_was_settled_can_be_written_down(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("name", [None, "zero2-gradient-reduced-twice"])
 def test_a_failed_attempt(capsys: pytest.CaptureFixture[str], name: str | None) -> None:
-    """Known or not, with where to read on."""
+    """Known or unknown, with a pointer to more."""
     entry = None if name is None else entry_of(name)
     SAY.attempt_failed(ATTEMPT, Diagnosis((replace(ROOT, entry=entry),)), None, follows=True)
     lines = said(capsys)
@@ -136,7 +136,7 @@ def test_a_failed_attempt(capsys: pytest.CaptureFixture[str], name: str | None) 
 
 
 def test_nothing_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    """With what forbids all, and what the user can do about the last failure."""
+    """All causes, and what the user can do about the last failure."""
     rules = [rule(precision="bf16")]
     refused = resolve(REQUEST, world({Setting.PRECISION: "bf16"}), HARDWARE, rules)
     assert isinstance(refused, NoPlan)
@@ -150,7 +150,7 @@ def test_nothing_is_left(capsys: pytest.CaptureFixture[str]) -> None:
 def test_quiet_leaves_out_what_is_as_asked(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A change is told in any case."""
+    """Changes are always printed."""
     assert isinstance(BETTER, Plan)
     SAY.planned(BETTER, [])
     assert said(capsys)[0] == "plan     1 change; on 2 x cpu"
@@ -164,7 +164,7 @@ def test_quiet_leaves_out_what_is_as_asked(
 def test_a_healthy_launch_as_asked_is_told_in_three_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """One of the plan and two of the end, however much is known; all of it under `--verbose`."""
+    """One for the plan and two for the end; all facts under `--verbose`."""
     batch = {Setting.MICRO_BATCH: 4, Setting.ACCUMULATION: 2, Setting.PRECISION: "bf16"}
     workload = replace(
         world({**ZERO2, **batch}),
@@ -190,7 +190,7 @@ def test_a_healthy_launch_as_asked_is_told_in_three_lines(
 def test_what_a_user_should_know_is_told_of_a_healthy_launch(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A note on a setting, a device or the placement; also what may not fit."""
+    """Notes on settings, devices, placement and doubtful memory."""
     workload = replace(world(ZERO2), notes=("--fsdp without effect",))
     devices = replace(HARDWARE, notes=("the devices differ",))
     placed = replace(REQUEST.placement, sources=(("note", "trains alone"),))
@@ -200,7 +200,7 @@ def test_what_a_user_should_know_is_told_of_a_healthy_launch(
 
 
 def test_the_global_batch_stands_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Wherever the line is broken."""
+    """Line breaks don't split it."""
     batch = {Setting.MICRO_BATCH: 4, Setting.ACCUMULATION: 2}
     for length in range(30, 70):
         device = replace(HARDWARE.accelerator, name="d" * length)
@@ -210,7 +210,7 @@ def test_the_global_batch_stands_on_one_line(capsys: pytest.CaptureFixture[str])
 
 
 def test_the_end_of_a_failed_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whose failure stands, and where the records are; what was told as it happened isn't again."""
+    """The decisive failure and the records' path; earlier output isn't repeated."""
     other = replace(RECORD, message="later", traceback="Traceback: later\n")
     second = replace(ATTEMPT, number=1)
     state = FAILED.after(Failed(second, (other,)), replace(ROOT, record=other))
@@ -224,7 +224,7 @@ def test_the_end_of_a_failed_run(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_success_at_once_is_short(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under `--quiet` it needs no word; where an attempt has failed before, it does."""
+    """`--quiet` prints no line, unless an attempt failed before."""
     monkeypatch.setattr(terminal, "_quiet", True)
     SAY.finished(RunState(REQUEST, WORKLOAD).after(Succeeded(ATTEMPT), None), End(0), Path("run"))
     assert said(capsys) == []
@@ -234,7 +234,7 @@ def test_a_success_at_once_is_short(
 
 
 def test_the_log_of_a_death_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its last output is on the console already, among that of the other ranks."""
+    """Its last output is already on the console, among other ranks'."""
     record = FailureRecord(1, 1.0, signal=9, exit_code=137, log_tail=("one", "two"))
     SAY.attempt_failed(ATTEMPT, Diagnosis((replace(ROOT, record=record),)), None, follows=False)
     *_, last = said(capsys)
@@ -244,7 +244,7 @@ def test_the_log_of_a_death_without_a_traceback(capsys: pytest.CaptureFixture[st
 def test_what_is_told_to_whom_wants_all(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command and the devices of a plan, what a correction costs, and who failed later."""
+    """The plan's command and devices, a correction's cost, and later failures."""
     assert isinstance(BETTER, Plan)
     monkeypatch.setattr(terminal, "_verbose", True)
     SAY.planned(BETTER, [])

@@ -1,4 +1,4 @@
-"""What follows from the end of one attempt: pure values."""
+"""Decisions after an attempt: pure values."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ NEW = RunState(REQUEST, WORKLOAD, RULES.constraints)
 
 
 def root(name: str | None, code: int | None = 3) -> Finding:
-    """A root cause that the entry explains, if it is given."""
+    """A root cause, explained by the entry if given."""
     record = FailureRecord(0, 1.0, "builtins.RuntimeError", "words", exit_code=code)
     return Finding(record, Role.INITIATING, None if name is None else entry_of(name))
 
 
 def failed(name: str | None, state: RunState = NEW, seen: Seen = NOTHING) -> RunState:
-    """The state after a failure of the first attempt."""
+    """The state after the first attempt's failure."""
     finding = root(name)
     return state.after(Failed(ATTEMPT, (finding.record,), seen), finding)
 
 
 def test_ends_that_say_all() -> None:
-    """A success is 0, a signal 128 and its number."""
+    """A success is 0, a signal 128 plus its number."""
     assert decide(NEW.after(Succeeded(ATTEMPT), None), RULES, None) == End(0)
     assert decide(NEW.after(Interrupted(ATTEMPT, 15), None), RULES, None) == End(143)
 
@@ -68,24 +68,24 @@ def test_ends_that_say_all() -> None:
     ("name", "code"),
     [
         (None, 3),
-        ("batch-lengths-differ", 3),  # the user's own
+        ("batch-lengths-differ", 3),  # the worker's code
         ("accelerator-hardware-fault", ExitCode.RETRY_ELSEWHERE),
     ],
 )
 def test_what_no_plan_cures_ends_the_run(name: str | None, code: int) -> None:
-    """With the worker's code; where a node is at fault, with the code that says so."""
+    """With the worker's code, or the node failure's code."""
     assert decide(failed(name), RULES, None) == End(code)
     assert exit_code(root(name)) == code
 
 
 def test_a_death_without_a_code_is_a_failure() -> None:
-    """The exit code is never that of a success."""
+    """The exit code isn't 0."""
     assert exit_code(root(None, None)) == 1
     assert exit_code(root(None, 0)) == 1
 
 
 def test_a_cure_is_learned() -> None:
-    """The facts that the failure proves, after which the catalogue forbids what was tried."""
+    """The proven facts make the catalogue forbid the tried plan."""
     decision = decide(failed("zero2-gradient-reduced-twice"), RULES, None)
     assert isinstance(decision, Replan)
     assert not decision.state.retried
@@ -94,7 +94,7 @@ def test_a_cure_is_learned() -> None:
 
 
 def test_a_cure_that_cured_nothing_is_forbidden_itself() -> None:
-    """One more constraint, on what was tried."""
+    """The tried settings get a constraint."""
     unknown = rules_under([])
     state = failed("zero2-gradient-reduced-twice", replace(NEW, constraints=()))
     decision = decide(state, unknown, None)
@@ -104,7 +104,7 @@ def test_a_cure_that_cured_nothing_is_forbidden_itself() -> None:
 
 
 def test_what_was_only_printed_is_not_corrected() -> None:
-    """A cure needs the worker's own record: the run ends with its exit code, and says so."""
+    """A correction needs the worker's record: the run ends with its code and a note."""
     state = failed("zero2-gradient-reduced-twice")
     assert isinstance(decide(state, RULES, None), Replan)
     assert state.root is not None
@@ -115,7 +115,7 @@ def test_what_was_only_printed_is_not_corrected() -> None:
 
 
 def test_decide_changes_nothing() -> None:
-    """Twice asked, twice the same; the state that it is given stays as it is."""
+    """Deciding twice gives the same result; the given state is unchanged."""
     state = failed("zero2-gradient-reduced-twice")
     before = (state.workload, state.constraints, dict(state.findings))
     assert decide(state, RULES, None) == decide(state, RULES, None)
@@ -124,7 +124,7 @@ def test_decide_changes_nothing() -> None:
 
 
 def test_a_transient_failure_is_retried() -> None:
-    """Once for each."""
+    """Once for each failure."""
     decision = decide(failed("npu-busy"), RULES, None)
     assert isinstance(decision, Replan)
     assert decision.state.retried == {"npu-busy"}
@@ -132,7 +132,7 @@ def test_a_transient_failure_is_retried() -> None:
 
 
 def test_what_the_workers_saw_is_known() -> None:
-    """Where the attempt was stopped for it, and where a correction is suspect."""
+    """If the attempt was stopped for it, and if a correction is suspect."""
     seen = Seen({"frozen_parameters": True})
     superseded = decide(NEW.after(Superseded(ATTEMPT, seen), None), RULES, None)
     constraint = Constraint(
@@ -149,7 +149,7 @@ def test_what_the_workers_saw_is_known() -> None:
 
 
 def test_a_remedy_for_another_engine_teaches_nothing() -> None:
-    """The run ends, and that is said."""
+    """The run ends with this reason."""
     workload = world(LORA_DDP)
     attempt = Attempt(0, as_asked(REQUEST, workload, HARDWARE), Path())
     finding = root("zero3-weight-not-gathered")
@@ -160,7 +160,7 @@ def test_a_remedy_for_another_engine_teaches_nothing() -> None:
 
 
 def test_an_earlier_failure_stands() -> None:
-    """Where corrections have only led to others, its code is the run's."""
+    """If corrections only led to others, the run has the first failure's code."""
     state = replace(failed(None), standing=0)
     assert no_correction_left(state, 9, "why") == End(3, 0, "why")
     assert no_correction_left(replace(state, standing=None), 9) == End(9)
@@ -180,7 +180,7 @@ def test_an_earlier_failure_stands() -> None:
 def test_how_often_a_plan_may_be_corrected(
     fix: Fix, attempts: int, restarts: int, sentence: str | None
 ) -> None:
-    """Restarts with the same plan don't count."""
+    """Restarts of the same plan don't count."""
     request = replace(REQUEST, limits=Limits(fix))
     outcomes = (Superseded(ATTEMPT, Seen({})),) * attempts
     state = replace(NEW, request=request, outcomes=outcomes, restarts=restarts)

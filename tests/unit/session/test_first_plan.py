@@ -1,4 +1,4 @@
-"""What is launched first, and what is told before: suggested, refused or planned."""
+"""The first plan and its messages: suggested, refused or changed."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ KNOWN_TO_FAIL = world({**ZERO2, TWICE: True})
 
 
 def planned(request: LaunchRequest, workload: Workload) -> tuple[Plan | RunEnded, list[str]]:
-    """The first plan under the shipped catalogue, and what the reporter was told."""
+    """The first plan under the shipped catalogue, and the reporter's calls."""
     reporter = Recorder()
     known = known_rules(CURRENT)
     return first_plan(request, workload, HARDWARE, known, [], reporter), reporter.lines
 
 
 def limited(limits: Limits) -> LaunchRequest:
-    """The request of all tests under other limits."""
+    """The tests' common request with other limits."""
     return replace(REQUEST, limits=limits)
 
 
 def test_what_is_known_to_fail_is_corrected_before_the_launch() -> None:
-    """And told."""
+    """The correction is reported."""
     plan, told = planned(REQUEST, KNOWN_TO_FAIL)
     assert isinstance(plan, Plan)
     assert dict(plan.overrides) == {Setting.GRADIENT_CHECKPOINTING: "non_reentrant"}
@@ -41,7 +41,7 @@ def test_what_is_known_to_fail_is_corrected_before_the_launch() -> None:
 
 
 def test_suggest_launches_what_was_asked() -> None:
-    """The correction is only told."""
+    """The correction is only reported."""
     plan, told = planned(limited(Limits(Fix.SUGGEST)), KNOWN_TO_FAIL)
     assert isinstance(plan, Plan)
     assert not plan.overrides
@@ -49,7 +49,7 @@ def test_suggest_launches_what_was_asked() -> None:
 
 
 def test_strict_refuses_a_change_and_nothing_else() -> None:
-    """The plan is told before."""
+    """The plan is reported first."""
     strict = limited(Limits(strict=True))
     refused, told = planned(strict, KNOWN_TO_FAIL)
     assert refused == RunEnded(ExitCode.NO_PLAN, STRICT)
@@ -65,7 +65,7 @@ def test_strict_refuses_a_change_and_nothing_else() -> None:
 
 
 def test_nothing_can_be_launched() -> None:
-    """The end says why, for a pod's status too."""
+    """The reason is reported, for a pod's status too."""
     workload = world({Setting.PRECISION: "bf16"}, Framework.NONE)
     reporter = Recorder()
     end = first_plan(REQUEST, workload, HARDWARE, [rule(precision="bf16")], [], reporter)

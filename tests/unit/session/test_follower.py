@@ -1,4 +1,4 @@
-"""What the launchers beside node 0's make of its orders and of their own workers, as values."""
+"""How the other nodes' launchers handle node 0's orders and their own workers, as values."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ STARTED = RunStarted("run", 1, 2)
             structs.replace(ORDER, workers=(2, 3)),
             "3 workers here, and this node has said that it starts 2",
         ),
-        (structs.replace(ORDER, rank=0, workers=(2,)), None),  # the others have been lost
+        (structs.replace(ORDER, rank=0, workers=(2,)), None),  # the other nodes were lost
     ],
 )
 def test_what_can_be_an_order_to_this_node(order: Order, words: str | None) -> None:
-    """In this run, with the number of workers that this node has said."""
+    """It has this run and this node's number of workers."""
     found = contradiction(order, STARTED, REQUEST)
     assert found == (None if words is None else Refused(words))
 
 
 def test_an_order_to_the_next_node() -> None:
-    """The number of nodes may be right, and the rank of another."""
+    """The number of nodes may match, but the rank is another's."""
     welcome = structs.replace(STARTED, nodes=3)
     order = structs.replace(ORDER, rank=2, workers=(2, 2, 2))
     expected = Refused("node 2 of 3, and this is node 1 of 3")
@@ -51,7 +51,7 @@ def test_an_order_to_the_next_node() -> None:
 
 
 def test_what_the_workers_resume_from(tmp_path: Path) -> None:
-    """A folder that workers of this node have named, and no other."""
+    """Only folders reported by this node's workers are allowed."""
     order = structs.replace(ORDER, resume=Resume(0, "checkpoint-4"))
     part = AttemptEnd({1: Ended(False)}, saves=(Saves(str(tmp_path)),))
     assert resume_variable(ORDER, []) == ""
@@ -68,22 +68,22 @@ def test_what_the_workers_resume_from(tmp_path: Path) -> None:
         (Ended(False, signal=15), 143),
         (Ended(False, (FailureRecord(2, 1.0, exit_code=7),)), 7),
         (Ended(False, (FailureRecord(2, 1.0),)), 1),
-        (Ended(False), ExitCode.RETRY_ELSEWHERE),  # stopped, since another node's had failed
+        (Ended(False), ExitCode.RETRY_ELSEWHERE),  # stopped after another node's failure
     ],
 )
 def test_the_exit_code_of_this_nodes_own_workers(ended: Ended, code: int) -> None:
-    """A failure here is never a success, whatever node 0 says; the last attempt counts."""
+    """A local failure isn't a success, whatever node 0 reports; the last attempt counts."""
     assert own_code([AttemptEnd({1: ended})]) == code
     assert own_code([AttemptEnd({1: Ended(False)}), AttemptEnd({1: ended})]) == code
 
 
 def test_no_attempt_here_is_no_success() -> None:
-    """Node 0 has ended the run before this node's workers were started."""
+    """Node 0 ended the run before this node's workers started."""
     assert own_code([]) == ExitCode.RETRY_ELSEWHERE
 
 
 def test_a_further_attempt_in_a_line() -> None:
-    """With what node 0 has corrected."""
+    """The line has node 0's corrections."""
     assert order_text(ORDER) == "node 0 relaunches with the same plan"
     order = structs.replace(ORDER, overrides={Setting.ZERO_STAGE: 1})
     assert order_text(order) == "node 0 relaunches with ZeRO stage 1"

@@ -1,4 +1,4 @@
-"""What a run has learnt and the next one knows: where it holds, lapses, and how it is kept."""
+"""Lessons of a run for the next: when they apply, expire, and how they are stored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ARGUMENTS = ("--deepspeed", "zero2.json", "--lr=1e-4", "--depth", "4", "--out", 
 
 
 class Place:
-    """A script of two files, and a folder for lessons."""
+    """A script of two files, and a lessons folder."""
 
     def __init__(self, folder: Path) -> None:
         self.lessons = folder / "lessons"
@@ -59,17 +59,17 @@ class Place:
         return replace(REQUEST, script=str(self.script), arguments=arguments or ARGUMENTS)
 
     def learn(self, *endings: Ending, workload: Workload = WORLD) -> tuple[Run, list[str]]:
-        """A run with these ends, and what it says of lessons."""
+        """A run with these ends, and its messages about lessons."""
         run = ran(self.run, workload, *endings, request=self.request())
         return run, [*keep(run.state, WORLD, HARDWARE, "train-1", self.environment)]
 
     def known(self, *arguments: str, workload: Workload = WORLD) -> Learnt:
-        """What the next launch knows."""
+        """The lessons that the next launch loads."""
         request = self.request(*arguments)
         return learnt(request, workload, HARDWARE, CATALOGUE, self.environment)
 
     def overrides(self, *arguments: str, workload: Workload = WORLD) -> dict[Setting, Value]:
-        """What the next launch changes from the start."""
+        """The next launch's initial changes."""
         found = self.known(*arguments, workload=workload)
         rules = (*known_rules(CURRENT), *found.constraints)
         plan = planned(REQUEST, found.workload, HARDWARE, rules, has_failed=found.has_failed)
@@ -79,7 +79,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """A script, and no lesson."""
+    """A script without lessons."""
     return Place(tmp_path)
 
 
@@ -95,7 +95,7 @@ def place(tmp_path: Path) -> Place:
 def test_the_second_launch_is_right_at_once(
     place: Place, endings: Sequence[Ending], names: list[str], changes: dict[Setting, Value]
 ) -> None:
-    """It begins with the plan that the first one ended with."""
+    """It begins with the first run's last plan."""
     run, said = place.learn(*endings)
     assert run.plans[-1].overrides == changes
     assert len(said) == 1
@@ -116,7 +116,7 @@ def test_the_second_launch_is_right_at_once(
     ids=["fails", "fails corrected", "stopped"],
 )
 def test_nothing_is_learnt(place: Place, endings: Sequence[Ending]) -> None:
-    """Only a success after a correction proves that it was one."""
+    """A correction counts only if the run then succeeded."""
     _, said = place.learn(*endings)
     assert said == []
     assert not place.lessons.exists()
@@ -126,7 +126,7 @@ def test_nothing_is_learnt(place: Place, endings: Sequence[Ending]) -> None:
 def test_a_run_without_a_correction_leaves_its_versions(
     place: Place, endings: Sequence[Ending]
 ) -> None:
-    """An upgrade may change what the script means; nothing else follows from them."""
+    """An upgrade may change the script's meaning; versions have no other effect."""
     _, said = place.learn(*endings)
     (path,) = place.lessons.iterdir()
     assert (said, path.stem.rpartition("-")[2]) == ([], "versions")
@@ -138,7 +138,7 @@ def test_a_run_without_a_correction_leaves_its_versions(
 
 
 def test_the_latest_run_counts(place: Place) -> None:
-    """A correction's lesson has the versions too, and may be the older one."""
+    """A correction's lesson also has versions, and may be older."""
     place.learn(fails(TWICE), succeeds)
     (path,) = place.lessons.iterdir()
     text = path.read_text()
@@ -151,7 +151,7 @@ def test_the_latest_run_counts(place: Place) -> None:
     found = place.known().workload.earlier
     assert found is not None
     assert found.versions == CURRENT
-    for one in place.lessons.iterdir():  # as the releases before have left them
+    for one in place.lessons.iterdir():  # in the format of earlier releases
         one.write_text(with_part(one.read_text(), "installed", {}))
     assert place.known().workload.earlier is None
 
@@ -167,13 +167,13 @@ def test_the_latest_run_counts(place: Place) -> None:
     ],
 )
 def test_it_holds_under_other_settings(place: Place, arguments: tuple[str, ...]) -> None:
-    """For how long, how fast, on what and where to is trained doesn't matter."""
+    """Duration, learning rate, data and output folder don't matter."""
     place.learn(fails(TWICE), succeeds)
     assert place.overrides(*arguments) == SECOND
 
 
 def test_it_holds_wherever_the_script_lies(place: Place, tmp_path: Path) -> None:
-    """A colleague's checkout is another folder."""
+    """A colleague's checkout has another path."""
     place.learn(fails(TWICE), succeeds)
     place.script = place.script.parent.rename(tmp_path / "checkout") / "train.py"
     assert place.overrides() == SECOND
@@ -181,13 +181,13 @@ def test_it_holds_wherever_the_script_lies(place: Place, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("arguments", [("--depth=6",), ("--depth=4", "--share_blocks"), ("4",)])
 def test_it_lapses_with_other_arguments(place: Place, arguments: tuple[str, ...]) -> None:
-    """Arguments of the script's own may decide what it trains."""
+    """A script's arguments may decide what it trains."""
     place.learn(fails(TWICE), succeeds)
     assert (place.overrides(*arguments), place.known(*arguments).lessons) == ({}, ())
 
 
 def test_it_lapses_with_an_argument_that_the_script_replaces(place: Place) -> None:
-    """What it makes of the argument may decide all the same."""
+    """The replacement may depend on the argument."""
     with place.script.open("a") as file:
         file.write("args.depth = args.depth // 2\n")
     place.learn(fails(TWICE), succeeds)
@@ -197,7 +197,7 @@ def test_it_lapses_with_an_argument_that_the_script_replaces(place: Place) -> No
 
 @pytest.mark.parametrize("name", ["train.py", "layers.py"])
 def test_it_lapses_with_another_script(place: Place, name: str) -> None:
-    """The script, or a file of its own that it imports."""
+    """The script or a file that it imports has changed."""
     place.learn(fails(TWICE), succeeds)
     with (place.script.parent / name).open("a") as file:
         file.write("# mended\n")
@@ -205,7 +205,7 @@ def test_it_lapses_with_another_script(place: Place, name: str) -> None:
 
 
 def test_a_pipe_among_the_arguments(place: Place, tmp_path: Path) -> None:
-    """Nobody waits for who writes to it."""
+    """A pipe without a writer doesn't block."""
     os.mkfifo(tmp_path / "config.json")
     (tmp_path / "endless.yaml").symlink_to("/dev/zero")
     for name in ("config.json", "endless.yaml"):
@@ -213,7 +213,7 @@ def test_a_pipe_among_the_arguments(place: Place, tmp_path: Path) -> None:
 
 
 def test_it_holds_beside_files_that_the_script_doesnt_import(place: Place) -> None:
-    """What it writes, and other scripts."""
+    """Output files and other scripts don't matter."""
     place.learn(fails(TWICE), succeeds)
     (place.script.parent / "other.py").write_text("x = 1\n")
     assert place.overrides() == SECOND
@@ -225,14 +225,14 @@ def test_it_holds_beside_files_that_the_script_doesnt_import(place: Place) -> No
 def test_it_lapses_with_a_version_that_its_entry_names(
     place: Place, distribution: str, lapses: bool
 ) -> None:
-    """An upgrade may have mended it."""
+    """An upgrade may have fixed the failure."""
     place.learn(fails(TWICE), succeeds)
     upgraded = replace(WORLD, versions={**WORLD.versions, distribution: "99.0"})
     assert bool(place.known(workload=upgraded).lessons) is not lapses
 
 
 def test_what_the_user_asks_for_now_holds(place: Place) -> None:
-    """A setting that workers were seen to have yields to a flag; a fact doesn't."""
+    """A flag overrides an observed setting, but not a fact."""
     place.learn(fails(TWICE, observed={"gradient_checkpointing": "reentrant"}), succeeds)
     asked = Known("non_reentrant", Origin.FLAG, "--gradient_checkpointing_kwargs")
     mended = WORLD.informed([(Setting.GRADIENT_CHECKPOINTING, asked)])
@@ -270,7 +270,7 @@ BROKEN = {
 
 
 def with_part(text: str, name: str, content: object) -> str:
-    """A lesson with another part."""
+    """A lesson with a replaced part."""
     return json.dumps({**json.loads(text), name: content})
 
 
@@ -280,14 +280,14 @@ def with_forbidden(text: str, terms: object) -> str:
 
 
 def with_memory(text: str, **changed: int) -> str:
-    """A lesson with memory that a training has needed."""
+    """A lesson with the memory that a training needed."""
     measured = {"settings": {}, "needed": 1, "context": None, "limit": 1, **changed}
     return with_part(text, "trained", measured)
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_file_that_is_no_lesson(place: Place, name: str) -> None:
-    """It is named and ignored, and stays where it is until it is learnt again."""
+    """It is reported and ignored, and kept until relearned."""
     place.learn(fails(TWICE, observed={"zero_stage": 2}), succeeds)
     (path,) = place.lessons.iterdir()
     broken = BROKEN[name](path.read_text()).encode(errors="surrogateescape")
@@ -309,7 +309,7 @@ ODD_MODELS = (
 
 @pytest.mark.parametrize("model", ODD_MODELS)
 def test_a_model_that_none_is(place: Place, model: dict[str, object]) -> None:
-    """Its configuration has no schema: what can't be understood is left out."""
+    """The model's configuration has no schema: invalid parts are omitted."""
     place.learn(fails(TWICE), succeeds)
     (path,) = place.lessons.iterdir()
     path.write_text(with_part(path.read_text(), "model", model))
@@ -318,7 +318,7 @@ def test_a_model_that_none_is(place: Place, model: dict[str, object]) -> None:
 
 
 def test_each_value_as_each_other_type(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lesson says nothing then, or what it says can be told; it never ends a launch."""
+    """An invalid lesson is ignored or still printable; no launch fails."""
     monkeypatch.setenv(store.SHARED, str(place.lessons))
     place.learn(fails(TWICE, observed={"zero_stage": 2}), succeeds)
     (path,) = place.lessons.iterdir()
@@ -343,7 +343,7 @@ def test_each_value_as_each_other_type(place: Place, monkeypatch: pytest.MonkeyP
 
 
 def test_a_pipe_or_link_among_lessons(place: Place, tmp_path: Path) -> None:
-    """Nothing waits for it, and nothing is read through it."""
+    """Pipes don't block, and links aren't followed."""
     place.learn(fails(TWICE), succeeds)
     (path,) = place.lessons.iterdir()
     path.rename(tmp_path / "elsewhere")
@@ -358,7 +358,7 @@ def test_a_pipe_or_link_among_lessons(place: Place, tmp_path: Path) -> None:
 
 @needs_root
 def test_another_users_lesson_doesnt_count(place: Place) -> None:
-    """It would decide the plan; its owner is named, once for all that are theirs."""
+    """It would decide the plan; each owner is named once."""
     place.learn(fails(TWICE), succeeds)
     (path,) = place.lessons.iterdir()
     os.chown(path, OTHER, OTHER)
@@ -384,7 +384,7 @@ def test_another_users_lesson_doesnt_count(place: Place) -> None:
 def test_another_users_lesson_hides_none(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the name of one's own in a folder that is read first."""
+    """It has the same name in a folder that is read first."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     shared, place.environment = place.environment, {}
     place.learn(fails(TWICE), succeeds)
@@ -398,7 +398,7 @@ def test_another_users_lesson_hides_none(
 
 @needs_root
 def test_roots_lessons_are_everybodys(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A site provides them; who reads them is told whose they are."""
+    """A site provides them; the output names their owner."""
     place.learn(fails(TWICE), succeeds)
     monkeypatch.setattr("os.geteuid", lambda: OTHER)
     assert [kept.owner for kept in place.known().lessons] == ["root"]
@@ -406,7 +406,7 @@ def test_roots_lessons_are_everybodys(place: Place, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("bits", [0o622, 0o602, 0o620])
 def test_a_lesson_that_others_can_write(place: Place, bits: int) -> None:
-    """It may say what they have written; our own are written so that they can't."""
+    """It is ignored; our own lessons aren't writable by others."""
     before = os.umask(0)
     try:
         place.learn(fails(TWICE), succeeds)
@@ -421,7 +421,7 @@ def test_a_lesson_that_others_can_write(place: Place, bits: int) -> None:
 
 @needs_root
 def test_no_planted_link_is_followed(place: Place, tmp_path: Path) -> None:
-    """Neither is what it leads to written, nor are its permissions changed."""
+    """The target's content and permissions stay unchanged."""
     treasure = tmp_path / "treasure"
     treasure.write_text("mine")
     treasure.chmod(0o600)
@@ -435,7 +435,7 @@ def test_no_planted_link_is_followed(place: Place, tmp_path: Path) -> None:
 
 
 def test_many_writers(place: Place) -> None:
-    """A reader meets every lesson whole, and nothing else is left."""
+    """Readers see only complete lessons, and no temporary files remain."""
     place.learn(fails(TWICE), succeeds)
     (path,) = place.lessons.iterdir()
     lesson = msgspec.convert(json.loads(path.read_text()), Lesson)
@@ -455,7 +455,7 @@ def test_many_writers(place: Place) -> None:
 
 
 def test_where_nothing_can_be_written(place: Place) -> None:
-    """A sentence, and the run is what it was."""
+    """A message is printed, and the run's result is unchanged."""
     place.lessons.write_text("a file")
     run, said = place.learn(fails(TWICE), succeeds)
     assert run.end.code == 0
@@ -464,7 +464,7 @@ def test_where_nothing_can_be_written(place: Place) -> None:
 
 
 def test_switched_off(place: Place) -> None:
-    """Nothing is read or written."""
+    """Lessons are neither read nor written."""
     place.learn(fails(TWICE), succeeds)
     before = sorted(place.lessons.iterdir())
     place.environment = {store.SHARED: store.OFF}
@@ -473,7 +473,7 @@ def test_switched_off(place: Place) -> None:
 
 
 def test_a_user_without_a_home(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container: only what is shared is read and written."""
+    """Containers have only the shared folder."""
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", lambda: Path("~zoo").expanduser())
     place.learn(fails(TWICE), succeeds)
@@ -499,7 +499,7 @@ def test_a_shared_lesson_comes_before_ones_own(
 
 
 def test_forgotten_where_it_is_disproved(place: Place) -> None:
-    """By a run without it that trains at once; not by one that fails as before."""
+    """By a run without it that trains at once, not by one that fails as before."""
     place.learn(fails(TWICE), succeeds)
     lessons = place.known().lessons
     again = ran(place.run, WORLD, fails(TWICE), succeeds, request=place.request())
@@ -523,7 +523,7 @@ def test_evidence_has_no_secret(place: Place) -> None:
 
 
 def test_memory_that_others_took_is_no_lesson(place: Place) -> None:
-    """They may be gone the next time."""
+    """Other processes may be gone the next time."""
     run = ran(place.run, WORLD, fails(TWICE), succeeds, request=place.request())
     taken = "CUDA out of memory. Process 17 has 4.97 GiB memory in use. Including non-PyTorch"
     record = replace(run.state.findings[0].record, message=taken)
@@ -532,14 +532,14 @@ def test_memory_that_others_took_is_no_lesson(place: Place) -> None:
 
 
 def holds(peak: int) -> Ending:
-    """The script runs to its end; one of its two ranks has held so much memory, one half of it."""
+    """The script finishes; one of its two ranks held this much memory, the other half."""
     row = RankProgress(0, 1, 1, Phase.ENDED, 4, 0.0, 0.0, 0.0, peak=peak // 2, context=GIB)
     rows = (row, replace(row, rank=1, peak=peak))
     return lambda attempt: Succeeded(attempt, seen=Seen({"sequence_length": 512}, rows=rows))
 
 
 def test_what_was_needed_is_known(place: Place) -> None:
-    """Without a failure nothing is said, and nothing is surer; the latest run counts."""
+    """Without a failure no message is printed; the latest run counts."""
     world = replace(workload_of(model_of(QWEN2_7B), {}), versions=CURRENT)
     known = {name: one for name, one in world.known.items() if name is not Fact.SEQUENCE_LENGTH}
     world = replace(world, known=known)
@@ -553,7 +553,7 @@ def test_what_was_needed_is_known(place: Place) -> None:
     assert not found.has_failed
     (sentence,) = found.sentences(CATALOGUE)
     assert sentence.endswith(": a rank needed 6.0 GiB of memory")
-    # The next launch keeps what this one has learnt of the data.
+    # The next launch keeps this run's knowledge of the data.
     again = ran(place.run, found.workload, holds(6 * GIB), request=place.request())
     assert [*keep(again.state, world, HARDWARE, "train-2", place.environment)] == []
     assert place.known(workload=world).workload.value(Fact.SEQUENCE_LENGTH) == 512
@@ -564,7 +564,7 @@ def test_what_was_needed_is_known(place: Place) -> None:
 
 @pytest.mark.parametrize("hidden", [False, True])
 def test_the_second_plan_knows_what_the_workers_told(place: Place, *, hidden: bool) -> None:
-    """Unless a setting had been changed before they could say what the script asks for."""
+    """Except for settings that were changed before the workers reported."""
     world = replace(workload_of(model_of(QWEN2_7B), {}), versions=CURRENT)
     world = replace(world, known={Fact.ENGINE: world.known[Fact.ENGINE]})
     asked = (Setting.ACCUMULATION, Known(8, Origin.OBSERVED, "TrainingArguments"))
@@ -588,7 +588,7 @@ def test_the_second_plan_knows_what_the_workers_told(place: Place, *, hidden: bo
 
 
 def test_memory_without_an_estimate_is_not_kept(place: Place) -> None:
-    """Nothing is known of the model: nobody would read it."""
+    """Without a known model it couldn't be used."""
     place.learn(holds(6 * GIB))
     (path,) = place.lessons.iterdir()
     assert json.loads(path.read_text())["trained"] is None

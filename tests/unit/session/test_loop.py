@@ -1,4 +1,4 @@
-"""The loop as a whole, without a process: which attempts follow from how the last ones ended."""
+"""The whole loop without processes: the attempts that follow from earlier ends."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ BATCH = {Setting.MICRO_BATCH: 2, Setting.ACCUMULATION: 3}
 
 
 def limited(**limits: object) -> LaunchRequest:
-    """The request of all tests under other limits."""
+    """The tests' common request with other limits."""
     return replace(REQUEST, limits=replace(Limits(), **limits))  # type: ignore[arg-type]
 
 
 def test_fails_is_corrected_and_succeeds(tmp_path: Path) -> None:
-    """The nearest plan that the failure doesn't forbid; each attempt leaves its records."""
+    """The nearest plan that the failure allows; each attempt leaves records."""
     run = ran(tmp_path, world(ZERO2), fails(TWICE), succeeds)
     assert run.told == [
         f"attempt 1 failed: {TWICE}",
@@ -49,7 +49,7 @@ def test_fails_is_corrected_and_succeeds(tmp_path: Path) -> None:
 
 
 def test_a_refused_correction_is_known_when_the_failure_is_told(tmp_path: Path) -> None:
-    """What to do is told with it then: the first is corrected, the second can't be."""
+    """The advice fits: the first is corrected, the second can't be."""
     memory = "accelerator-out-of-memory"
     run = ran(tmp_path, world(ZERO2), fails(TWICE), fails(memory))
     assert run.told[-2:] == [
@@ -60,7 +60,7 @@ def test_a_refused_correction_is_known_when_the_failure_is_told(tmp_path: Path) 
 
 
 def test_what_is_never_changed_is_not_corrected(tmp_path: Path) -> None:
-    """Another setting is; where none helps, nothing is launched again."""
+    """Another setting changes; without one the run ends."""
     kept = ((Setting.GRADIENT_CHECKPOINTING, "/etc/config.yaml"),)
     run = ran(
         tmp_path / "1", world(ZERO2), *(fails(TWICE), succeeds), request=limited(never_changed=kept)
@@ -73,13 +73,13 @@ def test_what_is_never_changed_is_not_corrected(tmp_path: Path) -> None:
 
 
 def test_a_success_needs_no_words(tmp_path: Path) -> None:
-    """One attempt, and nothing to tell of it."""
+    """One attempt without messages."""
     run = ran(tmp_path, world(ZERO2), succeeds)
     assert (run.told, run.end.code) == ([], 0)
 
 
 def test_a_transient_failure_is_retried_once(tmp_path: Path) -> None:
-    """With the same plan after a pause; the second time it ends the run with its own code."""
+    """With the same plan after a pause; then the run ends with a separate code."""
     run = ran(tmp_path, world(ZERO2), fails("npu-busy"), fails("npu-busy", code=7))
     assert run.told == [
         "attempt 1 failed: npu-busy",
@@ -92,7 +92,7 @@ def test_a_transient_failure_is_retried_once(tmp_path: Path) -> None:
 
 
 def test_attempts_after_a_transient_failure_wait_too(tmp_path: Path) -> None:
-    """Else each would come too soon again, corrected or restarted, and end the run."""
+    """Without a pause, a correction or restart would fail as well."""
     endings = (fails("hccp-still-running"), fails(TWICE), fails("odd", step=99), succeeds)
     run = ran(tmp_path, world(ZERO2), *endings, request=limited(max_restarts=1))
     waiting = "waiting 0 s: hccp-still-running passes by itself"
@@ -105,14 +105,14 @@ def test_attempts_after_a_transient_failure_wait_too(tmp_path: Path) -> None:
 
 
 def test_two_transient_failures_are_retried_each(tmp_path: Path) -> None:
-    """Each by itself."""
+    """Each has its own retry."""
     run = ran(tmp_path, world(ZERO2), fails("npu-busy"), fails("hccp-still-running"), succeeds)
     assert run.end.code == 0
     assert run.state.retried == {"npu-busy", "hccp-still-running"}
 
 
 def test_superseded_by_what_the_workers_saw(tmp_path: Path) -> None:
-    """The next plan avoids the failure that hasn't come yet."""
+    """The next plan avoids a failure before it happens."""
     run = ran(tmp_path, world(ZERO2), sees({"block_runs_twice": True}), succeeds)
     assert run.told == ["relaunching gradient_checkpointing=non_reentrant"]
     assert run.end.code == 0
@@ -126,14 +126,14 @@ def test_superseded_by_what_the_workers_saw(tmp_path: Path) -> None:
     ("ending", "code"), [(sees({"block_runs_twice": True}), ExitCode.NO_PLAN), (fails(TWICE), 3)]
 )
 def test_strict_changes_nothing_later_either(tmp_path: Path, ending: Ending, code: int) -> None:
-    """Neither what the workers saw nor a failure: what would be changed is told."""
+    """Observations and failures only lead to suggestions."""
     run = ran(tmp_path, world(ZERO2), ending, request=limited(strict=True))
     assert run.told[-1] == "not relaunched: --strict allows no change"
     assert run.end.code == code
 
 
 def test_a_suspect_correction_falls_back_to_the_next_remedy(tmp_path: Path) -> None:
-    """A failure that came with a correction forbids the correction, not the training."""
+    """The correction is forbidden, and the training continues with another."""
     run = ran(tmp_path, world(ZERO2), fails(TWICE, step=5), fails("odd", step=0), succeeds)
     assert run.told == [
         f"attempt 1 failed: {TWICE}",
@@ -146,7 +146,7 @@ def test_a_suspect_correction_falls_back_to_the_next_remedy(tmp_path: Path) -> N
 
 
 def test_a_correction_that_trains_otherwise(tmp_path: Path) -> None:
-    """It is taken back however late that is seen; if none is left, the first failure stands."""
+    """It is reverted however late that shows; without another, the first failure counts."""
     first = fails(TWICE, step=5, code=4)
     run = ran(tmp_path / "1", world(ZERO2), first, trains_otherwise, succeeds)
     assert run.told[2:4] == [
@@ -161,7 +161,7 @@ def test_a_correction_that_trains_otherwise(tmp_path: Path) -> None:
 
 
 def test_the_first_failure_stands_where_every_correction_is_suspect(tmp_path: Path) -> None:
-    """Its code is the run's, whatever the corrections led to."""
+    """The run ends with its code, whatever the corrections led to."""
     odd = fails("odd", step=0, code=9)
     once = limited(fix=Fix.ONCE)
     run = ran(tmp_path, world(ZERO2), fails(TWICE, step=5, code=4), odd, request=once)
@@ -171,7 +171,7 @@ def test_the_first_failure_stands_where_every_correction_is_suspect(tmp_path: Pa
 
 
 def test_a_failure_after_a_suspect_correction_may_be_the_scripts_own(tmp_path: Path) -> None:
-    """At a later step the last failure is the run's again."""
+    """If it comes at a later step, it decides the exit code."""
     odd, late = fails("odd", step=0), fails("late", step=9, code=6)
     run = ran(tmp_path, world(ZERO2), fails(TWICE, step=5), odd, late)
     assert (run.end.code, run.end.standing) == (6, None)
@@ -179,19 +179,19 @@ def test_a_failure_after_a_suspect_correction_may_be_the_scripts_own(tmp_path: P
 
 @pytest.mark.parametrize("number", [2, 15])
 def test_interrupted(tmp_path: Path, number: int) -> None:
-    """No attempt follows a signal, not even a restart that was asked for."""
+    """No attempt follows a signal, not even a requested restart."""
     run = ran(tmp_path, world(ZERO2), stopped_by(number), request=limited(max_restarts=3))
     assert (run.end.code, run.told) == (128 + number, [])
 
 
 def nodes(least: int) -> LaunchRequest:
-    """Three nodes of two workers, of which so many must be left."""
+    """Three nodes of two workers, with a minimum number."""
     placement = Placement(nodes=3, least=least, rank=0, address="head")
     return replace(REQUEST, placement=placement, workers=(2, 2, 2))
 
 
 def test_a_lost_node_leaves_the_others(tmp_path: Path) -> None:
-    """They train on with the same global batch."""
+    """The other nodes train on with the same global batch."""
     workload = world({**ZERO2, **BATCH})
     run = ran(tmp_path, workload, loses(1), succeeds, request=nodes(2))
     assert run.told[0] == "attempt 1 failed: node-lost"
@@ -211,7 +211,7 @@ def test_a_failure_beside_a_lost_node_is_corrected_too(tmp_path: Path) -> None:
 
 
 def test_too_few_nodes_are_left(tmp_path: Path) -> None:
-    """The job may succeed elsewhere; a restart on this node is no use."""
+    """The job may succeed elsewhere; a restart on this node can't."""
     request = replace(nodes(3), limits=Limits(max_restarts=2))
     run = ran(tmp_path, world({**ZERO2, **BATCH}), loses(1), request=request)
     said = "2 of 3 nodes are left, and --nnodes asks for 3: try another allocation"
@@ -220,7 +220,7 @@ def test_too_few_nodes_are_left(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left(tmp_path: Path) -> None:
-    """Where the failure comes back under every plan; no plan is tried twice."""
+    """The failure recurs under every plan; no plan is tried twice."""
     workload = world(ZERO3, Framework.NONE)
     name = "zero3-parameter-outside-forward"
     again: list[Ending] = [fails(name)] * 4
@@ -232,7 +232,7 @@ def test_nothing_is_left(tmp_path: Path) -> None:
 
 
 def test_the_corrections_are_bounded(tmp_path: Path) -> None:
-    """Six, however many plans there are."""
+    """At most six corrections, however many plans there are."""
     run = ran(tmp_path, world(ZERO2), *[fails(TWICE)] * 7)
     assert run.told[-1] == "not relaunched: --fix auto allows 6"
     assert run.end.code == 3
@@ -246,14 +246,14 @@ def test_the_corrections_are_bounded(tmp_path: Path) -> None:
     ],
 )
 def test_how_far_it_may_go(tmp_path: Path, fix: Fix, endings: list[Ending], last: str) -> None:
-    """`--fix` bounds the relaunches; what would have been changed is told, the code is its own."""
+    """`--fix` limits relaunches; further changes are suggested, with a separate exit code."""
     run = ran(tmp_path, world(ZERO2), *endings, request=limited(fix=fix))
     assert run.told[-1] == last
     assert run.end.code == 3
 
 
 def test_restarts_with_the_same_plan(tmp_path: Path) -> None:
-    """As often as --max-restarts says, each from where `prepare` says; not what ends so twice."""
+    """Up to --max-restarts, from `prepare`'s resume point; not for a repeated end."""
     start = Start(None, sentence="from the start, after 4 steps: this job has no checkpoint")
     run = ran(
         tmp_path,
@@ -271,7 +271,7 @@ def test_restarts_with_the_same_plan(tmp_path: Path) -> None:
 
 
 def test_restarts_dont_count_as_corrections(tmp_path: Path) -> None:
-    """One correction is still allowed after a restart."""
+    """After a restart one correction is still allowed."""
     limits = limited(fix=Fix.ONCE, max_restarts=1)
     run = ran(tmp_path, world(ZERO2), fails("a"), fails(TWICE), succeeds, request=limits)
     assert dict(run.plans[2].overrides) == SECOND
@@ -279,7 +279,7 @@ def test_restarts_dont_count_as_corrections(tmp_path: Path) -> None:
 
 
 def test_what_cannot_resume_is_not_restarted(tmp_path: Path) -> None:
-    """The reason is said."""
+    """The reason is reported."""
     refused = Refused("cannot resume from checkpoint-4: it is odd")
     run = ran(
         tmp_path,
@@ -292,7 +292,7 @@ def test_what_cannot_resume_is_not_restarted(tmp_path: Path) -> None:
 
 
 def test_what_cannot_resume_is_not_corrected(tmp_path: Path) -> None:
-    """Progress isn't thrown away; the failure's own code ends the run."""
+    """Progress isn't discarded; the run ends with the failure's code."""
     refused = Refused("cannot resume from checkpoint-4: it is odd")
     run = ran(tmp_path, world(ZERO2), fails(TWICE), prepare=lambda _plan, _outcomes: refused)
     assert run.told[-1] == f"not relaunched: {refused.sentence}"
@@ -300,7 +300,7 @@ def test_what_cannot_resume_is_not_corrected(tmp_path: Path) -> None:
 
 
 def test_a_relaunch_begins_where_it_was_made_ready(tmp_path: Path) -> None:
-    """`prepare` is asked with the plan that follows and all outcomes so far."""
+    """`prepare` gets the next plan and all outcomes."""
     asked = []
     start = Start(None, sentence="resumes from checkpoint-4")
 
@@ -318,7 +318,7 @@ def test_a_relaunch_begins_where_it_was_made_ready(tmp_path: Path) -> None:
 def test_a_disk_without_room_doesnt_end_the_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What can't be kept isn't; that is said."""
+    """Records that can't be written are skipped with a message."""
     (tmp_path / "file").touch()
     run = ran(tmp_path / "file", world(ZERO2), succeeds)
     assert run.end.code == 0
@@ -327,7 +327,7 @@ def test_a_disk_without_room_doesnt_end_the_training(
 
 
 def test_a_lost_node_is_no_correction_of_ours(tmp_path: Path) -> None:
-    """What fails beside it isn't blamed on the correction before."""
+    """Failures beside it aren't blamed on the last correction."""
     workload = world({**ZERO2, **BATCH})
     endings = (fails(TWICE, step=5), loses(1, also="odd"))
     run = ran(tmp_path, workload, *endings, request=nodes(2))
@@ -336,7 +336,7 @@ def test_a_lost_node_is_no_correction_of_ours(tmp_path: Path) -> None:
 
 
 def test_no_restart_where_an_earlier_failure_stands(tmp_path: Path) -> None:
-    """It was a correction's, so it wouldn't be restarted as it was."""
+    """The failure was a correction's, so a restart wouldn't run the original plan."""
     limits = limited(fix=Fix.ONCE, max_restarts=3)
     endings = (fails(TWICE, step=5), fails("odd", step=0))
     run = ran(tmp_path, world(ZERO2), *endings, request=limits)

@@ -1,4 +1,4 @@
-"""Lines of the user's that lose gradients under DeepSpeed: told before the launch."""
+"""User lines that lose gradients under DeepSpeed are reported before the launch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.worlds import HARDWARE, world
 
 
 def feared(script: Path, values: dict[Name, Value], search: str) -> list[str]:
-    """The entries with that search of which a line of the script is told."""
+    """The entries with this search that match a line of the script."""
     request = LaunchRequest(str(script), False, (), 2, "--nproc")
     plan = as_asked(request, world(values, Framework.NONE), HARDWARE)
     own = [one for one in read_catalogue() if one.points_at == search]
@@ -26,7 +26,7 @@ def feared(script: Path, values: dict[Name, Value], search: str) -> list[str]:
 
 
 def lines_of(search: str, text: str) -> list[int]:
-    """Lines that a search finds in a text."""
+    """The lines of a text that a search finds."""
     return list(SEARCHES[search].find(ast.parse(text)))
 
 
@@ -64,7 +64,7 @@ OFFLOADED = {**ZERO1, Setting.OFFLOAD: "optimizer"}
 def test_several_passes_before_a_step_are_feared_where_they_are_lost(
     text: str, values: dict[Name, Value], expected: list[str], tmp_path: Path
 ) -> None:
-    """Not at stages that add them up, nor where the engine is told which is the last."""
+    """Not at accumulating stages, nor if the engine is given the boundary."""
     script = tmp_path / "train.py"
     script.write_text(text)
     assert feared(script, values, "several_backwards") == expected
@@ -85,7 +85,7 @@ def test_several_passes_before_a_step_are_feared_where_they_are_lost(
     ],
 )
 def test_passes_are_counted_up_to_the_step(text: str, lines: list[int]) -> None:
-    """Each engine's own; of a condition one branch; each pass of a loop."""
+    """For each engine; one branch of a condition; each pass of a loop."""
     assert lines_of("several_backwards", text) == lines
 
 

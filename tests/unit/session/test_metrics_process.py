@@ -1,4 +1,4 @@
-"""Where metrics may be shown: a port, or a file that is ours to write."""
+"""Where metrics may go: a port, or a file that we may write."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("content", ["# HELP safe_launch_x\n", '{"time": 1}\n', ""])
 def test_a_file_of_ours_is_written_anew(content: str) -> None:
-    """One of an earlier launch, or an empty one that was made for it."""
+    """A file of an earlier launch, or an empty one."""
     Path("run.prom").write_text(content)
     assert metrics_process.opened("run.prom") == Path("run.prom")
     assert metrics_process.opened("new.prom") == Path("new.prom")
 
 
 def test_a_file_of_the_users_stays() -> None:
-    """The script itself, mistyped for the metrics."""
+    """For example the script, given by mistake."""
     Path("train.py").write_text("import torch\n")
     with pytest.raises(LaunchError, match=r"train\.py: it holds something else than metrics"):
         metrics_process.opened("train.py")
@@ -34,7 +34,7 @@ def test_a_file_of_the_users_stays() -> None:
 
 @pytest.mark.parametrize("name", ["pipe", "folder", "/dev/null"])
 def test_only_regular_files(name: str) -> None:
-    """As root, a device would become a file."""
+    """As root, a device would be replaced by a file."""
     os.mkfifo("pipe")
     Path("folder").mkdir()
     with pytest.raises(LaunchError, match="can't be written: it isn't a regular file"):
@@ -49,7 +49,7 @@ def test_mistyped_ports_become_no_files(target: str) -> None:
 
 
 def test_a_free_port_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody could know it."""
+    """Its number can't be known otherwise."""
     listener = metrics_process.opened("127.0.0.1:0")
     assert not isinstance(listener, Path | None)
     with listener:

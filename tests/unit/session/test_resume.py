@@ -1,4 +1,4 @@
-"""What is made ready for the next attempt on the disk, and when nothing may be."""
+"""Preparing the disk for the next attempt, and when that is refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ATTEMPT = Attempt(0, PLAN, Path())
 
 
 def failed(step: int | None, saves: Saves | None = None, plan: Plan = PLAN) -> Outcome:
-    """A failure at a step, of a training that saves there."""
+    """A failure at a step of a training that saves to this folder."""
     record = FailureRecord(0, 1.0, step=step)
     places = () if saves is None else (saves,)
     return Failed(replace(ATTEMPT, plan=plan), (record,), Seen({}, None, places))
@@ -44,13 +44,13 @@ def enforced(plan: Plan, **settings: Value) -> Plan:
 
 
 def test_nothing_was_done_yet() -> None:
-    """The next attempt begins as the first did."""
+    """The next attempt begins like the first."""
     assert prepare(PLAN, [failed(0)], "run") == Start(None)
     assert prepare(PLAN, [failed(None)], "run") == Start(None)
 
 
 def test_resumes_from_the_newest_of_its_own(tmp_path: Path) -> None:
-    """What comes after it is moved aside, what was there before the job isn't looked at."""
+    """Later checkpoints are moved aside; those from before the job are ignored."""
     plain_checkpoint(tmp_path, 2)
     saves = Saves(
         str(tmp_path),
@@ -73,7 +73,7 @@ def test_resumes_from_the_newest_of_its_own(tmp_path: Path) -> None:
 
 
 def test_it_is_told_what_is_trained_again(tmp_path: Path) -> None:
-    """A script with two trainings, of which the second has failed: with and without steps."""
+    """The second of a script's two trainings failed, with and without steps."""
     (tmp_path / "second").mkdir()
     saves = Saves(str(tmp_path / "second"), 1)
     start = prepare(PLAN, [failed(0, saves)], "run")
@@ -86,7 +86,7 @@ def test_it_is_told_what_is_trained_again(tmp_path: Path) -> None:
 
 
 def test_it_is_told_that_an_own_loop_trains_again() -> None:
-    """Where a worker has seen that another training had made steps before."""
+    """A worker reported another training's earlier steps."""
     record = FailureRecord(0, 1.0, step=0, has_trained=True)
     start = prepare(PLAN, [Failed(ATTEMPT, (record,))], "run")
     assert isinstance(start, Start)
@@ -105,7 +105,7 @@ def test_the_folders_of_all_attempts_count(tmp_path: Path) -> None:
 
 
 def test_progress_is_not_thrown_away(tmp_path: Path) -> None:
-    """Unless that is allowed; nothing is touched before."""
+    """Files are unchanged unless discarding is allowed."""
     zero_checkpoint(tmp_path, 4, stage=2)
     plan = as_asked(REQUEST, world(ZERO3), HARDWARE)
     outcomes = [failed(5, Saves(str(tmp_path)), plan)]
@@ -130,7 +130,7 @@ def test_a_job_that_makes_no_new_step_ends() -> None:
 def test_another_form_of_a_checkpoint_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """It carries the run's mark while it is made; where none can be made, that is why not."""
+    """It is marked as incomplete while being made; errors are the reason to refuse."""
     asked = []
 
     def convert(checkpoint: Checkpoint, variables: Mapping[str, str]) -> Path | Refused:
@@ -157,7 +157,7 @@ def test_another_form_of_a_checkpoint_is_made(
 
 
 def test_a_checkpoint_of_the_trainings_own_is_never_removed(tmp_path: Path) -> None:
-    """Only what was made for an attempt is."""
+    """Only files made for an attempt are removed."""
     folder = plain_checkpoint(tmp_path, 4)
     clean_up(Start(Checkpoint(folder, 4, Engine.DDP, 2)))
     clean_up(Start(None))
@@ -165,7 +165,7 @@ def test_a_checkpoint_of_the_trainings_own_is_never_removed(tmp_path: Path) -> N
 
 
 def test_what_decides_which_checkpoints_a_plan_can_load() -> None:
-    """The engine that is enforced, else the script's; the stage and offload where known."""
+    """The enforced engine, else the script's; stage and offload if known."""
     zero2 = as_asked(REQUEST, world(ZERO2), HARDWARE)
     target = target_of(zero2)
     assert (target.engine, target.zero_stage, target.world) == (Engine.DEEPSPEED, 2, 2)
@@ -180,7 +180,7 @@ def test_what_decides_which_checkpoints_a_plan_can_load() -> None:
 
 
 def test_how_far_an_attempt_came() -> None:
-    """The highest step of any rank; nothing before the first, None where nobody has counted."""
+    """The highest step of any rank; 0 before the first, None if uncounted."""
     records = [FailureRecord(rank, 1.0, step=step) for rank, step in enumerate((3, None, 5))]
     assert steps_of(Failed(ATTEMPT, tuple(records))) == 5
     assert steps_of(failed(None)) is None
@@ -189,7 +189,7 @@ def test_how_far_an_attempt_came() -> None:
 
 
 def test_the_training_that_failed_last_counts() -> None:
-    """Of several trainings in one process."""
+    """A process may have several trainings."""
     first, second = Saves("a", 0), Saves("b", 1)
     assert latest_saves([failed(1, first), failed(2, second)]) == [(second,)]
     assert latest_saves([failed(1, first), failed(2), failed(3, first)]) == [(first,), (first,)]
@@ -197,7 +197,7 @@ def test_the_training_that_failed_last_counts() -> None:
 
 
 def test_steps_without_a_checkpoint(tmp_path: Path) -> None:
-    """They are lost, and that is said."""
+    """They are lost, and a message reports that."""
     for saves in (None, Saves(str(tmp_path))):
         start = prepare(PLAN, [failed(5, saves)], "run")
         expected = "from the start, after 5 steps: this job has no checkpoint"
@@ -205,7 +205,7 @@ def test_steps_without_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_what_other_nodes_wrote_to_their_own_disks(tmp_path: Path) -> None:
-    """It may be there, so this is progress."""
+    """A checkpoint may be there, so this is progress."""
     request = replace(REQUEST, workers=(2, 2))
     plan = replace(PLAN, request=request)
     folder = plain_checkpoint(tmp_path, 4, 4)

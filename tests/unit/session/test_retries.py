@@ -1,4 +1,4 @@
-"""What --max-restarts restarts with the same plan."""
+"""Restarts of the same plan under --max-restarts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.worlds import CATALOGUE
 
 
 def failure(message: str, step: int | None = 3, kind: Kind | None = None, line: int = 7) -> Finding:
-    """A failure that is known as of a class, or isn't known."""
+    """A failure of a known class, or an unknown one."""
     entry = next((entry for entry in CATALOGUE if entry.kind is kind), None)
     frame = Frame("train.py", line, "main", "step()")
     record = FailureRecord(0, 0.0, "RuntimeError", message, frames=(frame,), step=step)
@@ -37,13 +37,13 @@ def failure(message: str, step: int | None = 3, kind: Kind | None = None, line: 
 def test_what_is_restarted(
     limit: int, used: int, roots: list[Finding], expected: int | str
 ) -> None:
-    """As often as asked, but nothing that has ended in the same way twice."""
+    """Up to the limit, but not after the same end twice."""
     wanted = Refused(expected) if isinstance(expected, str) else expected
     assert next_restart(limit, used, roots) == wanted
 
 
 def test_what_the_user_must_mend_is_not_restarted() -> None:
-    """It would fail again, whatever is left."""
+    """It would fail again."""
     root = failure("a", kind=Kind.USER)
     assert root.entry is not None
     expected = Refused(f"the same input fails with {root.entry.id} every time")
@@ -52,7 +52,7 @@ def test_what_the_user_must_mend_is_not_restarted() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_what_was_killed_from_outside_is_restarted(number: signal.Signals) -> None:
-    """Once: its exit code says that the same job may be started again."""
+    """Once: its exit code allows the same job to start again."""
     entry = next(entry for entry in CATALOGUE if entry.id == "worker-killed")
     assert entry.kind is Kind.USER
     killed = FailureRecord(0, 0.0, exit_code=128 + number, signal=number)

@@ -1,4 +1,4 @@
-"""What workers are told where they ask, and whether their attempt may go on."""
+"""Answers to workers' questions, and whether their attempt may continue."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ FAILS = {"block_runs_twice": True}
 
 
 def settling_of(attempt: Attempt, rules: Rules) -> Settling:
-    """Decides on an attempt of which the user isn't told."""
+    """Settles an attempt without a reporter."""
     return Settling(attempt, rules, set(), print, print, lambda _: None)
 
 
 def row(rank: int, step: int) -> RankProgress:
-    """How far a rank has come."""
+    """A rank's progress."""
     return RankProgress(rank, 1, 1, Phase.TRAINING, step, 0.0, 0.0, 0.0)
 
 
@@ -54,25 +54,25 @@ CHECKPOINTING = ["gradient_checkpointing"]
 
 @dataclass
 class World:
-    """Answers for one attempt, and what the user is told of them."""
+    """Answers for one attempt, and the messages about them."""
 
     settling: Settling
     notices: list[str]
     told: list[tuple[str, dict[str, Value], bool]]
 
     def ask(self, rank: int, question: Ask) -> Answer | None:
-        """A rank's question, before anything is observed."""
+        """A rank's question before any observation."""
         return self.settling.answer(rank, question, {}, None)
 
     def allows(self, observed: Mapping[str, Value] = {}) -> bool:
-        """Whether the attempt may go on."""
+        """Whether the attempt may continue."""
         return self.settling.allows(observed, None)
 
 
 def world_of(
     folder: Path, limits: Limits = AUTO, nodes: tuple[int, ...] = (2,), *unreached: str
 ) -> World:
-    """An attempt as asked of a script of which nothing is known."""
+    """An attempt as requested by an unknown script."""
     request = replace(REQUEST, limits=limits, workers=nodes)
     plan = as_asked(request, world({}), HARDWARE)
     told: list[tuple[str, dict[str, Value], bool]] = []
@@ -92,12 +92,12 @@ def asked(
     changeable: Sequence[str] = CHECKPOINTING,
     **facts: Value,
 ) -> Ask:
-    """A question; the same boundary is the same question."""
+    """A question; equal boundaries are equal questions."""
     return Ask(f"{boundary}#1", boundary, list(changeable), {**ZERO3, **facts}, frame="train.py:7")
 
 
 def test_what_is_known_to_fail_is_settled(tmp_path: Path) -> None:
-    """By the first rank's question, in the same way for all, at no cost to the run."""
+    """At the first rank's question, the same for all, without a relaunch."""
     there = world_of(tmp_path)
     first, second = (there.ask(rank, asked()) for rank in (1, 0))
     assert first == second
@@ -120,7 +120,7 @@ def test_what_is_known_to_fail_is_settled(tmp_path: Path) -> None:
 
 
 def test_what_may_go_on_is_as_asked(tmp_path: Path) -> None:
-    """Nothing is told, and nothing waited for."""
+    """There is no message and no wait."""
     there = world_of(tmp_path)
     answer = there.ask(0, asked(block_runs_twice=False))
     assert answer == Answer("deepspeed.initialize#1")
@@ -133,7 +133,7 @@ BATCH = ["micro_batch", "accumulation"]
 
 
 def test_what_a_change_is_compared_with(tmp_path: Path) -> None:
-    """The attempt whose failure it corrects; not one that was run with the same."""
+    """The attempt whose failure it corrects, unless that ran with the same settings."""
     there = world_of(tmp_path)
     first = there.settling.attempt
     assert there.settling.replaced() is None
@@ -165,7 +165,7 @@ def test_what_a_change_is_compared_with(tmp_path: Path) -> None:
 def test_a_change_that_rests_on_what_is_not_so(
     tmp_path: Path, micro: int, overrides: dict[str, Value]
 ) -> None:
-    """The plan had halved a micro batch of 8 that the script doesn't ask for: its batch stays."""
+    """The plan halved a micro batch of 8 that the script doesn't use: its own stays."""
     there = world_of(tmp_path)
     believed = world({Setting.MICRO_BATCH: 8, Setting.ACCUMULATION: 1})
     halved = planned(REQUEST, believed, HARDWARE, [rule(micro_batch=8)])
@@ -183,7 +183,7 @@ def test_a_change_that_rests_on_what_is_not_so(
 
 
 def test_only_what_can_be_changed_there_is(tmp_path: Path) -> None:
-    """Another setting is taken, or the attempt ends: the next has the plan from its start."""
+    """Another setting is chosen, or the attempt ends and the next has the plan at once."""
     there = world_of(tmp_path)
     assert there.ask(0, asked(changeable=["micro_batch"])) is None
     assert not there.allows()
@@ -199,7 +199,7 @@ def test_only_what_can_be_changed_there_is(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_user_allows(tmp_path: Path, limits: Limits, answer: Answer | None) -> None:
-    """`suggest` tells once, `strict` ends the attempt, `--ask off` takes no notice."""
+    """`suggest` reports once, `strict` ends the attempt, `--ask off` ignores it."""
     there = world_of(tmp_path, limits)
     assert there.ask(0, asked()) == answer
     assert there.ask(0, asked(Boundary.DATA_PARALLEL)) == (
@@ -210,7 +210,7 @@ def test_what_the_user_allows(tmp_path: Path, limits: Limits, answer: Answer | N
 
 
 def test_what_is_never_changed_is_not_settled(tmp_path: Path) -> None:
-    """Another setting is, where it can be changed there; else the attempt ends."""
+    """Another changeable setting is chosen, else the attempt ends."""
     there = world_of(tmp_path / "one", MODE_KEPT)
     assert there.ask(0, asked()) is None
     assert not there.allows()
@@ -222,7 +222,7 @@ def test_what_is_never_changed_is_not_settled(tmp_path: Path) -> None:
 
 
 def test_another_object_of_the_kind_is_settled_as_well(tmp_path: Path) -> None:
-    """What was set in the first isn't in force in it; what holds for both is told for each."""
+    """The first object's settings don't apply to it; shared ones are sent to each."""
     there = world_of(tmp_path)
     first = there.ask(0, asked(Boundary.TRAINING_ARGUMENTS))
     other = replace(asked(Boundary.TRAINING_ARGUMENTS), key="other#1", frame="train.py:9")
@@ -230,7 +230,7 @@ def test_another_object_of_the_kind_is_settled_as_well(tmp_path: Path) -> None:
     assert first
     assert second
     assert first.overrides == second.overrides == {"gradient_checkpointing": "non_reentrant"}
-    engine = there.ask(0, asked(Boundary.INITIALIZE))  # of one of them
+    engine = there.ask(0, asked(Boundary.INITIALIZE))  # one of the two engines
     assert engine == Answer("deepspeed.initialize#1")
     assert [where for where, *_ in there.told] == [
         "TrainingArguments, train.py:7",
@@ -239,7 +239,7 @@ def test_another_object_of_the_kind_is_settled_as_well(tmp_path: Path) -> None:
 
 
 def test_a_later_training_ends_nothing(tmp_path: Path) -> None:
-    """It is settled where that can be, and isn't worth the steps before it."""
+    """It is settled if possible, but the steps before it aren't discarded."""
     there = world_of(tmp_path)
     later = replace(asked(), step=40)
     settled = there.ask(0, later)
@@ -255,7 +255,7 @@ def test_a_later_training_ends_nothing(tmp_path: Path) -> None:
 
 
 def checkpointed(**facts: Value) -> Ask:
-    """A question where a block is checkpointed, under ZeRO-2."""
+    """A question at a checkpointed block, under ZeRO-2."""
     values: dict[str, Value] = {
         "engine": "deepspeed",
         "zero_stage": 2,
@@ -281,7 +281,7 @@ def checkpointed(**facts: Value) -> Ask:
 def test_a_probe_where_it_decides(
     tmp_path: Path, limits: Limits, facts: dict[str, Value], *, probes: bool
 ) -> None:
-    """Only where the attempt would fail if a block ran twice, and may be changed."""
+    """Only if a block that runs twice would fail and may be changed."""
     there = world_of(tmp_path, limits)
     answer = there.ask(0, checkpointed(**facts))
     assert answer
@@ -290,7 +290,7 @@ def test_a_probe_where_it_decides(
 
 
 def test_checkpointing_is_not_given_up_where_it_is_done(tmp_path: Path) -> None:
-    """Another attempt has remedies that cost less memory."""
+    """A new attempt has remedies that need less memory."""
     there = world_of(tmp_path)
     there.settling.rules = rules_under(
         [*known_rules(CURRENT), rule(gradient_checkpointing="non_reentrant")]
@@ -300,7 +300,7 @@ def test_checkpointing_is_not_given_up_where_it_is_done(tmp_path: Path) -> None:
 
 
 def test_no_probe_by_what_fails_itself(tmp_path: Path) -> None:
-    """Blocks run non-reentrant in it: not where that is known to fail."""
+    """The probe runs blocks non-reentrant, which must not be known to fail."""
     there = world_of(tmp_path)
     there.settling.rules = rules_under(
         [*known_rules(CURRENT), rule(gradient_checkpointing="non_reentrant")]
@@ -311,7 +311,7 @@ def test_no_probe_by_what_fails_itself(tmp_path: Path) -> None:
 
 
 def test_once_is_enough_for_a_block_that_runs_twice(tmp_path: Path) -> None:
-    """Whatever another rank's blocks do; that rank goes on as asked, so the attempt ends."""
+    """Another rank may already run as requested, so the attempt ends."""
     there = world_of(tmp_path)
     assert there.ask(0, checkpointed(block_runs_twice=True)).overrides
     other = replace(checkpointed(block_runs_twice=False), key="other#1")
@@ -322,7 +322,7 @@ def test_once_is_enough_for_a_block_that_runs_twice(tmp_path: Path) -> None:
 
 
 def test_ranks_that_differ_in_what_is_changed(tmp_path: Path) -> None:
-    """One plan can't be right for both."""
+    """One plan can't suit both."""
     there = world_of(tmp_path)
     assert there.ask(0, asked())
     assert there.ask(1, asked(gradient_checkpointing="off")) is None
@@ -336,10 +336,10 @@ def test_ranks_that_differ_in_what_is_changed(tmp_path: Path) -> None:
 
 
 def test_a_rank_without_an_answer(tmp_path: Path) -> None:
-    """It trains as asked: the others must not train otherwise."""
+    """It trains as requested, so the others must do the same."""
     there = world_of(tmp_path)
     there.settling.went_on(1, "deepspeed.initialize#1")
-    assert there.allows()  # as all do
+    assert there.allows()  # all ranks are alike
     there = world_of(tmp_path)
     there.ask(0, asked())
     there.ask(1, asked())
@@ -348,7 +348,7 @@ def test_a_rank_without_an_answer(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_comes_another_way(tmp_path: Path) -> None:
-    """At a later boundary, or in its first step, or never."""
+    """At a later boundary, in its first step, or never."""
     there = world_of(tmp_path)
     there.ask(0, asked(Boundary.TRAINING_ARGUMENTS))
     there.ask(1, asked(Boundary.INITIALIZE))
@@ -362,7 +362,7 @@ def test_a_rank_that_comes_another_way(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_does_not_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one of another node."""
+    """The rank may be on another node."""
     monkeypatch.setattr(settling, "REACH", -1.0)
     there = world_of(tmp_path, nodes=(1, 1))
     there.ask(0, asked())
@@ -372,14 +372,14 @@ def test_a_rank_that_does_not_come(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_what_reached_only_some_is_not_settled_again(tmp_path: Path) -> None:
-    """The next attempt has it from its start; else it may fail as asked."""
+    """The next attempt has it from the start, else it runs as requested."""
     there = world_of(tmp_path, Limits(), (2,), "deepspeed.initialize#1")
     assert there.ask(0, asked()) == Answer("deepspeed.initialize#1")
     assert there.told == []
 
 
 def test_what_is_known_to_fail_may_not_go_on() -> None:
-    """Anything else may."""
+    """All others may."""
     allows = settling_of(ATTEMPT, RULES).allows
     assert allows({}, None)
     assert allows({"block_runs_twice": False}, None)
@@ -387,14 +387,14 @@ def test_what_is_known_to_fail_may_not_go_on() -> None:
 
 
 def test_suggest_changes_nothing() -> None:
-    """Whatever is seen."""
+    """For any observation."""
     request = replace(REQUEST, limits=Limits(Fix.SUGGEST))
     attempt = replace(ATTEMPT, plan=replace(ATTEMPT.plan, request=request))
     assert settling_of(attempt, RULES).allows(FAILS, None)
 
 
 def test_the_same_report_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every worker reports it, and each search takes its time."""
+    """Every worker sends it, and each search is slow."""
     judged = []
     monkeypatch.setattr(
         settling, "is_hopeless", lambda _attempt, workload, _rules: judged.append(workload)
@@ -434,7 +434,7 @@ CHANGEABLE = ["zero_stage", "offload", "gradient_checkpointing", "micro_batch", 
 
 
 def loading(folder: Path, gib: int, limits: Limits = AUTO, *, trains_all: bool = True) -> World:
-    """An attempt on 64 devices of this memory, of whose model nothing is known."""
+    """An attempt on 64 devices of this memory with an unknown model."""
     there = world_of(folder, limits)
     hardware = replace(GPUS, accelerator=replace(GPUS.accelerator, memory=gib * 2**30))
     request = replace(REQUEST, limits=limits, workers=(8,) * 8)
@@ -445,7 +445,7 @@ def loading(folder: Path, gib: int, limits: Limits = AUTO, *, trains_all: bool =
 
 
 def load(there: World) -> list[Answer | None]:
-    """A worker's questions where it loads a model of 7.6 billion parameters."""
+    """A worker's questions when it loads a model of 7.6 billion parameters."""
     boundary = Boundary.FROM_PRETRAINED
     question = Ask("load#1", boundary, CHANGEABLE, LOADED, "transformers", frame="train.py:7")
     answers = [there.ask(0, question)]
@@ -460,7 +460,7 @@ def load(there: World) -> list[Answer | None]:
 
 
 def test_what_does_not_fit_is_settled_before_it_is_loaded(tmp_path: Path) -> None:
-    """By the shape of what is loaded; what is expected of it counts for nothing else."""
+    """By the shape of the loaded model, which has no other effect."""
     there = loading(tmp_path, 8)
     first, second = load(there)
     assert first == Answer("load#1", probes=True)
@@ -474,7 +474,7 @@ def test_what_does_not_fit_is_settled_before_it_is_loaded(tmp_path: Path) -> Non
 
 
 def test_what_fits_is_loaded_as_asked(tmp_path: Path) -> None:
-    """Nor is a shape asked for where a script names what it doesn't train."""
+    """The shape isn't requested if the script names models that it doesn't train."""
     there = loading(tmp_path, 80)
     assert load(there) == [Answer("load#1", probes=True), Answer("load#2")]
     there = loading(tmp_path, 8, trains_all=False)
@@ -484,7 +484,7 @@ def test_what_fits_is_loaded_as_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limits", [AUTO, Limits(strict=True), Limits(Fix.SUGGEST)])
 def test_loading_ends_nothing(limits: Limits, tmp_path: Path) -> None:
-    """What fits nowhere is certain only once the model is made."""
+    """Only the finished model is certain not to fit."""
     there = loading(tmp_path, 1, limits)
     assert load(there) == [Answer("load#1", probes=True), Answer("load#2")]
     assert there.allows()
@@ -492,7 +492,7 @@ def test_loading_ends_nothing(limits: Limits, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("adapter", [None, "none"])
 def test_memory_stops_an_attempt_only_where_all_is_stated(adapter: str | None) -> None:
-    """Where something speaks of adapters, the estimate forbids nothing until the model is seen."""
+    """With signs of adapters the estimate forbids no plan before the model is seen."""
     workload = workload_of(model_of(QWEN2_7B), dict(TOO_LARGE))
     attempt = Attempt(0, as_asked(REQUEST, workload, GPUS), Path())
     allows = settling_of(attempt, Rules((), GPUS, ranks_of(REQUEST, GPUS))).allows
@@ -504,7 +504,7 @@ def test_memory_stops_an_attempt_only_where_all_is_stated(adapter: str | None) -
 def test_an_answer_takes_one_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adapter: str | None
 ) -> None:
-    """It says whether memory is in doubt, so that nothing is changed, and else what is."""
+    """It shows either doubt about memory, which prevents changes, or the changes."""
     searches = []
 
     def counted(*arguments: Any, **options: Any) -> Plan | NoPlan:

@@ -1,4 +1,4 @@
-"""Warnings before a failure: lines of the user's that the plan doesn't avoid, and no others."""
+"""Warnings about user lines that are likely to fail and that the plan doesn't avoid."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def plan_of(
     framework: Framework = Framework.TRANSFORMERS,
     nproc: int = 8,
 ) -> Plan:
-    """The plan that keeps what is asked."""
+    """The plan that keeps the request."""
     request = LaunchRequest(str(script), False, (), nproc, "--nproc")
     return as_asked(request, world(values, framework), NODE)
 
 
 def feared(plan: Plan, points_at: str = "parameter_reductions") -> tuple[SuspectLine, ...]:
-    """What is feared under the plan for the shipped entries with that search."""
+    """The warnings under the plan, for shipped entries with this search."""
     own = [one for one in ENTRIES if one.points_at == points_at]
     return suspect_lines(plan, own)
 
 
 def test_a_dummy_loss_is_feared_under_stage_3_alone(tmp_path: Path) -> None:
-    """With file, line and the entry; not under another stage, another engine, or an unknown one."""
+    """With file, line and entry; not under another stage or engine."""
     script = tmp_path / "train.py"
     script.write_text(f"import torch\n{DUMMY}\n")
     (one,) = feared(plan_of(script, ZERO3))
@@ -64,7 +64,7 @@ def test_a_dummy_loss_is_feared_under_stage_3_alone(tmp_path: Path) -> None:
 
 
 def test_what_the_script_imports_from_its_folder_is_searched(tmp_path: Path) -> None:
-    """One level, modules and packages; neither what those import, nor what nobody does."""
+    """Modules and packages, but not their own imports or unimported files."""
     (tmp_path / "parts").mkdir()
     for name in ("losses", "far", "unused", "parts/__init__", "parts/heads"):
         (tmp_path / f"{name}.py").write_text(f"{DUMMY}\n")
@@ -78,7 +78,7 @@ def test_what_the_script_imports_from_its_folder_is_searched(tmp_path: Path) -> 
 
 
 def test_each_failure_is_told_once_with_its_lines(tmp_path: Path) -> None:
-    """Two lines, one entry: two notes, what it may end in, and what to do."""
+    """Two lines, one entry: a note for each, the possible failure, and the remedy."""
     script = tmp_path / "train.py"
     script.write_text(f"{DUMMY}\n{DUMMY}\n")
     plan = plan_of(script, ZERO3)
@@ -90,7 +90,7 @@ def test_each_failure_is_told_once_with_its_lines(tmp_path: Path) -> None:
 
 
 def test_plan_says_so_to_people_and_to_programs(tmp_path: Path) -> None:
-    """`safe-launch plan` prints the note and forbids nothing."""
+    """`safe-launch plan` prints the note and forbids no plan."""
     (tmp_path / "train.py").write_text(f"from transformers import Trainer\n{DUMMY}\n")
     (tmp_path / "zero3.json").write_text(json.dumps({"zero_optimization": {"stage": 3}}))
     own = ["--nproc=2", "train.py", "--deepspeed=zero3.json"]
@@ -110,7 +110,7 @@ def test_plan_says_so_to_people_and_to_programs(tmp_path: Path) -> None:
 
 
 def lines_of(search: str, text: str) -> list[int]:
-    """Lines that a search finds in a text."""
+    """The lines of a text that a search finds."""
     import ast
 
     return list(SEARCHES[search].find(ast.parse(text)))
@@ -140,7 +140,7 @@ def lines_of(search: str, text: str) -> list[int]:
     ],
 )
 def test_further_searches_find(search: str, text: str) -> None:
-    """Lines that every rank of a distributed run would meet."""
+    """Lines that every rank of a distributed run would reach."""
     assert len(lines_of(search, text)) == 1
 
 
@@ -183,12 +183,12 @@ def test_further_searches_find(search: str, text: str) -> None:
     ],
 )
 def test_further_searches_leave_alone(search: str, text: str) -> None:
-    """Values that differ by rank, and lines that a condition may keep out of such a run."""
+    """Values that differ by rank, and lines under a condition."""
     assert lines_of(search, text) == []
 
 
 def test_conditions_beyond_the_line(tmp_path: Path) -> None:
-    """A device map harms several ranks on several devices; `no_sync` a loop's own ZeRO-2 or 3."""
+    """A device map needs several ranks and devices; `no_sync` a plain loop with ZeRO-2 or 3."""
     (entry,) = (one for one in ENTRIES if one.id == "zero3-parameter-outside-forward")
     bare = replace(entry, forbids=(), proves={})
     script = tmp_path / "train.py"
@@ -224,7 +224,7 @@ def test_conditions_beyond_the_line(tmp_path: Path) -> None:
 def test_a_word_elsewhere_makes_a_line_harmless(
     search: str, line: str, word: str, tmp_path: Path
 ) -> None:
-    """Also where it stands in another of the user's files."""
+    """Another of the user's files may have it."""
     paths = [str(tmp_path / "model.py"), str(tmp_path / "train.py")]
     Path(paths[0]).write_text(f"{line}\n")
     Path(paths[1]).write_text("import torch\n")
@@ -234,7 +234,7 @@ def test_a_word_elsewhere_makes_a_line_harmless(
 
 
 def test_a_fixed_device_does_harm_only_where_ranks_train_together(tmp_path: Path) -> None:
-    """A script without DDP trains by itself on every rank, on one device or not."""
+    """Without DDP a script trains separately on every rank, on any device."""
     path = tmp_path / "train.py"
     path.write_text('m.to("cuda:0")\n')
     assert spots("fixed_devices", [str(path)]) == ()
@@ -278,7 +278,7 @@ def test_plans_under_which_a_line_does_harm(
     count: int,
     tmp_path: Path,
 ) -> None:
-    """Versions, precision, engine and who owns the loop decide."""
+    """Versions, precision, engine and the loop's owner decide."""
     lines = {
         "frozen_block_inputs": "m = get_peft_model(m, c)",
         "outdated_arguments": "TrainingArguments(evaluation_strategy='no')",
@@ -319,12 +319,12 @@ def test_plans_under_which_a_line_does_harm(
     ],
 )
 def test_the_line_as_it_should_be(search: str, line: str, expected: str | None) -> None:
-    """The user's own text with the change made, where the line alone tells it."""
+    """The user's line with the fix, if the line alone is enough for it."""
     assert SEARCHES[search].changed(line) == expected
 
 
 def test_origins_dont_matter(tmp_path: Path) -> None:
-    """What a worker has seen counts as what a flag says."""
+    """A worker's observation counts like a flag."""
     script = tmp_path / "train.py"
     script.write_text(f"{DUMMY}\n")
     plan = plan_of(script, ZERO3)

@@ -1,4 +1,4 @@
-"""What no setting avoids is told in two lines before the launch; nothing is refused for it."""
+"""Failures that no setting avoids get two lines before the launch, which still happens."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def told(
     hardware: Hardware = GPUS,
     framework: Framework = TRAINER,
 ) -> tuple[Plan, list[str]]:
-    """The first plan, and the ids of the entries that tell of it."""
+    """The first plan, and the ids of the reported entries."""
     versions = {"torch": "2.9.0", **versions}
     entries = [entry for entry in CATALOGUE if concerns(entry, versions)]
     workload = replace(world(values, framework), versions=MappingProxyType(versions))
@@ -206,7 +206,7 @@ def told(
     ],
 )
 def test_only_what_is_affected_is_told(entry, values, versions, others, mended) -> None:
-    """Not with the setting beside it, nor in the release that mends it; no plan changes for it."""
+    """Not with a safe setting, nor in the release with the fix; no plan changes."""
     plan, ids = told(values, versions)
     assert ids == [entry]
     assert plan.changes == ()
@@ -215,7 +215,7 @@ def test_only_what_is_affected_is_told(entry, values, versions, others, mended) 
 
 
 def test_the_number_of_nodes_counts() -> None:
-    """A universal checkpoint is loaded rightly on one node."""
+    """On one node a universal checkpoint is loaded correctly."""
     versions = {"deepspeed": "0.17.6"}
     plan, ids = told({**ZERO3, Fact.LOADS_UNIVERSAL: True}, versions)
     assert ids == []
@@ -225,18 +225,18 @@ def test_the_number_of_nodes_counts() -> None:
 
 
 def test_a_race_of_devices_isnt_told_on_cpus() -> None:
-    """They have no streams."""
+    """CPUs have no streams."""
     versions = {"deepspeed": "0.17.4"}
     assert told({**ZERO2, **OVERLAP}, versions, HARDWARE)[1] == []
 
 
 def test_a_loop_of_ones_own_isnt_the_trainers() -> None:
-    """It sums its loss as it likes."""
+    """A plain loop may sum its loss in any way."""
     assert told(TRAINED, {"transformers": "4.45.2"}, framework=OWN)[1] == []
 
 
 def test_what_workers_tell_is_told_once() -> None:
-    """As soon as they do; each of them tells it."""
+    """It is printed at the first worker's report."""
     plan, _ = told(TRAINED, {"peft": "0.18.1"})
     seen = plan.workload.informed([(Fact.TIED_SAVED, Known(True, Origin.OBSERVED, "the model"))])
     entries = [entry for entry in CATALOGUE if entry.id == "peft-tied-embeddings-trained-apart"]
@@ -249,7 +249,7 @@ def test_what_workers_tell_is_told_once() -> None:
 
 
 def test_a_setting_that_only_workers_know_counts() -> None:
-    """As the accumulation that a script writes into its TrainingArguments."""
+    """For example accumulation written in a script's TrainingArguments."""
     versions = {"trl": "0.19.1", "transformers": "4.51.3"}
     plan, ids = told({Fact.TRAINER: "ORPOTrainer"}, versions)
     assert ids == []
@@ -260,7 +260,7 @@ def test_a_setting_that_only_workers_know_counts() -> None:
 
 
 def test_the_release_that_mends_it_is_named() -> None:
-    """Beside the installed one."""
+    """The line also has the installed release."""
     entries = [entry for entry in CATALOGUE if entry.id == "zero-overlap-bucket-overwritten"]
     plan, _ = told({**ZERO2, **OVERLAP}, {"deepspeed": "0.17.4"})
     (text,) = told_beforehand(plan, entries)

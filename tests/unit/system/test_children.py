@@ -1,4 +1,4 @@
-"""How a child has ended, and whose child a process becomes."""
+"""A child's exit status, and adoption of orphans."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from safe_launch.system import children
     ("end", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -SEGV $$", -signal.SIGSEGV)]
 )
 def test_the_end_of_a_child_can_be_asked_for_twice(end: str, code: int) -> None:
-    """It stays to be reaped."""
+    """The child isn't reaped by the query."""
     child = subprocess.Popen(["sh", "-c", end])
     assert children.exit_code(child.pid) == children.exit_code(child.pid) == code
     assert child.wait() == code
 
 
 def test_others_children_have_no_end_here() -> None:
-    """The first process is nobody's child."""
+    """Process 1 isn't a child of this process."""
     with pytest.raises(ChildProcessError):
         children.exit_code(1)
 
 
 def test_descendants_become_children_only_meanwhile() -> None:
-    """In a process of its own, whose orphans would otherwise be another's."""
+    """Tested in a separate process, whose orphans would go elsewhere."""
     code = (
         "import os, subprocess\n"
         "from safe_launch.system import children\n"
@@ -51,7 +51,7 @@ def test_descendants_become_children_only_meanwhile() -> None:
 
 
 def test_nobody_is_there_to_be_reaped() -> None:
-    """Which is no error, also beside a child that runs."""
+    """It is no error, also if a child is running."""
     code = (
         "import subprocess\n"
         "from safe_launch.system import children\n"

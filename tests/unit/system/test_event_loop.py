@@ -1,4 +1,4 @@
-"""When the handlers of the event loop are called."""
+"""The order and time of the event loop's handlers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from safe_launch.system.event_loop import EventLoop
 
 
 def test_timers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is called once it is due, and only once; a new time replaces the old one."""
+    """A timer fires once when it is due; a new time replaces the old one."""
     called: list[str] = []
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
@@ -30,7 +30,7 @@ def test_timers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wait_ends_when_a_timer_is_due() -> None:
-    """However long it may take else."""
+    """A longer timeout doesn't delay it."""
     called: list[str] = []
     with EventLoop() as loop:
         loop.after(0.02, lambda: called.append("due"))
@@ -40,7 +40,7 @@ def test_a_wait_ends_when_a_timer_is_due() -> None:
 
 
 def test_events_come_before_timers() -> None:
-    """What has come in time counts, even if nobody has looked for a while."""
+    """Events that arrived in time count, even if they are read late."""
     called: list[str] = []
     out, into = os.pipe()
     with EventLoop() as loop:

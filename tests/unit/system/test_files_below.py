@@ -1,4 +1,4 @@
-"""What lies below a folder that a user names: bounded, and what is left out is said."""
+"""The files below a folder, within limits; omitted ones are reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from safe_launch.system import files_below
 
 
 def test_files_and_folders(tmp_path: Path) -> None:
-    """A named file counts wherever it is; links to folders aren't followed."""
+    """A named file counts anywhere; links to folders aren't followed."""
     (tmp_path / "b" / "c").mkdir(parents=True)
     for name in ("b/c/two", "b/one", "alone"):
         (tmp_path / name).write_text("")
@@ -22,7 +22,7 @@ def test_files_and_folders(tmp_path: Path) -> None:
 
 
 def test_how_deep(tmp_path: Path) -> None:
-    """What lies deeper is named."""
+    """Deeper folders are reported."""
     (tmp_path / "1" / "2" / "3").mkdir(parents=True)
     (tmp_path / "1" / "2" / "near").write_text("")
     (tmp_path / "1" / "2" / "3" / "far").write_text("")
@@ -35,7 +35,7 @@ def test_how_deep(tmp_path: Path) -> None:
 
 
 def test_how_many(tmp_path: Path) -> None:
-    """The nearest count; the rest isn't even listed."""
+    """The nearest files count; the others aren't even listed."""
     (tmp_path / "below").mkdir()
     for number in range(3):
         (tmp_path / str(number)).write_text("")
@@ -48,7 +48,7 @@ def test_how_many(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is named; the others are read all the same."""
+    """It is reported, and the others are read."""
     (tmp_path / "closed").mkdir()
     (tmp_path / "open").mkdir()
     (tmp_path / "open" / "log").write_text("")

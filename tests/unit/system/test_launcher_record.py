@@ -1,4 +1,4 @@
-"""The record of a launcher: whether it still runs, as seen from its run directory."""
+"""A launcher's record in its run directory: whether the launcher still runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from safe_launch.system.launcher_record import LauncherRecord, State, recorded, 
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LauncherRecord:
-    """This process's own record, while it runs; it began at 7."""
+    """This process's own record while it runs; it began at 7."""
     monkeypatch.setattr(time, "time", lambda: 7.0)
     with recorded(tmp_path, 0, "train.py --lr 1"):
         (found,) = records(tmp_path)
@@ -26,7 +26,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LauncherRecord:
 
 
 def test_it_says_where_and_since_when(own: LauncherRecord) -> None:
-    """While the launcher runs."""
+    """The record has host and start time while the launcher runs."""
     assert (own.node, own.pid, own.command) == (0, os.getpid(), "train.py --lr 1")
     assert own.host == os.uname().nodename
     assert own.begun == 7.0
@@ -34,7 +34,7 @@ def test_it_says_where_and_since_when(own: LauncherRecord) -> None:
 
 
 def test_an_end_is_recorded_whatever_it_is(tmp_path: Path) -> None:
-    """Also where the launcher fails; nothing else is left in the folder."""
+    """After a launcher's error, too; no temporary file is left."""
     with pytest.raises(KeyError), recorded(tmp_path, 3, "train.py"):
         raise KeyError
     (found,) = records(tmp_path)
@@ -44,7 +44,7 @@ def test_an_end_is_recorded_whatever_it_is(tmp_path: Path) -> None:
 
 
 def test_an_end_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is known all the same: nobody says that the launcher was killed."""
+    """The end is still recorded, so the launcher doesn't count as killed."""
 
     def no_room(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -59,7 +59,7 @@ def test_an_end_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_launcher_that_is_gone(own: LauncherRecord) -> None:
-    """Its process has ended, another has its number now, or the host was restarted."""
+    """Its process ended, its pid was reused, or the host restarted."""
     ended = subprocess.Popen(["true"])
     ended.wait()
     assert replace(own, pid=ended.pid).state is State.GONE
@@ -68,7 +68,7 @@ def test_a_launcher_that_is_gone(own: LauncherRecord) -> None:
 
 
 def test_a_launcher_that_isnt_seen_from_here(own: LauncherRecord) -> None:
-    """On another host, or in another container of this one."""
+    """It is on another host or in another container."""
     assert replace(own, place="another-boot pid:[1]", host="node7").state is State.ELSEWHERE
     assert replace(own, place=f"{own.boot} pid:[1]").state is State.ELSEWHERE
 
@@ -76,7 +76,7 @@ def test_a_launcher_that_isnt_seen_from_here(own: LauncherRecord) -> None:
 def test_records_are_by_node_and_what_cant_be_read_is_said(
     tmp_path: Path, own: LauncherRecord
 ) -> None:
-    """In numbers' order; cut off, of another version."""
+    """Sorted by number; truncated files and other versions are reported."""
     for node in (2, 10):
         path = tmp_path / f"launcher-{node}.json"
         path.write_bytes(msgspec.json.encode(replace(own, node=node)))
@@ -88,14 +88,14 @@ def test_records_are_by_node_and_what_cant_be_read_is_said(
 
 
 def test_without_room_the_launcher_goes_on(tmp_path: Path) -> None:
-    """Nobody's training ends for a record."""
+    """A record that can't be written doesn't end a training."""
     with recorded(tmp_path / "gone", 0, "train.py"):
         pass
     assert records(tmp_path / "gone") == ()
 
 
 def test_a_container_may_hide_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The launch goes on, and the record tells whether its process runs."""
+    """The launch continues, and the record shows whether its process runs."""
 
     def hidden(*_path: object, **_how: object) -> str:
         raise PermissionError

@@ -1,4 +1,4 @@
-"""What a waiting process holds of mapped files."""
+"""Resident pages of mapped files in a waiting process."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from safe_launch.system import mapped_files
 
 
 def resident(path: Path) -> dict[str, int]:
-    """KiB that this process holds of a file, by the permissions of its mappings."""
+    """Resident KiB of a file, by its mappings' permissions."""
     text = Path("/proc/self/smaps").read_text()
     found = re.findall(rf"(\S+) \S+ \S+ \d+\s+{re.escape(str(path))}\n[^-]*?Rss:\s+(\d+) kB", text)
     return {permissions: int(size) for permissions, size in found}
 
 
 def test_pages_that_nothing_changed_are_given_back(tmp_path: Path) -> None:
-    """They come back with their contents; what was changed, or can be, stays."""
+    """They are read again on demand; modified and writable pages stay."""
     path = tmp_path / "library"
     path.write_bytes(b"x" * (64 << 10))
     with path.open("r+b") as file:
@@ -40,7 +40,7 @@ def test_pages_that_nothing_changed_are_given_back(tmp_path: Path) -> None:
 
 
 def test_relocated_pages_stay(tmp_path: Path) -> None:
-    """A library's pages are written to and then protected: they aren't those of the file."""
+    """Relocation modifies a library's pages before they are protected."""
     path = tmp_path / "library"
     path.write_bytes(b"x" * 4096)
     with path.open("r+b") as file:

@@ -1,4 +1,4 @@
-"""Processes that a run leaves behind: found by their mark, killed, guarded."""
+"""A run's leftover processes: found by their mark, killed, guarded."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def mark() -> str:
-    """A run's id, which no other process has."""
+    """A unique run id."""
     return f"test-{secrets.token_hex(8)}"
 
 
 @pytest.fixture
 def start(mark: str) -> Iterator[Start]:
-    """Starts marked processes, which are gone at the end."""
+    """Starts marked processes and kills them at the end."""
     processes: list[subprocess.Popen[str]] = []
 
     def started(*command: str | Path, variable: str = orphans.VARIABLE) -> subprocess.Popen[str]:
@@ -44,7 +44,7 @@ def start(mark: str) -> Iterator[Start]:
 
 
 def test_marked_processes_are_found_and_killed(mark: str, start: Start) -> None:
-    """In whatever session, but not those of others, nor this process, nor who is spared."""
+    """In any session; other, spared and this process live on."""
     one, spared = start("sleep", "600"), start("sleep", "600")
     start("sleep", "600", variable="ANOTHER_VARIABLE")
     assert sorted(orphans.marked(mark)) == sorted((one.pid, spared.pid))
@@ -57,13 +57,13 @@ def test_marked_processes_are_found_and_killed(mark: str, start: Start) -> None:
 
 
 def test_a_process_that_has_just_begun(mark: str, start: Start) -> None:
-    """It is the run's at once, although the kernel shows its environment a moment later."""
+    """It is found although the kernel shows its environment a moment later."""
     for _ in range(50):
         assert orphans.is_marked(start("sleep", "600").pid, mark)
 
 
 def test_who_has_no_environment(mark: str) -> None:
-    """It is nobody's, and isn't waited for."""
+    """It has no mark and isn't waited for."""
     with subprocess.Popen(["sleep", "600"], env={}) as process:
         try:
             began = time.monotonic()
@@ -74,7 +74,7 @@ def test_who_has_no_environment(mark: str) -> None:
 
 
 def test_who_is_told_to_stop_may_save(mark: str, start: Start, tmp_path: Path) -> None:
-    """What is started to save isn't told."""
+    """Processes started while saving get no signal."""
     ready, saved = tmp_path / "ready", tmp_path / "saved"
     script = "trap 'sleep 0.2; touch $1; exit 0' TERM; touch $0; while true; do sleep 0.1; done"
     saving = start("sh", "-c", script, ready, saved)
@@ -88,7 +88,7 @@ def test_who_is_told_to_stop_may_save(mark: str, start: Start, tmp_path: Path) -
 def test_who_heeds_no_signal_is_killed(
     mark: str, start: Start, tmp_path: Path, seconds: float, is_hastened: bool
 ) -> None:
-    """After its time, or as soon as somebody wants it."""
+    """After the grace period, or at once on request."""
     ready = tmp_path / "ready"
     stubborn = start("sh", "-c", "trap '' TERM; touch $0; while true; do sleep 0.1; done", ready)
     wait_for(ready.exists)
@@ -97,14 +97,14 @@ def test_who_heeds_no_signal_is_killed(
 
 
 def test_the_dead_are_not_counted(mark: str, start: Start) -> None:
-    """A process that has ended, and that nobody has reaped, has nothing left to kill."""
+    """A zombie can't be killed."""
     process = start("true")
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert orphans.marked(mark) == []
 
 
 def test_a_guardian_kills_when_its_launcher_dies(mark: str, start: Start) -> None:
-    """And does nothing where the launcher says that it has cleaned up itself."""
+    """It does nothing if the launcher reports its own cleanup."""
     program = (
         "import sys\n"
         "from safe_launch.system import orphans\n"
@@ -121,7 +121,7 @@ def test_a_guardian_kills_when_its_launcher_dies(mark: str, start: Start) -> Non
 
 
 def test_a_child_dies_with_its_parent() -> None:
-    """By the signal that it asked for, as soon as the parent is gone: its output ends then."""
+    """The parent's death sends it the signal that it requested, which ends its output."""
     program = (
         "import os, subprocess\n"
         "from functools import partial\n"
@@ -151,7 +151,7 @@ def test_buffers_of_one_port_are_unlinked(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_only_a_containers_first_process_reaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elsewhere somebody else does."""
+    """Elsewhere another process reaps."""
     assert orphans.reaping_pause() is None
     orphans.reap(set())
     monkeypatch.setattr("os.getpid", lambda: 1)
@@ -159,7 +159,7 @@ def test_only_a_containers_first_process_reaps(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_mark_can_be_rewritten_as_others_see_it() -> None:
-    """With one of the same length; what the process itself reads of its variables is as it was."""
+    """With one of the same length; the process's own variables are unchanged."""
     code = (
         "import os, sys\n"
         "from safe_launch.system import orphans\n"

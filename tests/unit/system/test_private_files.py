@@ -1,4 +1,4 @@
-"""Files that only their user can read, and links that somebody else has planted."""
+"""Files readable only by their user, and links planted by others."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from support.other_user import OTHER, needs_root
 
 @pytest.fixture(autouse=True)
 def open_umask() -> Iterator[None]:
-    """Nothing hangs on the user's mask."""
+    """Sets an open umask, which must have no effect."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
 def mode(path: Path) -> int:
-    """The bits of a path's permissions."""
+    """A path's permission bits."""
     return path.stat().st_mode & 0o777
 
 
 def test_files_and_folders_are_their_users_alone(tmp_path: Path) -> None:
-    """Whatever the mask."""
+    """The umask doesn't matter."""
     folder = tmp_path / "own"
     private_files.make_folder(folder)
     private_files.make_folder(folder)  # another launcher of the job
@@ -39,7 +39,7 @@ def test_files_and_folders_are_their_users_alone(tmp_path: Path) -> None:
 
 
 def test_planted_links_are_not_followed(tmp_path: Path) -> None:
-    """A file is replaced, or not made; a folder isn't used; what they lead to stays."""
+    """A file is replaced or refused, a folder is refused; the targets stay."""
     treasure, folder = tmp_path / "treasure", tmp_path / "folder"
     treasure.write_text("mine")
     folder.mkdir()
@@ -56,7 +56,7 @@ def test_planted_links_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_another_users_folder_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It could be read, and its files exchanged."""
+    """Its owner could read and replace files."""
     (tmp_path / "run").mkdir()
     monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
     with pytest.raises(OSError, match="isn't this user's"):
@@ -65,7 +65,7 @@ def test_another_users_folder_is_not_used(tmp_path: Path, monkeypatch: pytest.Mo
 
 @needs_root
 def test_root_takes_no_folder_of_another_user(tmp_path: Path) -> None:
-    """It may be on a share that takes root for somebody else: a new folder shows for whom."""
+    """A share may map root to another user, which a new folder shows."""
     (tmp_path / "run").mkdir(mode=0o700)
     os.chown(tmp_path / "run", OTHER, OTHER)
     for make in (private_files.make_folder, private_files.make_unshared):
@@ -78,7 +78,7 @@ def test_root_takes_no_folder_of_another_user(tmp_path: Path) -> None:
 def test_a_share_may_give_roots_folders_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The launchers of a job find each other's folders there (root_squash)."""
+    """With root_squash a job's launchers still use the same folders."""
     made = os.mkdir
 
     def squashed(path: str, mode: int = 0o777) -> None:
@@ -93,7 +93,7 @@ def test_a_share_may_give_roots_folders_to_another(
 
 @pytest.mark.parametrize("bits", [0o755, 0o770, 0o777])
 def test_what_is_executed_lies_in_no_open_folder(tmp_path: Path, bits: int) -> None:
-    """Others may have put something into it."""
+    """Other users could add files."""
     folder = tmp_path / "built"
     private_files.make_unshared(folder)
     private_files.make_unshared(folder)
@@ -103,7 +103,7 @@ def test_what_is_executed_lies_in_no_open_folder(tmp_path: Path, bits: int) -> N
 
 
 def test_what_others_may_rename_holds_nothing_that_is_executed(tmp_path: Path) -> None:
-    """A folder above that everybody can write to is safe with the sticky bit alone, as /tmp is."""
+    """A world-writable parent is safe only with the sticky bit, like /tmp."""
     (above := tmp_path / "open").mkdir(mode=0o755)
     built = above / "own" / "built"
     built.parent.mkdir(mode=0o755)
@@ -122,7 +122,7 @@ def test_what_others_may_rename_holds_nothing_that_is_executed(tmp_path: Path) -
 
 
 def test_new_folders_of_runs_are_their_users_alone(tmp_path: Path) -> None:
-    """Those above a run as well, as far as they are missing; the user's own stay as they are."""
+    """So are new parent folders; existing ones stay unchanged."""
     (tmp_path / "given").mkdir(mode=0o755)
     run = run_directory.run_folder(tmp_path / "given" / "a" / "b", "train.py", "7")
     modes = [mode(folder) for folder in (tmp_path / "given", *reversed(run.parents[:2]), run)]
@@ -130,7 +130,7 @@ def test_new_folders_of_runs_are_their_users_alone(tmp_path: Path) -> None:
 
 
 def test_a_log_goes_beside_what_is_there(tmp_path: Path) -> None:
-    """A link in a shared folder, also one that leads nowhere, or another node's file."""
+    """A link in a shared folder, even a dangling one, or another node's file."""
     (tmp_path / "rank-0.log").symlink_to(tmp_path / "treasure")
     (tmp_path / "2-rank-0.log").write_text("earlier")
     warnings: list[str] = []
@@ -144,7 +144,7 @@ def test_a_log_goes_beside_what_is_there(tmp_path: Path) -> None:
 
 
 def test_records_have_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was learnt, at whatever depth; a short word is none."""
+    """Known secrets are removed at any depth; short words are kept."""
     monkeypatch.setattr(redaction, "_known", frozenset())
     redaction.learn(["planted-1", "a"])
     run_directory.write(tmp_path / "a.json", {"b": [{"c": "a planted-1"}]})

@@ -1,4 +1,4 @@
-"""Files that the user has named: read and replaced as they are."""
+"""Reading and replacing files named by the user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from safe_launch.system import regular_files
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
-    """Its target is replaced, with its permissions; nothing else is made or removed."""
+    """Its target is replaced and keeps its permissions; no other file changes."""
     (target := tmp_path / "target").write_text("old")
     target.chmod(0o4751)
     (link := tmp_path / "link").symlink_to("target")
@@ -24,7 +24,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 
 
 def test_a_new_file_has_the_users_permissions(tmp_path: Path) -> None:
-    """As any program's: less the mask."""
+    """They follow the umask."""
     before = os.umask(0o027)
     try:
         regular_files.overwrite(tmp_path / "new", b"")
@@ -35,7 +35,7 @@ def test_a_new_file_has_the_users_permissions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
 def test_only_regular_files(tmp_path: Path, kind: str) -> None:
-    """Anything else stays what it is, and nobody waits for it."""
+    """Others stay unchanged, and reads don't block."""
     path = tmp_path / kind
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
@@ -48,7 +48,7 @@ def test_only_regular_files(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_file_that_is_too_large(tmp_path: Path) -> None:
-    """It isn't this process that may write so much: no hint of the system's limits fits."""
+    """The limit isn't the process's own, so no hint on system limits is given."""
     (path := tmp_path / "large").write_bytes(b"12345")
     assert regular_files.read(path, 5) == b"12345"
     with pytest.raises(OSError, match="it is larger than") as caught:

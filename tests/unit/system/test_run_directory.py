@@ -1,4 +1,4 @@
-"""Where runs are kept."""
+"""The location of run directories."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from safe_launch.system import run_directory
     ],
 )
 def test_a_run_is_named_by_its_script(script: str, name: str, tmp_path: Path) -> None:
-    """By a file without its folders and ending, by a module as a whole."""
+    """A file's stem, or a module's full name."""
     assert run_directory.run_folder(tmp_path, script, "7") == tmp_path / name
     assert (tmp_path / name).is_dir()
 
 
 def test_what_is_no_unicode_can_be_read_again(tmp_path: Path) -> None:
-    """A lone surrogate stands for a byte of a name; what follows is as it was."""
+    """A lone surrogate stands for a byte of a name; the rest is unchanged."""
     content = {"na\udcffme": ["\ud800", "\U0001f600 é \\ud800"], "deep": [[["\udcff"]]]}
     run_directory.write(tmp_path / "a.json", content)
     text = (tmp_path / "a.json").read_bytes()

@@ -1,4 +1,4 @@
-"""Signals as events: collected, waited for, given back."""
+"""Signals as events: collected, waited for, restored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_readable(source: SignalWakeup) -> bool:
 
 
 def test_signals_are_taken_once() -> None:
-    """In their order; all of them stay known."""
+    """In order; all of them are remembered."""
     with SignalWakeup((signal.SIGUSR1, signal.SIGTERM)) as wakeup:
         assert wakeup.taken() == []
         for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGUSR1):
@@ -35,7 +35,7 @@ def test_signals_are_taken_once() -> None:
 
 
 def test_earlier_handlers_come_back() -> None:
-    """Also where somebody else has put theirs meanwhile; `install` takes the signals back."""
+    """Even if others were installed meanwhile; `install` takes over again."""
     before = signal.getsignal(signal.SIGUSR1)
     with SignalWakeup((signal.SIGUSR1,)) as wakeup:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -47,12 +47,12 @@ def test_earlier_handlers_come_back() -> None:
 
 
 def test_the_signals_that_stop_a_run() -> None:
-    """Those of a terminal, a scheduler and a person."""
+    """Signals from a terminal, a scheduler and a person."""
     assert set(ENDING) == {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 def test_handlers_are_called_for_what_has_happened() -> None:
-    """Whatever can be read, and processes that end, which stay to be reaped."""
+    """For readable descriptors and for ended processes, which aren't reaped."""
     calls: list[str] = []
     reader, writer = os.pipe()
     with EventLoop() as loop, subprocess.Popen((sys.executable, "-c", "input()"), stdin=-1) as one:
@@ -73,7 +73,7 @@ def test_handlers_are_called_for_what_has_happened() -> None:
 
 
 def test_a_loop_closes_what_it_has_opened() -> None:
-    """The descriptors of processes that still run."""
+    """The pidfds of running processes."""
     before = set(os.listdir("/proc/self/fd"))
     with subprocess.Popen(("sleep", "600")) as process:
         with EventLoop() as loop:
@@ -83,7 +83,7 @@ def test_a_loop_closes_what_it_has_opened() -> None:
 
 
 def test_who_is_at_the_other_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its process id; another user's connection is closed."""
+    """The peer's pid; another user's connection is closed."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(f"\0safe-launch-test-{os.getpid()}")
         listener.listen()
@@ -101,7 +101,7 @@ def test_who_is_at_the_other_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_stop_ends_a_wait_and_is_told_again() -> None:
-    """Another signal doesn't end it; whoever asks later hears of both."""
+    """Other signals don't end it; a later query returns both."""
     reader, writer = socket.socketpair()
     with reader, writer, SignalWakeup((*ENDING, REPORT)) as wakeup:
         assert not wakeup.wait_for(reader, 0.0)

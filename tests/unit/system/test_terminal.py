@@ -1,4 +1,4 @@
-"""What is printed, and where nobody reads it."""
+"""Output to terminals, and to readers that are gone."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from safe_launch.system import terminal
 
 @pytest.fixture(autouse=True)
 def loud() -> Iterator[None]:
-    """Nobody wants quiet, before and after."""
+    """Resets quiet mode before and after."""
     terminal.be_quiet(wanted=False)
     yield
     terminal.be_quiet(wanted=False)
 
 
 def test_every_line_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also those within one text; on stderr."""
+    """Each line of a text has the prefix, on stderr."""
     terminal.say("one\ntwo", "")
     captured = capsys.readouterr()
     assert captured.err == "[safe-launch] one\n[safe-launch] two\n[safe-launch]\n"
@@ -37,7 +37,7 @@ EVIL = "name\x1b]0;title\x07 \x1b[2Jof\x1bPdevice\x1b\\ a\r \x9b31mfile\u202e\x8
 def test_nothing_drives_the_terminal(
     printing: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever has chosen the name of a file or the words of an exception: C0, C1, OSC, bidi."""
+    """C0, C1, OSC and bidi characters in any text are neutralized."""
     printing(f"first\n{EVIL}\tlast")
     captured = capsys.readouterr()
     text = (captured.out + captured.err).replace(terminal.MARK, "")
@@ -45,7 +45,7 @@ def test_nothing_drives_the_terminal(
 
 
 def test_quiet_leaves_out_what_nobody_misses(capsys: pytest.CaptureFixture[str]) -> None:
-    """And no more."""
+    """Quiet mode omits routine lines only."""
     terminal.be_quiet(wanted=True)
     assert terminal.is_quiet()
     terminal.tell("left out")
@@ -54,14 +54,14 @@ def test_quiet_leaves_out_what_nobody_misses(capsys: pytest.CaptureFixture[str])
 
 
 def test_documents_and_tracebacks_are_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """The former on stdout; a line's end is added where it's missing."""
+    """Documents go to stdout; a missing final newline is added."""
     terminal.show("{}")
     terminal.verbatim("Traceback\n")
     assert capsys.readouterr() == ("{}\n", "Traceback\n")
 
 
 class Gone(io.StringIO):
-    """A stream that nobody reads any more."""
+    """A stream whose reader is gone."""
 
     def write(self, _text: str, /) -> int:
         """Fails."""
@@ -69,7 +69,7 @@ class Gone(io.StringIO):
 
 
 def test_a_console_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No error for what is said; a document that nobody reads ends the command as SIGPIPE would."""
+    """Messages raise no error; an unread document ends the command like SIGPIPE."""
     monkeypatch.setattr(sys, "stderr", Gone())
     terminal.say("to nobody")
     terminal.verbatim("to nobody")
@@ -81,7 +81,7 @@ def test_a_console_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["catalogue"]])
 def test_a_document_that_cannot_be_written(words: list[str]) -> None:
-    """Why, and the exit code for it; nothing of the interpreter's own at its end."""
+    """The reason and its exit code, without the interpreter's own message."""
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "safe_launch.cli", *words],
@@ -98,7 +98,7 @@ def test_a_document_that_cannot_be_written(words: list[str]) -> None:
 
 
 def test_a_reader_that_has_gone() -> None:
-    """`| head` with a document longer than a pipe holds: no word of it; the code is SIGPIPE's."""
+    """`| head` on a document longer than a pipe: no message, and SIGPIPE's code."""
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "safe_launch.cli", "explain"]
@@ -108,7 +108,7 @@ def test_a_reader_that_has_gone() -> None:
 
 
 def test_a_table_is_aligned_and_wrapped() -> None:
-    """Paragraphs begin under the text, a label without one stands alone."""
+    """Paragraphs align with the text; a label without one is on its own line."""
     rows = [("plan", "word " * 30 + "\nnext"), ("empty", "")]
     first, second, paragraph, last = terminal.table(rows)
     assert first.startswith("  plan     word")
@@ -130,7 +130,7 @@ def test_a_table_is_aligned_and_wrapped() -> None:
 def test_a_line_begins_on_a_line_of_its_own(
     passed_on: list[tuple[int, bytes]], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also behind a progress bar, and an empty line stands nowhere else."""
+    """After a progress bar, too, without extra blank lines."""
     for descriptor, text in passed_on:
         terminal.note_passed_on(descriptor, text)
     terminal.say("one")
@@ -148,7 +148,7 @@ terminal.verbatim("two")
 
 
 def test_stdout_counts_where_it_is_the_same_terminal() -> None:
-    """Elsewhere a line that has begun there is no concern of stderr's."""
+    """On another terminal, its unfinished line doesn't matter."""
     command = [sys.executable, "-c", BEHIND_STDOUT]
     pipe, same = subprocess.PIPE, subprocess.STDOUT
     apart = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=pipe, text=True, check=True)
@@ -161,7 +161,7 @@ def test_stdout_counts_where_it_is_the_same_terminal() -> None:
 def test_what_a_terminal_cannot_show_is_escaped(
     encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Characters that its encoding lacks, and bytes of names that aren't UTF-8."""
+    """Characters outside its encoding, and non-UTF-8 bytes of names."""
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(), encoding=encoding))
     text = "100 \u20ac in caf\udce9"

@@ -1,4 +1,4 @@
-"""Folders that libraries write to: the usual ones, or such as can be written."""
+"""Folders that libraries write to: the usual ones, or writable replacements."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from support.other_user import OTHER, needs_root
 
 @pytest.fixture
 def nowhere(tmp_path: Path) -> str:
-    """A folder that nobody can make: what should hold it is a file."""
+    """A folder that can't be created: its parent is a file."""
     (tmp_path / "file").write_text("")
     return str(tmp_path / "file" / "cache")
 
 
 def chosen(variables: dict[str, str], log_dir: Path | None) -> tuple[dict[str, str], list[str]]:
-    """The variables, and what was told."""
+    """The variables and the messages."""
     environment, told = dict(variables), list[str]()
     choose(environment, log_dir, told.append)
     return environment, told
 
 
 def test_usual_folders_stay(tmp_path: Path) -> None:
-    """Nothing is set or told where they can be written, or made."""
+    """If they can be written or created, no variable is set."""
     for variables in (
         {"XDG_CACHE_HOME": f"{tmp_path}/a/b"},
         {"TORCH_EXTENSIONS_DIR": f"{tmp_path}/c"},
@@ -37,7 +37,7 @@ def test_usual_folders_stay(tmp_path: Path) -> None:
 
 
 def test_extensions_are_built_where_they_can_be(tmp_path: Path, nowhere: str) -> None:
-    """Below --log-dir, else among temporary files; what the user names is kept."""
+    """Below --log-dir, else among temporary files; the user's variable is kept."""
     cache = {"XDG_CACHE_HOME": nowhere}
     found, told = chosen(cache, tmp_path / "runs")
     assert found["TORCH_EXTENSIONS_DIR"] == str(tmp_path / "runs" / ".torch_extensions")
@@ -53,7 +53,7 @@ def test_extensions_are_built_where_they_can_be(tmp_path: Path, nowhere: str) ->
 def test_nobody_can_plant_an_extension(
     tmp_path: Path, nowhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is built is run later: a folder among temporary files is this user's, or not used."""
+    """Built code is run later, so the temporary folder must be this user's."""
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     found, _ = chosen({"XDG_CACHE_HOME": nowhere}, None)
     folder = Path(found["TORCH_EXTENSIONS_DIR"])
@@ -70,7 +70,7 @@ def test_nobody_can_plant_an_extension(
 def test_root_is_no_exception(
     tmp_path: Path, nowhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Root would load what another user has built; where there is another place, it is taken."""
+    """Root would load another user's build, so another folder is used."""
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     logs = tmp_path / "runs"
     for folder in (logs, tmp_path / ".torch_extensions-0", logs / ".torch_extensions"):
@@ -87,7 +87,7 @@ def test_root_is_no_exception(
 def test_temporary_files_go_to_the_log_folder(
     tmp_path: Path, nowhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there is no other folder for them; without any, torch couldn't even be imported."""
+    """If no other folder is writable; without one, torch can't be imported."""
 
     def none() -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
@@ -105,7 +105,7 @@ def test_temporary_files_go_to_the_log_folder(
 
 @pytest.mark.parametrize("folder", [".", "./", ""])
 def test_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
-    """It can be written like any other, however it is named."""
+    """Any name of it can be written like any other folder."""
     monkeypatch.chdir(tmp_path)
     variables = {"TORCH_EXTENSIONS_DIR": folder} if folder else {"XDG_CACHE_HOME": str(tmp_path)}
     assert chosen(variables, Path(folder)) == (variables, [])

@@ -1,4 +1,4 @@
-"""Which state of an attempt may follow which."""
+"""Allowed transitions between an attempt's states."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAILED, INTERRUPTED = AttemptState.FAILED, AttemptState.INTERRUPTED
 
 @table(("before", "after"), product(AttemptState, AttemptState))
 def test_what_may_follow(before: AttemptState, after: AttemptState) -> None:
-    """What is in the table is entered; all else raises, and changes nothing."""
+    """Transitions in the table succeed; others raise and change no state."""
     progress = Progress([before])
     if after in TRANSITIONS[before]:
         progress.enter(after)
@@ -35,7 +35,7 @@ def test_what_may_follow(before: AttemptState, after: AttemptState) -> None:
     ],
 )
 def test_courses_that_happen(states: list[AttemptState]) -> None:
-    """A node that has finished stays one that has, whatever becomes of the others."""
+    """A finished node stays finished, whatever happens on the others."""
     progress = Progress()
     for before, after in pairwise(states):
         assert progress.state is before

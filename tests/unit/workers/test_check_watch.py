@@ -1,4 +1,4 @@
-"""Findings of all ranks: shown once, and kept."""
+"""Findings of all ranks are shown once and stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WEIGHTS = Compared(Shared.WEIGHTS, "a b", "train.py:7#1", 1, ("v", "w"))
 
 
 class World:
-    """A watch over two ranks, and what it says."""
+    """A watch over two ranks, and its messages."""
 
     def __init__(
         self,
@@ -50,17 +50,17 @@ class World:
         )
 
     def hear(self, rank: int, message: Message) -> None:
-        """A message of a worker arrives."""
+        """Delivers a worker's message."""
         self.watch.hear(Envelope(rank, message))
 
     @property
     def kept(self) -> kept.Document:
-        """What the attempt's folder has."""
+        """The records in the attempt's folder."""
         return kept.read(self.folder)
 
 
 def test_ranks_that_find_the_same(tmp_path: Path) -> None:
-    """A line names both; one rank alone is reported once the others had time."""
+    """One line names both; a single rank is reported after a delay."""
     world = World(tmp_path)
     world.hear(1, Found(CERTAIN))
     world.watch.check()
@@ -80,7 +80,7 @@ def test_ranks_that_find_the_same(tmp_path: Path) -> None:
 
 
 def test_replicas(tmp_path: Path) -> None:
-    """Compared once all have told; a rank that skips a step or dies keeps nobody waiting."""
+    """Compared once all have reported; skipped steps and dead ranks don't block."""
     world = World(tmp_path)
     world.hear(0, WEIGHTS)
     assert world.watch.pause() is None
@@ -95,7 +95,7 @@ def test_replicas(tmp_path: Path) -> None:
 def test_what_never_becomes_whole_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The oldest is forgotten."""
+    """The oldest is dropped."""
     monkeypatch.setattr(check_watch, "MOST_COMPARED", 2)
     world = World(tmp_path)
     for step in range(4):
@@ -107,7 +107,7 @@ def test_what_never_becomes_whole_is_bounded(
 
 
 def test_strict(tmp_path: Path) -> None:
-    """The first that is certain becomes a failure of its rank, with exit code 1."""
+    """The first certain finding becomes its rank's failure, with exit code 1."""
     world = World(tmp_path, CheckOptions("strict"))
     world.hear(1, Found(SEEN))
     assert world.watch.ending is None
@@ -118,7 +118,7 @@ def test_strict(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_sound", [True, False])
 def test_a_correction_that_trains_otherwise(tmp_path: Path, is_sound: bool) -> None:
-    """It ends the attempt, as another failure than the script's; not if the one before was odd."""
+    """It ends the attempt as our failure, unless the previous attempt had findings."""
     first, second = tmp_path / "1", tmp_path / "2"
     worlds = [World(first), World(second, replaced=first)]
     for folder, world, loss in zip((first, second), worlds, (1.5, 1.0), strict=True):
@@ -143,7 +143,7 @@ def test_a_correction_that_trains_otherwise(tmp_path: Path, is_sound: bool) -> N
 
 
 def test_a_run_that_resumes(tmp_path: Path) -> None:
-    """It is compared with what an earlier run has noted; if none has, that is kept."""
+    """It is compared with an earlier run's notes; if there are none, its own are stored."""
     first = Start("a", (0.1, 0.2))
     saved = Noted("/last.pt", "train.py:9", first, None, 0.1, has_state=True)
     folders = [tmp_path / name / "attempt-1" for name in ("one", "two")]
@@ -159,7 +159,7 @@ def test_a_run_that_resumes(tmp_path: Path) -> None:
 
 
 def test_nothing_to_compare_a_change_with(tmp_path: Path) -> None:
-    """The reason is kept."""
+    """The reason is stored."""
     world = World(tmp_path, replaced=Refused("it is the first"))
     for rank in range(2):
         world.hear(rank, Compared(Shared.STEP, "1.0 r", "train.py:7", 1))
@@ -167,7 +167,7 @@ def test_nothing_to_compare_a_change_with(tmp_path: Path) -> None:
 
 
 def test_muted_and_skipped(tmp_path: Path) -> None:
-    """What is muted isn't told, of any rank; why a check was skipped is kept, once."""
+    """Muted findings aren't reported for any rank; reasons for skips are stored once."""
     world = World(tmp_path, CheckOptions("on", ("trained",)))
     world.hear(0, Found(CERTAIN))
     for rank in range(2):
@@ -179,7 +179,7 @@ def test_muted_and_skipped(tmp_path: Path) -> None:
 
 
 def test_another_node(tmp_path: Path) -> None:
-    """It passes on what its workers find, and says nothing; node 0 tells of all."""
+    """It forwards its workers' findings silently; node 0 reports all."""
     sent: list[Any] = []
     far = World(tmp_path, peers=SimpleNamespace(is_head=False, send=sent.append))
     far.hear(1, Found(CERTAIN))

@@ -1,4 +1,4 @@
-"""What a worker does once its script has come to its end."""
+"""A worker's behaviour after its script has ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Sender.send = lambda *_: signal.raise_signal(signal.SIGINT)
 
 @pytest.mark.parametrize("end", ["", "raise ValueError('the bug')"], ids=["well", "failing"])
 def test_ctrl_c_just_after_the_scripts_end(end: str, tmp_path: Path) -> None:
-    """The code of an interrupt, the script's own traceback, and nothing of the launcher's."""
+    """An interrupt's exit code, the script's traceback, and no launcher frames."""
     (tmp_path / "train.py").write_text(SCRIPT + end)
     done = subprocess.run(
         [sys.executable, ENTRY, "script", "train.py"],

@@ -1,4 +1,4 @@
-"""A rank that has finished and does nothing any more is told, then given up; no other rank is."""
+"""A finished rank that doesn't exit is reported, then given up; other ranks aren't."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ BUSY = {
     "it waits for a child": "subprocess.run(['sleep', '60'])",
     "it is stopped": "os.kill(os.getpid(), signal.SIGSTOP)",
 }
-"""What a process does that must be left alone."""
+"""Processes that must be left alone."""
 
 
 @contextmanager
 def process(source: str) -> Iterator[int]:
-    """A process that runs this once it has said so."""
+    """A process that runs this after it has announced it."""
     head = "import ctypes, os, signal, subprocess, threading, time\nprint(flush=True)\n"
     command = [sys.executable, "-c", head + source]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as started:
@@ -44,7 +44,7 @@ def process(source: str) -> Iterator[int]:
 
 
 def watched(watch: ExitWatch, seconds: float, finalizing: frozenset[int] = frozenset()) -> set[int]:
-    """What the watch gives up in this time."""
+    """The ranks that the watch gives up in this time."""
     found: set[int] = set()
     end = time.monotonic() + seconds
     while time.monotonic() < end and not found:
@@ -55,7 +55,7 @@ def watched(watch: ExitWatch, seconds: float, finalizing: frozenset[int] = froze
 
 
 def test_a_rank_that_hangs_in_native_code() -> None:
-    """It holds the interpreter's lock, as another thread waits for it; told once, then given up."""
+    """It holds the GIL while another thread waits for it; reported once, then given up."""
     source = (
         "threading.Thread(target=lambda: time.sleep(0.5), daemon=True).start()\n"
         "ctypes.PyDLL(None).pause()"
@@ -72,7 +72,7 @@ def test_a_rank_that_hangs_in_native_code() -> None:
 
 
 def test_a_rank_that_polls_after_its_exit_handlers() -> None:
-    """No code but native one is left then: wakeups aren't work, and the patience is enough."""
+    """Only native code is left, so wakeups aren't work and the timeout applies."""
     notices: list[str] = []
     with process(BUSY["its main thread wakes up"]) as pid:
         watch = ExitWatch({3: pid}, PATIENCE, notices.append)
@@ -85,7 +85,7 @@ def test_a_rank_that_polls_after_its_exit_handlers() -> None:
 
 @pytest.mark.parametrize("source", BUSY.values(), ids=BUSY)
 def test_a_rank_that_may_have_something_to_do_is_left_alone(source: str) -> None:
-    """An upload, a writer, a service of a tracker's."""
+    """An upload, a writer or a tracker's service."""
     notices: list[str] = []
     with process(source) as pid:
         assert (
@@ -95,7 +95,7 @@ def test_a_rank_that_may_have_something_to_do_is_left_alone(source: str) -> None
 
 
 def test_hangs_may_go_unreported() -> None:
-    """With `--hang-report 0` nobody is looked at."""
+    """`--hang-report 0` disables the watch."""
     with process("ctypes.CDLL(None).pause()") as pid:
         watch = ExitWatch({3: pid}, 0.0, lambda _: None)
         assert watch.pause({3}) is None

@@ -1,4 +1,4 @@
-"""Locks of extensions' builds: whose owner lives, and who else may build there."""
+"""Locks of extension builds: live owners, and other builders."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ sys.stdin.read()
 
 @pytest.fixture
 def lock(tmp_path: Path) -> Path:
-    """Where a build makes its lock."""
+    """The path of a build's lock."""
     (tmp_path / "fused_adam").mkdir()
     return tmp_path / "fused_adam" / "lock"
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Names the folder of the extensions."""
+    """Sets the extensions' folder."""
     return {"TORCH_EXTENSIONS_DIR": str(tmp_path)}
 
 
 @contextmanager
 def running(*command: str, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
-    """A process, until its standard input ends."""
+    """A process that runs until its stdin closes."""
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=cwd
     ) as process:
@@ -49,7 +49,7 @@ def running(*command: str, cwd: Path | None = None) -> Iterator[subprocess.Popen
 def test_a_killed_build_leaves_a_lock_that_is_removed(
     lock: Path, environment: dict[str, str]
 ) -> None:
-    """While the build lives, it stays, without a word."""
+    """During the build the lock stays, without a message."""
     with running(sys.executable, "-c", HOLDS, str(lock)):
         assert [*clear(environment)] == []
         assert lock.exists()
@@ -71,7 +71,7 @@ def test_a_compiler_that_was_left_behind_owns_it(lock: Path, environment: dict[s
 def test_a_folder_that_hosts_share(
     lock: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Somebody elsewhere may build: it is named, and stays."""
+    """Another host may build: the lock is reported and stays."""
     lock.touch()
     os.utime(lock, (1, 1))
     monkeypatch.setattr(extension_locks, "_file_system", lambda _device: kind)
@@ -90,7 +90,7 @@ def test_a_folder_in_a_container(
     *,
     is_left: bool,
 ) -> None:
-    """What is mounted into it may be mounted into another one, whose processes aren't seen."""
+    """A mount may be shared with a container whose processes are hidden."""
     lock.touch()
     monkeypatch.setattr(extension_locks, "ALL_PROCESSES", 0)
     monkeypatch.setattr(extension_locks, "_file_system", lambda _device: kind)
@@ -102,7 +102,7 @@ def test_a_folder_in_a_container(
 def test_another_users_lock_stays(
     lock: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its owner may not be seen."""
+    """Its owner may be hidden."""
     lock.touch()
     monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
     (said,) = clear(environment)
@@ -111,7 +111,7 @@ def test_another_users_lock_stays(
 
 
 def test_the_default_folder(tmp_path: Path) -> None:
-    """A folder for each Python and device below the user's cache."""
+    """Below the user's cache, one for each Python and device."""
     folder = tmp_path / ".cache" / "torch_extensions" / "py311_cu128" / "cpu_adam"
     folder.mkdir(parents=True)
     (folder / "lock").touch()
@@ -120,7 +120,7 @@ def test_the_default_folder(tmp_path: Path) -> None:
 
 
 def test_file_systems_are_told_apart() -> None:
-    """By the kernel's own table of mounts."""
+    """The kernel's mount table decides."""
     assert extension_locks._file_system(Path("/proc").stat().st_dev) == "proc"
     assert extension_locks._file_system(Path("/dev/shm").stat().st_dev) == "tmpfs"
     assert "unknown" in extension_locks._file_system(os.makedev(4000, 1))

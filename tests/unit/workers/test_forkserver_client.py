@@ -1,6 +1,6 @@
-"""The launcher's side of the fork server: its states, against a server that says what it is told.
+"""The launcher's side of the fork server, against a scripted server.
 
-Such a server forks nobody; the test writes what it answers.
+Such a server forks no process; the test writes its answers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Begun = Callable[[str], Server]
 
 @pytest.fixture
 def begun() -> Iterator[Begun]:
-    """Begins a server that does what a text says."""
+    """Starts a server that runs this script."""
     servers: list[Server] = []
 
     def begin(text: str) -> Server:
@@ -52,7 +52,7 @@ def begun() -> Iterator[Begun]:
 
 
 def test_every_state_may_end_and_can_be_reached() -> None:
-    """From none at all; nothing follows itself but the end."""
+    """From the first state; only the end may follow itself."""
     assert TRANSITIONS.keys() == set(State)
     assert all(State.NONE in following for following in TRANSITIONS.values())
     assert set().union(*TRANSITIONS.values()) == set(State)
@@ -60,14 +60,14 @@ def test_every_state_may_end_and_can_be_reached() -> None:
 
 
 def test_what_isnt_allowed_is_our_own_mistake(begun: Begun) -> None:
-    """A server is begun once."""
+    """Starting a server twice is an internal error."""
     server = begun(READY + WAIT)
     with pytest.raises(AssertionError, match="from importing to importing"):
         server.start()
 
 
 def test_a_server_is_ready_when_it_has_imported(begun: Begun) -> None:
-    """And nothing is left of it when it has been ended."""
+    """After its end no process or file is left."""
     server = begun(READY + WAIT)
     assert (server.state, len(server.pids)) == (State.IMPORTING, 1)
     server.prepare()
@@ -77,7 +77,7 @@ def test_a_server_is_ready_when_it_has_imported(begun: Begun) -> None:
 
 
 def test_one_that_never_began_forks_nobody() -> None:
-    """And can be ended."""
+    """It can still be ended."""
     server = Server("a-mark", (), {})
     server.prepare()
     assert server.fork(ENVIRONMENTS, STREAMS) is None
@@ -93,7 +93,7 @@ def test_one_that_never_began_forks_nobody() -> None:
     ],
 )
 def test_one_that_cant_be_used_is_ended(begun: Begun, text: str, problem: str) -> None:
-    """The reason is kept for the user."""
+    """The reason is stored for the user."""
     server = begun(text)
     server.prepare()
     assert (server.state, server.problem) == (State.NONE, problem)
@@ -102,7 +102,7 @@ def test_one_that_cant_be_used_is_ended(begun: Begun, text: str, problem: str) -
 
 
 def test_one_whose_import_reads_a_rank_begins_again_and_imports_nothing(begun: Begun) -> None:
-    """Workers can be forked from it, but import by themselves, which is said."""
+    """Workers fork from it but import by themselves, with a note."""
     server = begun(
         "if start.does_import:\n"
         "    say(Unshared('ranked', f'reads {start.per_rank_variables[0]}, which')); os._exit(0)\n"
@@ -118,14 +118,14 @@ def test_one_whose_import_reads_a_rank_begins_again_and_imports_nothing(begun: B
 
 
 def test_workers_come_by_local_rank(begun: Begun) -> None:
-    """Also where nobody has waited for the server before."""
+    """Waiting for the server first isn't required."""
     forked = begun(READY + FORK).fork(ENVIRONMENTS, STREAMS)
     assert forked is not None
     assert forked.pids() == {0: 11, 1: 12}
 
 
 def test_the_stores_host_counts_among_the_processes(begun: Begun) -> None:
-    """It isn't to be killed as a leftover."""
+    """It must not be killed as a leftover."""
     server = begun(READY + "workers(); say(WorkersForked([11, 12], 99))\n" + WAIT)
     server.fork(ENVIRONMENTS, STREAMS)
     assert 99 in server.pids
@@ -140,14 +140,14 @@ def test_the_stores_host_counts_among_the_processes(begun: Begun) -> None:
     ],
 )
 def test_one_that_forks_nobody_is_ended(begun: Begun, text: str, problem: str) -> None:
-    """The workers are fresh processes then."""
+    """Workers are then started as new processes."""
     server = begun(READY + text)
     assert server.fork(ENVIRONMENTS, STREAMS) is None
     assert (server.state, server.problem) == (State.NONE, problem)
 
 
 def test_an_environment_that_imports_have_read_is_the_next_servers(begun: Begun) -> None:
-    """It begins again with what is common to all workers."""
+    """It restarts with the variables common to all workers."""
     server = begun(
         READY + "if os.environ.get('MODE') != 'a':\n"
         "    workers(); say(EnvironmentDiffers(['MODE'])); receive(connection)\n" + FORK
@@ -159,7 +159,7 @@ def test_an_environment_that_imports_have_read_is_the_next_servers(begun: Begun)
 
 
 def test_what_differs_between_workers_cant_be_an_imports(begun: Begun) -> None:
-    """The variable that does is named."""
+    """The differing variable is named."""
     server = begun(READY + "workers(); say(EnvironmentDiffers(['MODE', 'RANK']))\n" + WAIT)
     assert server.fork(ENVIRONMENTS, STREAMS) is None
     assert server.state == State.NONE
@@ -167,7 +167,7 @@ def test_what_differs_between_workers_cant_be_an_imports(begun: Begun) -> None:
 
 
 def test_a_copy_that_has_imported_more_forks_the_next_workers(begun: Begun) -> None:
-    """The first report counts: one copy is made."""
+    """The first report counts, so only one copy is made."""
     server = begun(
         READY + COPY + "say(Readiness(None), copy)\n"
         "workers(copy); say(WorkersForked([21, 22], None), copy)\n" + WAIT
@@ -195,7 +195,7 @@ def test_a_copy_that_has_imported_more_forks_the_next_workers(begun: Begun) -> N
     ],
 )
 def test_where_the_copy_cant_the_server_itself_forks(begun: Begun, text: str, reason: str) -> None:
-    """No other copy is made."""
+    """No second copy is made."""
     server = begun(READY + COPY + text + FORK + WAIT)
     server.prepare()
     server.extend({})
@@ -210,7 +210,7 @@ def test_where_the_copy_cant_the_server_itself_forks(begun: Begun, text: str, re
 
 
 def test_where_no_copy_is_made_all_stays_as_it_is(begun: Begun) -> None:
-    """A server that doesn't answer is left alone till workers are asked of it."""
+    """An unresponsive server is left alone until workers are needed."""
     server = begun(READY + "receive(connection); os._exit(0)\n")
     server.prepare()
     server.extend({})
@@ -235,7 +235,7 @@ launch = Launch(**json.loads(text_of(order.launch)))
 def kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
-    """A kept server that does what a text says, and then waits."""
+    """A kept server that runs this script and then waits."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     processes: list[subprocess.Popen[str]] = []
 
@@ -254,7 +254,7 @@ def kept(
 
 
 def server_with(key: str) -> Server:
-    """A server of a launch that keeps; if it is started, it says that it can't be used."""
+    """A server of a launch with --keep-warm; if started, it reports that it is unusable."""
     command = (sys.executable, "-c", FAKE + "say(Readiness('begun anew'))\n")
     return Server("a-mark", command, {"A": "1"}, ("RANK",), keep_seconds=60, warm_key=key)
 
@@ -262,7 +262,7 @@ def server_with(key: str) -> Server:
 def test_a_kept_server_is_taken_over(
     tmp_path: Path, kept: Callable[[str], subprocess.Popen[str]]
 ) -> None:
-    """It is told all that a new one would be started with, and gets ready as one does."""
+    """It gets a new server's settings and becomes ready like one."""
     process = kept(
         "is_right = (launch.environment['A'], launch.environment['SAFE_LAUNCH_RUN_ID'],\n"
         "    launch.folder, launch.per_rank_variables) == ('1', 'a-mark', os.getcwd(), ['RANK'])\n"
@@ -281,7 +281,7 @@ def test_a_kept_server_is_taken_over(
 def test_how_a_worker_ended_is_asked_of_its_parent(
     tmp_path: Path, kept: Callable[[str], subprocess.Popen[str]]
 ) -> None:
-    """Which a server is that was taken over; an answer that doesn't come is the worst of ends."""
+    """Its parent is the adopted server; a missing answer counts as the worst end."""
     kept(
         "send(connection, Copied(os.getpid()))\nassert receive(connection) == AskEnd(1)\n"
         "send(connection, HasEnded(7))\nreceive(connection)\nos._exit(0)\n"
@@ -300,7 +300,7 @@ def test_how_a_worker_ended_is_asked_of_its_parent(
 def test_one_that_isnt_right_is_ended_and_another_begun(
     tmp_path: Path, kept: Callable[[str], subprocess.Popen[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The reason is told."""
+    """The reason is reported."""
     process = kept("send(connection, Readiness('a file has changed'))\n")
     server = server_with(tmp_path.name)
     server.begin()
@@ -313,7 +313,7 @@ def test_one_that_isnt_right_is_ended_and_another_begun(
 def test_one_that_ends_while_it_looks_is_no_error(
     tmp_path: Path, kept: Callable[[str], subprocess.Popen[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A new one is begun, without a word."""
+    """A new one is started without a message."""
     kept("os._exit(0)\n")
     server = server_with(tmp_path.name)
     server.begin()
@@ -325,7 +325,7 @@ def test_one_that_ends_while_it_looks_is_no_error(
 def test_what_is_left_takes_the_place_of_what_was(
     tmp_path: Path, kept: Callable[[str], subprocess.Popen[str]]
 ) -> None:
-    """Only if it was left; a server without a key leaves nothing."""
+    """Only if it was kept; a server without a key keeps none."""
     earlier = kept("")
     for answer, is_left in (("Readiness('a reason')", False), ("Copied(1)", True)):
         server = server_with(tmp_path.name)

@@ -1,4 +1,4 @@
-"""What the launcher and its fork server say to each other arrives as it was sent."""
+"""Messages between the launcher and its fork server arrive unchanged."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WITHOUT_DESCRIPTORS = (
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
-    """Both ends of a connection that keeps messages apart."""
+    """Both ends of a connection with message boundaries."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         yield ours, theirs
@@ -57,13 +57,13 @@ def ends() -> Iterator[Ends]:
 
 @pytest.mark.parametrize("message", WITHOUT_DESCRIPTORS, ids=repr)
 def test_an_answer_arrives_as_it_was_sent(ends: Ends, message: Message) -> None:
-    """Its type too."""
+    """The type is kept, too."""
     send(ends[0], message)
     assert receive(ends[1]) == message
 
 
 def test_descriptors_arrive_as_the_receivers_own(ends: Ends, tmp_path: Path) -> None:
-    """In the fields that they were sent in; the sender's stay open."""
+    """In the fields in which they were sent; the sender's stay open."""
     paths = tmp_path / "first", tmp_path / "second"
     first, second = (os.open(path, os.O_CREAT | os.O_RDWR) for path in paths)
     send(ends[0], HostStore(29500, listener=first, line=second))
@@ -92,19 +92,19 @@ def test_descriptors_arrive_as_the_receivers_own(ends: Ends, tmp_path: Path) -> 
 
 
 def test_every_message_is_tested_here() -> None:
-    """A new one too."""
+    """New message types must be added."""
     tested = {HostStore, ForkWorker, MakeCopy, TakeOver, *map(type, WITHOUT_DESCRIPTORS)}
     assert tested == set(get_args(Message))
 
 
 def test_the_end_of_a_connection_is_no_message(ends: Ends) -> None:
-    """Neither is an error."""
+    """An error isn't a message either."""
     ends[0].close()
     assert receive(ends[1]) is None
 
 
 def test_a_worker_doesnt_inherit_what_the_server_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variable is gone from the environment when the server has read it."""
+    """The server removes the variable from the environment after reading it."""
     start = Start(3, 4, does_import=False, per_rank_variables=["RANK"], may_be_kept=True)
     monkeypatch.setenv(WARM, start.to_text())
     assert Start.from_environment() == start
@@ -112,7 +112,7 @@ def test_a_worker_doesnt_inherit_what_the_server_was_told(monkeypatch: pytest.Mo
 
 
 def test_a_worker_begins_without_modules_that_its_script_may_want_in_another_version() -> None:
-    """What reads the messages is still imported in the worker."""
+    """The module that decodes messages stays imported in the worker."""
     code = (
         "import json, sys\n"
         "import safe_launch.worker\n"

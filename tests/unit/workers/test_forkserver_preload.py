@@ -1,4 +1,4 @@
-"""What is noted of imports that are done for the workers, and what forbids to fork from them."""
+"""Notes on imports preloaded for workers, and effects that forbid forking."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from safe_launch.workers.forkserver.restart_in_place import watch
 from safe_launch.workload.script.imports import FIRST, Filter, Import, Variable
 
 NOTHING = Report({}, {}, "")
-"""Of a worker that has imported nothing more."""
+"""The report of a worker without further imports."""
 
 
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of modules that can be imported; none of them stays."""
+    """A folder of importable modules, unloaded afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(sys.modules)
     yield tmp_path
@@ -38,7 +38,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_what_imports_look_up_is_noted_with_the_latest_line(modules: Path) -> None:
-    """In whatever way they do; looking through all variables asks for none in particular."""
+    """By any means of access; iterating over all variables doesn't count."""
     (modules / "asks_a.py").write_text(
         "import os\nfrom os import environ\nos.environ.get('ASKED')\n'ALSO' in environ\n"
         "dict(os.environ.items()), os.environ.copy()\n"
@@ -53,8 +53,8 @@ def test_what_imports_look_up_is_noted_with_the_latest_line(modules: Path) -> No
 def test_an_import_that_reads_a_rank_is_broken_off(
     modules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever exceptions the module catches; the environment is as it was."""
-    # accelerate sets it as well, where an earlier test of this process has imported it.
+    """Even if the module catches exceptions; the environment is unchanged."""
+    # accelerate sets it, too, if an earlier test of this process imported it.
     monkeypatch.delenv("PYTORCH_NVML_BASED_CUDA_CHECK", raising=False)
     package = modules / "ranked"
     package.mkdir()
@@ -71,7 +71,7 @@ def test_an_import_that_reads_a_rank_is_broken_off(
 
 
 def test_an_import_that_leaves_half_a_package_is_broken_off(modules: Path) -> None:
-    """It would fail otherwise in a worker than in a fresh interpreter, as torch's does."""
+    """A worker's retry would fail differently, as torch's does."""
     (modules / "needs_half.py").write_text("import half_a\n")
     (modules / "half_a").mkdir()
     (modules / "half_a" / "inner.py").write_text("")
@@ -84,7 +84,7 @@ def test_an_import_that_leaves_half_a_package_is_broken_off(modules: Path) -> No
 
 
 def test_steps_are_done_in_their_order(modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text before the import that reads it; what fails is left to the script."""
+    """A variable is set before the import that reads it; errors are left to the script."""
     monkeypatch.setenv("GIVEN", "by the user")
     monkeypatch.delenv("NEW", raising=False)
     (modules / "reads.py").write_text("import os\nSEEN = os.environ.get('NEW')\n")
@@ -106,13 +106,13 @@ def test_steps_are_done_in_their_order(modules: Path, monkeypatch: pytest.Monkey
 
 
 def threads() -> int:
-    """How many threads are said to have been started."""
+    """Reports this many started threads."""
     found = re.search(r"has started (\d+) thread", "\n".join(preload.problems()))
     return 0 if found is None else int(found[1])
 
 
 def test_a_thread_forbids_to_fork() -> None:
-    """It wouldn't come along."""
+    """A fork has only the calling thread."""
     before = threads()
     done = threading.Event()
     thread = threading.Thread(target=done.wait)
@@ -124,7 +124,7 @@ def test_a_thread_forbids_to_fork() -> None:
 
 
 def test_an_open_device_forbids_to_fork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A context on an accelerator doesn't come along in a fork."""
+    """An accelerator's context doesn't survive a fork."""
     device = tmp_path / "device0"
     device.touch()
     monkeypatch.setattr(preload, "DEVICES", (str(tmp_path),))
@@ -136,7 +136,7 @@ def test_an_open_device_forbids_to_fork(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("name", ["cuda", "npu", "xpu"])
 def test_an_initialized_device_forbids_to_fork(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of whatever vendor."""
+    """The vendor doesn't matter."""
     for is_initialized in (False, True):
         device = SimpleNamespace(is_initialized=lambda answer=is_initialized: answer)
         monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(**{name: device}))
@@ -145,7 +145,7 @@ def test_an_initialized_device_forbids_to_fork(name: str, monkeypatch: pytest.Mo
 
 
 def test_a_report_comes_back_from_json() -> None:
-    """With its marks."""
+    """Decoding keeps its marks."""
     report = Report({"m": {"": Mark(1), "f": Mark(2, is_own=True)}}, {"A": 3}, "", None, ["m"])
     assert Report.of(json.loads(json.dumps(asdict(report)))) == report
 
@@ -163,7 +163,7 @@ def test_a_report_comes_back_from_json() -> None:
 def test_a_server_follows_no_worker_whose_script_has_changed_what_imports_see(
     report: Report, reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor one that has imported what can't be imported here."""
+    """Nor one whose imports fail here."""
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     found = follow(report, Preloaded(), None)
     assert (found is None) if reason is None else reason in str(found)
@@ -172,7 +172,7 @@ def test_a_server_follows_no_worker_whose_script_has_changed_what_imports_see(
 def test_a_package_that_is_left_to_the_workers_isnt_followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """None of its modules."""
+    """This includes all its modules."""
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     report = Report({"nowhere_to_be_found.inner": {}}, {}, "")
     assert follow(report, Preloaded(), "nowhere_to_be_found") is None
@@ -180,7 +180,7 @@ def test_a_package_that_is_left_to_the_workers_isnt_followed(
 
 
 def test_a_worker_reports_the_variables_that_were_changed() -> None:
-    """Where an import has read one of them late, nobody is forked after it."""
+    """If an import read one of them late, forking ends."""
     report = Fork({"A": "old", "B": "same", "GONE": "x"}).report({"A": "new", "B": "same"})
     assert report.variables.keys() == {"A", "GONE"}
     late = Preloaded(late_reads={"A"})
@@ -188,7 +188,7 @@ def test_a_worker_reports_the_variables_that_were_changed() -> None:
 
 
 def test_the_first_seed_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the function is as it was."""
+    """The function is then restored."""
     original = random.seed
     monkeypatch.setattr(random, "seed", original)
     fork = Fork({})
@@ -212,7 +212,7 @@ def test_the_first_seed_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_worker_is_re_executed_where_a_preloaded_import_has_read_what_it_sets(
     script: str, restarts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Above the import in the script, and to another value."""
+    """The script sets another value above the import."""
     monkeypatch.setenv("HERE", "x")
     executed: list[dict[str, str]] = []
     monkeypatch.setattr(os, "execve", lambda *command: executed.append(command[2]))
@@ -231,7 +231,7 @@ def test_a_worker_is_re_executed_where_a_preloaded_import_has_read_what_it_sets(
 
 
 def test_what_was_printed_is_printed_again() -> None:
-    """To the streams that are there by then, by every process that wants it."""
+    """Each process that wants it prints to its current streams."""
     code = (
         "import os, sys\n"
         "from safe_launch.workers.forkserver.captured_output import CapturedOutput\n"

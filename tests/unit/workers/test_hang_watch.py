@@ -1,4 +1,4 @@
-"""The watch over ranks that don't move, without processes: when it asks, tells and gives up."""
+"""The watch over ranks that don't move, without processes: when it asks, reports and gives up."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ SLEEPS = Standing(
 
 @dataclass
 class Scene:
-    """A watch over two ranks, with a clock that the test moves.
+    """A watch over two ranks, with a simulated clock.
 
     Attributes:
         watch: the watch under test.
         quiet: seconds since the ranks last moved.
-        found: where the ranks stand when they are asked.
-        asked: how often they were asked.
-        told: the reports that the user has read.
-        notices: the lines that the user has read.
+        found: the ranks' positions when they are asked.
+        asked: the number of inquiries.
+        told: the reports to the user.
+        notices: the lines to the user.
     """
 
     quiet: float = 0.0
@@ -56,14 +56,14 @@ class Scene:
     watch: HangWatch = field(init=False)
 
     def rows(self) -> tuple[RankProgress, ...]:
-        """The board."""
+        """The board's rows."""
         return tuple(
             RankProgress(rank, rank + 1, 1, Phase.TRAINING, 5, self.quiet, 99.0, self.longest)
             for rank in range(2)
         )
 
     def answer(self, _rows: Sequence[RankProgress]) -> tuple[Standing, ...]:
-        """Where the ranks stand."""
+        """The ranks' positions."""
         self.asked += 1
         return tuple(replace(standing, quiet=self.quiet) for standing in self.found)
 
@@ -78,7 +78,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def scene() -> Iterator[Callable[..., Scene]]:
-    """Makes scenes, and closes what they have opened."""
+    """Creates scenes and closes their resources."""
     askers = []
 
     def make(
@@ -107,7 +107,7 @@ def scene() -> Iterator[Callable[..., Scene]]:
 
 
 def passing(scene: Scene, clock: list[float], seconds: float, *, moves: bool = False) -> None:
-    """Lets time pass in which the ranks stand still, or move."""
+    """Advances the clock with idle or moving ranks."""
     end = clock[0] + seconds
     while clock[0] < end:
         clock[0] += 1.0
@@ -120,7 +120,7 @@ def passing(scene: Scene, clock: list[float], seconds: float, *, moves: bool = F
 
 
 def test_it_asks_and_tells_once(scene: Callable[..., Scene], clock: list[float]) -> None:
-    """After a minute, by default; the same isn't told again."""
+    """After a minute by default; an equal report isn't repeated."""
     still = scene()
     passing(still, clock, 50)
     assert (still.asked, still.told) == (0, [])
@@ -137,7 +137,7 @@ def test_it_asks_and_tells_once(scene: Callable[..., Scene], clock: list[float])
 def test_movement_is_told_after_a_report_alone(
     scene: Callable[..., Scene], clock: list[float]
 ) -> None:
-    """And the next standstill is a new one."""
+    """The next standstill is a new one."""
     still = scene()
     passing(still, clock, 30)
     passing(still, clock, 20, moves=True)
@@ -152,7 +152,7 @@ def test_movement_is_told_after_a_report_alone(
 def test_a_rank_that_is_idle_for_long_is_proof(
     scene: Callable[..., Scene], clock: list[float]
 ) -> None:
-    """Ten times the patience; its record is the failure."""
+    """After ten times the patience its record becomes the failure."""
     still = scene()
     passing(still, clock, 580)
     assert still.watch.proof is None
@@ -166,7 +166,7 @@ def test_a_rank_that_is_idle_for_long_is_proof(
 def test_a_busy_rank_is_told_late_and_never_ended(
     scene: Callable[..., Scene], clock: list[float]
 ) -> None:
-    """The others' collective may time out, so the user should know."""
+    """The others' collective may time out, so it is reported."""
     still = scene(found=(WAITS, replace(SLEEPS, cpu=1.9, state="R")))
     passing(still, clock, 500)
     assert still.told == []
@@ -178,7 +178,7 @@ def test_a_busy_rank_is_told_late_and_never_ended(
 def test_the_timeout_ends_whatever_is_known(
     scene: Callable[..., Scene], clock: list[float]
 ) -> None:
-    """It is the user's own word; the ranks are asked before."""
+    """The user set it; the ranks are asked first."""
     still = scene(HangTimes(10.0, 30.0), found=(WAITS, replace(SLEEPS, cpu=1.9, state="R")))
     passing(still, clock, 28)
     assert still.watch.proof is None
@@ -188,7 +188,7 @@ def test_the_timeout_ends_whatever_is_known(
 
 
 def test_it_can_be_switched_off(scene: Callable[..., Scene], clock: list[float]) -> None:
-    """Then it has nothing to wait for, but answers a person."""
+    """It then has no timer, but answers requests."""
     still = scene(HangTimes(0.0))
     assert still.watch.pause() is None
     passing(still, clock, 500)
@@ -203,7 +203,7 @@ def test_it_can_be_switched_off(scene: Callable[..., Scene], clock: list[float])
 def test_a_person_gets_a_report_of_a_run_that_moves(
     scene: Callable[..., Scene], clock: list[float]
 ) -> None:
-    """And nothing follows from it."""
+    """A requested report has no consequences."""
     still = scene()
     passing(still, clock, 10, moves=True)
     still.watch.ask_now()
@@ -227,7 +227,7 @@ def test_before_the_first_step_an_idle_program_is_left_alone(
 
 
 def test_all_nodes_are_asked(scene: Callable[..., Scene], clock: list[float]) -> None:
-    """A node that doesn't answer is named for its launcher."""
+    """An unresponsive node's launcher is named."""
     clock[0] += 0.0
     with linked() as (here, there), linked() as (mute, _):
         peers = Peers({1: here, 2: mute})
@@ -255,7 +255,7 @@ def test_all_nodes_are_asked(scene: Callable[..., Scene], clock: list[float]) ->
 
 
 def test_the_limit_grows_with_what_was_usual() -> None:
-    """Up to ten times the patience, and never beyond the time at which the run is ended."""
+    """Up to ten times the patience, but below the run's timeout."""
     row = RankProgress(0, 1, 1, Phase.TRAINING, 5, 3.0, 9.0, 20.0)
     assert limit_of([row], HangTimes(60.0)) == 100.0
     assert limit_of([replace(row, longest_quiet=1.0)], HangTimes(60.0)) == 60.0
@@ -265,7 +265,7 @@ def test_the_limit_grows_with_what_was_usual() -> None:
 
 
 def test_the_quiet_is_that_of_the_ranks_that_run() -> None:
-    """Once all have ended, it counts from the last end: other nodes' may still run."""
+    """After the last end it counts from there: other nodes may still run."""
     rows = [RankProgress(rank, 1, 1, Phase.TRAINING, 5, 10.0 * rank, 9.0, 2.0) for rank in range(3)]
     assert quiet_of(rows, {1, 2}) == 10.0
     assert quiet_of(rows, set()) == 0.0
@@ -275,7 +275,7 @@ def test_the_quiet_is_that_of_the_ranks_that_run() -> None:
 def test_ranks_that_have_failed_meanwhile_are_no_news(
     scene: Callable[..., Scene], clock: list[float]
 ) -> None:
-    """They are asked, and end before the answers are judged: the failure is told, no hang."""
+    """They end before the answers are judged, so the failure is reported, not a hang."""
     still = scene()
     passing(still, clock, 59)
     clock[0] += 2

@@ -1,4 +1,4 @@
-"""What imports depend on, and what is noticed when it has changed."""
+"""The inputs of imports, and detecting their changes."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ preloaded.run(trace.during(steps()))
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With a module, whose import can be traced, and a script."""
+    """A folder with a module whose import can be traced, and a script."""
     (tmp_path / "module.py").write_text("")
     (tmp_path / "script.py").write_text("")
-    time.sleep(0.05)  # what is older than the imports hasn't changed meanwhile
+    time.sleep(0.05)  # older files haven't changed during the imports
     return tmp_path
 
 
 def shown(folder: Path, after: str) -> str:
-    """What a program prints after the import of the module."""
+    """A program's output after the module's import."""
     return subprocess.check_output(
         [sys.executable, "-c", BEGIN + after],
         cwd=folder,
@@ -46,7 +46,7 @@ def shown(folder: Path, after: str) -> str:
 
 
 def test_files_that_imports_open_count_and_those_of_the_search_dont(folder: Path) -> None:
-    """Nor what they write themselves, nor what is opened later, nor the kernel's files."""
+    """Nor do files they write, later reads, or kernel files."""
     (folder / "module.py").write_text(
         "import os\nopen('/proc/self/stat').close()\nos.close(os.open('by_number', os.O_RDONLY))\n"
         "open('written', 'w').close()\nopen('written').close()\nopen(os.dup(0)).close()\n"
@@ -79,12 +79,12 @@ def test_files_that_imports_open_count_and_those_of_the_search_dont(folder: Path
 def test_what_would_be_imported_otherwise_is_noticed(
     folder: Path, change: str, noticed: str
 ) -> None:
-    """In files, and in folders where modules are looked for."""
+    """In files and in folders on the search path."""
     assert noticed in shown(folder, f"trace.settle(begun)\n{change}\nprint(trace.changed())\n")
 
 
 def test_what_changes_while_it_is_imported_isnt_known(folder: Path) -> None:
-    """Which of the two was imported; what was there before the imports stays as it was noted."""
+    """The imported version is unknown; earlier notes stay valid."""
     (folder / "module.py").write_text("import os\nos.utime(__file__)\n")
     assert "module.py has changed while it was imported" in shown(
         folder, "print(trace.settle(begun))"
@@ -101,7 +101,7 @@ def test_what_changes_while_it_is_imported_isnt_known(folder: Path) -> None:
     ],
 )
 def test_whether_an_import_reads_the_arguments(folder: Path, text: str, *, reads: bool) -> None:
-    """The search for imports does, which doesn't count; the script gets a plain list again."""
+    """The import search's own reads don't count; the script gets a plain list."""
     (folder / "module.py").write_text(text)
     time.sleep(0.05)
     after = (
@@ -112,7 +112,7 @@ def test_whether_an_import_reads_the_arguments(folder: Path, text: str, *, reads
 
 
 def test_a_signature_tells_a_file_from_its_successor(tmp_path: Path) -> None:
-    """Of the same name, size and time of writing."""
+    """Name, size and modification time may be equal."""
     path = tmp_path / "file"
     path.write_text("a")
     before = path.stat()

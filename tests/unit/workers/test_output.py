@@ -1,4 +1,4 @@
-"""The workers' output: into logs, onto the console, with heads and chosen lines."""
+"""Workers' output to logs and console, with prefixes and filters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from safe_launch.workers.output import Output
 def passing(
     folder: Path, asked: Streams, ranks: range = range(2), role: str = "trainer"
 ) -> Iterator[tuple[dict[tuple[int, int], int], Output, list[str]]]:
-    """Workers' ends by rank and stream, which are closed at the end, and what it warns of."""
+    """Workers' pipes by rank and stream, closed at the end, and the warnings."""
     warnings: list[str] = []
     passed = Output(folder, warnings.append, asked, role)
     passed.open(ranks)
@@ -31,7 +31,7 @@ def passing(
 
 
 def test_all_is_shown_and_logged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Each stream on its own console, both in the rank's log; the latest lines are kept."""
+    """Each stream goes to its console stream and the rank's log; the last lines are kept."""
     with passing(tmp_path, Streams()) as (ends, passed, warnings):
         os.write(ends[0, OUT], b"to stdout\n")
         os.write(ends[1, ERR], b"50%\r100%\nlast words")
@@ -43,7 +43,7 @@ def test_all_is_shown_and_logged(tmp_path: Path, capfd: pytest.CaptureFixture[st
 
 
 def test_what_is_redirected_or_headed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Redirected streams have files of their own; teed ones have the rank before each line."""
+    """Redirected streams get separate files; teed ones have a rank prefix."""
     asked = Streams(redirected=((0, OUT),), teed=((1, OUT),))
     with passing(tmp_path, asked) as (ends, _, _):
         os.write(ends[0, OUT], b"hidden\n")
@@ -54,7 +54,7 @@ def test_what_is_redirected_or_headed(tmp_path: Path, capfd: pytest.CaptureFixtu
 
 
 def test_chosen_lines_have_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """With who said them, also the last one without an end."""
+    """Matching lines with their rank, including an unfinished last line."""
     asked = Streams(words=((OUT, ("loss",)),), shown=frozenset())
     with passing(tmp_path, asked, range(4, 5)) as (ends, _, _):
         os.write(ends[4, OUT], b"begin\nlo")
@@ -67,7 +67,7 @@ def test_chosen_lines_have_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[s
 def test_a_folder_in_place_of_the_console(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A file of each rank there, as deepspeed has it."""
+    """Each rank gets a file, as in deepspeed."""
     (folder := tmp_path / "asked").mkdir()
     with passing(tmp_path, Streams(folder=folder), range(1)) as (ends, _, _):
         os.write(ends[0, OUT], b"line\n")
@@ -78,7 +78,7 @@ def test_a_folder_in_place_of_the_console(
 
 
 def test_logs_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Said once a log; the output is shown all the same."""
+    """One message for each log; the output is still shown."""
     with passing(tmp_path / "nowhere", Streams(teed=((EVERY, OUT),)), range(1)) as (ends, _, said):
         os.write(ends[0, OUT], b"line\n")
     assert capfd.readouterr().out == "[trainer0]:line\n"
@@ -89,7 +89,7 @@ def test_logs_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFixtur
 def test_a_full_disk(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log is given up; whether the training goes on isn't known there, so it isn't said."""
+    """The log is closed; the message doesn't claim that the training continues."""
     monkeypatch.setattr(private_files, "_opened", lambda *_: os.open("/dev/full", os.O_WRONLY))
     with passing(tmp_path, Streams(), range(1)) as (ends, _, said):
         os.write(ends[0, OUT], b"one\n")
@@ -101,7 +101,7 @@ def test_a_full_disk(
 
 
 def test_a_pipe_that_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody whom a worker has left behind may hold it for ever; nobody waits for that."""
+    """A worker's leftover child may hold it; it isn't waited for."""
     monkeypatch.setattr(output, "PATIENCE", 0.01)
     passed = Output(tmp_path, print)
     passed.open(range(1))
@@ -113,7 +113,7 @@ def test_a_pipe_that_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_tail_has_no_binary_data(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A log's last words are words; the log itself has all."""
+    """The tail has text only; the log itself is complete."""
     garbage = bytes(range(128, 256)) + b"\0\1\2\n"
     with passing(tmp_path, Streams(shown=frozenset()), range(1)) as (ends, passed, _):
         os.write(ends[0, OUT], b"one\n" + garbage + b"two\n" + garbage)
@@ -123,7 +123,7 @@ def test_the_tail_has_no_binary_data(tmp_path: Path, capfd: pytest.CaptureFixtur
 
 
 def test_the_tail_has_an_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The latest lines, however much was printed."""
+    """Only the last lines are kept, however much was printed."""
     with passing(tmp_path, Streams(shown=frozenset()), range(1)) as (ends, passed, _):
         for number in range(50):
             os.write(ends[0, OUT], b"%d %s\n" % (number, b"x" * 4000))

@@ -1,4 +1,4 @@
-"""The watch over progress: what it keeps, and whom it names."""
+"""The watch over progress: its records and reported stragglers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.links import linked
 
 
 def row(rank: int, own: float) -> RankProgress:
-    """A rank whose steps take a second, of which so much is its own."""
+    """A rank with steps of one second and this much own time."""
     times = (own,) * WINDOW
     return RankProgress(rank, 9, 1, Phase.TRAINING, 99, 0.1, 9.0, 1.0, times, (1.0,) * WINDOW)
 
@@ -31,7 +31,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_progress_is_kept_and_a_straggler_is_told_once(tmp_path: Path, clock: list[float]) -> None:
-    """With its host, wherever it is."""
+    """The straggler's host is named, on any node."""
     said: list[str] = []
     with linked() as (near, _far):
         peers = Peers({1: near}, progress={1: (row(2, 0.9), row(3, 0.3))})
@@ -61,7 +61,7 @@ def test_who_waits_at_a_terminal_is_told_once(
     capsys: pytest.CaptureFixture[str],
     is_terminal: bool,
 ) -> None:
-    """What the ranks are at that are least far, as long as none has printed anything."""
+    """The slowest ranks' phase is shown while no rank has printed."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
     output: list[str] = []
     rows = (row(0, 0.3), replace(row(1, 0.3), phase=Phase.LOADING, step=None))
@@ -76,7 +76,7 @@ def test_who_waits_at_a_terminal_is_told_once(
 
 
 def test_a_folder_that_is_gone_stops_nothing(tmp_path: Path, clock: list[float]) -> None:
-    """The training matters more than its progress."""
+    """A missing folder doesn't end the training."""
     watch = ProgressWatch(1, tmp_path / "gone", lambda: (row(0, 0.3),), Peers(), print, bool)
     clock[0] += INTERVAL
     watch.check()

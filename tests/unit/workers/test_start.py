@@ -1,4 +1,4 @@
-"""What workers find in their environment, and on their command line."""
+"""Workers' environment and command line."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ REQUEST = LaunchRequest(
 
 
 def environments(request: LaunchRequest = REQUEST, **own: str) -> dict[int, dict[str, str]]:
-    """Those of the third node's workers."""
+    """The environments of the third node's workers."""
     node = environment.Own(request, Server("mark", (), {}), own)
     return environment.environments(ORDER, node, "channel", Path("logs"))
 
 
 def test_ranks_are_torchruns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of this node, and of all."""
+    """Local and global ranks have torchrun's variables."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     found = environments(NCCL_DEBUG="WARN")
     assert [found[place]["RANK"] for place in range(4)] == ["4", "5", "6", "7"]
@@ -51,7 +51,7 @@ def test_ranks_are_torchruns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Defaults are left out; the newer name of the allocator's options rules out the older."""
+    """Defaults don't override it; either name of the allocator's options counts."""
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "x")
     found = environments(PYTORCH_NPU_ALLOC_CONF="y", NCCL_DEBUG="WARN")[0]
@@ -61,7 +61,7 @@ def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_device_and_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Device 0 is the one of its local rank, among those that the user lets it see."""
+    """Device 0 is the local rank's among the devices visible to the user."""
     monkeypatch.setenv(VISIBLE[0], "4, 5, 6, 7")
     monkeypatch.delenv(VISIBLE[1], raising=False)
     options = WorkerOptions(own_device=True, cores=((0,), (1,), (2, 3), (4,)))
@@ -83,5 +83,5 @@ def test_a_device_and_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["script", "module", "program"],
 )
 def test_the_command_line(request_: LaunchRequest, expected: tuple[str, ...]) -> None:
-    """Scripts and modules are run by a worker of ours, programs as they are."""
+    """Our worker module runs scripts and modules; programs run directly."""
     assert start.command(request_)[-len(expected) :] == expected

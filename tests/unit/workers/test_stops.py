@@ -1,4 +1,4 @@
-"""Which signals workers get, when, and what is said where they run on."""
+"""Which signals workers get, when, and the messages if they keep running."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
 
 
 def test_the_steps_of_each_stop() -> None:
-    """Seconds from now; SIGKILL is always the last."""
+    """Delays in seconds; SIGKILL is always last."""
     assert stop_policy.after_own_failure(TIMES) == ((TERM, 1.0), (KILL, 5.0))
     assert stop_policy.after_failure_elsewhere(TIMES) == ((TERM, 0.0), (KILL, 5.0))
     assert stop_policy.superseded(TIMES) == ((TERM, 0.0), (KILL, 4.0))
@@ -30,7 +30,7 @@ def test_the_steps_of_each_stop() -> None:
 
 @pytest.fixture
 def worker() -> Iterator[subprocess.Popen[str]]:
-    """A process that leads a group, and catches SIGUSR1 alone when it has printed a line."""
+    """A group leader that catches SIGUSR1 only, once it has printed a line."""
     program = (
         "import signal\n"
         "signal.signal(signal.SIGUSR1, print)\n"
@@ -51,7 +51,7 @@ def worker() -> Iterator[subprocess.Popen[str]]:
 def test_what_is_due_is_sent(
     worker: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes later stays planned."""
+    """Later signals stay planned."""
     monkeypatch.setattr(time, "monotonic", lambda: 7.0)
     stops, notices = StopSignals({3: worker.pid}), list[str]()
     assert stops.pause() is None
@@ -63,12 +63,12 @@ def test_what_is_due_is_sent(
     assert stops.sent == {3: {TERM}}
     assert not notices
     assert stops.pause() == 1000.0
-    stops.send_due(set(), notices.append)  # nothing is planned for who is gone
+    stops.send_due(set(), notices.append)  # an ended worker gets no further signals
     assert not stops.planned
 
 
 def test_who_runs_on_is_named(worker: subprocess.Popen[str]) -> None:
-    """After signals that end; after another one nobody is meant to end."""
+    """After signals that should end it; others aren't meant to."""
     stops, notices = StopSignals({3: worker.pid}), list[str]()
     stops.sent[3] = {signal.SIGUSR1}
     stops.schedule({3}, ((signal.SIGUSR1, 0.0),))
@@ -82,7 +82,7 @@ def test_who_runs_on_is_named(worker: subprocess.Popen[str]) -> None:
 
 
 def test_hastening_moves_everything_forward() -> None:
-    """The next step is due now, and the pauses after it stay as they were."""
+    """The next step is due now; later pauses keep their length."""
     stops = StopSignals({})
     stops.hasten()
     stops.schedule({0}, ((TERM, 100.0), (KILL, 130.0)))
@@ -93,7 +93,7 @@ def test_hastening_moves_everything_forward() -> None:
 
 
 def test_a_process_that_is_gone() -> None:
-    """Nothing to signal, and no handlers."""
+    """It gets no signal and has no handlers."""
     process = subprocess.Popen(("true",))
     process.wait()
     stops = StopSignals({0: process.pid})
@@ -102,7 +102,7 @@ def test_a_process_that_is_gone() -> None:
 
 
 def test_which_signals_have_a_handler(worker: subprocess.Popen[str]) -> None:
-    """Of the process's own, as the kernel knows them."""
+    """The kernel's list of the process's handlers."""
     stops = StopSignals({0: worker.pid})
     assert stops.catches(0, signal.SIGUSR1)
     assert not stops.catches(0, signal.SIGUSR2)

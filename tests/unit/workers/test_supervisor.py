@@ -1,4 +1,4 @@
-"""The supervisor, with processes that stand for workers and threads that stand for other nodes."""
+"""The supervisor, with processes as workers and threads as other nodes."""
 
 from __future__ import annotations
 
@@ -75,15 +75,15 @@ IMPATIENT = StopTimes(leave=0.1, interrupt=0.1, terminate=0.1)
 
 @dataclass
 class Node:
-    """A supervisor over real processes, and what it has asked and told.
+    """A supervisor over real processes, with its messages.
 
     Attributes:
-        supervisor: the one under test.
+        supervisor: the supervisor under test.
         receiver: its end of the workers' channel.
-        output: what the workers print.
-        notices: what it has told the user.
-        imports: what it was told of imports.
-        reports: what it was told of ranks that don't move.
+        output: the workers' output.
+        notices: messages to the user.
+        imports: workers' messages about imports.
+        reports: reports on ranks that don't move.
     """
 
     supervisor: Supervisor
@@ -94,33 +94,33 @@ class Node:
     reports: list[HangReport]
 
     def end(self) -> AttemptEnd:
-        """Watches until the end, and returns it."""
+        """Watches until the end and returns it."""
         self.supervisor.watch_all()
         return self.supervisor.end(0, self.output, ())
 
     def send(self, rank: int, *messages: Message) -> None:
-        """What a worker sends."""
+        """Sends a worker's message."""
         sender = Sender(self.receiver.path, rank)
         for message in messages:
             sender.send(message)
 
 
 def told(link: Connection) -> NodeMessage:
-    """The next message to another node, beside signs of life."""
+    """The next message to another node, without heartbeats."""
     while isinstance(message := heard(link), Ping):
         pass
     return message
 
 
 def kill_group(pid: int) -> None:
-    """Ends a worker and what it has started, where they still run."""
+    """Ends a worker and its descendants, if they still run."""
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
 
 
 @dataclass
 class FakeJudge:
-    """Allows what a test says, and answers every question with the same."""
+    """Allows as set by the test, and gives every question the same answer."""
 
     allowed: Callable[[Mapping[str, Value], Model | None], bool] = lambda _observed, _model: True
     overrides: Mapping[str, Value] = field(default_factory=dict)
@@ -129,29 +129,29 @@ class FakeJudge:
     seen: list[RankProgress] = field(default_factory=list)
 
     def replaced(self) -> None:
-        """Nothing is changed."""
+        """Returns no replacement."""
 
     def allows(self, observed: Mapping[str, Value], model: Model | None) -> bool:
-        """As the test says."""
+        """Returns the test's value."""
         return self.allowed(observed, model)
 
     def answer(
         self, rank: int, question: Ask, _observed: Mapping[str, Value], _model: Model | None
     ) -> Answer | None:
-        """The same for all."""
+        """Returns the same for all."""
         self.questions.append((rank, question))
         return Answer(question.key, self.overrides)
 
     def went_on(self, rank: int, key: str) -> None:
-        """Kept."""
+        """Records the call."""
         self.silent.append((rank, key))
 
     def look(self, rows: Iterable[RankProgress]) -> None:
-        """Kept."""
+        """Records the call."""
         self.seen = list(rows)
 
     def pause(self) -> float | None:
-        """Once somebody has asked."""
+        """Returns a pause after the first question."""
         return 0.01 if self.questions else None
 
 
@@ -165,7 +165,7 @@ def node(
     forwarded: tuple[signal.Signals, ...] = (),
     fault: LaunchError | None = None,
 ) -> Iterator[Node]:
-    """A supervisor of one worker for each command; the store's host, if any, ends at once."""
+    """A supervisor with one worker for each command; the store's host, if any, ends at once."""
     request = LaunchRequest(
         "t.py",
         is_module=False,
@@ -249,7 +249,7 @@ def answering(answer: Callable[[], None]) -> Iterator[None]:
 
 
 def test_all_finish(tmp_path: Path) -> None:
-    """A death after the script's end is a success with a remark."""
+    """A death after the script's end is a success with a note."""
     with node(tmp_path, ("true",), ("sh", "-c", "kill -ABRT $$")) as local:
         local.send(1, Finished())
         ended = local.end().ended[0]
@@ -259,7 +259,7 @@ def test_all_finish(tmp_path: Path) -> None:
 
 
 def test_a_rank_has_only_to_exit_once_all_have_finished(tmp_path: Path) -> None:
-    """Not while another still runs, nor while threads of its own may."""
+    """Not while another rank or its own threads may run."""
     with node(tmp_path, FOREVER, FOREVER) as local:
         workers = local.supervisor.workers
         workers.finished.add(1)
@@ -279,7 +279,7 @@ def test_a_rank_has_only_to_exit_once_all_have_finished(tmp_path: Path) -> None:
 
 
 def test_one_fails_without_a_word(tmp_path: Path) -> None:
-    """Its exit is its record; the others are stopped, and have none."""
+    """The exit code becomes its record; the others are stopped without one."""
     with node(tmp_path, ("sh", "-c", "exit 7"), FOREVER) as local:
         end = local.end()
     (record,) = end.ended[0].records
@@ -289,14 +289,14 @@ def test_one_fails_without_a_word(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_is_killed(tmp_path: Path) -> None:
-    """Its code is as a shell's."""
+    """The exit code is a shell's."""
     with node(tmp_path, ("sh", "-c", "kill -KILL $$")) as local:
         (record,) = local.end().ended[0].records
     assert (record.exit_code, record.signal) == (137, 9)
 
 
 def test_a_record_stops_the_others(tmp_path: Path) -> None:
-    """Also while the rank that has failed still runs; it gets the time to leave by itself."""
+    """Even while the failed rank still runs; it gets time to exit by itself."""
     with node(tmp_path, FOREVER, FOREVER, times=StopTimes(0.0, LONG, LONG)) as local:
         begun = FailureRecord(1, 1.0, "builtins.ValueError", exit_code=1)
         local.send(1, FailureBegun(begun), Failure(FailureRecord(1, 1.0, "whole")))
@@ -305,7 +305,7 @@ def test_a_record_stops_the_others(tmp_path: Path) -> None:
 
 
 def test_a_failure_without_its_record(tmp_path: Path) -> None:
-    """What was said at once of it counts where the rank has died before it could say more."""
+    """The first message counts if the rank dies before its full record."""
     begun = FailureRecord(0, 1.0, "builtins.ValueError", exit_code=1)
     with node(tmp_path, ("sh", "-c", "exit 1")) as local:
         local.send(0, FailureBegun(begun))
@@ -314,7 +314,7 @@ def test_a_failure_without_its_record(tmp_path: Path) -> None:
 
 
 def test_who_ignores_sigterm_is_killed(tmp_path: Path) -> None:
-    """And that is said."""
+    """The kill is reported."""
     with node(tmp_path, STUBBORN, ("false",), times=IMPATIENT) as local:
         ended = local.end().ended[0]
     assert local.notices == ["rank 0 is still running after SIGTERM: sending SIGKILL"]
@@ -337,7 +337,7 @@ def test_ctrl_c_goes_from_step_to_step(tmp_path: Path) -> None:
 
 
 def test_a_repeated_stop_is_hastened(tmp_path: Path) -> None:
-    """However long the workers would have had."""
+    """The remaining grace period is skipped."""
     with node(tmp_path, STUBBORN) as local:
 
         def press_again() -> None:
@@ -356,7 +356,7 @@ def test_a_repeated_stop_is_hastened(tmp_path: Path) -> None:
 def test_two_terms_at_one_moment_are_one_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As timeout(1) sends them; a later one is a second. What is forwarded shows who is read."""
+    """timeout(1) sends both; a later one is a second stop."""
     monkeypatch.setattr(supervisor, "SAME", LONG)
     with node(tmp_path, STUBBORN, forwarded=(signal.SIGWINCH,)) as local:
         sent = local.supervisor.stops.sent
@@ -379,7 +379,7 @@ def test_two_terms_at_one_moment_are_one_stop(
 
 
 def test_a_forwarded_signal_stops_nobody(tmp_path: Path) -> None:
-    """It is passed on to workers with a handler, and said of the others."""
+    """Workers with a handler get it; the others are named."""
     catches = ("sh", "-c", "trap 'exit 0' USR1; while :; do sleep 0.05; done")
     with node(tmp_path, catches, ("sleep", "0"), forwarded=(signal.SIGUSR1,)) as local:
         while not local.supervisor.stops.catches(0, signal.SIGUSR1):
@@ -387,13 +387,13 @@ def test_a_forwarded_signal_stops_nobody(tmp_path: Path) -> None:
         signal.raise_signal(signal.SIGUSR1)
         assert local.end().ended[0].is_success
     assert local.notices in (
-        [],  # it had ended before
+        [],  # the worker had already ended
         ["SIGUSR1 isn't passed on: rank 1 has no handler for it"],
     )
 
 
 def test_what_workers_see_supersedes(tmp_path: Path) -> None:
-    """Before any failure; what comes after the first step doesn't count."""
+    """Before any failure; after the first step it doesn't."""
     judge = FakeJudge(lambda observed, _model: "zero_stage" not in observed)
     with node(tmp_path, FOREVER, judge=judge) as local:
         local.send(0, Observed({"micro_batch": 2}, 1), Observed({"zero_stage": 2}, 0))
@@ -407,7 +407,7 @@ QUESTION = Ask("k#1", Boundary.INITIALIZE, ["zero_stage"], {"zero_stage": 3}, fr
 
 
 def test_a_worker_is_answered(tmp_path: Path) -> None:
-    """While its own process runs; the judge looks after that at how far the ranks have come."""
+    """While its process runs; the judge then looks at the ranks' progress."""
     judge = FakeJudge(overrides={"zero_stage": 2})
     with node(tmp_path, FOREVER, judge=judge) as local:
 
@@ -429,7 +429,7 @@ def test_a_worker_is_answered(tmp_path: Path) -> None:
 
 
 def test_node_0_answers_a_followers_worker(tmp_path: Path) -> None:
-    """The follower passes on the question, the answer, and that none has come."""
+    """The follower forwards question and answer, and a missing answer."""
     with linked() as (near, far), node(tmp_path, FOREVER, peers=Peers({0: far})) as local:
 
         def ask() -> None:
@@ -450,7 +450,7 @@ def test_node_0_answers_a_followers_worker(tmp_path: Path) -> None:
 
 
 def test_another_nodes_worker_is_answered(tmp_path: Path) -> None:
-    """By node 0, whatever its own workers do."""
+    """Node 0 answers, whatever its own workers do."""
     judge = FakeJudge(overrides={"zero_stage": 2})
     with linked() as (near, far):
         peers = Peers({1: far})
@@ -470,7 +470,7 @@ def test_another_nodes_worker_is_answered(tmp_path: Path) -> None:
 
 
 def test_a_lost_store_is_raised(tmp_path: Path) -> None:
-    """The launcher's own fault, which isn't the workers'."""
+    """It is the launcher's error, not the workers'."""
     fault = LaunchError("the store has ended", code=ExitCode.INTERNAL)
     with node(tmp_path, FOREVER, fault=fault) as local:
         local.end()
@@ -478,14 +478,14 @@ def test_a_lost_store_is_raised(tmp_path: Path) -> None:
 
 
 def test_a_store_that_ends_after_the_workers_is_no_fault(tmp_path: Path) -> None:
-    """Nobody needs it any more."""
+    """It isn't needed any more."""
     with node(tmp_path, ("true",)) as local:
         local.end()
         assert local.supervisor.fault is None
 
 
 def test_the_last_words_of_quick_workers_are_heard_at_once(tmp_path: Path) -> None:
-    """All had connected, spoken and died before the supervisor looked for the first time."""
+    """They connected, reported and died before the supervisor's first look."""
     aborts = ("sh", "-c", "kill -ABRT $$")
     with node(tmp_path, aborts, aborts, aborts) as local:
         for rank in range(3):
@@ -494,7 +494,7 @@ def test_the_last_words_of_quick_workers_are_heard_at_once(tmp_path: Path) -> No
 
 
 def test_the_first_model_that_is_told_stays(tmp_path: Path) -> None:
-    """Every rank describes the same model, and what is said of it once is enough."""
+    """Every rank describes the same model, so the first message is enough."""
     first = ModelShape({"config": {"layers": 1}, "weights": []})
     with node(tmp_path, ("true",)) as local:
         local.send(0, first, ModelShape({"config": {"layers": 2}, "weights": []}))
@@ -504,7 +504,7 @@ def test_the_first_model_that_is_told_stays(tmp_path: Path) -> None:
 def test_what_workers_tell_is_passed_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Imports to the fork server, once what all ranks lack; a re-execution under `--verbose`."""
+    """Imports to the fork server, missing names once; a re-execution under `--verbose`."""
     monkeypatch.setattr(terminal, "_verbose", True)
     with node(tmp_path, ("true",)) as local:
         local.send(0, Imports({"modules": ["torch"]}), Reexecution("HF_HOME"))
@@ -520,7 +520,7 @@ def test_what_workers_tell_is_passed_on(
 
 
 def test_another_nodes_failure_stops_this_node(tmp_path: Path) -> None:
-    """Node 0 tells all to stop, and waits for how they have ended."""
+    """Node 0 orders all to stop and waits for their ends."""
     with linked() as (near, far), node(tmp_path, FOREVER, peers=Peers({1: far})) as local:
         near.send(Failing((RECORD,), 1.0))
 
@@ -535,7 +535,7 @@ def test_another_nodes_failure_stops_this_node(tmp_path: Path) -> None:
 
 
 def test_a_follower_reports_its_failure(tmp_path: Path) -> None:
-    """And waits for node 0's word that all are to stop."""
+    """It then waits for node 0's order to stop."""
     with linked() as (near, far), node(tmp_path, ("false",), peers=Peers({0: far})) as local:
 
         def stop() -> None:
@@ -549,7 +549,7 @@ def test_a_follower_reports_its_failure(tmp_path: Path) -> None:
 
 
 def test_a_follower_reports_what_its_workers_see(tmp_path: Path) -> None:
-    """Node 0 judges it; a follower goes on meanwhile."""
+    """Node 0 decides; the follower continues meanwhile."""
     with linked() as (near, far), node(tmp_path, FOREVER, peers=Peers({0: far})) as local:
         local.send(0, Observed({"zero_stage": 2}, None))
 
@@ -562,7 +562,7 @@ def test_a_follower_reports_what_its_workers_see(tmp_path: Path) -> None:
 
 
 def test_a_signal_elsewhere_interrupts_here(tmp_path: Path) -> None:
-    """A second one there brings the next step here."""
+    """A second signal there starts the next step here."""
     with linked() as (near, far):
         near.send(Stop(signal.SIGINT), Stop(signal.SIGINT, again=True))
         with node(tmp_path, STUBBORN, peers=Peers({0: far}), times=IMPATIENT) as local:
@@ -572,7 +572,7 @@ def test_a_signal_elsewhere_interrupts_here(tmp_path: Path) -> None:
 
 
 def test_a_followers_signal_is_told(tmp_path: Path) -> None:
-    """To node 0, which has all others stop."""
+    """Node 0 is notified and stops all other nodes."""
     with linked() as (near, far), node(tmp_path, FOREVER, peers=Peers({0: far})) as local:
 
         def stop() -> None:
@@ -585,7 +585,7 @@ def test_a_followers_signal_is_told(tmp_path: Path) -> None:
 
 
 def test_a_node_that_does_not_answer_is_lost(tmp_path: Path) -> None:
-    """In the time that it has for it."""
+    """After its timeout."""
     with linked() as (_, far):
         peers = Peers({1: far}, silence=0.0)
         with node(tmp_path, ("false",), peers=peers, times=IMPATIENT) as local:
@@ -594,7 +594,7 @@ def test_a_node_that_does_not_answer_is_lost(tmp_path: Path) -> None:
 
 
 def test_a_report_on_demand(tmp_path: Path) -> None:
-    """SIGQUIT asks where the ranks stand, and nothing is stopped."""
+    """SIGQUIT asks for the ranks' positions and stops no process."""
     with node(tmp_path, FOREVER, FOREVER) as local:
 
         def look() -> None:
@@ -612,7 +612,7 @@ def test_a_report_on_demand(tmp_path: Path) -> None:
 
 
 def test_a_stopped_worker_ends_by_the_first_signal(tmp_path: Path) -> None:
-    """It is continued, so that it can act on SIGTERM."""
+    """It gets SIGCONT, so that it can handle SIGTERM."""
     with node(tmp_path, FOREVER, ("false",)) as local:
         os.kill(local.supervisor.workers.pids[0], signal.SIGSTOP)
         local.end()

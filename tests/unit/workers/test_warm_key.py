@@ -1,4 +1,4 @@
-"""Which launches may use what another has imported."""
+"""Which launches may share preloaded imports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REQUEST = LaunchRequest(
 
 @pytest.fixture(autouse=True)
 def session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shell's, in which this process isn't the first."""
+    """A shell's session in which this process isn't the first."""
     monkeypatch.setattr(os, "getsid", lambda _pid: 4711)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
 
@@ -38,7 +38,7 @@ def key_of(request: LaunchRequest = REQUEST) -> str:
 
 
 def test_arguments_and_workers_dont_matter() -> None:
-    """They aren't the imports'."""
+    """Imports don't depend on them."""
     assert key_of() == key_of(replace(REQUEST, arguments=("--lr", "2"), nproc=4))
     assert len(key_of()) == 16
 
@@ -52,12 +52,12 @@ def test_arguments_and_workers_dont_matter() -> None:
     ],
 )
 def test_another_script_or_interpreter_has_another_key(other: LaunchRequest) -> None:
-    """A script of the same name elsewhere as well, by the folder."""
+    """So does a script of the same name in another folder."""
     assert key_of() != key_of(other)
 
 
 def test_what_a_process_inherits_decides(tmp_path: Path) -> None:
-    """Limits, priority, mask and folder, none of which imports can be asked about."""
+    """Limits, priority, umask and folder, which imports may use unseen."""
     code = "import sys; sys.path.insert(0, sys.argv[1]); from test_warm_key import *; "
     code += "os.getsid = lambda _: 4711; print(key_of())"
     command = [sys.executable, "-c", code, str(Path(__file__).parent)]
@@ -68,7 +68,7 @@ def test_what_a_process_inherits_decides(tmp_path: Path) -> None:
     plain = key_in()
     assert key_in() == plain
     assert key_in("chrt", "--batch", "0") != plain
-    if os.getpriority(os.PRIO_PROCESS, 0) < 19:  # nobody is nicer than that
+    if os.getpriority(os.PRIO_PROCESS, 0) < 19:  # 19 is the maximum
         assert key_in("nice", "-n1") != plain
     assert key_in("sh", "-c", 'umask 077; exec "$@"', "-") != plain
     assert key_in("sh", "-c", 'trap "" USR1; exec "$@"', "-") != plain
@@ -92,7 +92,7 @@ def test_what_a_process_inherits_decides(tmp_path: Path) -> None:
 def test_where_nothing_can_be_kept_it_is_told(
     other: LaunchRequest, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The launch goes on without."""
+    """The launch continues without it."""
     assert key_of(other) == ""
     assert said in capsys.readouterr().err
 
@@ -100,7 +100,7 @@ def test_where_nothing_can_be_kept_it_is_told(
 def test_neither_in_a_job_nor_at_the_end_of_a_session(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is kept would outlive them, or end at once."""
+    """A kept server would outlive them, or end at once."""
     monkeypatch.setattr(os, "getsid", lambda _pid: os.getpid())
     assert key_of() == ""
     assert "the session ends with this launch" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Servers that wait for a launch: whom they are found by, and who may connect."""
+"""Servers that wait for a launch: how they are found, and who may connect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ time.sleep(600)
 
 
 def waiting(key: str, seconds: int) -> subprocess.Popen[str]:
-    """A process that waits as a server does."""
+    """A process that waits like a server."""
     command = [sys.executable, "-c", WAITS, key, str(seconds)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -46,13 +46,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def key() -> str:
-    """A key of this test's own."""
+    """This test's unique key."""
     return secrets.token_hex(8)
 
 
 @pytest.fixture
 def servers(key: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """Two that wait, the second one longer."""
+    """Two waiting servers, the second one for longer."""
     found = [waiting(key, seconds) for seconds in (60, 90)]
     yield found
     for process in found:
@@ -61,7 +61,7 @@ def servers(key: str) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def test_they_are_found_by_their_key(key: str, servers: list[subprocess.Popen[str]]) -> None:
-    """The one that waits longest first; and they can be ended."""
+    """The longest-waiting one first; they can be ended."""
     found = warm_servers.found(key)
     assert [server.pid for server in found] == [servers[1].pid, servers[0].pid]
     assert 50 < found[1].left <= 60 < found[0].left <= 90
@@ -78,7 +78,7 @@ def test_they_are_found_by_their_key(key: str, servers: list[subprocess.Popen[st
 def test_no_other_user_or_container_reaches_them(
     place: Path, servers: list[subprocess.Popen[str]], key: str
 ) -> None:
-    """Their sockets are files in a private folder: a name would be seen by all in its network."""
+    """Socket files are in a private folder; abstract names would be visible."""
     assert servers
     lines = [line for line in Path("/proc/net/unix").read_text().splitlines() if key in line]
     assert [" @" in line for line in lines] == [False, False]
@@ -89,7 +89,7 @@ def test_no_other_user_or_container_reaches_them(
 
 @needs_root
 def test_another_users_folder_is_not_used(place: Path, tmp_path: Path) -> None:
-    """Neither to look for servers nor to leave one, by root either: the next place is."""
+    """Neither to find nor to leave servers, by root either: the next folder is."""
     place.mkdir(mode=0o700)
     (place / f"key-1-2-{boot()}").touch()
     assert len(warm_servers.found("key")) == 1
@@ -100,7 +100,7 @@ def test_another_users_folder_is_not_used(place: Path, tmp_path: Path) -> None:
 
 @needs_root
 def test_a_process_of_a_container_is_elsewhere() -> None:
-    """Whose files or processes are others than this one's."""
+    """Its files or processes differ from this one's."""
     for apart in (["--mount"], ["--pid", "--fork"], ["--user"]):
         command = ["unshare", *apart, "sh", "-c", "echo; exec sleep 600"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -121,7 +121,7 @@ def test_a_process_of_a_container_is_elsewhere() -> None:
 def test_a_killed_ones_socket_goes(
     place: Path, key: str, servers: list[subprocess.Popen[str]]
 ) -> None:
-    """As soon as somebody meets it."""
+    """The next launch that sees it removes it."""
     servers[1].kill()
     servers[1].wait()
     gone, there = warm_servers.found(key)
@@ -131,7 +131,7 @@ def test_a_killed_ones_socket_goes(
 
 
 def test_a_name_is_no_proof(key: str) -> None:
-    """Who listens under another process's name isn't connected to, and that process lives on."""
+    """A listener under another process's name isn't used, and that process lives on."""
     folder = warm_servers.folder()
     assert folder is not None
     with subprocess.Popen(["sleep", "600"]) as other:
@@ -148,6 +148,6 @@ def test_a_name_is_no_proof(key: str) -> None:
     "name", ["", "-1-2-{boot}", "key-1-2", "key-a-2-{boot}", "key-1-2-{boot}x"]
 )
 def test_other_names_are_nobodys(name: str, tmp_path: Path) -> None:
-    """As another host's in a folder that both see."""
+    """For example another host's in a shared folder."""
     assert WarmServer.at(tmp_path, name.format(boot=boot())) is None
     assert WarmServer.at(tmp_path, f"key-1-2-{boot()}") == WarmServer(tmp_path, "key", 1, 2)

@@ -1,4 +1,4 @@
-"""Of two statements one silently wins: a line, and a clean twin without one."""
+"""Contradicting settings get a line, and their clean twins don't."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CLIPPED = {"gradient_clipping": 0.5}
 def test_trainer_against_deepspeed(
     name: str, value: object, config: dict[str, Any], clean: dict[str, Any]
 ) -> None:
-    """With the flag, the value in force, and the reason."""
+    """The line has the flag, the value in force, and the reason."""
     stated = {name: Stated(value, f"--{name}")}
     (told,) = of_trainer(stated, config, "zero.json", 1.0)
     assert told.startswith(f"--{name} {value} has no effect: zero.json")
@@ -52,7 +52,7 @@ def test_trainer_against_deepspeed(
 
 
 def test_equal_defaults_are_silent() -> None:
-    """What DeepSpeed's own default happens to be isn't a contradiction."""
+    """A flag that differs only from DeepSpeed's default isn't a contradiction."""
     rate = {"learning_rate": Stated(0.001, "--learning_rate")}
     assert not list(of_trainer(rate, ADAM, "zero.json", 1.0))
     norm = {"max_grad_norm": Stated(None, "--max_grad_norm")}
@@ -69,7 +69,7 @@ OFF = {"bf16": {"enabled": False}, "fp16": {"enabled": False}}
     [
         ("bf16", "fp16", {}, 1),
         ("bf16", "bf16", {}, 0),
-        ("bf16", "no", {}, 0),  # what `accelerate launch` sets by itself
+        ("bf16", "no", {}, 0),  # `accelerate launch` sets it by itself
         (None, "bf16", OFF, 1),
         (None, "bf16", BF16, 0),
         ("bf16", None, OFF, 1),
@@ -82,14 +82,14 @@ OFF = {"bf16": {"enabled": False}, "fp16": {"enabled": False}}
 def test_precision_of_an_accelerator(
     own: str | None, around: str | None, config: dict[str, Any], count: int
 ) -> None:
-    """An argument wins over the environment, DeepSpeed's configuration over both."""
+    """An argument overrides the environment, DeepSpeed's configuration both."""
     given = None if own is None else Stated(own, "Accelerator's mixed_precision", "a.py:1")
     variable = None if around is None else Stated(around, "$ACCELERATE_MIXED_PRECISION")
     assert len(list(of_precision(given, variable, config))) == count
 
 
 def test_accelerates_file() -> None:
-    """Its variables and its workers, where another place decides them."""
+    """Its variables and workers, if another source overrides them."""
     own = {"ACCELERATE_MIXED_PRECISION": "bf16", "ACCELERATE_USE_CPU": "true"}
     set_already = {"ACCELERATE_MIXED_PRECISION": "fp16", "ACCELERATE_USE_CPU": "TRUE"}
     (told,) = of_variables(own, set_already, "a.yaml")
@@ -121,7 +121,7 @@ def test_accelerates_file() -> None:
     ],
 )
 def test_divisions_before_a_backward_pass(division: str, line: int | None) -> None:
-    """The same name, divided by something called accumulation."""
+    """The loss is divided by a name for accumulation."""
     source = f"def train(loss):\n    begin()\n    {division}\n    engine.backward(loss)\n"
     assert divided_before(ast.parse(source), 4) == line
     apart = f"def other(loss):\n    {division}\n\ndef train(loss):\n    engine.backward(loss)\n"
@@ -150,14 +150,14 @@ def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=N
     ],
 )
 def test_compute_losses(body: str, ignores: bool) -> None:
-    """Only a plain mean is certain to ignore the number of items."""
+    """Only a plain mean certainly ignores the number of items."""
     (function,) = ast.parse(textwrap.dedent(COMPUTED.format(body=body))).body
     assert isinstance(function, ast.FunctionDef)
     assert ignores_count(function) == ignores
 
 
 def test_a_compute_loss_without_the_argument() -> None:
-    """Such a one fails, with an entry of its own; one that takes any keywords isn't certain."""
+    """It fails, with a separate entry; a `**kwargs` isn't certain."""
     for arguments in ("self, model, inputs", "self, model, inputs, **kwargs"):
         (function,) = ast.parse(f"def compute_loss({arguments}): return model(inputs).loss").body
         assert isinstance(function, ast.FunctionDef)

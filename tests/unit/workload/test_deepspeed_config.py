@@ -1,4 +1,4 @@
-"""DeepSpeed's configuration: its forms, and the effect of an edit."""
+"""DeepSpeed's configuration: its formats, and edits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONFIG = {
 
 
 def test_every_form_that_deepspeed_takes(tmp_path: Path) -> None:
-    """A path, a dict, JSON text, base64 of it."""
+    """A path, a dict, JSON text, base64."""
     text = json.dumps(CONFIG)
     (tmp_path / "ds.json").write_text(text)
     encoded = base64.urlsafe_b64encode(text.encode()).decode()
@@ -38,7 +38,7 @@ def test_every_form_that_deepspeed_takes(tmp_path: Path) -> None:
 
 
 def test_an_edit_leaves_the_original_alone() -> None:
-    """The copy has the stage and loses what belongs to stage 3; "auto" and the whole batch stay."""
+    """The copy has the stage without stage 3's keys; "auto" and the global batch stay."""
     edited = with_settings(
         CONFIG, {Setting.ZERO_STAGE: 2, Setting.MICRO_BATCH: 2, Setting.ACCUMULATION: 2}
     )
@@ -82,7 +82,7 @@ def test_an_edit_leaves_the_original_alone() -> None:
 def test_what_an_edit_changes(
     config: Config, settings: dict[Setting, int], expected: Config
 ) -> None:
-    """Only what belongs to the settings, added where it wasn't there."""
+    """Only keys of the settings change or are added."""
     assert with_settings(config, settings) == expected
 
 
@@ -99,7 +99,7 @@ def test_what_an_edit_changes(
 def test_what_is_kept_in_host_memory(
     optimizer: Config | None, parameters: Config | None, expected: str
 ) -> None:
-    """Absent sections, null and "none" alike keep nothing there."""
+    """Absent sections, null and "none" mean no offload."""
     zero = {"stage": 3, "offload_optimizer": optimizer, "offload_param": parameters}
     assert offload_of({"zero_optimization": zero}) == expected
 
@@ -124,7 +124,7 @@ def test_what_is_kept_in_host_memory(
 def test_what_is_no_configuration(
     source: object, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A LaunchError with a message, never the reader's traceback."""
+    """A LaunchError with a message, not the parser's traceback."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "broken.json").write_text('{"a": 1,\n "b": }')

@@ -1,4 +1,4 @@
-"""A changed DeepSpeed configuration is given as the script gives its own."""
+"""A changed DeepSpeed configuration is passed in the script's own format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHANGED = {"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of the attempt; the current one has the user's file."""
+    """The attempt's folder; the current folder has the user's file."""
     monkeypatch.setenv(edited_deepspeed.VARIABLE, str(tmp_path / "run" / "edited"))
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "zero3.json").write_text(json.dumps(OWN))
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def forms(folder: Path) -> list[Any]:
-    """All in which a configuration is given."""
+    """All formats of a configuration."""
     text = json.dumps(OWN)
     coded = base64.urlsafe_b64encode(text.encode()).decode()
     path = folder / "configs" / "zero3.json"
@@ -39,7 +39,7 @@ def forms(folder: Path) -> list[Any]:
 
 
 def test_nothing_is_touched_where_nothing_changes(folder: Path) -> None:
-    """The very object, without settings and with those that it has; no file is written."""
+    """The same object is returned, and no file is written."""
     for own in forms(folder):
         assert edited(own, {}) is own
         assert edited(own, {Setting.ZERO_STAGE: 3, Setting.MICRO_BATCH: 4}) is own
@@ -47,7 +47,7 @@ def test_nothing_is_touched_where_nothing_changes(folder: Path) -> None:
 
 
 def test_a_form_stays_that_form(folder: Path) -> None:
-    """A dict, JSON, base64; a file has the same name below the run's folder, and is private."""
+    """A dict, JSON, base64; a file keeps its name in the run's folder and is private."""
     for own in forms(folder):
         changed = edited(own, CHANGE)
         assert load(changed) == CHANGED
@@ -62,7 +62,7 @@ def test_a_form_stays_that_form(folder: Path) -> None:
 
 
 def test_a_rank_leaves_another_ranks_file(folder: Path) -> None:
-    """What is there with the same content isn't written again; other content replaces it."""
+    """A file of equal content isn't rewritten; another one is replaced."""
     first = Path(str(edited("../configs/zero3.json", CHANGE)))
     was = first.stat().st_ino
     assert edited("../configs/zero3.json", CHANGE) == str(first)
@@ -73,7 +73,7 @@ def test_a_rank_leaves_another_ranks_file(folder: Path) -> None:
 
 
 def test_a_file_that_cant_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then it is a dict; so it is in a process that no launcher has started."""
+    """A dict is used, as in processes without a launcher."""
     (folder / "run").write_text("no folder")
     assert edited("../configs/zero3.json", CHANGE) == CHANGED
     monkeypatch.delenv(edited_deepspeed.VARIABLE)
@@ -81,7 +81,7 @@ def test_a_file_that_cant_be_written(folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_script_without_one_gets_a_file(folder: Path) -> None:
-    """Named for its stage, as scripts that look at the name expect."""
+    """Its name has the stage, as some scripts expect."""
     path = Path(str(new(CHANGE)))
     assert path.name == "zero2.json"
     assert load(path)["zero_optimization"]["stage"] == 2

@@ -1,4 +1,4 @@
-"""Readers of FSDP: the Trainer's flags, accelerate's variables, a script's own calls."""
+"""FSDP readers: the Trainer's flags, accelerate's variables, a script's own calls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read(*arguments: str, script: str = "train.py") -> Workload:
 
 
 def with_transformers(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    """Another version of transformers is installed."""
+    """Simulates another installed version of transformers."""
     found = {**versions.installed(("torch", "accelerate")), "transformers": version}
     monkeypatch.setattr("safe_launch.workload.script.read_script.installed", lambda _names: found)
 
@@ -60,7 +60,7 @@ def with_transformers(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
 def test_the_trainers_flags(
     config: dict[str, Value], items: str, expected: dict[Name, Value | None]
 ) -> None:
-    """As transformers 5 hands them on to accelerate."""
+    """As passed on by transformers 5 to accelerate."""
     workload = read(f"--fsdp={items}", f"--fsdp_config={json.dumps(config)}")
     assert workload.value(Fact.ENGINE) == "fsdp"
     assert {name: workload.value(name) for name in expected} == expected
@@ -69,7 +69,7 @@ def test_the_trainers_flags(
 
 
 def test_a_file_of_them(tmp_path: Path) -> None:
-    """Read like the flag; if it can't be, a note says so."""
+    """It is read like the flag; errors get a note."""
     (tmp_path / "fsdp.json").write_text('{"version": 2, "reshard_after_forward": false}')
     assert read(SHARD, "--fsdp_config", "fsdp.json").value(RESHARD) is False
     (tmp_path / "fsdp.json").write_text("{")
@@ -79,7 +79,7 @@ def test_a_file_of_them(tmp_path: Path) -> None:
 
 
 def test_transformers_4_sets_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The version is accelerate's to say, and without `auto_wrap` all is one unit."""
+    """Accelerate chooses the version; without `auto_wrap` the model is one unit."""
     with_transformers(monkeypatch, "4.57.1")
     first = read("--fsdp=full_shard")
     assert [first.value(name) for name in (VERSION, UNITS, RESHARD)] == [1, "whole", None]
@@ -89,13 +89,13 @@ def test_transformers_4_sets_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_mixed_precision_keeps_masters() -> None:
-    """Accelerate casts what is trained to fp32, as certainly as the precision is known."""
+    """Accelerate casts trained weights to fp32, as certainly as the precision is known."""
     assert read(SHARD, "--bf16").value(MASTERS) == "fp32"
     assert read(SHARD).value(MASTERS) is None
 
 
 def test_accelerates_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that its own launcher sets; a flag of the Trainer's is above them."""
+    """Variables of its launcher; a Trainer's flag overrides them."""
     for name, value in {
         "ACCELERATE_USE_FSDP": "true",
         "ACCELERATE_MIXED_PRECISION": "bf16",
@@ -122,7 +122,7 @@ def test_accelerates_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cpu_is_asked_for() -> None:
-    """Accelerate makes FSDP on accelerators alone."""
+    """Accelerate uses FSDP on accelerators only."""
     workload = read(SHARD, "--use_cpu")
     assert workload.value(Fact.ENGINE) == "ddp"
     assert any("fsdp-trains-ddp-on-cpu" in note for note in workload.notes)

@@ -1,4 +1,4 @@
-"""Searches in the user's files: the dummy loss is found, its innocent look-alikes aren't."""
+"""Searches in the user's files: the dummy loss is found, similar lines aren't."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def found(text: str, folder: Path) -> tuple[SourceLocation, ...]:
     ],
 )
 def test_reduced_parameters_are_found(line: str, tmp_path: Path) -> None:
-    """Comprehensions and loops over parameters whose element is reduced."""
+    """Comprehensions and loops over parameters that reduce each."""
     number, text = len(line.splitlines()) + 1, line.splitlines()[-1].strip()
     spot = SourceLocation(str(tmp_path / "train.py"), number, text)
     assert found(f"loss = 0\n{line}\n", tmp_path) == (spot,)
@@ -76,12 +76,12 @@ def test_reduced_parameters_are_found(line: str, tmp_path: Path) -> None:
     ],
 )
 def test_look_alikes_arent(line: str, tmp_path: Path) -> None:
-    """Norms of gradients, counts, detached values, sums over outputs, statistics for a log."""
+    """Gradient norms, counts, detached values, sums over outputs, logged statistics."""
     assert found(line, tmp_path) == ()
 
 
 def test_every_line_is_told_once_and_in_its_own_words(tmp_path: Path) -> None:
-    """A chain of calls is one line; a reduction over several lines is found where it stands."""
+    """A chain of calls is one line; a multi-line reduction is found at its place."""
     text = (
         "def forward(self, x):\n"
         "    dummy = 0.0\n"
@@ -101,7 +101,7 @@ def test_every_line_is_told_once_and_in_its_own_words(tmp_path: Path) -> None:
 
 
 def test_files_that_cant_be_read_are_skipped(tmp_path: Path) -> None:
-    """A missing file, a syntax error, binary content: no result and no error."""
+    """A missing file, a syntax error or binary content give no result and no error."""
     (tmp_path / "broken.py").write_text("def f(:\n")
     (tmp_path / "binary.py").write_bytes(b"\0\xff")
     names = [str(tmp_path / name) for name in ("absent.py", "broken.py", "binary.py")]

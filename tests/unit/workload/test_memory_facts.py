@@ -1,4 +1,4 @@
-"""Facts that only the memory depends on: kernels, outputs, packing, other models."""
+"""Facts that matter only for memory: kernels, outputs, packing, other models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ARGUMENTS = "--output_dir out --per_device_train_batch_size 1"
 
 
 def read(folder: Path, line: str, *, source: str = PLAIN, module: str = "") -> Workload:
-    """The workload of a script, or of a module, with these arguments."""
+    """The workload of a script or module with these arguments."""
     script = folder / "train.py"
     script.write_text(source)
     arguments = tuple(line.split())
@@ -64,7 +64,7 @@ def test_flags(tmp_path: Path, line: str, expected: dict[Name, Value | None]) ->
 def test_deepspeeds_own_optimizer_is_fused(
     tmp_path: Path, section: dict[str, bool], *, is_fused: bool
 ) -> None:
-    """Unless its configuration asks for torch's."""
+    """Unless its configuration requests torch's."""
     config = {"optimizer": {"type": "AdamW", "params": section}, "zero_optimization": {"stage": 2}}
     (tmp_path / "ds.json").write_text(json.dumps(config))
     workload = read(tmp_path, f"{ARGUMENTS} --deepspeed {tmp_path}/ds.json")
@@ -95,7 +95,7 @@ def test_outputs_of_ms_swift(tmp_path: Path, module: str, line: str, output: str
 
 
 def test_a_reward_trainer_scores(tmp_path: Path) -> None:
-    """Trl's."""
+    """Trl's RewardTrainer."""
     workload = read(tmp_path, ARGUMENTS, source=f"{PARSER}from trl import RewardTrainer\n")
     assert workload.value(Fact.OUTPUT) == "scores"
 
@@ -112,7 +112,7 @@ def test_a_reward_trainer_scores(tmp_path: Path) -> None:
 def test_other_models_of_ms_swift(
     tmp_path: Path, line: str, frozen: int | None, trained: int | None, *, reference: bool | None
 ) -> None:
-    """A teacher; a reward model, and the critic, which is frozen beside adapters."""
+    """A teacher, a reward model, and the critic, which is frozen under adapters."""
     other = tmp_path / "other"
     write_model(other, QWEN2_7B)
     parameters = model_of(QWEN2_7B).parameters
@@ -125,7 +125,7 @@ def test_other_models_of_ms_swift(
 
 
 def test_trls_critic_is_trained_beside_adapters(tmp_path: Path) -> None:
-    """In full; only the reference is left out."""
+    """It is trained in full; only the reference is omitted."""
     other = tmp_path / "other"
     write_model(other, QWEN2_7B)
     source = f"{PARSER}from trl import PPOTrainer\n"
@@ -137,7 +137,7 @@ def test_trls_critic_is_trained_beside_adapters(tmp_path: Path) -> None:
 
 
 def test_slices_of_minicpm_v(tmp_path: Path) -> None:
-    """As many as asked for, and the image as a whole, of 1024 patches each."""
+    """The requested number plus the whole image, of 1024 patches each."""
     config = {**MINICPM_V, "slice_config": {"max_slice_nums": 6}}
     write_model(tmp_path, config)
     workload = read(tmp_path, f"{ARGUMENTS} --model_name_or_path {tmp_path} --max_slice_nums 4")
@@ -148,7 +148,7 @@ def test_slices_of_minicpm_v(tmp_path: Path) -> None:
 
 
 def test_a_group_of_passages_is_a_limit_and_part_of_the_loss(tmp_path: Path) -> None:
-    """Whoever trains it: each passage is padded by itself, and compared with the batch's others."""
+    """Each passage is padded separately and compared with the batch's others."""
     line = f"{ARGUMENTS} --train_group_size 4 --passage_max_len 300 --query_max_len 30"
     workload = read(tmp_path, line)
     assert workload.value(Fact.SEQUENCE_LENGTH) == 4 * 300 + 30

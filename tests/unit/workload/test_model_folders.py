@@ -1,4 +1,4 @@
-"""Models in folders and caches: headers of safetensors, quantized weights, broken files."""
+"""Models in folders and caches: safetensors headers, quantized weights, broken files."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def folder(path: Path, config: Config | str, **files: dict[str, torch.Tensor]) -
 
 
 def read(path: Path | str, **environment: str) -> tuple[Model | None, list[str]]:
-    """What `read_model` finds, and its notes."""
+    """The result of `read_model`, and its notes."""
     notes: list[str] = []
     return read_model(str(path), "/", notes, environment), notes
 
 
 def test_headers_alone_tell_an_unknown_architecture(tmp_path: Path) -> None:
-    """Names, shapes, layers and the gate come from the weights."""
+    """Names, shapes, layers and gate come from the weights."""
     path = folder(tmp_path / "m", {**SMALL, "model_type": "new"}, model=tensors_of(SMALL))
     model, notes = read(path)
     assert model is not None, notes
@@ -75,7 +75,7 @@ def test_headers_alone_tell_an_unknown_architecture(tmp_path: Path) -> None:
 
 
 def test_shards_are_read_together(tmp_path: Path) -> None:
-    """The index says which files belong to the model."""
+    """The index lists the model's files."""
     tensors = tensors_of(SMALL)
     names = sorted(tensors)
     parts = {"a": {n: tensors[n] for n in names[:9]}, "b": {n: tensors[n] for n in names[9:]}}
@@ -91,7 +91,7 @@ def test_shards_are_read_together(tmp_path: Path) -> None:
 
 
 def test_tied_output_counts_once(tmp_path: Path) -> None:
-    """Also where the checkpoint holds it twice."""
+    """Even if the checkpoint has it twice."""
     path = folder(tmp_path / "m", {**SMALL, "tie_word_embeddings": True}, model=tensors_of(SMALL))
     model, _ = read(path)
     assert model is not None
@@ -101,7 +101,7 @@ def test_tied_output_counts_once(tmp_path: Path) -> None:
 
 
 def quantized(path: Path, config: Config, pieces: dict[str, torch.Tensor]) -> Weight:
-    """The first layer's query projection, stored in pieces."""
+    """The first layer's query projection, stored in parts."""
     tensors = tensors_of(SMALL)
     del tensors["model.layers.0.self_attn.q_proj.weight"]
     named = {f"model.layers.0.self_attn.q_proj.{name}": one for name, one in pieces.items()}
@@ -112,7 +112,7 @@ def quantized(path: Path, config: Config, pieces: dict[str, torch.Tensor]) -> We
 
 @pytest.mark.parametrize("kind", ["gptq", "awq", "bnb4", "bnb8", "fp8", "packed"])
 def test_quantized_weights_keep_their_own_shape(tmp_path: Path, kind: str) -> None:
-    """Inputs, outputs and all bits that are stored for them; 64 x 64 in groups of 32."""
+    """Inputs, outputs and all stored bits; 64 x 64 in groups of 32."""
     state = json.dumps({"shape": [64, 64], "blocksize": 64}).encode()
     settings = {"gptq": {"bits": 4}, "awq": {"bits": 4}}.get(kind, {})
     integers = {"qzeros": torch.zeros(2, 8, dtype=torch.int32), "scales": torch.zeros(2, 64).half()}
@@ -143,7 +143,7 @@ def test_quantized_weights_keep_their_own_shape(tmp_path: Path, kind: str) -> No
 
 
 def test_broken_files_are_named(tmp_path: Path) -> None:
-    """Faults that would end the training are refused before, with the file and the field."""
+    """Faults that would end the training are refused early, with file and field."""
     path = folder(tmp_path / "m", SMALL, model=tensors_of(SMALL))
     file = path / "model.safetensors"
     whole = file.read_bytes()
@@ -181,7 +181,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_what_stays_unknown_is_noted(tmp_path: Path, config: Config, note: str) -> None:
-    """A launch that may work isn't refused; the note names file and field."""
+    """A launch that may work isn't refused; the note has file and field."""
     model, notes = read(folder(tmp_path / "m", config))
     assert model is None
     assert len(notes) == 1
@@ -190,14 +190,14 @@ def test_what_stays_unknown_is_noted(tmp_path: Path, config: Config, note: str) 
 
 @pytest.mark.parametrize("name", ["~nobody/x", "a\0b", "x" * 5000, "../..", "", "a/b/c"])
 def test_names_that_no_file_can_have(tmp_path: Path, name: str) -> None:
-    """They are noted, like any model that isn't there."""
+    """They get a note, like any missing model."""
     notes: list[str] = []
     assert read_model(name, str(tmp_path), notes, {}) is None
     assert len(notes) == 1
 
 
 def test_a_hub_name_is_looked_up_in_the_caches(tmp_path: Path) -> None:
-    """By the revision that `main` was, under each variable's folder; never over the network."""
+    """The revision of `main` in each variable's folder; the network isn't used."""
     hub = tmp_path / "hub" / "models--org--name"
     folder(hub / "snapshots" / "new", SMALL, model=tensors_of(SMALL))
     folder(hub / "snapshots" / "old", {**SMALL, "num_hidden_layers": 1})
@@ -220,7 +220,7 @@ def test_a_hub_name_is_looked_up_in_the_caches(tmp_path: Path) -> None:
 
 
 def test_a_flag_names_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workload has the model; what is unknown is noted with its flag."""
+    """The workload has the model; unknown facts are noted with the flag."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     (tmp_path / "train.py").write_text("import transformers\n")
@@ -248,7 +248,7 @@ def test_a_model_from_scratch(
     stored: str | None,
     loaded: str | None,
 ) -> None:
-    """Of a configuration alone, in its type; a flag that names a model goes before it."""
+    """Its configuration gives the type; a flag with a model overrides it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     (tmp_path / "run_clm.py").write_text("from transformers import AutoConfig, Trainer\n")
@@ -268,7 +268,7 @@ def test_a_model_from_scratch(
 
 
 def test_hydras_config_name_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is any name that can't be a folder's."""
+    """Names that can't be folders aren't models either."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("import hydra\n")
     for name in ("llama", "x" * 5000):

@@ -1,4 +1,4 @@
-"""Sizes in a configuration, headers of weights, frameworks' words."""
+"""Sizes in configurations, headers of weights, frameworks' terms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES = ConfigSizes({"n_embd": 8, "num_attention_heads": 4, "num_layers": 3, "bi
 
 
 def test_sizes_by_any_key() -> None:
-    """Of each type of model, derived from others where that is its meaning, or named as missing."""
+    """For each type of model, derived from others, or reported as missing."""
     assert [SIZES[name] for name in ("hidden", "layers", "head_dim", "kv")] == [8, 3, 2, 4]
     assert SIZES.get("experts", 7) == 7
     with pytest.raises(MissingSizeError, match=r"^c: vocab_size$"):
@@ -30,20 +30,20 @@ def test_sizes_by_any_key() -> None:
 
 @pytest.mark.parametrize("value", [0, True, "8", 1.5])
 def test_what_is_no_size(value: object) -> None:
-    """It is refused, with its key."""
+    """It is refused with its key."""
     with pytest.raises(LaunchError, match="c: hidden_size is a positive whole number"):
         ConfigSizes({"hidden_size": value}, "c: ")["hidden"]
 
 
 def write(path: Path, header: object, content: bytes = b"") -> Path:
-    """A safetensors file."""
+    """Writes a safetensors file."""
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + content)
     return path
 
 
 def test_a_header(tmp_path: Path) -> None:
-    """Names, types and shapes; the bytes only if they are asked for."""
+    """Names, types and shapes; bytes on request."""
     entry = {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}
     path = write(tmp_path / "model.safetensors", {"w": entry, "__metadata__": {}}, b"abcd")
     (tensor,) = read_tensors([path]).values()
@@ -67,7 +67,7 @@ def test_a_broken_file(tmp_path: Path, header: object, content: bytes, problem: 
 
 
 def test_files_that_are_not_the_weights(tmp_path: Path) -> None:
-    """A pointer of Git LFS, and an index that names a file which isn't there."""
+    """A Git LFS pointer, and an index that names a missing file."""
     pointer = tmp_path / "model.safetensors"
     pointer.write_text("version https://git-lfs.github.com/spec/v1\n" + "x" * 99)
     with pytest.raises(LaunchError, match="pointer of Git LFS"):
@@ -79,7 +79,7 @@ def test_files_that_are_not_the_weights(tmp_path: Path) -> None:
 
 
 def test_frameworks_words() -> None:
-    """The first part that matches decides; what has other states is nobody's."""
+    """The first matching part decides; optimizers with other states are unknown."""
     assert optimizer_named("paged_adamw_8bit") is Optimizer.ADAMW_8BIT
     assert optimizer_named("galore_adamw") is None
     assert attention_named("flash_attention_2") is Attention.FLASH

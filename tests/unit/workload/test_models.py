@@ -1,4 +1,4 @@
-"""Shapes of models: as transformers builds them, and by their weights."""
+"""Shapes of models from transformers and from weights."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ PUBLISHED: dict[str, tuple[Config, int]] = {
         {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257},
         124_439_808,
     ),
-    # Without the name of a class: bare, as what trains embeddings loads it.
+    # Without a class name the bare model is built, as for embeddings.
     "bge-m3": (
         sizes("xlm-roberta", 1024, 4096, 24, 16, 16, 250002, type_vocab_size=1)
         | {"max_position_embeddings": 8194},
@@ -111,7 +111,7 @@ PUBLISHED: dict[str, tuple[Config, int]] = {
         7_063_427_072,
     ),
 }
-"""Configurations as they are published, and the number of parameters that the hub shows."""
+"""Published configurations, and the number of parameters on the hub."""
 
 
 @functools.cache
@@ -137,14 +137,14 @@ def test_published_number_of_parameters(name: str) -> None:
 
 
 def test_what_the_output_is() -> None:
-    """A separate one, the embedding, or none."""
+    """Separate, tied to the embedding, or none."""
     models = [built(PUBLISHED[name][0]) for name in ("Qwen2-7B", "Qwen2.5-0.5B", "bge-m3")]
     outputs = [(model.vocabulary, model.tied) for model in models]
     assert outputs == [(152064, False), (151936, True), (0, False)]
 
 
 def test_an_output_that_peft_copies() -> None:
-    """It is an output of its own, also if the configuration ties it; the frozen one stays."""
+    """The copy is separate even if the configuration ties it; the frozen one stays."""
     copy = Weight("lm_head.modules_to_save.weight", (8, 4))
     table = Weight("model.embed_tokens.original_module.weight", (8, 4), trained=False)
     layer = Weight("model.layers.*.self_attn.q_proj.weight", (4, 4), 2)
@@ -160,7 +160,7 @@ def test_an_output_that_peft_copies() -> None:
 
 
 def test_dropout() -> None:
-    """By the rates in the configuration, under the names of GPT-2 and of BERT."""
+    """The configuration's rates, under GPT-2's and BERT's names."""
     gpt2 = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 4}
     rates = {"resid_pdrop": 0.1, "attn_pdrop": 0.0}
     bert = sizes("bert", 8, 16, 1, 2, 2, 4, hidden_dropout_prob=0.0)
@@ -198,12 +198,12 @@ KINDS: list[tuple[str, Config, Config]] = [
     ("falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}, {"ffn": 256}),
     ("falcon", {**FALCON, "multi_query": True}, {"kv_heads": 1, "ffn": 256}),
 ]
-"""Types, changes of their configuration, and what isn't as in `TINY` then."""
+"""Types, changes of their configuration, and the differences from `TINY`."""
 
 
 @table(("model_type", "changes", "other"), KINDS)
 def test_sizes_of_a_stack(model_type: str, changes: Config, other: Config) -> None:
-    """The weights tell them, also if the configuration's keys are others or mean another."""
+    """Weights decide even if the configuration has other keys or meanings."""
     found = built({**TINY, **changes, "model_type": model_type}).language
     expected = {"layers": 3, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "ffn": 160}
     expected |= {"gated": model_type != "falcon", **other}
@@ -211,7 +211,7 @@ def test_sizes_of_a_stack(model_type: str, changes: Config, other: Config) -> No
 
 
 def test_stacks_of_a_vision_language_model() -> None:
-    """Both towers with their own facts; the tower's `hidden_size` is the language model's."""
+    """Each tower has its own facts; its `hidden_size` is the language model's."""
     model = built(PUBLISHED["Qwen2-VL-7B"][0])
     assert model.language.prefix.endswith("layers.")
     assert (model.language.heads, model.language.kv_heads, model.language.head_dim) == (28, 4, 128)
@@ -224,7 +224,7 @@ def test_stacks_of_a_vision_language_model() -> None:
 def test_the_installed_transformers_is_asked_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a separate process, without the model's own code; the answer is kept."""
+    """In a separate process without the model's code; the answer is cached."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     config = {**TINY, "model_type": "qwen2", "auto_map": {"AutoConfig": "own.Config"}}
     first = described_by_transformers(config)
@@ -241,14 +241,14 @@ def test_the_installed_transformers_is_asked_once(
 
 
 def test_a_type_that_transformers_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is known, nothing is kept."""
+    """The result is unknown and isn't cached."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert described_by_transformers({**TINY, "model_type": "unheard-of"}) is None
     assert list(tmp_path.rglob("*.json")) == []
 
 
 def test_numbers_that_are_part_of_a_word_stay() -> None:
-    """`w1` is a name, `layers.1` a place."""
+    """`w1` is a name, `layers.1` a position."""
     weights = grouped(
         [(f"h.{i}.mlp.{w}.weight", (2, 3), True) for i in range(4) for w in ("w1", "w2")]
     )
@@ -273,7 +273,7 @@ ODD = st.sampled_from(
 def test_no_configuration_raises_anything_else(
     name: str, changes: dict[int, Any], part: str, has_weights: bool
 ) -> None:
-    """A model, none with a note, or an error for people, for any values of the keys."""
+    """Any values give a model, None with a note, or a readable error."""
     config = json.loads(json.dumps(PUBLISHED[name][0]))
     inner = config.get(part) if isinstance(config.get(part), dict) else config
     keys = [*inner, "architectures", "mlp_only_layers", "vision_config", "text_config", "num_heads"]

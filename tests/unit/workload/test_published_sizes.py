@@ -1,4 +1,4 @@
-"""The published measurements: their files hold together, and others' rules are restated right."""
+"""Published measurements: consistent files, and other tools' rules restated correctly."""
 
 import csv
 import importlib.util
@@ -17,7 +17,7 @@ PUBLISHED = BENCHMARKS / "published"
 
 
 def load(name):
-    """A module of benchmarks/, which is no package."""
+    """A module of benchmarks/, which isn't a package."""
     spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", BENCHMARKS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -35,13 +35,13 @@ with (PUBLISHED / "measurements.csv").open() as file:
 
 
 def test_every_row_names_a_model_and_a_stack():
-    """No row refers to something that isn't there."""
+    """All references exist."""
     assert {row["model"] for row in ROWS} <= set(MODELS)
     assert {row["stack"] for row in ROWS} == set(STACKS)
 
 
 def test_every_row_is_a_measurement_of_one_gpu():
-    """Sizes are positive and below the card's capacity, and the source is a file at a commit."""
+    """Sizes are positive and below the capacity; the source is a file at a commit."""
     for row in ROWS:
         assert 0 < float(row["measured_gib"]) < 80, row
         assert int(row["seq_len"]) > 0
@@ -54,7 +54,7 @@ def test_every_row_is_a_measurement_of_one_gpu():
 
 @table("stack", STACKS)
 def test_stacks_speak_in_settings_and_facts(stack):
-    """Every fact of a stack is one that a workload can have, with a value of its type."""
+    """Each value has the type of a workload's fact or setting."""
     entry = STACKS[stack]
     for key, value in (entry["facts"] | entry["settings"]).items():
         parse_value(name_of(key), value)
@@ -62,7 +62,7 @@ def test_stacks_speak_in_settings_and_facts(stack):
 
 
 def test_rows_speak_in_settings_and_facts_too():
-    """What a row says beside its stack has a value of its type."""
+    """Each value beside the stack's has the right type."""
     for row in ROWS:
         for word in row["facts"].split():
             name, raw = word.split("=")
@@ -70,7 +70,7 @@ def test_rows_speak_in_settings_and_facts_too():
 
 
 def test_19_of_20_estimates_are_within_their_error():
-    """Of each family, on rows of one sample a batch or of a known length; the bounds hold."""
+    """In each family, for one sample a batch or a known length; bounds hold."""
     rows = [row for row in published.read_rows() if row.known and not row.full]
     for family in published.Family:
         group = [row for row in rows if row.family is family]
@@ -81,7 +81,7 @@ def test_19_of_20_estimates_are_within_their_error():
 
 @table("name", MODELS)
 def test_models_have_the_published_number_of_parameters(name):
-    """Its weights add up to what the model's card says, and the configuration has their sizes."""
+    """Weights add up to the model card's number with the configuration's sizes."""
     entry = MODELS[name]
     model = model_from_config(entry["config"], published.weights_of(name), name)
     assert model is not None
@@ -96,7 +96,7 @@ def test_models_have_the_published_number_of_parameters(name):
 def test_deepspeed_rule_is_deepspeeds():
     """The table in DeepSpeed's docs/code-docs/source/memory.rst for t5-3b on 8 GPUs.
 
-    Its number for stage 2 is of an older formula than the code's.
+    Its number for stage 2 is from an older formula than the code's.
     """
     assert f"{estimators.zero_3_states(2851e6, 32e6, 8) / 2**30:.2f}" == "6.09"
     assert estimators.zero_2_states(8e9, 8) == 2 * 8e9 + 18e9

@@ -1,4 +1,4 @@
-"""Real command lines and files of the common frameworks."""
+"""Real command lines and files of common frameworks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from safe_launch.workload.script.read_script import read_script
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty working directory, and an environment that says nothing."""
+    """An empty working directory, and an environment without relevant variables."""
     for name in [one for one in os.environ if one.startswith("ACCELERATE_")]:
         monkeypatch.delenv(name)
     for name in ("MAX_PIXELS", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
@@ -37,7 +37,7 @@ PLAIN = "from transformers import HfArgumentParser, TrainingArguments, Trainer\n
 
 
 def read(folder: Path, *arguments: str, source: str = PLAIN, module: str = "") -> Workload:
-    """The workload of a script, or of a module, with these arguments."""
+    """The workload of a script or module with these arguments."""
     script = folder / "train.py"
     script.write_text(source)
     name = module or str(script)
@@ -85,7 +85,7 @@ EMBEDDING = (
                 Fact.ADAPTER: "lora",
                 Fact.LORA_TARGETS: r"llm\..*layers\.\d+\.self_attn\.(q_proj|k_proj|v_proj|o_proj)",
                 Fact.VISION_TRAINED: True,
-                # Frozen for the adapters' sake.
+                # They are frozen because of the adapters.
                 Fact.LANGUAGE_TRAINED: None,
                 Fact.SEQUENCE_LENGTH: 2048,
                 Fact.FROZEN_PARAMETERS: True,
@@ -168,7 +168,7 @@ def test_command_lines(
 
 
 def test_a_file_of_llama_factory(tmp_path: Path) -> None:
-    """Its YAML with overrides; its own defaults where both are silent."""
+    """Its YAML with overrides, else its defaults."""
     config = tmp_path / "sft.yaml"
     config.write_text(
         "model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\ncutoff_len: 4096\n"
@@ -187,7 +187,7 @@ def test_a_file_of_llama_factory(tmp_path: Path) -> None:
 
 
 def test_sizes_in_a_deepspeed_configuration(tmp_path: Path) -> None:
-    """Numbers as elements, also in scientific notation; "auto" is the framework's."""
+    """Numbers of elements, also in scientific notation; the framework sets "auto"."""
     config = {
         "zero_optimization": {
             "stage": 3,
@@ -212,14 +212,14 @@ def test_sizes_in_a_deepspeed_configuration(tmp_path: Path) -> None:
 
 
 def test_the_allocator_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable of the user's own decides; without one the profile does."""
+    """The user's variable decides, else the profile."""
     assert read(tmp_path).value(Fact.EXPANDABLE_SEGMENTS) is None
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:128")
     assert read(tmp_path).value(Fact.EXPANDABLE_SEGMENTS) is False
 
 
 def test_an_accelerate_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables that `accelerate launch` makes of it, which the readers read."""
+    """The variables that `accelerate launch` derives from it are read."""
     path = tmp_path / "accelerate.yaml"
     path.write_text(
         "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config:\n"
@@ -239,7 +239,7 @@ def test_an_accelerate_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_accelerate_configuration_that_isnt_modelled(tmp_path: Path) -> None:
-    """The variables are accelerate's own; of FSDP's first version a note says that."""
+    """Variables are accelerate's own; FSDP1 gets a note."""
     path = tmp_path / "fsdp.yaml"
     text = (
         "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nnum_machines: 2\n"
@@ -266,7 +266,7 @@ def test_an_accelerate_configuration_that_isnt_modelled(tmp_path: Path) -> None:
 
 
 def test_more_workers_than_accelerate_starts(tmp_path: Path) -> None:
-    """On CPUs it starts one process in spite of the file; here the file's number, and a line."""
+    """On CPUs it ignores the file's number; here that number is used, with a line."""
     path = tmp_path / "cpu.yaml"
     path.write_text("distributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: 2\n")
     found = accelerate.read(path)
@@ -281,7 +281,7 @@ def test_more_workers_than_accelerate_starts(tmp_path: Path) -> None:
 
 
 def test_a_section_that_accelerate_translates(tmp_path: Path) -> None:
-    """What is modelled keeps its other sections."""
+    """Its other sections are kept."""
     path = tmp_path / "compiled.yaml"
     path.write_text("distributed_type: MULTI_GPU\ndynamo_config:\n  dynamo_backend: INDUCTOR\n")
     found = accelerate.read(path)
@@ -290,14 +290,14 @@ def test_a_section_that_accelerate_translates(tmp_path: Path) -> None:
 
 
 def test_a_number_too_long_for_an_integer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In accelerate's variables it is noted."""
+    """In accelerate's variables it gets a note."""
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "9" * 5000)
     assert "isn't a value of accumulation" in read(tmp_path).notes[0]
 
 
 def test_trls_default_rank(tmp_path: Path) -> None:
-    """Of its ModelConfig, where adapters are asked for."""
+    """ModelConfig's rank applies if adapters are requested."""
     source = "from trl import ModelConfig, SFTTrainer, TrlParser\n"
     assert read(tmp_path, "--use_peft", source=source).value(Fact.LORA_RANK) == 16
     assert read(tmp_path, "--use_peft", "--lora_r=4", source=source).value(Fact.LORA_RANK) == 4
@@ -321,7 +321,7 @@ def test_trls_default_rank(tmp_path: Path) -> None:
 def test_accelerate_configurations_that_are_refused(
     text: str, problem: str, tmp_path: Path
 ) -> None:
-    """File, line and key."""
+    """The error has file, line and key."""
     path = tmp_path / "accelerate.yaml"
     path.write_text(text)
     with pytest.raises(LaunchError) as caught:
@@ -330,14 +330,14 @@ def test_accelerate_configurations_that_are_refused(
 
 
 def values(workload: Workload, *names: Name) -> dict[Name, Value | None]:
-    """Some of what is known."""
+    """Some of the known values."""
     return {name: workload.value(name) for name in names}
 
 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        # examples/train/multi-gpu/deepspeed/train_zero2.sh of 4.x, without what it doesn't need
+        # examples/train/multi-gpu/deepspeed/train_zero2.sh of 4.x, reduced
         (
             (
                 "--model Qwen/Qwen2.5-7B-Instruct --tuner_type lora --torch_dtype bfloat16 "
@@ -388,7 +388,7 @@ def values(workload: Workload, *names: Name) -> dict[Name, Value | None]:
                 Setting.PRECISION: None,
             },
         ),
-        # 3.x changed its mind about accumulation and checkpointing: unknown without its version
+        # 3.x changed its defaults for accumulation and checkpointing: unknown without its version
         (
             "--model Qwen/Qwen2.5-7B-Instruct --train_type lora",
             {
@@ -445,14 +445,14 @@ def values(workload: Workload, *names: Name) -> dict[Name, Value | None]:
     ids=["zero2", "dpo", "defaults", "3.x", "2.x", "qlora", "regex", "boft"],
 )
 def test_ms_swift(line: str, expected: dict[Name, Value | None], tmp_path: Path) -> None:
-    """Its own names and defaults, of the version that the flags are of."""
+    """Its own names and defaults in the version of the flags."""
     workload = read(tmp_path, *line.split(), module="swift.cli.sft")
     assert values(workload, *expected) == expected
     assert workload.framework is Framework.TRANSFORMERS
 
 
 def test_the_configurations_of_an_installed_ms_swift(tmp_path: Path) -> None:
-    """The files that it ships say more than their names."""
+    """Its shipped files have more information than their names."""
     folder = tmp_path / "swift" / "config"
     folder.mkdir(parents=True)
     (tmp_path / "swift" / "__init__.py").touch()
@@ -467,7 +467,7 @@ def test_the_configurations_of_an_installed_ms_swift(tmp_path: Path) -> None:
 
 
 def test_packages_that_a_script_merely_imports_dont_own_it(tmp_path: Path) -> None:
-    """The script's own loop is unknown, with any libraries."""
+    """A plain loop stays unknown with any libraries."""
     for source in (
         "from swift import Swift, LoRAConfig\n",
         "from FlagEmbedding import BGEM3FlagModel\n",
@@ -594,7 +594,7 @@ def test_llama_factory(
     module: str,
     tmp_path: Path,
 ) -> None:
-    """Its examples, by its module and by src/train.py, with overrides behind the file."""
+    """Examples by module and by src/train.py, with overrides after the file."""
     zero = {"stage": 3, "reduce_bucket_size": "auto"}
     automatic = {"enabled": "auto"}
     config = {"zero_optimization": zero, "bf16": automatic, "fp16": automatic}
@@ -611,7 +611,7 @@ def test_llama_factory(
 
 
 def test_flags_of_llama_factory(tmp_path: Path) -> None:
-    """examples/train_lora/qwen3_lora_sft.sh: words that are commands elsewhere stay values."""
+    """examples/train_lora/qwen3_lora_sft.sh: other commands' names stay values."""
     line = (
         "train --model_name_or_path Qwen/Qwen3-4B --stage sft --do_train --finetuning_type lora "
         "--lora_target all --cutoff_len 1024 --per_device_train_batch_size 1 --bf16"
@@ -649,7 +649,7 @@ def test_flags_of_llama_factory(tmp_path: Path) -> None:
 def test_what_the_framework_would_refuse(
     source: str, module: str, line: str, problem: str, tmp_path: Path
 ) -> None:
-    """Reported before anything is launched, by the flags' names."""
+    """It is reported before the launch, by the flags' names."""
     with pytest.raises(LaunchError) as caught:
         read(tmp_path, *line.split(), source=source, module=module)
     assert caught.value.problem == problem
@@ -664,7 +664,7 @@ def test_what_the_framework_would_refuse(
     ],
 )
 def test_flag_embedding(module: str, line: str, tokens: int, tmp_path: Path) -> None:
-    """A sample is a query with its group of passages; a reranker reads the query with each."""
+    """A sample is a query with a group of passages; a reranker reads them together."""
     always = "--query_max_len 10 --passage_max_len 100 --use_lora True --target_modules q_proj "
     workload = read(tmp_path, *f"{always} v_proj {line}".split(), module=module)
     assert workload.value(Fact.SEQUENCE_LENGTH) == tokens
@@ -685,7 +685,7 @@ def test_flag_embedding(module: str, line: str, tokens: int, tmp_path: Path) -> 
 def test_flag_embeddings_adapters_need_no_flag(
     module: str, line: str, frozen: bool | None, rank: int | None, tmp_path: Path
 ) -> None:
-    """Its decoders get them unless they are refused; DDP always looks for unused parameters."""
+    """Decoders get them by default; DDP always looks for unused parameters."""
     workload = read(tmp_path, *line.split(), module=module)
     assert workload.value(Fact.FROZEN_PARAMETERS) is frozen
     assert workload.value(Fact.LORA_RANK) == rank
@@ -708,7 +708,7 @@ def test_flag_embeddings_adapters_need_no_flag(
     ],
 )
 def test_lists_of_modules(words: tuple[str, ...], expected: list[str]) -> None:
-    """Every way in which a list of modules is given, and one expression that stays whole."""
+    """Every format of a list, and one regex that stays whole."""
     assert words_of(Given(words[0], Origin.FLAG, "--lora_target_modules", words)) == expected
     assert words_of(Given(expected, Origin.CONFIG, "x.yaml: lora_target")) == expected
 
@@ -731,14 +731,14 @@ def test_lists_of_modules(words: tuple[str, ...], expected: list[str]) -> None:
     ],
 )
 def test_optimizers(line: str, expected: str | None, tmp_path: Path) -> None:
-    """Those of transformers by their states; others are noted, not guessed."""
+    """Transformers' names by states; others get a note instead of a guess."""
     workload = read(tmp_path, *line.split())
     assert workload.value(Fact.OPTIMIZER) == expected
     assert bool(workload.unmodelled) == (expected is None)
 
 
 def test_every_optimizer_of_transformers_is_known_or_noted(tmp_path: Path) -> None:
-    """Against the installed version's own list."""
+    """The installed version's list is used."""
     from transformers.training_args import OptimizerNames
 
     for one in OptimizerNames:
@@ -761,7 +761,7 @@ def test_every_optimizer_of_transformers_is_known_or_noted(tmp_path: Path) -> No
     ],
 )
 def test_attention(line: str, expected: str | None, tmp_path: Path) -> None:
-    """Other kinds than flash may be SDPA or eager: unknown."""
+    """Kinds other than flash may be SDPA or eager: unknown."""
     workload = read(tmp_path, *line.split())
     assert workload.value(Fact.ATTENTION) == expected
     assert workload.notes == ()
@@ -784,7 +784,7 @@ def test_attention(line: str, expected: str | None, tmp_path: Path) -> None:
 def test_preferences(
     source: str, line: str, objective: str | None, reference: bool | None, tmp_path: Path
 ) -> None:
-    """Pairs double the sequences; a reference model is held unless adapters make it needless."""
+    """Pairs double the sequences; adapters can make the reference model unnecessary."""
     workload = read(tmp_path, *line.split(), source=f"{source}\n")
     assert workload.value(Fact.OBJECTIVE) == objective
     assert workload.value(Fact.REFERENCE_MODEL) == reference
@@ -793,7 +793,7 @@ def test_preferences(
 @pytest.mark.parametrize(
     ("line", "vision", "language"),
     [
-        # LLaVA 1.5's first stage, and LLaVA-NeXT's words
+        # LLaVA 1.5's first stage, and LLaVA-NeXT's terms
         ("--vision_tower x --tune_mm_mlp_adapter True", False, False),
         ("--vision_tower x --freeze_backbone True", None, False),
         ("--mm_tunable_parts mm_vision_tower,mm_mlp_adapter", True, False),
@@ -806,7 +806,7 @@ def test_preferences(
     ],
 )
 def test_towers(line: str, vision: bool | None, language: bool | None, tmp_path: Path) -> None:
-    """Which parts are trained, in the words of the common vision-language scripts."""
+    """The trained parts, in the terms of common vision-language scripts."""
     workload = read(tmp_path, *line.split())
     assert workload.value(Fact.VISION_TRAINED) is vision
     assert workload.value(Fact.LANGUAGE_TRAINED) is language
@@ -841,7 +841,7 @@ def vision_model(patch: int, image: int) -> Model:
     ],
 )
 def test_patches(line: str, model: Model | None, patches: int | None, tmp_path: Path) -> None:
-    """Known where the model says how large a patch is."""
+    """Known if the model states its patch size."""
     (tmp_path / "train.py").write_text(PLAIN)
     request = LaunchRequest("train.py", False, tuple(line.split()), 2, "")
     found = dict(vision_flags.image_statements(read_script(request), model))
@@ -867,7 +867,7 @@ def test_lengths(line: str, length: int | None, tmp_path: Path) -> None:
 
 
 def test_liger_without_the_fused_loss(tmp_path: Path) -> None:
-    """`liger_kernel_config` can switch it off."""
+    """`liger_kernel_config` can disable it."""
     assert read(tmp_path, "--use_liger_kernel").value(Fact.LOSS) == "fused"
     config = '--liger_kernel_config={"fused_linear_cross_entropy": false}'
     assert read(tmp_path, "--use_liger_kernel", config).value(Fact.LOSS) is None
@@ -875,7 +875,7 @@ def test_liger_without_the_fused_loss(tmp_path: Path) -> None:
 
 
 def test_deepspeed_chat(tmp_path: Path) -> None:
-    """A bare `--deepspeed` is DeepSpeed's own switch, and the stage a flag."""
+    """A bare `--deepspeed` is DeepSpeed's own switch; the stage is another flag."""
     line = "--per_device_train_batch_size 4 --max_seq_len 512 --deepspeed --zero_stage 3"
     workload = read(tmp_path, *line.split(), source="import deepspeed\n")
     assert workload.value(Fact.ENGINE) == "deepspeed"
@@ -897,7 +897,7 @@ def test_deepspeed_chat(tmp_path: Path) -> None:
     ],
 )
 def test_sizes_that_make_no_sense(zero: dict[str, object], note: str, tmp_path: Path) -> None:
-    """They are left to DeepSpeed, which has its own message for them."""
+    """DeepSpeed reports them itself."""
     Path("ds.json").write_text(json.dumps({"zero_optimization": zero}))
     workload = read(tmp_path, "--deepspeed", "ds.json")
     assert workload.notes == (f"ds.json: zero_optimization.{note}",)
@@ -921,7 +921,7 @@ def test_sizes_that_make_no_sense(zero: dict[str, object], note: str, tmp_path: 
 def test_deepspeeds_own_optimizer(
     optimizer: dict[str, object], expected: str | None, tmp_path: Path
 ) -> None:
-    """Its type decides the states; an unknown one is noted."""
+    """Its type decides the states; unknown ones get a note."""
     Path("ds.json").write_text(json.dumps({"optimizer": optimizer}))
     workload = read(tmp_path, "--deepspeed_config", "ds.json", source="import deepspeed\n")
     assert workload.value(Fact.OPTIMIZER) == expected
@@ -990,7 +990,7 @@ def test_deepspeeds_own_optimizer(
 def test_what_silent_failures_hang_on(
     config: dict[str, object], fact: Fact, expected: bool | None, tmp_path: Path
 ) -> None:
-    """Keys of DeepSpeed's that decide nothing else here; a default only if it matters."""
+    """DeepSpeed keys used only for silent failures; defaults only if they matter."""
     Path("ds.json").write_text(json.dumps(config))
     workload = read(tmp_path, "--deepspeed_config", "ds.json", source="import deepspeed\n")
     assert workload.value(fact) is expected
@@ -1006,12 +1006,12 @@ def test_what_silent_failures_hang_on(
     ],
 )
 def test_the_trainer_of_trl(source: str, expected: str | None, tmp_path: Path) -> None:
-    """Where a script imports one of them, and no other."""
+    """Known if a script imports exactly one."""
     assert read(tmp_path, source=source).value(Fact.TRAINER) == expected
 
 
 def test_compiling_is_read(tmp_path: Path) -> None:
-    """From the Trainer's flag."""
+    """The Trainer's flag is used."""
     source = "from transformers import TrainingArguments\n"
     assert read(tmp_path, "--torch_compile", source=source).value(Fact.COMPILED) is True
     assert read(tmp_path, source=source).value(Fact.COMPILED) is None
@@ -1031,7 +1031,7 @@ freeze_backbone max_dynamic_patch
 
 @pytest.mark.parametrize("module", ["", "swift.cli.sft", "swift.cli.rlhf", "llamafactory.cli"])
 def test_no_value_is_a_traceback(module: str, tmp_path: Path) -> None:
-    """Any value of a flag or in a file is read, noted, refused or left out."""
+    """Any value is read, noted, refused or ignored."""
     always = ("--model_name_or_path", "x")
     for flag in READ.split():
         for text in ODD:

@@ -54,14 +54,14 @@ def found(text: str, tmp_path: Path) -> list[Step]:
     ],
 )
 def test_what_a_script_does_first(tmp_path: Path, text: str, expected: list[Step]) -> None:
-    """Imports in their order, up to what may change what a later one does."""
+    """Imports in order, up to a line that may affect a later import."""
     assert found(text, tmp_path) == expected
 
 
 def test_the_users_own_modules_are_looked_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the script's line, since their own lines say nothing of the order."""
+    """With the script's line, as lines in modules don't show the order."""
     (tmp_path / "own").mkdir()
     texts = {
         "__init__": "import json\nfrom .data import x\n",
@@ -82,7 +82,7 @@ def test_the_users_own_modules_are_looked_into(
 def test_what_cant_be_known_in_a_module_of_the_users_ends_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With any imports after it, and at any depth."""
+    """After any imports, at any depth."""
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "outer.py").write_text("import json\nimport inner\nimport csv\n")
     (tmp_path / "inner.py").write_text("import yaml\npatch()\nimport zipfile\n")
@@ -91,7 +91,7 @@ def test_what_cant_be_known_in_a_module_of_the_users_ends_the_search(
 
 
 def test_a_module_that_is_run_comes_after_the_packages_that_hold_it() -> None:
-    """As Python imports them; a missing module ends the search."""
+    """This is Python's order; a missing module ends the search."""
     first, *_ = module_steps("json.tool")
     assert first == Import("json", (), 1)
     assert list(module_steps("nowhere_to_be_found")) == []
@@ -101,7 +101,7 @@ def test_a_module_that_is_run_comes_after_the_packages_that_hold_it() -> None:
 def test_nothing_is_imported_before_what_wants_to_be_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is named in the arguments, say as the backend of a framework."""
+    """The arguments name it, for example as a framework's backend."""
     monkeypatch.setattr(sys, "argv", ["train.py", "--backend=unsloth"])
     assert found("import yaml\n", tmp_path) == []
     assert list(module_steps("json.tool")) == []
@@ -126,5 +126,5 @@ def test_nothing_is_imported_before_what_wants_to_be_first(
 def test_which_expressions_have_no_consequence_for_an_import(
     expression: str, expected: bool
 ) -> None:
-    """Those whose calls are all of known names that neither patch, seed nor search elsewhere."""
+    """All calls are of known names without patches, seeds or path changes."""
     assert is_harmless(ast.parse(expression, mode="eval").body) == expected

@@ -1,4 +1,4 @@
-"""Facts by names in a script's source: the model's class, the trainer, devices."""
+"""Facts from names in a script's source: the model's class, the trainer, devices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read(folder: Path, source: str, *arguments: str, workers: int = 2) -> Worklo
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, on a host that shows all of its devices."""
+    """The working directory, on a host with all devices visible."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return tmp_path
@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_model_that_may_put_out_scores(made: str, expected: Output | None, folder: Path) -> None:
-    """Logits of the whole vocabulary are only assumed then."""
+    """Logits of the whole vocabulary are then only assumed."""
     source = f"from transformers import {made}, HfArgumentParser, TrainingArguments, Trainer\n"
     workload = read(folder, source)
     assert workload.value(Fact.OUTPUT) == expected
@@ -68,7 +68,7 @@ def test_a_model_on_several_devices(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A single process that sees several may spread its model over them."""
+    """A single process with several devices may spread its model."""
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     model = f'model = AutoModelForCausalLM.from_pretrained("x", device_map={devices})'
@@ -77,7 +77,7 @@ def test_a_model_on_several_devices(
 
 
 def test_tensor_parallelism_in_a_configuration(folder: Path) -> None:
-    """DeepSpeed's AutoTP divides the model among ranks, which isn't modelled."""
+    """DeepSpeed's AutoTP shards the model, which isn't modelled."""
     config = {"tensor_parallel": {"autotp_size": 4}, "zero_optimization": {"stage": 1}}
     (folder / "tp.json").write_text(json.dumps(config))
     workload = read(folder, HEAD + END, "--deepspeed", "tp.json")
@@ -85,7 +85,7 @@ def test_tensor_parallelism_in_a_configuration(folder: Path) -> None:
 
 
 def test_a_configuration_in_hjson(folder: Path) -> None:
-    """DeepSpeed reads comments, and commas at an end."""
+    """DeepSpeed accepts comments and trailing commas."""
     (folder / "ds.json").write_text('{"zero_optimization": {"stage": 2,}, // the second\n}')
     workload = read(folder, "import deepspeed\n", "--deepspeed", "--deepspeed_config", "ds.json")
     assert workload.value(Setting.ZERO_STAGE) == 2
@@ -93,7 +93,7 @@ def test_a_configuration_in_hjson(folder: Path) -> None:
 
 @pytest.mark.parametrize("trainer", ["KTOTrainer", "GRPOTrainer"])
 def test_losses_that_span_the_batch(trainer: str, folder: Path) -> None:
-    """The micro batch isn't only a matter of memory there."""
+    """The micro batch affects more than memory there."""
     workload = read(folder, f"from trl import {trainer}\n{HEAD}")
     assert workload.value(Fact.LOSS_SPANS_BATCH) is True
 
@@ -103,13 +103,13 @@ def test_losses_that_span_the_batch(trainer: str, folder: Path) -> None:
     [("DPOTrainer", "preference"), ("SFTTrainer", None), ("SFTTrainer, DPOTrainer", None)],
 )
 def test_the_trainer_that_is_imported(imported: str, objective: str | None, folder: Path) -> None:
-    """A script may import several: which of them trains is asked at launch."""
+    """With several imports, the launch decides which one trains."""
     workload = read(folder, f"from trl import TrlParser, {imported}\n")
     assert workload.value(Fact.OBJECTIVE) == objective
 
 
 def test_parts_that_take_precedence_over_switches(folder: Path) -> None:
-    """LLaVA-NeXT's list says all of it, whatever the older switches default to."""
+    """LLaVA-NeXT's list overrides the older switches' defaults."""
     parts = "mm_vision_tower,mm_mlp_adapter,mm_language_model"
     flags = ("--mm_tunable_parts", parts, "--unfreeze_mm_vision_tower", "False")
     workload = read(folder, HEAD + END, *flags)

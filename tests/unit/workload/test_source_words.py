@@ -1,4 +1,4 @@
-"""What a script's source says of its arguments by its words alone, and what flags say then."""
+"""Facts about arguments from names in a script's source, and the flags' meaning then."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ SETTINGS = (Setting.MICRO_BATCH, Setting.ACCUMULATION, Setting.GRADIENT_CHECKPOI
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the script, which is the working directory."""
+    """The script's folder, which is the working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def read(folder: Path, source: str, *arguments: str, **files: str) -> Workload:
-    """What is read of a script; other files by their stems."""
+    """The facts read from a script; other files by their stems."""
     for name, text in {"train": source, **files}.items():
         (folder / f"{name}.py").write_text(text)
     return read_workload(LaunchRequest("train.py", False, arguments, 2, "--nproc"))
 
 
 def read_values(workload: Workload, *names: Name) -> list[Value | None]:
-    """Some of what is known."""
+    """Some of the known values."""
     return [workload.value(name) for name in names]
 
 
 def test_absent_flags_have_defaults(folder: Path) -> None:
-    """Of a parser of the Trainer's arguments, and of no other script's."""
+    """Only if the script parses the Trainer's arguments."""
     assert read_values(read(folder, PARSED), *SETTINGS) == [8, 1, "off"]
     made = "from transformers import Trainer, TrainingArguments\nTrainingArguments('out')\n"
     assert read_values(read(folder, made), *SETTINGS) == [None, None, None]
@@ -56,21 +56,21 @@ def test_absent_flags_have_defaults(folder: Path) -> None:
     ],
 )
 def test_what_the_source_decides_is_asked_at_launch(folder: Path, line: str, unknown: int) -> None:
-    """No default counts if any file of the script may give the argument a value."""
+    """A default is void if any file of the script may set the argument."""
     helper = "def lower(args):\n    args.gradient_accumulation_steps //= 2\n"
     found = read_values(read(folder, f"{PARSED}{line}\n", helpers=helper), *SETTINGS)
     assert [place for place, value in enumerate(found) if value is None] == [unknown]
 
 
 def test_arguments_from_elsewhere(folder: Path) -> None:
-    """If a parser takes them from a file or a dict, nothing that is absent is default."""
+    """If a parser reads a file or a dict, absent flags have no default."""
     for method in ("parse_json_file", "parse_yaml_file", "parse_dict"):
         source = f"{PARSED}HfArgumentParser(TrainingArguments).{method}(settings())\n"
         assert read_values(read(folder, source), *SETTINGS) == [None, None, None]
 
 
 def test_flags_hold_unless_the_source_replaces_them(folder: Path) -> None:
-    """A class's default doesn't replace a flag; an assignment to the parsed arguments does."""
+    """A class's default doesn't override a flag; assigning to parsed arguments does."""
     flags = ("--per_device_train_batch_size=3", "--gradient_checkpointing")
     field = "class Own(TrainingArguments):\n    per_device_train_batch_size: int = 1\n"
     assert read(folder, PARSED + field, *flags).value(Setting.MICRO_BATCH) == 3
@@ -83,7 +83,7 @@ def test_flags_hold_unless_the_source_replaces_them(folder: Path) -> None:
 
 
 def test_a_parser_of_the_scripts_own(folder: Path) -> None:
-    """A flag of a Trainer's name that it declares itself is its loop's, and nothing is default."""
+    """A self-declared flag with a Trainer's name is the loop's; there are no defaults."""
     source = (
         "import argparse\nparser = argparse.ArgumentParser()\n"
         "parser.add_argument('--per-device-train-batch-size', type=int)\n"
@@ -99,7 +99,7 @@ def test_a_parser_of_the_scripts_own(folder: Path) -> None:
 
 @pytest.mark.parametrize("method", ["--use_badam", "--lisa_activated_layers=2"])
 def test_a_part_of_a_full_training(folder: Path, method: str) -> None:
-    """If a method trains some layers at a time, all of them don't count as trained."""
+    """If a method trains a few layers at a time, not all count as trained."""
     line = ("--finetuning_type", "full")
     assert read(folder, PARSED, *line).value(Fact.ADAPTER) == "none"
     workload = read(folder, PARSED, *line, method)
@@ -107,7 +107,7 @@ def test_a_part_of_a_full_training(folder: Path, method: str) -> None:
 
 
 def test_a_loop_decides_by_itself(folder: Path) -> None:
-    """An accumulation that isn't the configuration's is refused by the Trainer alone."""
+    """Only the Trainer refuses an accumulation other than the configuration's."""
     (folder / "ds.json").write_text('{"gradient_accumulation_steps": 4}')
     arguments = ("--deepspeed_config", "ds.json", "--gradient_accumulation_steps", "1")
     source = (
@@ -128,7 +128,7 @@ def test_a_loop_decides_by_itself(folder: Path) -> None:
     ],
 )
 def test_what_no_reader_understood(folder: Path, line: str, expected: tuple[str, ...]) -> None:
-    """Flags whose names say that they matter, unless they are off or were read."""
+    """Flags with relevant names, unless they are off or were read."""
     source = "from transformers import HfArgumentParser\n"
     assert read(folder, source, *line.split()).not_understood == expected
 
@@ -146,7 +146,7 @@ def test_what_no_reader_understood(folder: Path, line: str, expected: tuple[str,
 def test_who_says_which_samples_make_a_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, expected: bool
 ) -> None:
-    """If the script does, no size that is stated tells the global batch."""
+    """If the script does, no stated size determines the global batch."""
     monkeypatch.chdir(tmp_path)
     assert read(tmp_path, line).makes_batches is expected
 
@@ -170,14 +170,14 @@ def test_who_says_which_samples_make_a_batch(
 def test_who_trains_all_of_the_model_that_it_loads(
     folder: Path, line: str, flags: str, *, expected: bool
 ) -> None:
-    """Nobody who names adapters, frozen weights or another model; unknown code may."""
+    """Not with adapters, frozen weights or another model; unknown code may."""
     helper = "from peft import LoraConfig\n"
     workload = read(folder, f"{PARSED}{line}\n", *flags.split(), helpers=helper)
     assert workload.trains_all is expected
 
 
 def test_a_precision_by_a_flag_of_its_own(folder: Path) -> None:
-    """It may mean something else: nothing is forbidden for it until a worker has said so."""
+    """It may mean something else, so it forbids no plan before a worker confirms it."""
     own = "import argparse\nargparse.ArgumentParser().add_argument('--bf16')\n"
     for source, is_certain in ((own, False), (PARSED, True), ("import deepspeed\n", True)):
         workload = read(folder, source, "--bf16", "true")

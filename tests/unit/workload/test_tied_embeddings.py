@@ -1,4 +1,4 @@
-"""Tied embeddings of which an end is trained as a copy beside adapters."""
+"""Tied embeddings with one end trained as a copy beside adapters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CONFIG = {
 def test_only_an_end_of_a_tied_model_counts(
     more: str, tied: bool, expected: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And only if peft isn't asked to keep the tie, or may be."""
+    """Unless peft is asked to keep the tie, or may be."""
     monkeypatch.chdir(tmp_path)
     write_model(Path("m"), {**CONFIG, "tie_word_embeddings": tied})
     source = "from trl import ModelConfig, SFTTrainer, TrlParser\n"

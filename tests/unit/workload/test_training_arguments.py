@@ -1,4 +1,4 @@
-"""Readers: statements of command lines, files and the environment, and unknown values."""
+"""Readers: command lines, files and the environment, and unknown values."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ MODE = Setting.GRADIENT_CHECKPOINTING
 def test_every_form_of_a_flag_means_what_transformers_takes_it_for(
     arguments: tuple[str, ...], expected: str
 ) -> None:
-    """Compared with the installed HfArgumentParser itself."""
+    """Compared with the installed HfArgumentParser."""
     from transformers import HfArgumentParser, TrainingArguments
 
     workload = read(*arguments)
@@ -153,7 +153,7 @@ def test_every_form_of_a_flag_means_what_transformers_takes_it_for(
     ids=" ".join,
 )
 def test_what_is_read_is_what_transformers_reads(arguments: tuple[str, ...]) -> None:
-    """Batch, precision and DDP's flags, against the installed HfArgumentParser."""
+    """Batch, precision and DDP's flags, compared with the installed HfArgumentParser."""
     from transformers import HfArgumentParser, TrainingArguments
 
     (theirs,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(
@@ -183,7 +183,7 @@ def test_what_is_read_is_what_transformers_reads(arguments: tuple[str, ...]) -> 
     ],
 )
 def test_who_reduces_the_gradients(arguments: tuple[str, ...], engine: str) -> None:
-    """An empty flag, as an unset variable of a shell leaves it, asks for nothing."""
+    """An empty flag, as from an unset shell variable, requests no engine."""
     workload = read(*arguments)
     assert workload.value(Fact.ENGINE) == engine
     assert (workload.value(Setting.STATIC_GRAPH) is not None) == (engine == "ddp")
@@ -207,7 +207,7 @@ def test_the_default_moved_with_transformers_5(version: str, expected: Checkpoin
 
 
 def test_values_carry_where_they_were_read() -> None:
-    """Flags name themselves, defaults the framework."""
+    """Flags name themselves; defaults name the framework."""
     known = read("--per_device_train_batch_size", "4", "--bf16").known
     batch, steps = known[Setting.MICRO_BATCH], known[Setting.ACCUMULATION]
     assert (batch.value, batch.origin, batch.source) == (
@@ -220,7 +220,7 @@ def test_values_carry_where_they_were_read() -> None:
 
 
 def test_a_single_file_of_arguments(folder: Path) -> None:
-    """A .json or .yaml file instead of flags, as the examples of transformers take it."""
+    """A .json or .yaml file instead of flags, as in transformers' examples."""
     content = {"per_device_train_batch_size": 3, "gradient_checkpointing": True, "use_lora": True}
     (folder / "args.json").write_text(json.dumps(content))
     (folder / "args.yaml").write_text(
@@ -235,19 +235,19 @@ def test_a_single_file_of_arguments(folder: Path) -> None:
 
 
 def test_a_single_flag_that_ends_like_a_file_is_a_flag() -> None:
-    """`--loss_file=x.json` alone is no file of arguments."""
+    """`--loss_file=x.json` alone isn't a file of arguments."""
     assert read("--loss_file=x.json").value(Setting.MICRO_BATCH) == 8
 
 
 def test_a_file_beside_the_script_comes_first(folder: Path) -> None:
-    """HfArgumentParser reads SCRIPT.args; the command line wins over it."""
+    """HfArgumentParser reads SCRIPT.args; the command line overrides it."""
     (folder / "train.args").write_text("--per_device_train_batch_size 3\n--bf16\n")
     assert read().value(Setting.MICRO_BATCH) == 3
     assert read("--per_device_train_batch_size=5").value(Setting.MICRO_BATCH) == 5
 
 
 def test_trls_configuration_yields_to_flags(folder: Path) -> None:
-    """`--config FILE` gives defaults to trl's scripts, and means nothing to others."""
+    """`--config FILE` sets defaults in trl's scripts, and has no meaning in others."""
     (folder / "c.yaml").write_text(
         "per_device_train_batch_size: 3\ngradient_accumulation_steps: 7\n"
     )
@@ -258,9 +258,9 @@ def test_trls_configuration_yields_to_flags(folder: Path) -> None:
 
 
 def test_trls_own_defaults_stay_unknown() -> None:
-    """They differ from transformers' and from version to version, where trl isn't installed.
+    """They differ from transformers' and between versions, if trl isn't installed.
 
-    What is asked for takes transformers' default; with ZeRO, trl may choose another.
+    Requested settings take transformers' default; with ZeRO, trl may choose another.
     """
     assert read(script="tune.py").value(MODE) is None
     assert read(script="tune.py").value(Setting.PRECISION) is None
@@ -287,7 +287,7 @@ def test_trls_own_defaults_stay_unknown() -> None:
 def test_a_broken_file_of_arguments_is_an_error(
     folder: Path, name: str, text: str | bytes | None, problem: str
 ) -> None:
-    """The message names the file, and the line where there is one."""
+    """The message names the file, and the line if known."""
     if text is not None:
         (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(LaunchError) as caught:
@@ -296,7 +296,7 @@ def test_a_broken_file_of_arguments_is_an_error(
 
 
 def test_json_may_be_indented_with_tabs(folder: Path) -> None:
-    """JSON is read as JSON: not all of it is YAML."""
+    """YAML doesn't include all of JSON."""
     content = {"gradient_checkpointing": True, "deepspeed": {"zero_optimization": {"stage": 3}}}
     (folder / "args.json").write_text(json.dumps(content, indent="\t"))
     workload = read("args.json")
@@ -312,7 +312,7 @@ def test_json_may_be_indented_with_tabs(folder: Path) -> None:
     ],
 )
 def test_kwargs_that_are_no_mapping_are_noted(argument: str, note: str) -> None:
-    """The version's default is taken, as where there are none."""
+    """The version's default is used, as without them."""
     flag = "--gradient_checkpointing_kwargs"
     workload = read("--gradient_checkpointing", flag, argument)
     assert workload.notes == (f"{flag}: {note}",)
@@ -321,7 +321,7 @@ def test_kwargs_that_are_no_mapping_are_noted(argument: str, note: str) -> None:
 
 @pytest.mark.parametrize("flag", ["gradient_checkpointing", "bf16", "ddp_static_graph"])
 def test_a_switch_that_is_neither_on_nor_off_is_noted(flag: str) -> None:
-    """It isn't taken for the default either."""
+    """The default isn't assumed either."""
     setting = {
         "gradient_checkpointing": MODE,
         "bf16": Setting.PRECISION,
@@ -334,7 +334,7 @@ def test_a_switch_that_is_neither_on_nor_off_is_noted(flag: str) -> None:
 
 @pytest.mark.parametrize("text", ["0", "-2"])
 def test_a_batch_that_no_framework_takes_is_refused(text: str) -> None:
-    """It names the flag and the value."""
+    """The error has the flag and the value."""
     with pytest.raises(LaunchError) as caught:
         read("--per_device_train_batch_size", text)
     assert caught.value.problem == (
@@ -344,7 +344,7 @@ def test_a_batch_that_no_framework_takes_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["four", "1.5", ""])
 def test_a_value_of_the_wrong_type_is_noted_not_guessed(text: str) -> None:
-    """It is left to the script, which has its own message for it."""
+    """The script reports it itself."""
     workload = read(f"--per_device_train_batch_size={text}")
     assert workload.value(Setting.MICRO_BATCH) is None
     assert workload.notes == (
@@ -353,14 +353,14 @@ def test_a_value_of_the_wrong_type_is_noted_not_guessed(text: str) -> None:
 
 
 def test_a_script_of_its_own_has_no_defaults() -> None:
-    """Without TrainingArguments nothing is known that no argument says."""
+    """Without TrainingArguments only stated values are known."""
     workload = read(script="loop.py")
     assert workload.framework is Framework.NONE
     assert dict(workload.known) == {}
 
 
 def test_a_deepspeed_json(folder: Path) -> None:
-    """Stage, offload, batch and precision; "auto" is whoever fills it in."""
+    """Stage, offload, batch and precision; the framework fills in "auto"."""
     config = {
         "train_batch_size": 32,
         "train_micro_batch_size_per_gpu": 4,
@@ -435,7 +435,7 @@ def test_a_deepspeed_json(folder: Path) -> None:
 def test_parts_of_a_deepspeed_json(
     folder: Path, config: dict[str, object], known: dict[str, object], notes: tuple[str, ...]
 ) -> None:
-    """What isn't there is DeepSpeed's default or unknown; what makes no sense is a note."""
+    """Missing keys are defaults or unknown; invalid ones get a note."""
     (folder / "ds.json").write_text(json.dumps(config))
     found = read("--ds_config", "ds.json", script="loop.py")
     always = {
@@ -463,7 +463,7 @@ def test_parts_of_a_deepspeed_json(
 def test_precision_of_a_deepspeed_json(
     folder: Path, config: dict[str, object], precision: str | None
 ) -> None:
-    """Known where the configuration alone decides it."""
+    """Known if the configuration alone decides it."""
     (folder / "ds.json").write_text(json.dumps(config))
     found = read("--deepspeed_config=ds.json", script="loop.py")
     assert found.value(Setting.PRECISION) == precision
@@ -488,14 +488,14 @@ def test_auto_values_come_from_the_arguments(folder: Path) -> None:
 
 
 def test_names_that_are_no_files_are_left_to_the_framework() -> None:
-    """`--deepspeed zero2` of another framework tells the engine, and nothing else."""
+    """Another framework's `--deepspeed zero2` shows the engine only."""
     found = read("--deepspeed", "zero2", script="loop.py")
     assert found.value(Fact.ENGINE) == "deepspeed"
     assert found.value(Setting.ZERO_STAGE) is None
 
 
 def test_a_deepspeed_json_that_isnt_there() -> None:
-    """The message names the flag and the file, before anything is launched."""
+    """The error has flag and file, before the launch."""
     with pytest.raises(LaunchError) as caught:
         read("--deepspeed", "absent.json")
     assert caught.value.problem == (
@@ -512,7 +512,7 @@ def test_a_deepspeed_json_that_isnt_there() -> None:
     ],
 )
 def test_a_broken_deepspeed_json_is_an_error(folder: Path, text: str, problem: str) -> None:
-    """The message names the flag, the file and the line."""
+    """The error has flag, file and line."""
     (folder / "ds.json").write_text(text)
     with pytest.raises(LaunchError, match=r"--deepspeed: ds\.json") as caught:
         read("--deepspeed", "ds.json")
@@ -520,7 +520,7 @@ def test_a_broken_deepspeed_json_is_an_error(folder: Path, text: str, problem: s
 
 
 def test_accelerates_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `accelerate launch` hands on, with the variable as the source."""
+    """Variables of `accelerate launch` are named as the source."""
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3")
     monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "auto")
@@ -589,7 +589,7 @@ def test_what_accelerates_variables_really_do(
     stage: int | None,
     note: str,
 ) -> None:
-    """On a CPU nothing but a note; less than the script's own arguments; nothing beside DDP."""
+    """On CPUs only a note; the script's arguments override them; none beside DDP."""
     (folder / "own.py").write_text(script)
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
@@ -600,7 +600,7 @@ def test_what_accelerates_variables_really_do(
 
 
 def test_the_scripts_own_json_decides(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accelerate's variables count where the script names no configuration itself."""
+    """Accelerate's variables count if the script has no configuration."""
     (folder / "ds.json").write_text('{"zero_optimization": {"stage": 3}}')
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
@@ -619,7 +619,7 @@ def test_the_scripts_own_json_decides(folder: Path, monkeypatch: pytest.MonkeyPa
 def test_variables_of_the_wrong_type_are_noted(
     monkeypatch: pytest.MonkeyPatch, name: str, text: str, note: str
 ) -> None:
-    """They are left to accelerate, which has its own message for them."""
+    """Accelerate reports them itself."""
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     monkeypatch.setenv(name, text)
     found = read(script="loop.py")
@@ -628,7 +628,7 @@ def test_variables_of_the_wrong_type_are_noted(
 
 
 def test_accelerates_fsdp_and_a_flag_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flag outranks a variable, a variable a default."""
+    """A flag overrides a variable, which overrides a default."""
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
     assert read().value(Fact.ENGINE) == "fsdp"
@@ -637,7 +637,7 @@ def test_accelerates_fsdp_and_a_flag_over_the_environment(monkeypatch: pytest.Mo
 
 
 def test_origins_have_an_order() -> None:
-    """The higher origin holds whichever comes first; of two equals the later one."""
+    """The higher origin wins in any order; between equals the later one."""
     setting = Setting.ZERO_STAGE
     values = [Known(number, origin, "here") for number, origin in enumerate(Origin)]
     for order in (values, values[::-1]):
@@ -670,12 +670,12 @@ def test_origins_have_an_order() -> None:
     ],
 )
 def test_flags_for_adapters(arguments: tuple[str, ...], expected: bool | None) -> None:
-    """Frozen parameters are known where a flag says so, and unknown otherwise."""
+    """A flag determines whether parameters are frozen; without one it is unknown."""
     assert read(*arguments).value(Fact.FROZEN_PARAMETERS) is expected
 
 
 def test_peft_makes_the_trainer_look_for_unused_parameters() -> None:
-    """By default."""
+    """This is the default."""
     unused = Setting.FIND_UNUSED_PARAMETERS
     assert read("--use_lora", "true").value(unused) is True
     assert read("--use_lora", "true", "--ddp_find_unused_parameters", "no").value(unused) is False

@@ -1,4 +1,4 @@
-"""Installed versions, without their metadata being parsed."""
+"""Installed versions, without parsing metadata."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from safe_launch.workload.script.versions import installed
 
 
 def test_they_are_those_of_the_metadata() -> None:
-    """Of what is installed here, by any spelling of its name."""
+    """For all installed packages, by any spelling of the name."""
     names = ("torch", "transformers", "PyYAML", "google_re2", "pytest-xdist", "no-such-package")
     expected = {name: metadata.version(name) for name in names[:-1]}
     assert installed(names) == expected
 
 
 def test_old_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An egg's folder has the version, or only its metadata; the first on the path counts."""
+    """An egg's folder or its metadata has the version; the first on the path counts."""
     for name in ("apex-0.1-py3.11.egg-info", "torch_npu-2.1.0.post3.dist-info", "own.egg-info"):
         (tmp_path / name).mkdir()
     (tmp_path / "own.egg-info" / "PKG-INFO").write_text("Name: own\nVersion: 7\n")
