@@ -93,7 +93,7 @@ def launched(
 
 @pytest.mark.parametrize("fault", [*FAULTS, *FURTHER, *ASKEW])
 def test_faults(fault: str, tmp_path: Path) -> None:
-    """One finding, by step 10, the save, the schedule's end or the run's, with the script's line."""
+    """One finding, by step 10, the save, or the end of schedule or run, with the script's line."""
     findings, said, code = launched(tmp_path, fault)
     assert code == 0, said[-4000:]
     check, words = (FAULTS | FURTHER | ASKEW)[fault]
