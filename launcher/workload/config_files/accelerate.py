@@ -25,7 +25,7 @@ from ...system.typed_yaml import DocumentError, line_of, read_mapping
 MODELLED = ("NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "DEEPSPEED")
 """Values of `distributed_type` whose memory and failures are modelled."""
 UNKNOWN = ("MULTI_XPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU", "MULTI_NEURON")
-"""Values for unsupported devices."""
+"""Values for kinds of devices that aren't modelled."""
 STARTED = (*MODELLED, "FSDP", "MEGATRON_LM", *UNKNOWN)
 """Values for which `accelerate launch` calls torchrun (accelerate/commands/launch.py)."""
 OTHERS = ("TPU", "XLA")
@@ -67,7 +67,7 @@ class Configuration:
         workers: number per machine; None if the file doesn't state it.
         source: the file and its key for the number of workers.
         notes: settings that are launched but not modelled, or not read.
-        devices: accelerate's name of the devices, if unsupported.
+        devices: accelerate's name of the devices, if their kind isn't modelled.
     """
 
     variables: Mapping[str, str]
