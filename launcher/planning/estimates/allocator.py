@@ -102,8 +102,8 @@ EXPANDABLE = Allocator(
 )
 """Overhead with expandable segments."""
 PROCESS = replace(EXPANDABLE, margin_in_bytes=2**26)
-"""Overhead on a CPU, without a caching allocator; the margin covers stacks of threads started by the
-training."""
+"""Overhead on a CPU, which has no caching allocator; the margin is for stacks of threads started by
+the training."""
 CACHING = Allocator(
     fragments=0.04,
     varying=2.2,
