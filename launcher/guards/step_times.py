@@ -22,7 +22,7 @@ class StepTimes:
     A step's own time is the rank's time not spent waiting for others: from the optimizer's step, or
     the end of a backward pass, to the begin of the next backward pass, over all micro batches,
     without collectives called from Python and DDP's buffer broadcasts. With ZeRO stage 3 the
-    forward pass waits for weights, so the own time ends where it begins. Evaluation and saving
+    forward pass waits for weights, so the own time ends as it begins. Evaluation and saving
     count neither as own nor as total time. The first step, which compiles and allocates, isn't
     timed. After a short step the marks rest until a step ends; the next one is timed. Steps are
     still counted.

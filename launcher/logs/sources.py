@@ -29,8 +29,8 @@ PIPED = 4 * GIB
 """Maximum bytes to read from a pipe."""
 ENDLESS = f"more than {PIPED // GIB} GiB come from it: write them to a file"
 UNPACKED, RATIO = GIB, 100
-"""Limits of a compressed log's size in bytes and of its ratio; exceeding both is refused. Logs reach
-ratios of about ten, decompression bombs a thousand."""
+"""Limits of a compressed log's size in bytes and of its ratio; exceeding both is refused. Logs
+reach ratios of about ten, decompression bombs a thousand."""
 LONG, END = 16 * MIB, MIB // 4
 """Bytes of a log that takes long to read, and of its end, which takes a tenth of a second."""
 BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
