@@ -1,6 +1,6 @@
-"""Decides where the next attempt begins, so that no progress is lost; and when to stop trying.
+"""Decides where the next attempt begins, so no progress is lost, and when to give up.
 
-Which checkpoints load was measured with DeepSpeed 0.16.9 and 0.19.8 (docs/measured/resuming.md).
+Loadable checkpoints were measured with DeepSpeed 0.16.9 and 0.19.8 (docs/measured/resuming.md).
 """
 
 from __future__ import annotations
