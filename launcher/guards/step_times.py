@@ -139,7 +139,7 @@ class StepTimes:
     def optimizer_stepped(self, *_event: Any) -> None:
         """Marks an optimizer's step; a training step may have several.
 
-        With a Trainer or an engine, which count steps themselves, the step isn't counted here.
+        With a Trainer or an engine, which count later, only the first is used, to detect a resume.
         """
         if self._step is None or not (self.has_trainer or self.has_engine):
             self.stepped()
