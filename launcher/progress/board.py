@@ -41,7 +41,7 @@ the samples and the tokens of the timed steps."""
 _PROCESS, _STEP, _CHANGED, _ENTERED, _LONGEST, _TIMED, _TRAINED, _KEPT = 0, 1, 3, 4, 5, 6, 7, 8
 _PEAK, _CONTEXT, _START, _SAMPLES, _TOKENS = 9, 10, 11, 12, 13
 _WORDS = _STATE.size // 8
-"""Indices of the fields in 64-bit words, and their number; the phase is the upper half of 0."""
+"""Indices of these fields in 64-bit words, and their number; process and phase share word 0."""
 _TIMES = struct.Struct("<QQ")
 """A step's own time and its whole time, in nanoseconds; a slot has `WINDOW` of them."""
 _SIZE = _STATE.size + WINDOW * _TIMES.size
