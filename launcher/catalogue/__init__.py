@@ -1,4 +1,4 @@
-"""The known failures: the entries of `presets/failures/`, signatures, and searches.
+"""Known failures: the entries of `presets/failures/`, their signatures, and searches.
 
 In: Markdown files with front matter. Out: `KnownFailure` values, matches of a `FailureRecord`.
 """

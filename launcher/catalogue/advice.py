@@ -1,4 +1,4 @@
-"""Advice on a known failure: for a run, and for every case on the entry's page."""
+"""Advice on a known failure, for a run or for every case on the entry's page."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ WANTING = {
     Wanting.SCRIPT: "the script",
     Wanting.MODEL: "a model's own files",
 }
-"""Whose code wants what isn't there, in words."""
+"""The owner of the code that needs a missing name, in words."""
 SENTENCE = re.compile(r"(?:`[^`]*`|“[^”]*”|[^`“])+?(?:(?<!e\.g)(?<!i\.e)(?<!vs)[.!?] (?=[A-Z])|$)")
-"""A sentence with the space after it; what ends within a command or a quotation is none."""
+"""A sentence with the space after it, not ending within a command or quotation."""
 COMMAND = re.compile(
     r"(?P<do>(?:[^`]|`[^`]*`)*): `(?P<run>(?:[A-Z_]+=\S+ )*[a-z][\w./-]* [^`]+)`\.?"
 )
 """Text that ends with a shell command."""
 MOST = 220
-"""Characters of a step of several sentences, at most."""
+"""Maximum characters of a step with several sentences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Advice:
     """The advice.
 
     Attributes:
-        do: the step that mends most cases, as a line; empty if nothing is meant for the run.
-        run: the command that takes it, ready for a shell; empty if there is none.
-        others: what else helps, each a paragraph.
+        do: the step that fixes most cases, as a line; empty if none applies to the run.
+        run: the shell command of the step; empty if none.
+        others: alternatives, a paragraph each.
     """
 
     do: str = ""
@@ -47,16 +47,16 @@ class Advice:
 
     @property
     def text(self) -> str:
-        """All of it, as a line."""
+        """The complete advice as a line."""
         step = f"{self.do.removesuffix('.')}: `{self.run}`." if self.run else self.do
         return " ".join(filter(None, (step, *self.others)))
 
 
 def advised(*texts: str) -> Advice:
-    """The advice in texts, the most specific first.
+    """Splits texts into advice, most specific text first.
 
-    The step is the sentences of the first text that fit into a line, up to one that ends with a
-    command; what follows it in the first text is divided in the same way, once.
+    The step consists of the first text's sentences that fit into a line, up to one that ends with a
+    command. The rest of the first text is split in the same way once.
     """
     first, *others = [" ".join(text.split()) for text in texts if text.strip()] or [""]
     step, rest = _step_of(first)
@@ -67,7 +67,7 @@ def advised(*texts: str) -> Advice:
 
 
 def _step_of(text: str) -> tuple[str, str]:
-    """The sentences at the beginning of a text that are one step, and the others."""
+    """The first sentences of a text that form a step, and the rest."""
     sentences = SENTENCE.findall(text)
     count = 1
     while (
@@ -80,10 +80,10 @@ def _step_of(text: str) -> tuple[str, str]:
 
 
 def advice(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait]) -> Advice:
-    """The advice for a run: of the first variant that its evidence shows, else the entry's.
+    """Advice for a run: from the first matching variant, or else from the entry.
 
-    If a variant's case is settled, advice for the entry's other cases would mislead. Of the
-    entry's paragraphs those for runs of its kind come first, then that for all.
+    If a variant is settled, advice for the entry's other cases would mislead. Paragraphs for this
+    kind of run come before the general one.
     """
     shown = ((variant.advice(record), variant.is_settled) for variant in entry.variants)
     own, is_settled = next(((text, settled) for text, settled in shown if text), ("", False))
@@ -94,13 +94,13 @@ def advice(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait])
 
 
 def cases(entry: KnownFailure) -> Iterator[tuple[str, str]]:
-    """For each variant the case in words, and what to do, with `<name>` for what is filled in."""
+    """Each variant's case and advice in words, with `<name>` for filled-in parts."""
     for variant in entry.variants:
         yield " and ".join(_conditions(variant)), PLACEHOLDER.sub(r"<\1>", variant.do)
 
 
 def _conditions(variant: Variant) -> Iterator[str]:
-    """The parts of a variant in words."""
+    """A variant's conditions in words."""
     if variant.exception is not None:
         yield f"the exception is {variant.exception}"
     if variant.message is not None:

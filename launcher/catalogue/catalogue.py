@@ -1,4 +1,4 @@
-"""The known failures of a launch, of which no more is read than is needed."""
+"""The known failures of a launch, loaded lazily."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .entry import KnownFailure
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The known failures that concern the installed versions.
+    """Known failures that affect the installed versions.
 
     Attributes:
-        site_entries: a cluster's own, beside the shipped ones.
-        versions: of the installed packages, by name.
+        site_entries: a cluster's entries in addition to the shipped ones.
+        versions: versions of installed packages, by name.
     """
 
     site_entries: Sequence[KnownFailure]
@@ -24,17 +24,17 @@ class Catalogue:
 
     @cached_property
     def on_plans(self) -> Sequence[KnownFailure]:
-        """Those that can apply to a plan, before anything has failed, and the cluster's own."""
+        """Entries that can apply to a plan before any failure, and the cluster's."""
         shipped = reader.read_catalogue(for_plan=True)
         return self._concerning([*shipped, *self.site_entries])
 
     @cached_property
     def entries(self) -> Sequence[KnownFailure]:
-        """All of them; in turn the shipped ones and the cluster's."""
+        """All entries, the shipped ones and the cluster's."""
         return self._concerning([*reader.read_catalogue(), *self.site_entries])
 
     def named(self, name: str) -> KnownFailure | None:
-        """One of them; None if there is no such entry, or it doesn't concern the versions."""
+        """An entry by name; None if missing or irrelevant to the versions."""
         found = [entry for entry in self.site_entries if entry.id == name]
         shipped = reader.shipped(name)
         read = [] if shipped is None else [shipped]

@@ -1,4 +1,4 @@
-"""Defaults that a release has changed without an error: what an upgrade does to an old script."""
+"""Defaults silently changed by releases, which affect old scripts after an upgrade."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ FILE = Path(__file__).with_name("changed_defaults.yaml")
 
 @dataclass(frozen=True, slots=True)
 class ChangedDefault:
-    """A default that a release has changed.
+    """A default changed by a release.
 
     Attributes:
         package: the distribution.
         since: the first version with the new default.
-        when: what holds of a run that the change concerns.
-        before: what the default did, as a clause.
-        now: what it does, as a clause.
-        keep: how a script trains as before, as a clause.
-        source: the source of both.
+        when: conditions of affected runs.
+        before: the old default's effect, as a clause.
+        now: the new default's effect, as a clause.
+        keep: how a script keeps the old behaviour, as a clause.
+        source: source of both effects.
     """
 
     package: str
@@ -59,7 +59,7 @@ class _Document:
 
 @cache
 def changed_defaults() -> tuple[ChangedDefault, ...]:
-    """All that are known."""
+    """All known changed defaults."""
     text = text_of(FILE)
     rows = read_document(FILE, text, _Document).changes
     place = Place(FILE, "changes", text)
@@ -80,7 +80,7 @@ def changed_defaults() -> tuple[ChangedDefault, ...]:
 def upgrade_sentences(
     earlier: Earlier | None, versions: Mapping[str, str], point: Point
 ) -> tuple[str, ...]:
-    """A sentence for each default that has changed since an earlier run and concerns this one."""
+    """A sentence per default that changed since an earlier run and affects this one."""
     if earlier is None or earlier.versions == versions:
         return ()
     return tuple(
@@ -96,7 +96,7 @@ def upgrade_sentences(
 
 
 def _is_between(since: str, before: str | None, now: str | None) -> bool:
-    """Whether an upgrade has reached a version; False if one isn't known, or no number."""
+    """Whether an upgrade reached a version; False if a version is unknown or invalid."""
     from packaging.version import InvalidVersion, Version
 
     try:

@@ -1,4 +1,4 @@
-"""Reads what an entry asks of the evidence: its signatures, versions and variants."""
+"""Reads an entry's conditions on the evidence: signatures, versions and variants."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .variant import Variant
 from .version_skew import Wanting
 
 PATTERNS = ("message", "source", "through", "log", "context", "library")
-"""The keys whose values are patterns."""
+"""Keys with patterns as values."""
 MEMBERS: Mapping[str, type[StrEnum]] = {"wanted_by": Wanting, "device": Device}
-"""The keys whose values are one of a few words."""
+"""Keys with enumerated values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Place:
     Attributes:
         path: the entry's file.
         key: the key.
-        text: the front matter; None for that of a packed entry, which has been checked.
+        text: the front matter; None for a packed entry, which has been checked.
         number: the item's place in the list, from 0; None for the key itself.
     """
 
@@ -46,7 +46,7 @@ class Place:
         return replace(self, number=number)
 
     def error(self, problem: str, hint: str = "") -> DocumentError:
-        """The error at this key or item; finds its line."""
+        """An error at this key or item, with its line."""
         text = self.text or ""
         line = line_of(self.key, text, first_line=2)
         if self.number is not None:
@@ -57,10 +57,10 @@ class Place:
 
 
 def read_signature(place: Place, raw: dict[str, str | bool]) -> Signature:
-    """A signature.
+    """Reads a signature.
 
     Raises:
-        DocumentError: it has an unknown key, a wrong value or too few parts.
+        DocumentError: unknown key, wrong value or too few parts.
     """
     known = [field.name for field in fields(Signature) if field.name != "also_user_code"]
     parts: dict[str, Any] = {}
@@ -82,11 +82,11 @@ def read_signature(place: Place, raw: dict[str, str | bool]) -> Signature:
 
 
 def read_variant(place: Place, raw: dict[str, Any]) -> Variant:
-    """A variant.
+    """Reads a variant.
 
     Raises:
-        DocumentError: it has an unknown key, a wrong value, no condition or no advice, or its
-            advice names something that no pattern finds.
+        DocumentError: unknown key, wrong value, no condition or no advice, or an unknown name in
+            the advice.
     """
     known = [field.name for field in fields(Variant)]
     parts: dict[str, Any] = {}
@@ -111,10 +111,10 @@ def read_variant(place: Place, raw: dict[str, Any]) -> Variant:
 
 
 def read_ranges(place: Place, raw: dict[str, Any]) -> dict[str, str]:
-    """Version ranges by distribution.
+    """Reads version ranges by distribution.
 
     Raises:
-        DocumentError: a value is no version range.
+        DocumentError: a value isn't a version range.
     """
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
@@ -133,11 +133,11 @@ def _check_key(place: Place, key: str, known: Iterable[str]) -> None:
 
 
 def _part(place: Place, key: str, value: object) -> str | LinearPattern:
-    """The value of a key of a signature or a variant.
+    """Reads the value of a key of a signature or a variant.
 
     Raises:
-        DocumentError: it is no text, not one of a few words, no pattern, or a pattern for a line
-            that any line matches.
+        DocumentError: the value isn't a text, an allowed word or a pattern, or it is a pattern
+            that matches any line.
     """
     if not isinstance(value, str):
         raise place.error(f"`{key}` is a text, put quotes around {value}")

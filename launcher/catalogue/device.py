@@ -1,4 +1,4 @@
-"""The kind of accelerator that a failure is about, by its evidence."""
+"""Detects the kind of accelerator in a failure's evidence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..evidence.failure_record import FailureRecord
 
 
 class Device(StrEnum):
-    """A kind of accelerator; in the order in which its words count."""
+    """A kind of accelerator, in order of the precedence of its words."""
 
     NPU = "npu"
     """Ascend; torch_npu mentions CUDA if it replaces it."""
@@ -45,20 +45,20 @@ NAMES = {
         "CUDA_VISIBLE_DEVICES": "HIP_VISIBLE_DEVICES",
     },
 }
-"""Names that differ on other makers' devices (Ascend Extension for PyTorch; HIP's environment
+"""Names that differ on other vendors' devices (Ascend Extension for PyTorch; HIP's environment
 variables; torch's docs/source/notes/hip.rst)."""
 TWICE = re.compile(r"(`[^`]+`) \(\1\)")
 
 
 def named_for(device: Device | None, text: str) -> str:
-    """A text with the names that things have on a device, for those that NVIDIA's have."""
+    """Replaces NVIDIA's names in a text with the device's."""
     for name, own in NAMES.get(device or Device.CUDA, {}).items():
         text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![ ]?-|\w)", own, text)
     return TWICE.sub(r"\1", text)
 
 
 def device_of(record: FailureRecord) -> Device | None:
-    """The accelerator that the failure's own texts name, else the lines around it."""
+    """The accelerator named in the failure's own texts, or else in the lines around it."""
     own = [record.message, *(raised.message for raised in record.chain)]
     own += [f"{frame.file} {frame.source}" for frame in record.frames]
     for texts in (own, [*record.versions, *record.log_tail]):

@@ -1,4 +1,4 @@
-"""The known failures, and the diagnosis that connects them with the evidence."""
+"""Known failures, and diagnoses that connect them with the evidence."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .signature import Signature
 from .variant import Variant
 
 QUOTED = re.compile(r' \(".*\)$')
-"""Messages at the end of a title, for those who search."""
+"""Quoted messages at the end of a title, for searches."""
 PROOFS = ("reproduced", "read in source", "reported")
-"""The prefixes of an entry's proofs, the strongest first."""
+"""Prefixes of an entry's proofs, strongest first."""
 
 
 class Role(StrEnum):
     """The role of a failure in the chain of events."""
 
     INITIATING = "initiating"
-    """It started the chain of failures."""
+    """The failure started the chain."""
     CASCADE = "cascade"
-    """It is the effect of another rank's failure on this rank."""
+    """The failure is a consequence of another rank's."""
     TEARDOWN = "teardown"
-    """It is caused by stopping the workers."""
+    """The failure results from stopping the workers."""
 
 
 class Kind(StrEnum):
@@ -38,15 +38,15 @@ class Kind(StrEnum):
     PRESET = "preset"
     """Another preset cures it."""
     TRANSIENT = "transient"
-    """The same preset may be tried again, a bounded number of times."""
+    """The same preset may be retried a limited number of times."""
     USER = "user"
     """The code, the data or the environment must change."""
     HARDWARE = "hardware"
     """Another node is needed."""
     MEMORY = "memory"
-    """A smaller plan cures it; which one, the memory model computes."""
+    """A smaller plan, computed by the memory model, cures it."""
     SILENT = "silent"
-    """It raises no error but trains otherwise than asked: avoided or reported beforehand."""
+    """Training silently differs from the request: avoided or reported beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +54,21 @@ class KnownFailure:
     """One file of `presets/failures/`.
 
     Attributes:
-        id: the file's name; names the pattern, never the remedy.
-        title: what a person would search for.
+        id: the file's name, which describes the pattern, never the remedy.
+        title: the text a person would search for.
         role: its role in the chain of events.
-        kind: what cures it (`class` in the file).
-        signatures: the ways in which it shows itself.
-        variants: what to do in cases that the evidence shows, the first that holds counts.
+        kind: the kind of remedy (`class` in the file).
+        signatures: its possible appearances.
+        variants: advice for cases shown by the evidence; the first match counts.
         when: affected version ranges, by distribution; all must apply.
-        proves: facts that are known once it has occurred.
-        forbids: conjunctions of terms that lead to it.
-        tells: conjunctions of terms that lead to it whatever the settings: reported, not refused.
-        is_general: it is a wide entry, which counts if no other does.
+        proves: facts implied by its occurrence.
+        forbids: conjunctions of terms that cause it.
+        tells: conjunctions of terms that cause it with any settings: reported, not refused.
+        is_general: whether the entry is broad and counts only if no other does.
         points_at: name of the search that finds the user's own line, see
             `workload/script/line_searches.py`.
-        proof: how it is known to be true.
-        sources: where to read more, the best first.
+        proof: the evidence for the entry.
+        sources: further reading, best first.
         path: the file.
     """
 
@@ -95,12 +95,12 @@ class KnownFailure:
 
     @property
     def subject(self) -> str:
-        """The title without the messages that it quotes: a run has its own, with other numbers."""
+        """The title without quoted messages, as a run's message has other numbers."""
         return QUOTED.sub("", self.title)
 
     @property
     def confidence(self) -> str:
-        """The strongest kind of proof that it is true; empty for none."""
+        """The strongest kind of proof; empty if none."""
         kinds = (kind for kind in PROOFS if any(proof.startswith(kind) for proof in self.proof))
         return next(kinds, "")
 
@@ -119,7 +119,7 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """Its identity among causes: its entry, else its exception."""
+        """Identity of the cause: its entry, or else its exception."""
         if self.entry is not None:
             return self.entry.id
         text = " ".join(self.record.message.split())[:80]
@@ -150,7 +150,7 @@ class Diagnosis:
 
     @property
     def others(self) -> tuple[Finding, ...]:
-        """Further causes that don't result from the root cause, each once."""
+        """Further independent causes, each once."""
         if self.root.role is not Role.INITIATING:
             return ()
         causes = {

@@ -1,4 +1,4 @@
-"""Since which version a package has a name, or has it no more."""
+"""Versions in which packages added or removed names."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from .removed_names import ADDED, gone_since
 
 FILE = Path(__file__).with_name("name_history.txt")
-"""The findings of scripts/name-history in wheels."""
+"""Results of scripts/name-history from wheels."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The two releases between which a package got or lost a name for good.
+    """The two releases between which a package permanently added or removed a name.
 
     Attributes:
-        has: the release with the name; empty if only the first without it is known.
-        lacks: the release without the name.
-        is_gone: it was lost, so that only older releases have it.
+        has: a release with the name; empty if only the first without it is known.
+        lacks: a release without the name.
+        is_gone: whether it was removed, so only older releases have it.
     """
 
     has: str
@@ -29,11 +29,11 @@ class History:
 
 
 def history_of(package: str, name: str) -> History | None:
-    """When a package got or lost a name; None if that isn't known.
+    """When a package added or removed a name, if known.
 
     Args:
         package: import name.
-        name: of a module below the package, a class, a function, an attribute, an argument.
+        name: name of a submodule, class, function, attribute or argument.
     """
     if (gone := gone_since(package, name)) is not None:
         return History("", gone, is_gone=True)
@@ -44,7 +44,7 @@ def history_of(package: str, name: str) -> History | None:
 
 
 def owners_of(name: str) -> tuple[str, ...]:
-    """The packages that got or lost a name; of a name that has a source, the one that it is of."""
+    """Packages that added or removed a name; only the owner, if known."""
     added = tuple(row.package for row in ADDED if name in row.names)
     return added or tuple(package for package in _packages() if name in _histories(package))
 
@@ -71,7 +71,7 @@ def _histories(package: str) -> Mapping[str, History]:
 
 
 def _history(row: list[str]) -> History:
-    """The history in a line's words: gone or came, the release before, the release after."""
+    """Parses a line: gone or came, the release before, the release after."""
     kind, before, after = row
     is_gone = kind == "gone"
     has, lacks = (before, after) if is_gone else (after, before)

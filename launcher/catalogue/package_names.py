@@ -1,4 +1,4 @@
-"""Packages of training environments: which a file, a module, a class or a function belongs to."""
+"""Maps files, modules, classes and functions to packages of training environments."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 import sys
 
 PYTHON = "Python"
-"""The name that the standard library goes by."""
+"""Name of the standard library here."""
 MODEL_CODE = "transformers_modules"
-"""The folder of Python files that came with a model, which transformers runs if trusted."""
+"""Folder of a model's Python files, which transformers runs if trusted."""
 KNOWN = frozenset(
     [
         "FlagEmbedding",
@@ -83,7 +83,7 @@ KNOWN = frozenset(
         "xtuner",
     ]
 )
-"""Import names of packages that are also recognized in a checkout."""
+"""Import names of packages also recognized in a checkout."""
 DISTRIBUTIONS = {
     "awq": "autoawq",
     "flash_attn": "flash-attn",
@@ -99,19 +99,19 @@ DISTRIBUTIONS = {
 }
 """Distribution names of packages whose import name differs."""
 INSTALLED = re.compile(r"(?:.*/)?(?:(?:site|dist)-packages|\.\.\.)/(?P<package>\w+)")
-"""The path of an installed module; `...` is what people and the excerpts shorten it to."""
+"""Path of an installed module, possibly shortened to `...` by people and excerpts."""
 CHECKOUT = re.compile(
     rf"(?:.*?/)?(?P<package>{'|'.join(sorted(KNOWN))})/(?!examples/|tests/|(?P=package)/)"
     r"(?=(?:(?!src/)[a-z_]\w*/)*[^/]*\Z)"
 )
-"""The path of a module in a checkout: the outermost package below which all folders are modules, as
+"""Path of a module in a checkout: of the outermost package with only modules below it, as
 `openrlhf/trainer/ray/` is openrlhf's."""
 STANDARD = re.compile(
     r"^<frozen |(?:^|/)lib(?:64)?/python3\.\d+/|/Python3\d+/[Ll]ib/"
     r"|(?:^|/)(?:multiprocessing|concurrent|importlib)/"
     r"|(?:^|/)(?:runpy|threading|contextlib|functools)\.py$"
 )
-"""Python's own files; those in most tracebacks also without the folder that they are in."""
+"""Files of the standard library; the most common ones also without a folder."""
 
 MODELS = (
     r"Llama\d?|Mistral\d?|Mixtral|Qwen\d?(_5)?(_?VL|Moe|Next|Audio|Omni\w*)?|Gemma\dn?|Gemma|Phi\d?"
@@ -119,15 +119,15 @@ MODELS = (
     r"|Glm\d?(v|Moe)?|Llava(Next)?|Idefics\d|Mllama|Whisper|CLIP|Siglip|Cohere\d?|Mamba2?|Olmo\d?"
     r"|Granite|Starcoder2|InternVL|Seed\w*"
 )
-"""Families of models whose classes transformers has."""
+"""Families of models in transformers."""
 PARTS = (
     r"Config|Tokenizer|TokenizerFast|Processor|ImageProcessor(Fast)?|Model|Attention|DecoderLayer"
     r"|RotaryEmbedding|For(CausalLM|ConditionalGeneration|SequenceClassification|TokenClassification)"
 )
-"""Endings of the class names of such models."""
+"""Suffixes of such models' classes."""
 
-# Classes and functions that only one package has. A wrapped model's class
-# (DeepSpeedEngine, PeftModel) is none: it passes on the model's attributes.
+# Classes and functions unique to a package, except classes of wrapped models
+# (DeepSpeedEngine, PeftModel), which pass on the model's attributes.
 OWNERS = {
     "accelerate": (
         r"Accelerator(State)?|PartialState|GradientState|Accelerated(Optimizer|Scheduler)"
@@ -164,7 +164,7 @@ OWNED = tuple((package, re.compile(rf"(?:{names})\Z")) for package, names in OWN
 
 
 def package_of_file(path: str) -> str | None:
-    """The import name of the package that a file belongs to; None for anybody else's."""
+    """The import name of a file's package; None for other files."""
     path = path.replace("\\", "/")
     if f"/{MODEL_CODE}/" in path:
         return MODEL_CODE
@@ -176,7 +176,7 @@ def package_of_file(path: str) -> str | None:
 
 
 def path_in_package(path: str) -> str | None:
-    """The path of a package's file from the package's name on; None for anybody else's.
+    """A file's path from its package's name on; None for other files.
 
     Args:
         path: with forward slashes.
@@ -186,7 +186,7 @@ def path_in_package(path: str) -> str | None:
 
 
 def package_of_module(module: str) -> str | None:
-    """The known package that a module belongs to; None for any other."""
+    """The known package of a module, if any."""
     root = module.partition(".")[0]
     if root in KNOWN:
         return root
@@ -194,7 +194,7 @@ def package_of_module(module: str) -> str | None:
 
 
 def package_of_name(name: str) -> str | None:
-    """The package that alone has a class or function of this name; None for any other."""
+    """The only package with a class or function of this name, if any."""
     return next((package for package, names in OWNED if names.match(name)), None)
 
 

@@ -1,6 +1,6 @@
-"""Preselects the known failures that a record may match, in one search for all patterns.
+"""Preselects known failures that a record may match, in one search for all patterns.
 
-Thousands of ranks may report one failure. Matching every signature with a record takes ten
+Thousands of ranks may report a failure. Matching every signature with a record takes ten
 milliseconds; one automaton of all patterns takes a fraction of one.
 """
 
@@ -15,19 +15,19 @@ from .regex import LinearPatterns
 from .signature import Signature, collapsed
 
 FEW = 16
-"""Records below which the automaton isn't worth building, which takes 0.1 s."""
+"""Minimum records that justify building the automaton, which takes 0.1 s."""
 Prefilter = Callable[[FailureRecord], Sequence[KnownFailure]]
 
 
 def prefilter(catalogue: Sequence[KnownFailure], records: int) -> Prefilter:
-    """A function that returns the entries of a catalogue that a record may match, in order.
+    """A function that returns the entries a record may match, in order.
 
-    An entry that it leaves out doesn't match: a signature needs the exception that it names, and
-    each of its patterns somewhere in the record's texts.
+    Other entries can't match: a signature needs its exception, and each of its patterns somewhere
+    in the record's texts.
 
     Args:
         catalogue: all entries.
-        records: how many records will be matched.
+        records: number of records to match.
     """
     if records < FEW:
         return lambda _record: catalogue
@@ -56,12 +56,12 @@ def prefilter(catalogue: Sequence[KnownFailure], records: int) -> Prefilter:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The literals that a signature needs in a record's texts.
+    """Patterns that a signature needs in a record's texts.
 
     Attributes:
         place: the index of its entry in the catalogue.
         patterns: its patterns.
-        of_itself: the patterns that the exception itself must match, not the log around it.
+        of_itself: patterns that must match the exception itself, not the log around it.
     """
 
     place: int
@@ -70,9 +70,9 @@ class Needs:
 
 
 def patterns_of(sign: Signature, *, with_log: bool = True) -> Iterable[str]:
-    """The patterns that a signature needs; without the log, those that an exception must match.
+    """The patterns a signature needs; without the log, those that an exception must match.
 
-    Then a line of native code must be in its message.
+    Without the log, a line of native code must be in the message.
     """
     parts = [sign.message, sign.source]
     if with_log or not sign.is_of_exception:
@@ -83,7 +83,7 @@ def patterns_of(sign: Signature, *, with_log: bool = True) -> Iterable[str]:
 
 
 def own_texts(record: FailureRecord) -> Iterable[str]:
-    """The record's own texts, without the log, as they are searched for patterns."""
+    """The record's texts to search, without the log."""
     for raised in record.raised():
         yield from collapsed((raised.message, raised.message.partition("\n")[0]))
         yield "" if raised.frame is None else raised.frame.source

@@ -1,4 +1,4 @@
-"""The prose of an entry: what happens, what to do, and what else there is to know."""
+"""Reads and checks the prose of an entry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..system.typed_yaml import DocumentError, text_of
 from .situation import Trait, required
 
 SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be confused with")
-"""The headings that an entry may have; the first two are required."""
+"""Allowed headings of an entry; the first two are required."""
 FRONT_MATTER = re.compile(r"---\n(.*?)\n---\n", re.DOTALL)
 """The front matter before the prose."""
 
@@ -23,7 +23,7 @@ def sections_of(path: Path) -> Mapping[str, str]:
     """The text under each second-level heading of an entry's file.
 
     Raises:
-        LaunchError: it can't be read.
+        LaunchError: the file can't be read.
     """
     prose = FRONT_MATTER.sub("", text_of(path), count=1)
     parts = re.split(r"^## +(.+)$", prose, flags=re.MULTILINE)
@@ -35,7 +35,7 @@ def check_prose(path: Path) -> None:
     """Refuses prose with an unknown heading, without advice, or with a section for no run.
 
     Raises:
-        DocumentError: it is so.
+        DocumentError: the prose is invalid.
     """
     text, sections = text_of(path), sections_of(path)
     for heading in sections:
@@ -58,5 +58,5 @@ def check_prose(path: Path) -> None:
 
 
 def _line(text: str, part: str) -> int:
-    """The line where a part of a text begins; 1 if it isn't there as it is."""
+    """The line of a part of a text; 1 if not found."""
     return text.count("\n", 0, max(text.find(part), 0)) + 1

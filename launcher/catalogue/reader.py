@@ -25,16 +25,16 @@ from .prose import FRONT_MATTER, check_prose
 from .versions import are_within
 
 PACKED = "failures.json"
-"""The shipped entries' front matter, beside their folder: reading it all as YAML takes long."""
+"""Packed front matter of the shipped entries, as parsing all their YAML is slow."""
 AT_LEAST = re.compile(r">=(\d+)")
-"""All whole numbers from one on."""
+"""All integers from a minimum on."""
 
 Member = TypeVar("Member", bound=StrEnum)
 
 
 @dataclass(frozen=True)
 class EntryDocument:
-    """The front matter as written in the file; `KnownFailure` explains each part."""
+    """The front matter in the file, as explained in `KnownFailure`."""
 
     id: str = "???"
     title: str = "???"
@@ -55,11 +55,11 @@ class EntryDocument:
 def read_catalogue(
     folder: Path | None = None, *, for_plan: bool = False
 ) -> tuple[KnownFailure, ...]:
-    """All entries of a folder, sorted by name; by default the shipped ones.
+    """Reads all entries of a folder, sorted by name; by default the shipped ones.
 
     Args:
-        folder: of a cluster's own entries; every one is checked.
-        for_plan: of the shipped entries read only those that can apply to a plan, which is faster.
+        folder: folder of a cluster's entries, which are all checked.
+        for_plan: read only shipped entries that can apply to a plan, which is faster.
 
     Raises:
         DocumentError: an entry doesn't follow the schema.
@@ -71,7 +71,7 @@ def read_catalogue(
 
 @cache
 def _shipped_entries(*, for_plan: bool) -> tuple[KnownFailure, ...]:
-    """The shipped entries, which stay the same while a process lives."""
+    """The shipped entries, cached for the process."""
     return tuple(
         entry
         for name, document in _packed().items()
@@ -82,7 +82,7 @@ def _shipped_entries(*, for_plan: bool) -> tuple[KnownFailure, ...]:
 
 @cache
 def shipped(name: str) -> KnownFailure | None:
-    """A shipped entry; None if there is none of this name."""
+    """A shipped entry by name, if it exists."""
     document = _packed().get(name)
     path = Path(str(files("safe_launch.presets"))) / "failures" / f"{name}.md"
     return None if document is None else _entry(path, document, None)
@@ -90,7 +90,7 @@ def shipped(name: str) -> KnownFailure | None:
 
 @cache
 def _packed() -> Mapping[str, EntryDocument]:
-    """The front matter of the shipped entries, by id and in its order."""
+    """The front matter of shipped entries by id, in order."""
     import msgspec
 
     packed = files("safe_launch.presets").joinpath(PACKED).read_bytes()
@@ -98,7 +98,7 @@ def _packed() -> Mapping[str, EntryDocument]:
 
 
 def packed(folder: Path) -> str:
-    """The front matter of all entries of a folder as JSON, an entry a line.
+    """The front matter of all entries of a folder as JSON, one entry per line.
 
     Raises:
         DocumentError: an entry doesn't follow the schema.
@@ -119,10 +119,10 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def read_entry(path: Path, *, is_site_specific: bool = False) -> KnownFailure:
-    """One entry.
+    """Reads an entry.
 
     Raises:
-        DocumentError: it doesn't follow the schema; the message names file, line and key.
+        DocumentError: the entry doesn't follow the schema; the message names file, line and key.
     """
     document, text = _front_matter(path)
     entry = _entry(path, document, text, is_site_specific=is_site_specific)
@@ -138,7 +138,7 @@ def _front_matter(path: Path) -> tuple[EntryDocument, str]:
     """The front matter of an entry, and its text.
 
     Raises:
-        DocumentError: it has none, or one that doesn't follow the schema.
+        DocumentError: the front matter is missing or doesn't follow the schema.
     """
     match = FRONT_MATTER.match(text_of(path))
     if match is None:
@@ -149,7 +149,7 @@ def _front_matter(path: Path) -> tuple[EntryDocument, str]:
 def _entry(
     path: Path, document: EntryDocument, text: str | None, *, is_site_specific: bool = False
 ) -> KnownFailure:
-    """The entry that a document describes.
+    """Converts a document to an entry.
 
     Raises:
         DocumentError: the document doesn't follow the schema.
@@ -184,7 +184,7 @@ def _entry(
 
 
 def _check_names(document: EntryDocument, place: Callable[[str], Place]) -> None:
-    """Refuses an entry whose id differs from its file's name, or that points at no known search.
+    """Refuses an entry whose id differs from its file name, or with an unknown search.
 
     Raises:
         DocumentError: the id or the search is wrong.
@@ -197,7 +197,7 @@ def _check_names(document: EntryDocument, place: Callable[[str], Place]) -> None
 
 
 def concerns(entry: KnownFailure, versions: Mapping[str, str]) -> bool:
-    """Whether the installed versions are among those that an entry affects."""
+    """Whether an entry affects the installed versions."""
     return are_within(versions, entry.when)
 
 
@@ -216,10 +216,10 @@ def _forbidden(place: Place, raw: dict[str, Any]) -> tuple[Term, ...]:
 
 
 def read_terms(place: Place, raw: dict[str, Any]) -> tuple[Term, ...]:
-    """Terms that hold together: values, or a list of them, by the name of a setting or fact.
+    """Reads a conjunction of terms: a value or a list of values by setting or fact.
 
     Raises:
-        DocumentError: there is no such setting, fact or value.
+        DocumentError: a setting, fact or value is unknown.
     """
     terms = []
     for key, value in raw.items():

@@ -1,4 +1,4 @@
-"""Regular expressions (RE2's) that match in time linear in the text, for any pattern."""
+"""RE2's regular expressions, which match in linear time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache, cached_property
 from typing import Any
 
 MOST_MEMORY = 256 << 20
-"""Bytes that the automaton of many patterns may use; the whole catalogue's needs a tenth of it."""
+"""Maximum bytes of the automaton; the whole catalogue's needs a tenth of it."""
 
 
 class PatternError(ValueError):
@@ -17,7 +17,7 @@ class PatternError(ValueError):
 class LinearPattern:
     """A pattern in RE2's syntax, which has neither backreferences nor lookaround.
 
-    This keeps catastrophic backtracking out of a catalogue that anyone may extend
+    Prevents catastrophic backtracking in a catalogue that anyone may extend
     (https://github.com/google/re2/wiki/Syntax).
     """
 
@@ -26,10 +26,10 @@ class LinearPattern:
 
     @cached_property
     def _compiled(self) -> Any:
-        """The pattern as RE2 has it: most of a catalogue's are never searched.
+        """The compiled pattern, created lazily, as most are never searched.
 
         Raises:
-            PatternError: it isn't RE2's syntax.
+            PatternError: the syntax isn't RE2's.
         """
         import re2
 
@@ -44,7 +44,7 @@ class LinearPattern:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its groups."""
+        """The names of the pattern's groups."""
         return tuple(name.decode() for name in self._compiled.groupindex)
 
     def search(self, text: str, /) -> Any:
@@ -56,7 +56,7 @@ class LinearPattern:
         return self._compiled.search(text.encode("utf-8", "replace"))
 
     def groups(self, text: str) -> dict[str, str] | None:
-        """The texts of the named groups that take part in the first match; None without one."""
+        """The matched named groups of the first match; None without a match."""
         match = self.search(text)
         if match is None:
             return None
@@ -65,7 +65,7 @@ class LinearPattern:
 
 
 class LinearPatterns:
-    """Many patterns that are searched in one pass over a text."""
+    """Many patterns, searched in one pass over a text."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         import re2
@@ -87,5 +87,5 @@ class LinearPatterns:
 
 @cache
 def compiled(pattern: str) -> LinearPattern:
-    """A pattern, compiled once however many use it."""
+    """Compiles a pattern, cached."""
     return LinearPattern(pattern)

@@ -1,4 +1,4 @@
-"""Renders regular expressions as the messages that they match, for people."""
+"""Renders regular expressions as readable messages."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import re
 ANY = "…"
 NUMBER = "N"
 FREE = {ANY, NUMBER, " "}
-"""Placeholders for varying text, or white space; repeated ones are merged."""
+"""Placeholders for varying text or white space; repetitions are merged."""
 ESCAPES = {
     **dict.fromkeys("dD", NUMBER),
     **dict.fromkeys("wWSpPC", ANY),
     **dict.fromkeys("sntrfv", " "),
     **dict.fromkeys("bBAzQE", ""),
 }
-"""Texts for RE2's escapes that don't stand for their own character."""
+"""Texts for RE2's escapes that don't represent their own character."""
 QUOTES = set("'\"`")
 MOST = 5
-"""Alternatives within a message that are shown."""
+"""Maximum alternatives to show within a message."""
 FLAGS = re.compile(r"\?(?:P?<(\w+)>|[a-zA-Z-]*(?::|\)))")
 QUANTIFIER = re.compile(r"([*+?]|\{\d+(?:,\d*)?\})[?]?")
 
 
 def plain(pattern: str) -> tuple[str, ...]:
-    """The messages that a pattern matches, one for each alternative at its top level.
+    """The messages matched by a pattern, one per alternative at its top level.
 
-    N stands for a number, an ellipsis for anything, parentheses for optional parts or a choice.
-    For reading, not for matching.
+    N represents a number, an ellipsis anything, parentheses optional parts or a choice.
+    Not for matching.
     """
     texts: list[str] = []
     for text in _PatternReader(pattern).alternatives():
@@ -48,7 +48,7 @@ def _is_enclosed(text: str) -> bool:
 
 
 class _PatternReader:
-    """A pattern and the position up to which it has been read."""
+    """A pattern and the current position."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
@@ -73,7 +73,7 @@ class _PatternReader:
         return texts
 
     def piece(self) -> tuple[str, bool]:
-        """One part with its quantifier, and whether it may be absent."""
+        """A part with its quantifier, and whether it is optional."""
         is_dot = self.pattern[self.at] == "."
         text, may_be_absent = self.atom()
         quantifier = QUANTIFIER.match(self.pattern, self.at)
@@ -88,7 +88,7 @@ class _PatternReader:
         return text, may_be_absent or (is_least_none and text not in FREE)
 
     def atom(self) -> tuple[str, bool]:
-        """One character, class or group, and whether it may be absent."""
+        """A character, class or group, and whether it is optional."""
         sign = self.pattern[self.at]
         self.at += 1
         match sign:

@@ -1,4 +1,4 @@
-"""Names that packages whose wheels aren't read have removed or added, by version."""
+"""Names removed or added, by version, in packages whose wheels aren't read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Names that are gone."""
+    """Removed names."""
 
     package: str
     since: str
@@ -52,7 +52,7 @@ REMOVED = (
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Names that are new."""
+    """Added names."""
 
     package: str
     before: str
@@ -73,7 +73,7 @@ ADDED = (
 
 
 def gone_since(package: str, name: str) -> str | None:
-    """The first version of a package without what it once had; None if that isn't known."""
+    """The first version of a package without a removed name, if known."""
     return next(
         (
             row.since

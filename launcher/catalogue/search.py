@@ -19,26 +19,26 @@ CLASSES = {
     Kind.TRANSIENT: "the same launch may be tried again",
     Kind.HARDWARE: "it needs another node",
 }
-"""Each class in words, in the order of listings."""
+"""Classes in words, in the order of listings."""
 
 EXCEPTION = re.compile(
     r"^(?:\[[^\]]*\]:? *)?([\w.]*(?:Error|Exception|Warning|Interrupt)): ", re.MULTILINE
 )
 """An exception's type before its message, as in the last line of a traceback."""
 MOST = 12
-"""Entries that are listed at most if only words match."""
+"""Maximum entries to list if only words match."""
 EMPTY = {
     *("a", "an", "and", "are", "as", "at", "be", "but", "by", "can", "do", "does", "error"),
     *("failed", "for", "from", "has", "have", "i", "if", "in", "is", "it", "its", "my", "not"),
     *("of", "on", "or", "that", "the", "this", "to", "traceback", "was", "when", "while"),
     *("why", "with", "you"),
 }
-"""Words that are ignored."""
+"""Ignored words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """An entry that a search has found."""
+    """An entry found by a search."""
 
     entry: KnownFailure
     is_shown: bool = False
@@ -46,11 +46,10 @@ class Hit:
 
 
 def search(text: str, entries: Sequence[KnownFailure]) -> tuple[Hit, ...]:
-    """The entries whose signatures match the text; if none does, those that share words with it.
+    """Entries whose signatures match the text, or else entries that share words with it.
 
-    The entry that shares the most words comes first; of two that share as many, the one with the
-    rarer words; those of its name and title count twice. Entries that share no more than half
-    as many as the first are left out.
+    Sorted by number of shared words, then by their rarity; words of name and title count twice.
+    Entries with at most half as many shared words as the first are left out.
     """
     asked = words(text)
     known = {entry.id: vocabulary(entry) for entry in entries}
@@ -73,8 +72,8 @@ def search(text: str, entries: Sequence[KnownFailure]) -> tuple[Hit, ...]:
 def is_shown(text: str, entry: KnownFailure) -> bool:
     """Whether the text, as an exception's message or as lines of a log, matches the failure.
 
-    The exception's type is taken from the text if it precedes the message, as in the last line of a
-    traceback; a text without a type may have any.
+    Uses the exception's type if it precedes the message, as in the last line of a traceback;
+    without a type, any type matches.
     """
     return any(
         signature.matches(record)
@@ -85,7 +84,7 @@ def is_shown(text: str, entry: KnownFailure) -> bool:
 
 
 def _records(text: str, signature: Signature) -> Iterator[FailureRecord]:
-    """Records that the text may come from, with what the signature needs in addition."""
+    """Possible records of the text, with the signature's other requirements."""
     kills = int(signature.oom_kill)
     lines = tuple(text.splitlines())
     if signature.message is None:
@@ -101,13 +100,13 @@ def _records(text: str, signature: Signature) -> Iterator[FailureRecord]:
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text in the singular, without those that are ignored."""
+    """The words of a text in the singular, without ignored ones."""
     found = set(re.findall(r"[a-z0-9_]{2,}", text.lower())) - EMPTY
     return frozenset(re.sub(r"(?<=[^\Ws]{3})s$", "", word) for word in found)
 
 
 def vocabulary(entry: KnownFailure) -> frozenset[str]:
-    """All words of an entry: its name and the parts of that, its title, prose and patterns."""
+    """All words of an entry: its name and its parts, its title, prose and patterns."""
     patterns = (
         part if isinstance(part, str) else part.pattern
         for signature in entry.signatures

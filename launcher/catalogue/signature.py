@@ -1,4 +1,4 @@
-"""Signatures: how a known failure is recognized in the evidence."""
+"""Signatures recognize known failures in the evidence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..evidence.failure_record import FailureRecord, Frame, Raised
 from .version_skew import Wanting, skew_of
 
 SENTENCE = 3
-"""Words of a message that speak for themselves, at least."""
+"""Minimum words of a message that is conclusive by itself."""
 
 
 class Pattern(Protocol):
@@ -19,7 +19,7 @@ class Pattern(Protocol):
 
     @property
     def pattern(self) -> str:
-        """Its text."""
+        """The pattern's text."""
 
     def search(self, text: str, /) -> Any:
         """A match anywhere in the text, or None."""
@@ -27,11 +27,11 @@ class Pattern(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One way to recognize a failure; every part that is given must match.
+    """A way to recognize a failure; all its parts must match.
 
-    In messages and lines every run of white space counts as a single space, since logs wrap them.
-    A signature without a part about an exception matches an end without an exception, or a line of
-    native code, on its own or in an exception's message.
+    White space is normalized in messages and lines, as logs wrap them. A signature without a part
+    about an exception matches an end without one, or a line of native code, alone or in an
+    exception's message.
 
     Attributes:
         exception: name of the exception's type, without its module.
@@ -39,17 +39,17 @@ class Signature:
         file: end of the path of the raising frame's file.
         function: name of the raising frame's function.
         source: pattern searched in the raising frame's source line.
-        through: pattern searched in the source lines of the frames that led to it.
-        wanted_by: something that the installed version of a package doesn't have is wanted by
-            another package, the package itself, the user's script or a model's code.
+        through: pattern searched in the source lines of calling frames.
+        wanted_by: owner of the code that needs a name missing in a package: another package, the
+            package itself, the user's script or a model's code.
         log: pattern searched in each of the last lines of the worker's log.
         context: pattern searched in the other lines, before or after.
         signal: number of the signal that ended the worker.
-        oom_kill: the host's out-of-memory killer struck meanwhile; without a part about an
-            exception, the worker itself was killed.
-        finished: the script had already run to its end, or hadn't; None if either will do.
-        also_user_code: it also matches what the user's own code raises, as a cluster's own
-            entries do; those of the frameworks don't.
+        oom_kill: the host's out-of-memory killer was active; without a part about an exception, it
+            killed the worker itself.
+        finished: whether the script had completed; None for either.
+        also_user_code: also match exceptions raised by the user's code, as clusters' entries do,
+            unlike those of frameworks.
     """
 
     exception: str | None = None
@@ -68,21 +68,21 @@ class Signature:
 
     @property
     def is_of_frame(self) -> bool:
-        """Whether it has a part about the raising frame."""
+        """Whether any part is about the raising frame."""
         return not (self.file is None and self.function is None and self.source is None)
 
     @property
     def is_of_exception(self) -> bool:
-        """Whether it has a part about an exception."""
+        """Whether any part is about an exception."""
         named = self.exception is not None or self.message is not None
         return named or self.is_of_frame or self.wanted_by is not None
 
     def weight(self, raised: Raised | None) -> int:
-        """How many of its parts match: of two signatures, the one with more is more specific.
+        """Number of matching parts; the signature with more is more specific.
 
         Args:
-            raised: the exception that it matches, whose frame may be unknown; None if it matches
-                an end without an exception.
+            raised: the matching exception, whose frame may be unknown; None for an end without an
+                exception.
         """
         of_frame = ("file", "function", "source") if raised and raised.frame is None else ()
         parts = [
@@ -91,7 +91,7 @@ class Signature:
         return sum(getattr(self, name) not in (None, False) for name in parts)
 
     def matches(self, record: FailureRecord) -> bool:
-        """Whether it matches the record."""
+        """Whether the signature matches the record."""
         return self.depth(record) is not None
 
     def depth(self, record: FailureRecord) -> int | None:
@@ -109,11 +109,11 @@ class Signature:
         return depth if depth is not None and self._has_lines(record) else None
 
     def _came_through(self, record: FailureRecord, through: Pattern) -> bool:
-        """Whether one of the calls that led to the failure is the one that it needs."""
+        """Whether one of the calling frames matches."""
         return any(through.search(frame.source) for frame in record.frames[:-1])
 
     def _deepest(self, record: FailureRecord) -> int | None:
-        """The index of the earliest exception of the chain that matches."""
+        """The index of the earliest matching exception of the chain."""
         depths = [
             depth
             for depth, raised in enumerate(record.raised())
@@ -125,14 +125,14 @@ class Signature:
         return depths[-1] if depths else None
 
     def _is_wanted(self, record: FailureRecord, raised: Raised) -> bool:
-        """Whether the code that wants what a package lacks is of the kind that is asked for."""
+        """Whether the owner of the code that needs a missing name is `wanted_by`."""
         if self.wanted_by is None:
             return True
         skew = skew_of(record, raised)
         return skew is not None and skew.kind is self.wanted_by
 
     def _has_lines(self, record: FailureRecord) -> bool:
-        """Whether the lines that it needs besides its exception are in the log or the message."""
+        """Whether required lines are in the log or the message."""
         patterns = [pattern for pattern in (self.log, self.context) if pattern is not None]
         lines = lines_of(record) if patterns else ()
         return all(any(map(pattern.search, lines)) for pattern in patterns)
@@ -140,8 +140,8 @@ class Signature:
     def _matches_line_or_end(self, record: FailureRecord) -> bool:
         """Whether a line of native code and the worker's end match.
 
-        An exception may have the line in its message. Then the log around it doesn't count, which
-        may be about another failure, nor does what the user's own code raises.
+        If the line is in an exception's message, the surrounding log, possibly about another
+        failure, and exceptions of the user's code don't count.
         """
         if record.exception and (self.log is None or record.is_users_own(next(record.raised()))):
             return False
@@ -156,9 +156,9 @@ class Signature:
         return deadly in (None, record.signal)
 
     def _matches_exception(self, raised: Raised) -> bool:
-        """Whether an exception matches; an unknown frame is no mismatch if it says a sentence.
+        """Whether an exception matches; an unknown frame is accepted for a full sentence.
 
-        A key or a name alone may be anybody's.
+        A key or a name alone is too ambiguous.
         """
         if self.exception not in (None, raised.exception.rpartition(".")[2]):
             return False
@@ -174,7 +174,7 @@ class Signature:
             )
         if not is_there or self.message is None:
             return is_there
-        # In a log, other processes' lines may follow the message: its first line is tried too.
+        # In a log, other processes' lines may follow the message, so its first line is tried too.
         first, _, rest = raised.message.partition("\n")
         texts = (raised.message,) if rest[:1].isspace() else (raised.message, first)
         return any(map(self.message.search, collapsed(texts)))
@@ -187,5 +187,5 @@ def lines_of(record: FailureRecord) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def collapsed(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Texts with every run of white space as a single space."""
+    """Texts with normalized white space."""
     return tuple(" ".join(text.split()) for text in texts)

@@ -1,4 +1,4 @@
-"""Paragraphs of an entry that are meant for some runs only: `On the Trainer: ...`."""
+"""Selects paragraphs of an entry for certain runs: `On the Trainer: ...`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..core.workload import Workload
 from ..evidence.failure_record import FailureRecord
 
 LONGEST = 60
-"""Characters of a paragraph's first words, up to the colon, at most."""
+"""Maximum characters of a paragraph's label before the colon."""
 
 
 class Trait(StrEnum):
-    """A property of a run; the value is what a paragraph for such runs begins with."""
+    """A property of a run; the value is the label of paragraphs for such runs."""
 
     TRAINER = "on the trainer"
     LIGHTNING = "with lightning"
@@ -32,23 +32,23 @@ LOOPS = {
     Trait.LIGHTNING: ("lightning/", "pytorch_lightning/", "lightning_fabric/"),
     Trait.ACCELERATE: ("accelerate/accelerator.py",),
 }
-"""Files in the traceback while a framework's training loop runs, the outermost loop first."""
+"""Files in the traceback of a framework's training loop, outermost loop first."""
 WORKING = {
     Trait.DEEPSPEED: ("deepspeed/runtime/",),
     Trait.FSDP: ("torch/distributed/fsdp/",),
 }
-"""Files in the traceback while an engine works."""
+"""Files in the traceback of an engine."""
 SCHEDULERS = {"SLURM_JOB_ID": Trait.SLURM, "KUBERNETES_SERVICE_HOST": Trait.KUBERNETES}
 """Variables that a scheduler sets for every job."""
 ENGINES = {Engine.DEEPSPEED.value: Trait.DEEPSPEED, Engine.FSDP.value: Trait.FSDP}
 
 
 def traits_of(record: FailureRecord, workload: Workload) -> frozenset[Trait]:
-    """The traits of a run, by its failure, else by what was read before the launch.
+    """The traits of a run, from its failure, or else from the workload.
 
     Args:
         record: a failure of the run; an empty record before any.
-        workload: what is known of the training; an empty workload for a log.
+        workload: known facts about the training; empty for a log.
     """
     adapters = Trait.LORA if _is_adapted(record, workload) else None
     found = (_loop(record, workload), _engine(record, workload), adapters)
@@ -56,7 +56,7 @@ def traits_of(record: FailureRecord, workload: Workload) -> frozenset[Trait]:
 
 
 def scheduled_by(environment: Mapping[str, str]) -> frozenset[Trait]:
-    """The traits of a run by the scheduler that it runs under."""
+    """The traits of a run from its scheduler."""
     return frozenset(trait for name, trait in SCHEDULERS.items() if name in environment)
 
 
@@ -67,7 +67,7 @@ def _loop(record: FailureRecord, workload: Workload) -> Trait | None:
 
 
 def _traced(record: FailureRecord, files: Mapping[Trait, Sequence[str]]) -> Trait | None:
-    """The first trait of which a file is in the traceback."""
+    """The first trait with a file in the traceback."""
     paths = [f"/{frame.file}" for frame in record.frames]
     for trait, names in files.items():
         if any(f"/{name}" in path for path in paths for name in names):
@@ -76,7 +76,7 @@ def _traced(record: FailureRecord, files: Mapping[Trait, Sequence[str]]) -> Trai
 
 
 def _engine(record: FailureRecord, workload: Workload) -> Trait | None:
-    """The engine that divides the training among the ranks; None for DDP."""
+    """The engine that shards the training; None for DDP."""
     observed = record.observed.get(Fact.ENGINE.value)
     if observed is not None:
         return ENGINES.get(str(observed))
@@ -90,10 +90,10 @@ def _is_adapted(record: FailureRecord, workload: Workload) -> bool:
 
 
 def required(paragraph: str) -> frozenset[Trait]:
-    """The traits that a paragraph names before a colon, separated by commas; empty for none.
+    """The traits in a paragraph's label, separated by commas; empty if none.
 
     Raises:
-        ValueError: something beside a trait is none; the message quotes it.
+        ValueError: a part beside a trait isn't a trait; the message quotes it.
     """
     head, colon, _ = paragraph.partition(":")
     parts = [" ".join(part.lower().split()) for part in head.split(",")]
@@ -112,10 +112,9 @@ def told(prose: str, traits: frozenset[Trait]) -> str:
 
 
 def meant_for(prose: str, traits: frozenset[Trait]) -> list[str]:
-    """The paragraphs of a section that are meant for a run, each as a line.
+    """The paragraphs of a section that apply to a run, a line each.
 
-    They are the first one, unless it is meant for other runs, and of those for some runs only the
-    ones that name the most traits of this run.
+    Includes the first one, unless it is for other runs, and those with the most traits of this run.
     """
     paragraphs = [" ".join(paragraph.split()) for paragraph in prose.split("\n\n")]
     general = [paragraph for paragraph in paragraphs[:1] if not required(paragraph)]

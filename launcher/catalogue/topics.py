@@ -1,4 +1,4 @@
-"""Pages on symptoms without a message; each leads to known failures."""
+"""Pages on symptoms without a message, with links to known failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECTION = re.compile(r"^## (?P<title>.+)$", re.MULTILINE)
 ENTRY = re.compile(r"\]\(\.\./failures/(?P<id>[\w.-]+)\.md\)")
 """A link to a known failure."""
 LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
-"""A link in Markdown; the topics' have a known failure's name as their text."""
+"""A link in Markdown, whose text in topics is a known failure's name."""
 
 
 def topics() -> dict[str, Path]:
@@ -22,12 +22,12 @@ def topics() -> dict[str, Path]:
 
 
 def topic_text(path: Path) -> str:
-    """A page as a terminal shows it: links are the names that `safe-launch explain` takes."""
+    """A page for the terminal: links become names for `safe-launch explain`."""
     return _plain(regular_files.read_text(path))
 
 
 def topic_document(path: Path) -> dict[str, object]:
-    """A page for programs: its sections, each with the known failures that it leads to."""
+    """A page as JSON values: its sections with linked known failures."""
     head, *parts = SECTION.split(regular_files.read_text(path))
     title, _, above = head.strip().removeprefix("# ").partition("\n")
     sections = [

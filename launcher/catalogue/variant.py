@@ -1,4 +1,4 @@
-"""Variants of a known failure: what to do in a case that the evidence shows."""
+"""Variants of a known failure: advice for cases shown by the evidence."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from .version_skew import Wanting, skew_of
 from .versions import are_within
 
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-"""A named group's place in the advice; braces around anything else stand for themselves."""
+"""Placeholder for a named group in the advice; other braces are literal."""
 PASSED_ON = re.compile(r"\*args, \*\*kw(args)?\b")
-"""A line that calls with the arguments that it was called with: a decorator's."""
+"""A line that passes on its arguments, as in decorators."""
 MENDED = "what_mends_it"
-"""The name of a whole sentence of ours, which is filled in as it is."""
+"""Placeholder for a complete sentence, inserted unchanged."""
 LONGEST = 160
-"""Characters of the evidence that are filled in at most."""
+"""Maximum characters of evidence to insert."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Advice on a known failure if the evidence has every given part.
+    """Advice on a known failure if the evidence has all parts.
 
     Attributes:
-        do: the advice, with the names of groups of the patterns in braces.
+        do: the advice, with names of the patterns' groups in braces.
         exception: name of an exception's type, without its module.
-        message: pattern searched in the exception's message; without an exception, in the line
+        message: pattern searched in the exception's message, or without an exception in the line
             that reports the failure.
         file: end of the path of the raising frame's file.
         function: name of the raising frame's function.
         source: pattern searched in the raising frame's source line.
         log: pattern searched in each line around the failure, and of its message.
         context: pattern searched in the same lines.
-        library: pattern searched in the name of the installed package whose own line failed.
-        wanted_by: whose code wants what an installed package doesn't have; the advice may name
-            the `wanting` package, the `package` that lacks it, its `distribution` for pip, the
-            `name` of what it is, and `what_mends_it`: which of the two must change, to what.
-        when: version ranges, by distribution; all must hold, and an unknown version is in none.
+        library: pattern searched in the name of the package whose line failed.
+        wanted_by: owner of the code that needs a name missing in a package; the advice may contain
+            the `wanting` package, the `package` without the name, its pip `distribution`, the
+            missing `name`, and `what_mends_it`: the package to change, and its version.
+        when: version ranges, by distribution; all must hold, and unknown versions never do.
         device: the kind of accelerator.
     """
 
@@ -66,31 +66,31 @@ class Variant:
 
     @property
     def patterns(self) -> tuple[LinearPattern, ...]:
-        """The patterns that are given."""
+        """The variant's patterns."""
         parts = (self.message, self.source, self.log, self.context, self.library)
         return tuple(part for part in parts if part is not None)
 
     @property
     def is_settled(self) -> bool:
-        """Whether the evidence shows which case it is, more than a device or a version."""
+        """Whether the variant depends on more evidence than a device or a version."""
         named = (self.exception, self.file, self.function, self.wanted_by)
         return any(part is not None for part in (*named, *self.patterns))
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The names in braces that no pattern has as a group."""
+        """Names in braces without a group in any pattern."""
         return tuple(name for name in PLACEHOLDER.findall(self.do) if name not in self.known)
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The names that the advice may have in braces."""
+        """Allowed names in braces in the advice."""
         of_skew = (
             () if self.wanted_by is None else ("wanting", "package", "distribution", "name", MENDED)
         )
         return (*of_skew, *(name for pattern in self.patterns for name in pattern.names))
 
     def advice(self, record: FailureRecord) -> str | None:
-        """The advice with what the patterns have found; None if the evidence lacks a part."""
+        """The advice with matched groups; None if the evidence lacks a part."""
         if self.device not in (None, device_of(record)) or not are_within(
             record.versions, self.when
         ):
@@ -109,7 +109,7 @@ class Variant:
         )
 
     def _raised(self, record: FailureRecord) -> dict[str, str] | None:
-        """The groups found in the first exception that has all parts about one, nearest first."""
+        """The groups matched in the first exception with all exception parts, nearest first."""
         of_frame = (self.file, self.function, self.source, self.wanted_by)
         if not any((self.exception, self.message, *of_frame)):
             return {}
@@ -118,7 +118,7 @@ class Variant:
         return next((groups for groups in found if groups is not None), None)
 
     def _of(self, raised: Raised, record: FailureRecord) -> dict[str, str] | None:
-        """The groups found in an exception of a record; None if it lacks a part."""
+        """The groups matched in an exception of a record; None if a part is missing."""
         if self.exception not in (None, raised.exception.rpartition(".")[2]):
             return None
         frame = raised.frame
@@ -146,7 +146,7 @@ class Variant:
 
 
 def _library(record: FailureRecord) -> tuple[str, ...]:
-    """The package of the innermost line that spells out its call; none for a script."""
+    """The package of the innermost line with an explicit call; empty for a script."""
     chosen = (frame for frame in reversed(record.frames) if not PASSED_ON.search(frame.source))
     package = next((package_of_file(frame.file) for frame in chosen), None)
     return () if package is None else (package,)
@@ -155,7 +155,7 @@ def _library(record: FailureRecord) -> tuple[str, ...]:
 def _groups(
     searches: Iterable[tuple[LinearPattern | None, Iterable[str]]],
 ) -> dict[str, str] | None:
-    """The texts of the named groups that are found; None if a pattern is in none of its texts."""
+    """The matched named groups; None if a pattern matches none of its texts."""
     found: dict[str, str] = {}
     for pattern, texts in searches:
         if pattern is None:

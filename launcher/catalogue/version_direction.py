@@ -1,4 +1,4 @@
-"""Of two packages that don't fit: which one must change, and whether it must be older or newer."""
+"""Decides which of two incompatible packages to upgrade or downgrade."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .versions_seen import import_name, installed, versions_of
 def direction(skew: Skew, record: FailureRecord) -> str:
     """The remedy for a version skew, as a sentence with its command.
 
-    What a package declares to need counts first, then what is known of the name's history.
+    Declared requirements count first, then the name's history.
     """
     versions = versions_of(record)
     return (
@@ -23,7 +23,7 @@ def direction(skew: Skew, record: FailureRecord) -> str:
 
 
 def _by_requirement(skew: Skew, record: FailureRecord) -> str:
-    """By the requirements in the wanting package's metadata, if it is installed here."""
+    """The remedy by requirements in the wanting package's metadata, if installed here."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     here = installed(record)
@@ -46,7 +46,7 @@ def _by_requirement(skew: Skew, record: FailureRecord) -> str:
 
 
 def _by_history(skew: Skew, version: str) -> str:
-    """By the releases that have the name; nothing if the known version contradicts them."""
+    """The remedy by releases with the name; empty if the known version contradicts them."""
     history = history_of(skew.package, skew.name)
     if history is None or (version and _is_there(history, version)):
         return ""
@@ -65,7 +65,7 @@ def _by_history(skew: Skew, version: str) -> str:
 
 
 def _is_there(history: History, version: str) -> bool:
-    """Whether a version should have the name, so that its history isn't the reason."""
+    """Whether a version should have the name, so its history isn't the reason."""
     from packaging.version import InvalidVersion, Version
 
     try:
@@ -80,7 +80,7 @@ def _is_there(history: History, version: str) -> bool:
 def _by_age(skew: Skew) -> str:
     """The likelier direction if no history is known.
 
-    Packages state the oldest version that they need, seldom the newest: so the caller is too old.
+    Packages declare minimum versions, rarely maximum ones, so the caller is too old.
     """
     one, other = pip_name(skew.package), pip_name(skew.wanting)
     if skew.kind is not Wanting.PACKAGE or not other:

@@ -1,4 +1,4 @@
-"""Packages whose versions don't fit: who wants what, of which package, that isn't there."""
+"""Detects incompatible package versions from a missing name, its package and its user."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IMPORTED = re.compile(
 SUBMODULE = re.compile(r"No module named '(?P<module>\w+)\.(?P<name>[\w.]+)'\Z")
 OF_MODULE = re.compile(r"module '?(?P<module>[\w.]+?)'? has no attribute '?(?P<name>\w+)'?")
 UNSET = re.compile(r"no attribute '(\w+)'\. Did you mean: '_\1'\?")
-"""The class has a property of this name: what it reads hasn't been set yet."""
+"""The class has a property of this name whose value hasn't been set yet."""
 OF_OBJECT = re.compile(
     r"(?:type object )?'(?P<class>\w+)'(?: object)? has no attribute '(?P<name>\w+)'"
 )
@@ -33,37 +33,37 @@ CALLED = re.compile(
     r"|takes (?:from )?\d+ (?:to \d+ )?positional arguments? but \d+ were given)"
 )
 SPACES = frozenset({"google", "nvidia", "megatron"})
-"""Packages in several distributions: a part of them may be missing altogether."""
+"""Packages in several distributions, of which parts may be missing."""
 SERVERS = ("vllm", "sglang")
-"""Packages with their own models, whose classes are named as those of transformers."""
+"""Packages with models of the same class names as transformers'."""
 LAZY = frozenset({"__getattr__", "__getattribute__", "_get_module"})
-"""Functions that fail in the name of their caller."""
+"""Functions whose failure is their caller's."""
 SUBCLASSED = re.compile(r"\w*Trainer\Z")
 OF_MODEL = re.compile(r"\w+(?:Config|Tokenizer(?:Fast)?|Processor|Cache|ForCausalLM|Model)\Z")
 
 
 class Wanting(StrEnum):
-    """Whose code wants what isn't there."""
+    """The owner of the code that needs a missing name."""
 
     PACKAGE = "package"
-    """Another package's."""
+    """Another package."""
     SAME = "itself"
-    """The package's own: files of two versions are mixed."""
+    """The package itself: files of two versions are mixed."""
     SCRIPT = "script"
-    """The user's."""
+    """The user's script."""
     MODEL = "model"
-    """The Python files that came with a model."""
+    """Python files of a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """Code wants something that the installed version of a package doesn't have.
+    """Code that needs a name missing in the installed version of a package.
 
     Attributes:
-        kind: whose code it is.
-        wanting: import name of the package that wants it; empty for a script.
-        package: import name of the package that lacks it; `Python` for the standard library.
-        name: what is wanted: a name, a module, an attribute, an argument.
+        kind: the owner of the code.
+        wanting: import name of the package with the code; empty for a script.
+        package: import name of the package without the name; `Python` for the standard library.
+        name: the missing name, module, attribute or argument.
     """
 
     kind: Wanting
@@ -75,7 +75,7 @@ class Skew:
 def skew_of(record: FailureRecord, raised: Raised) -> Skew | None:
     """The skew that an exception of a record shows, if any.
 
-    An exception whose frame isn't known shows none: it can't be determined whose code it was.
+    An exception without a known frame shows none, as the code's owner is unknown.
     """
     is_last = raised.message == record.message and raised.exception == record.exception
     frames = record.frames if is_last else (raised.frame,) if raised.frame else ()
@@ -122,7 +122,7 @@ def _of_attribute(message: str, frames: Sequence[Frame]) -> Skew | None:
     if found := OF_MODULE.match(message):
         package = package_of_module(found["module"])
         skew = package and _skew(callers[-1], package, found["name"])
-        # Within a package an import that comes too early looks the same.
+        # Within a package, a circular import looks the same.
         return skew if skew and skew.kind is not Wanting.SAME else None
     if found := OF_OBJECT.match(message):
         package, own = package_of_name(found["class"]), package_of_file(callers[-1].file)
@@ -137,7 +137,7 @@ def _of_attribute(message: str, frames: Sequence[Frame]) -> Skew | None:
 
 
 def _of_call(message: str, frames: Sequence[Frame]) -> Skew | None:
-    """The skew of a call; what is passed on through the package itself is its caller's."""
+    """The skew of a call; arguments passed on by the package itself are its caller's."""
     if (found := CALLED.match(message)) is None:
         return None
     name = found["name"] or found["missing"] or f"{found['function']}()"

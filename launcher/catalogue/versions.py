@@ -8,7 +8,7 @@ from collections.abc import Mapping
 def are_within(versions: Mapping[str, str], ranges: Mapping[str, str]) -> bool:
     """Whether every distribution of `ranges` has a version within its range.
 
-    An unknown version is in none.
+    An unknown version is in no range.
     """
     from packaging.specifiers import SpecifierSet
 

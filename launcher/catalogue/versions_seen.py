@@ -1,4 +1,4 @@
-"""Versions of packages that a failure's evidence names, or that are installed where it happened."""
+"""Finds versions of packages in a failure's evidence or installation."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ NAMED = re.compile(
     r"(?P<version>\d+\.\d+\.\d+(?:\.?(?:post|rc|dev|a|b)\d+)?)(?!\w|\.\d)",
     re.IGNORECASE,
 )
-"""A package with a version after it, as loggers, `pip list` and people write it."""
+"""A package followed by a version, as written by loggers, `pip list` and people."""
 IN_PATH = re.compile(rf"/(?P<name>{NAMES})-(?P<version>\d+\.\d+(?:\.\d+)?)[^/]*/", re.IGNORECASE)
-"""An egg's folder, or a source tree's that is named by its version."""
+"""An egg's folder, or a source tree's with its version."""
 SITE = re.compile(r"(?P<site>.*/(?:site|dist)-packages)/")
 
 
 def versions_of(record: FailureRecord) -> Mapping[str, str]:
-    """The version of each package that is known, by import name.
+    """Known package versions, by import name.
 
-    What a worker has reported counts most, then what is installed in the folder that the traceback
-    names (if it is on this machine), then the log.
+    A worker's report counts most, then the installation in the traceback's folder (if on this
+    machine), then the log.
     """
     texts = [*record.log_tail, record.message, *(frame.file for frame in record.frames)]
     said: dict[str, str] = {}
@@ -40,7 +40,7 @@ def versions_of(record: FailureRecord) -> Mapping[str, str]:
 
 
 def installed(record: FailureRecord) -> Mapping[str, Distribution]:
-    """The known packages in the folder that the traceback's files are in; none if it isn't here."""
+    """Known packages in the folder of the traceback's files; empty if it isn't here."""
     sites = {place["site"] for frame in record.frames if (place := SITE.match(frame.file))}
     found: dict[str, Distribution] = {}
     for site in sites:

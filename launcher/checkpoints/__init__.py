@@ -1,4 +1,4 @@
-"""The checkpoints that a job has written: which are complete, and which can be resumed from.
+"""A job's checkpoints: completeness, and the choice of one to resume from.
 
-In: the folders that workers save to. Out: where the next attempt resumes, or why it can't.
+In: the workers' save folders. Out: the checkpoint for the next attempt, or the reason for none.
 """

@@ -10,11 +10,10 @@ from pathlib import Path
 def set_aside(folders: Collection[Path]) -> list[Path]:
     """Moves checkpoints into new folders beside them; returns the new folders, one per parent.
 
-    There the Trainer neither finds nor overwrites them, and doesn't delete them for
-    `save_total_limit`.
+    There the Trainer neither finds, overwrites, nor deletes them for `save_total_limit`.
 
     Raises:
-        OSError: they can't be moved.
+        OSError: the checkpoints can't be moved.
     """
     places: dict[Path, Path] = {}
     for folder in folders:

@@ -1,4 +1,4 @@
-"""A training's checkpoints: where it saves, and what is known of each."""
+"""A training's save folder and checkpoints."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ..core.choices import Engine
 from ..core.limits import Attempts, pattern
 
 VARIABLE = "SAFE_LAUNCH_RESUME"
-"""Environment variable with what a training resumes from, `NUMBER:FOLDER`; empty for nothing.
+"""Environment variable with the checkpoint to resume from, `NUMBER:FOLDER`; empty for none.
 
 NUMBER counts the calls of `Trainer.train` in the process, from 0.
 """
 STATE = "trainer_state.json"
-"""The file that Hugging Face's Trainer writes last into a checkpoint, on rank 0."""
+"""The last file of a checkpoint, written by the Trainer on rank 0."""
 NAME = r"(?:checkpoint|universal)-\d{1,18}(?:-\d{1,9})?"
-"""Names of folders that a training resumes from: the Trainer's and `universal.convert`'s."""
+"""Names of resumable folders: the Trainer's and `universal.convert`'s."""
 UNIVERSAL = "latest_universal"
-"""File from which DeepSpeed loads a universal checkpoint; it names a folder beside it."""
+"""File with the name of the universal checkpoint beside it, for DeepSpeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saves:
-    """Where a Trainer saves, as its worker reported when the training began.
+    """A Trainer's save folder, reported as the training began.
 
     Attributes:
-        output_dir: its folder, absolute.
-        number: how many trainings of the process came before.
-        before: checkpoints that already existed then, by folder name: when their `STATE` was
-            written, in nanoseconds of the file system's clock; 0 if they have none.
+        output_dir: its absolute path.
+        number: number of earlier trainings of the process.
+        before: modification times of `STATE` in existing checkpoints, by folder name, in
+            nanoseconds of the file system's clock; 0 without the file.
     """
 
     output_dir: str
@@ -42,11 +42,11 @@ class Saves:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The checkpoint to resume from, without paths, so that it applies on every node.
+    """The checkpoint to resume from, without paths, so it applies on every node.
 
     Attributes:
-        training: which training of the process it is, 0 for the first.
-        name: the checkpoint's name (`NAME`) in the folder where that training saves.
+        training: index of the training in the process.
+        name: the checkpoint's name (`NAME`) in that training's save folder.
     """
 
     training: Attempts
@@ -59,11 +59,11 @@ class Checkpoint:
 
     Attributes:
         folder: `checkpoint-N`.
-        step: optimizer steps done when it was written.
-        engine: which engine wrote the optimizer's state.
+        step: optimizer steps done before saving.
+        engine: the engine that wrote the optimizer's state.
         world: the number of ranks that wrote it.
-        zero_stage: the stage that DeepSpeed wrote it at.
-        is_offloaded: the optimizer was DeepSpeed's own for the CPU.
+        zero_stage: DeepSpeed's stage when saving.
+        is_offloaded: whether the optimizer was DeepSpeed's CPU optimizer.
     """
 
     folder: Path
@@ -81,9 +81,9 @@ class Unusable:
     Attributes:
         folder: `checkpoint-N`.
         step: the N.
-        reason: what is wrong with it, as a clause.
-        is_cut_off: it was only partly written, so nothing can use it; otherwise it may be complete,
-            and only safe-launch cannot use it here.
+        reason: its fault, as a clause.
+        is_cut_off: whether it is incomplete and unusable; otherwise it may be complete, and only
+            safe-launch can't use it here.
     """
 
     folder: Path
@@ -94,19 +94,19 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """The checkpoints of this job, the newest first."""
+    """This job's checkpoints, newest first."""
 
     complete: tuple[Checkpoint, ...] = ()
     unusable: tuple[Unusable, ...] = ()
 
 
 def resume_value(training: int, folder: Path) -> str:
-    """The value of `VARIABLE` that makes a training of the process resume from a folder."""
+    """The value of `VARIABLE` to resume a training of the process from a folder."""
     return f"{training}:{folder}"
 
 
 def newest_first(complete: Iterable[Checkpoint], unusable: Iterable[Unusable]) -> Checkpoints:
-    """Checkpoints in the order in which they are tried."""
+    """Sorts checkpoints in the order of trial."""
     return Checkpoints(
         tuple(sorted(complete, key=lambda checkpoint: -checkpoint.step)),
         tuple(sorted(unusable, key=lambda checkpoint: -checkpoint.step)),

@@ -1,4 +1,4 @@
-"""Reads what the Trainer and its engine have written into a checkpoint's folder."""
+"""Reads a checkpoint folder's files of the Trainer and its engine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read(folder: Path, step: int, worlds: Collection[int], local: int | None) ->
     """Reads a complete checkpoint.
 
     Raises:
-        CutOffError, ForeignError: nothing can resume from it.
+        CutOffError, ForeignError: the checkpoint can't be resumed from.
     """
     if _document(folder / STATE).get("global_step") != step:
         raise CutOffError(f"{STATE} isn't of step {step}")
@@ -61,10 +61,10 @@ def read(folder: Path, step: int, worlds: Collection[int], local: int | None) ->
 
 
 def _document(path: Path) -> dict[str, Any]:
-    """The JSON object in a file.
+    """Reads a JSON object from a file.
 
     Raises:
-        CutOffError: it is missing, or isn't one.
+        CutOffError: the file is missing, or isn't a JSON object.
     """
     try:
         return dict(parsed(regular_files.read(path, LARGEST).decode()))
@@ -97,7 +97,7 @@ def _check_ranks(what: str, ranks: Collection[int], world: int, local: int | Non
 
 
 def _plain(folder: Path, step: int, world: int) -> Checkpoint:
-    """Reads what the Trainer writes without DeepSpeed, for one process or under DDP."""
+    """Reads a checkpoint of the Trainer without an engine, of one process or DDP."""
     adapters = [path for name in ADAPTERS for path in (folder / name, *folder.glob(f"*/{name}"))]
     if not any(path.exists() for path in (*(folder / name for name in WEIGHTS), *adapters)):
         raise CutOffError("the weights are missing")
@@ -108,7 +108,7 @@ def _plain(folder: Path, step: int, world: int) -> Checkpoint:
 
 
 def _fsdp(folder: Path, step: int, world: int) -> Checkpoint:
-    """Reads what accelerate writes of FSDP: a file of the whole, or a folder of shards.
+    """Reads accelerate's FSDP checkpoint: one file, or a folder of shards.
 
     A folder's `.metadata` is written last (torch/distributed/checkpoint/filesystem.py, `finish`).
     """
@@ -122,7 +122,7 @@ def _fsdp(folder: Path, step: int, world: int) -> Checkpoint:
 
 
 def _deepspeed(folder: Path, step: int, local: int | None) -> Checkpoint:
-    """Reads what DeepSpeed's engine writes; its file names distinguish stage 3 from lower stages.
+    """Reads a DeepSpeed checkpoint, whose file names distinguish stage 3 from lower stages.
 
     `_get_ckpt_name` and `_get_zero_ckpt_name` in deepspeed/runtime/engine.py.
     """
@@ -165,14 +165,14 @@ def _deepspeed(folder: Path, step: int, local: int | None) -> Checkpoint:
 
 
 def _is_offloaded(shard: Path) -> bool:
-    """Whether the state is of DeepSpeedCPUAdam: only its groups have this parameter."""
+    """Whether the state is DeepSpeedCPUAdam's, whose groups alone have this parameter."""
     return "bias_correction" in _arguments(shard)
 
 
 def _number_after(key: str, path: Path) -> int | None:
     """The integer after a key in a file of `torch.save`, read without torch.
 
-    An enumeration's member is pickled as its class and number; that number is found too.
+    Also finds the number of an enum member, which is pickled as class and number.
     """
     arguments = _arguments(path)
     for argument in arguments:

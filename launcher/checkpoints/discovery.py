@@ -1,4 +1,4 @@
-"""Finds the checkpoints that Hugging Face's Trainer has written in this job.
+"""Finds checkpoints written by Hugging Face's Trainer in this job.
 
 Trainer 4.57 and 5.x write a checkpoint in this order (`_save_checkpoint` in
 transformers/trainer.py): the weights on rank 0; the optimizer's and scheduler's state, under
@@ -21,7 +21,7 @@ FOLDER = re.compile(r"checkpoint-(\d+)")
 
 
 def present(output_dir: str) -> dict[str, int]:
-    """The checkpoints in a folder by name, and when `STATE` of each was written (`Saves`)."""
+    """Modification times of `STATE` in a folder's checkpoints, by name (`Saves`)."""
     try:
         folders = [path for path in Path(output_dir).iterdir() if FOLDER.fullmatch(path.name)]
     except OSError:
@@ -30,10 +30,10 @@ def present(output_dir: str) -> dict[str, int]:
 
 
 def own_folder(resume: Resume, saves: Sequence[Saves]) -> Path | None:
-    """This node's folder of a checkpoint; None if no worker has reported it.
+    """This node's folder of a checkpoint; None if no worker reported it.
 
-    Some scripts save to a new folder at every launch: the latest that has the checkpoint counts. If
-    none has it, e.g. on nodes that share no disk, the training itself will fail.
+    Some scripts save to a new folder at every launch: the latest with the checkpoint counts. If
+    none has it, e.g. on nodes without a shared disk, the training itself will fail.
     """
     folders = [
         Path(place.output_dir) / resume.name for place in saves if place.number == resume.training
@@ -50,13 +50,13 @@ def _written(folder: Path) -> int:
 
 
 def find_all(saves: Saves, worlds: Collection[int], local: int | None = None) -> Checkpoints:
-    """The checkpoints that have been written since the training began, the newest first.
+    """Checkpoints written since the training began, newest first.
 
     Args:
-        saves: where the training saves, and what existed before.
-        worlds: numbers of ranks that this job has run with.
-        local: number of ranks of this node, if there are others: files missing of their ranks may
-            be on their own disks. None for a single node.
+        saves: the training's save folder and earlier checkpoints.
+        worlds: numbers of ranks in this job's attempts.
+        local: number of this node's ranks, if there are other nodes, whose ranks' files may be on
+            their own disks. None for a single node.
     """
     output_dir = Path(saves.output_dir)
     complete: list[Checkpoint] = []

@@ -1,6 +1,6 @@
-"""Decides where the next attempt begins, so that no progress is lost; and when to stop trying.
+"""Decides where the next attempt begins, so no progress is lost, and when to give up.
 
-Which checkpoints load was measured with DeepSpeed 0.16.9 and 0.19.8 (docs/measured/resuming.md).
+Loadable checkpoints were measured with DeepSpeed 0.16.9 and 0.19.8 (docs/measured/resuming.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..core.refused import Refused
 from .checkpoint import Checkpoint, Checkpoints, Resume, Unusable, resume_value
 
 PATIENCE = 3
-"""Attempts in a row without a new step after which a job that had made steps ends."""
+"""Attempts in a row without a new step after which a job with steps ends."""
 ALLOW = "--allow-restart"
 WRITERS = {
     Engine.DDP: "a Trainer without DeepSpeed",
@@ -25,22 +25,22 @@ WRITERS = {
 
 
 class Loading(StrEnum):
-    """How a checkpoint is loaded."""
+    """The way to load a checkpoint."""
 
     AS_IT_IS = "as it is"
     UNIVERSAL = "universal"
-    """After `launcher/checkpoints/universal.py` has made a universal checkpoint of it."""
+    """As a universal checkpoint, after conversion by `launcher/checkpoints/universal.py`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The part of a plan that decides which checkpoints it can load.
+    """The part of a plan that determines its loadable checkpoints.
 
     Attributes:
-        engine: which engine keeps the optimizer's state; None if unknown.
-        zero_stage: DeepSpeed's; None for the script's own.
+        engine: the engine with the optimizer's state; None if unknown.
+        zero_stage: DeepSpeed's stage; None for the script's.
         world: the number of ranks on all nodes.
-        is_offloaded: the optimizer is kept in host memory; None for the script's own.
+        is_offloaded: whether the optimizer is in host memory; None for the script's choice.
     """
 
     engine: Engine | None
@@ -54,11 +54,11 @@ class Start:
     """Where the next attempt begins.
 
     Attributes:
-        checkpoint: the checkpoint to resume from; None for the script's own start.
-        loading: how it is loaded.
-        aside: later checkpoints of this job, to be moved out of the training's way.
-        sentence: the reason; empty if no steps have been done yet.
-        training: which training of the process resumes, 0 for the first.
+        checkpoint: the checkpoint to resume from; None for the script's start.
+        loading: the way to load the checkpoint.
+        aside: later checkpoints of this job to move out of the way.
+        sentence: the reason; empty before the first step.
+        training: index of the resuming training in the process.
     """
 
     checkpoint: Checkpoint | None
@@ -69,7 +69,7 @@ class Start:
 
     @property
     def resume(self) -> Resume | None:
-        """The checkpoint, as named to the other nodes."""
+        """The checkpoint, as sent to other nodes."""
         if self.checkpoint is None:
             return None
         return Resume(self.training, self.checkpoint.folder.name)
@@ -83,7 +83,7 @@ class Start:
 
 
 def loading(checkpoint: Checkpoint, target: Target) -> Loading | Refused:
-    """How a checkpoint can be loaded with the optimizer's state."""
+    """The way to load a checkpoint with the optimizer's state."""
     if target.engine not in (None, checkpoint.engine):
         writer = WRITERS[checkpoint.engine]
         return Refused(
@@ -97,8 +97,8 @@ def loading(checkpoint: Checkpoint, target: Target) -> Loading | Refused:
         return Loading.AS_IT_IS
     if not old or not new or (new == 3 and old != 3):
         return Refused(f"the optimizer's state of ZeRO stage {old} can't be loaded at stage {new}")
-    # At stages 1 and 2 optimizers with and without offload don't load each other's groups. With
-    # offload, 0.16.9 resumes wrongly, without an error, even from what it has saved itself.
+    # At stages 1 and 2, optimizers with and without offload can't load each other's groups. With
+    # offload, 0.16.9 silently resumes wrongly even from its own checkpoints.
     is_kept = new == 3 or not (checkpoint.is_offloaded or target.is_offloaded)
     if checkpoint.world == target.world and (old == 3) == (new == 3) and is_kept:
         return Loading.AS_IT_IS
@@ -115,8 +115,8 @@ def next_start(
 
     Args:
         checkpoints: the checkpoints of this job.
-        steps: optimizer steps that the job has done; None if unknown.
-        target: what the next attempt runs with.
+        steps: optimizer steps done by the job; None if unknown.
+        target: the target of the next attempt.
         may_restart: whether the user accepts the loss of saved progress.
     """
     everything: list[Checkpoint | Unusable] = [*checkpoints.complete, *checkpoints.unusable]
@@ -151,7 +151,7 @@ def _steps(number: int) -> str:
 
 
 def _nothing_usable(checkpoints: Checkpoints, passed_over: dict[str, str]) -> str:
-    """Why an attempt starts from scratch, though the job has made steps."""
+    """The reason to start from scratch although the job has made steps."""
     if passed_over:
         return "cannot resume from the checkpoints of this job"
     partial = [checkpoint for checkpoint in checkpoints.unusable if checkpoint.is_cut_off]
@@ -178,20 +178,20 @@ def _resumed(
 
 
 def without(checkpoints: Checkpoints, spoilt: Checkpoint, reason: str) -> Checkpoints:
-    """The checkpoints, of which one has turned out to be unusable."""
+    """Marks a checkpoint as unusable."""
     complete = tuple(checkpoint for checkpoint in checkpoints.complete if checkpoint != spoilt)
     unusable = Unusable(spoilt.folder, spoilt.step, reason, is_cut_off=False)
     return Checkpoints(complete, (unusable, *checkpoints.unusable))
 
 
 def is_stuck(steps: Sequence[int | None]) -> bool:
-    """Whether the last attempts have made no new step.
+    """Whether the last attempts made no new step.
 
-    Attempts that fail before the job's first step are part of the search for settings that work,
-    which has its own limit. An unknown number of steps isn't zero.
+    Attempts before the job's first step belong to the search for settings, which has its own limit.
+    An unknown number of steps isn't zero.
 
     Args:
-        steps: the highest step that each attempt is known to have reached; None if unknown.
+        steps: the highest known step of each attempt; None if unknown.
     """
     latest = [step for step in steps[-PATIENCE:] if step is not None]
     if len(steps) <= PATIENCE or len(latest) < PATIENCE:

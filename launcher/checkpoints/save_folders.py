@@ -1,7 +1,7 @@
-"""The folders of ranks that don't save to the same one.
+"""Handles ranks that save to different folders.
 
-A script that names its folder by the time, or by a random number, makes another one on each rank.
-Of a checkpoint rank 0 then has the weights, and each rank's part lies in a separate folder.
+A script that names its folder by time or a random number creates another one on each rank. Rank 0
+then has a checkpoint's weights, and each rank's part is in a separate folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .discovery import present
 
 
 def places(saves: Mapping[int, Saves]) -> tuple[Saves, ...]:
-    """The folders in which the ranks of a node save: the first rank's, and others that differ."""
+    """The save folders of a node's ranks: the first rank's, and differing ones."""
     reported = [saves[rank] for rank in sorted(saves)]
     found: dict[str, Saves] = {}
     for each in reported:
@@ -27,7 +27,7 @@ def places(saves: Mapping[int, Saves]) -> tuple[Saves, ...]:
 
 
 def told(saves: Mapping[int, Saves], ranks: Collection[int]) -> str | None:
-    """The warning about ranks that save to different folders; None if they don't."""
+    """A warning about ranks that save to different folders, if any."""
     if len(saves) < len(ranks) or len({place.number for place in saves.values()}) > 1:
         return None
     own, *others = places(saves)
@@ -43,10 +43,10 @@ def told(saves: Mapping[int, Saves], ranks: Collection[int]) -> str | None:
 
 
 def gather(places: Sequence[Saves]) -> None:
-    """Completes the first place's checkpoints with what other ranks have saved elsewhere.
+    """Completes the first place's checkpoints with other ranks' files.
 
-    Nothing is moved or replaced: files that are missing become links to those of the other folder,
-    or copies on another disk. What can't be read or written stays missing.
+    Moves and replaces nothing: missing files become links to the other folder's, or copies from
+    another disk. Unreadable or unwritable files stay missing.
     """
     first, *others = places
     for other in others:
@@ -66,10 +66,10 @@ def _complete(whole: Path, part: Path) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Makes a file another one's link or copy, in one step.
+    """Creates a link or copy of a file atomically.
 
     Raises:
-        OSError: it can't be made.
+        OSError: the file can't be created.
     """
     try:
         os.link(source, target)

@@ -1,4 +1,4 @@
-"""Converts a checkpoint to DeepSpeed's universal format, for another number of ranks or stage."""
+"""Converts a checkpoint to DeepSpeed's universal format, to change ranks or stage."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ WEIGHTS = (".safetensors", ".bin")
 
 
 def convert(checkpoint: Checkpoint, variables: Mapping[str, str] | None = None) -> Path | Refused:
-    """Makes a folder beside the checkpoint from which a Trainer can resume.
+    """Creates a folder beside the checkpoint from which a Trainer can resume.
 
-    The folder holds the universal checkpoint and the Trainer's own files, without the weights,
-    which DeepSpeed doesn't read. Nothing is overwritten; what a failed conversion leaves is
-    removed. It takes as much disk space as the optimizer's states and the weights in fp32.
+    The folder contains the universal checkpoint and the Trainer's files, without the weights, which
+    DeepSpeed doesn't read. Overwrites nothing, and removes remnants of a failed conversion. Needs
+    disk space for the optimizer's states and the weights in fp32.
 
     Args:
         checkpoint: the checkpoint to convert.

@@ -1,4 +1,4 @@
-"""Checks whether a checkpoint's file is whole, as far as its format shows."""
+"""Checks whether a checkpoint's file is complete, if its format shows it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ARCHIVE = re.compile(
     r".*_states\.pt|(?:optimizer|scheduler|scaler)\.pt|rng_state.*\.pth|training_args\.bin"
     r"|(?:pytorch|adapter)_model.*\.bin|optimizer\.bin"
 )
-"""Files of `torch.save` are zip archives, with their directory at the end."""
+"""Files of `torch.save`: zip archives, with their directory at the end."""
 LARGEST = GIB
-"""Bytes of a checkpoint's JSON, at most: its history of losses grows with the steps."""
+"""Maximum bytes of a checkpoint's JSON, whose loss history grows with the steps."""
 
 
 def is_whole(path: Path) -> bool:
@@ -31,7 +31,7 @@ def is_whole(path: Path) -> bool:
 
 
 def _is_whole_safetensors(path: Path) -> bool:
-    """Whether it ends with the last tensor, by the header (JSON after 8 bytes of length)."""
+    """Whether the file ends with the last tensor, by the header (JSON after 8 bytes of length)."""
     size = path.stat().st_size
     with regular_files.opened(path) as file:
         start = file.read(8)

@@ -1,4 +1,4 @@
-"""Faults that raise no error: one module a sign, each of pure functions over plain values.
+"""Silent training faults: one module per symptom, of pure functions over plain values.
 
-In: numbers, names and digests that guards have collected in a worker. Out: findings.
+In: numbers, names and digests collected by guards in a worker. Out: findings.
 """

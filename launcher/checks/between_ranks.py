@@ -1,6 +1,6 @@
-"""Ranks that differ where they must be the same, or are the same where they must differ.
+"""Compares values that must be equal, or must differ, between ranks.
 
-Node 0 compares all ranks once their values have arrived; no rank waits for it.
+Node 0 compares all ranks when their values have arrived; no rank waits.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ class Shared(StrEnum):
     """Quantities compared between ranks."""
 
     SEED = "seed"
-    """By which samples are shuffled before each rank takes its part: the same on all."""
+    """Seed that shuffles samples before each rank takes its part: equal on all ranks."""
     SUBSET = "subset"
-    """The samples of which each rank takes its part: the same on all."""
+    """Samples from which each rank takes its part: equal on all ranks."""
     BATCH = "batch"
-    """The first batch of a loader that isn't divided: different on each."""
+    """First batch of an undivided loader: different on each rank."""
     STREAM = "stream"
-    """The first batch of a stream: different on each."""
+    """First batch of a stream: different on each rank."""
     WEIGHTS = "weights"
-    """Digests of replicated weights, separated by blanks: the same on all."""
+    """Digests of replicated weights, separated by spaces: equal on all ranks."""
     GRADIENTS = "gradients"
-    """Elements of gradients (`seen_gradients`): what backward passes add is averaged over all."""
+    """Gradient elements (`seen_gradients`): the ranks' additions must be averaged."""
     STEP = "step"
-    """A step's loss (`ours`): compared with another attempt's alone."""
+    """A step's loss (`ours`): compared only with another attempt's."""
 
 
 Names = Annotated[
@@ -52,10 +52,10 @@ class Compared:
     """This rank's value of a quantity compared between ranks.
 
     Attributes:
-        what: the quantity.
-        value: this rank's; of a batch only a digest, of weights one for each of `names`.
-        place: the user's line, or the wrapper, which identifies the quantity on every rank.
-        step: optimizer steps done by then; None if they don't matter.
+        what: the compared quantity.
+        value: this rank's value; a digest for a batch, one digest per name for weights.
+        place: the user's line or the wrapper, which identifies the quantity on all ranks.
+        step: optimizer steps done; None if irrelevant.
         names: of the weights.
     """
 
@@ -67,15 +67,15 @@ class Compared:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The key by which values of several ranks belong together."""
+        """Key that groups the ranks' values."""
         return self.what, self.place, self.step, self.names
 
 
 def told(compared: Compared, values: Mapping[int, str], ranks: Collection[int]) -> Finding | None:
-    """The finding; None if there is none, or if a rank's value hasn't arrived yet.
+    """The finding, if any, once all ranks' values have arrived.
 
     Args:
-        compared: the quantity, as any rank has sent it.
+        compared: the quantity, as sent by any rank.
         values: the ranks' values that have arrived.
         ranks: all ranks of the run.
     """
@@ -144,7 +144,7 @@ def _batches(compared: Compared, values: Mapping[int, str]) -> Finding | None:
 
 
 def _weights(compared: Compared, values: Mapping[int, str]) -> Finding | None:
-    """Replicas that differ: the ranks that aren't as most are, and the first weight."""
+    """Reports differing replicas: the minority ranks and the first differing weight."""
     digests = {rank: value.split() for rank, value in values.items()}
     if any(len(parts) != len(compared.names) for parts in digests.values()):
         return None
@@ -178,7 +178,7 @@ UNDIVIDED = {
         "Let each rank take a part of it, e.g. by datasets.distributed.split_dataset_by_node",
     ),
 }
-"""Why ranks have the same samples, and what to do."""
+"""Reasons for equal samples on ranks, and advice."""
 BEFORE = (
     "Something has changed the weights of some ranks since DistributedDataParallel made them "
     "equal: load or initialize them before it, on all ranks"

@@ -1,4 +1,4 @@
-"""Whether model, loss and optimizer are put together as they are meant."""
+"""Checks that model, loss and optimizer fit together."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from .finding import Check, Finding, first_of
 
 
 def idle(optimizer: str, held: Collection[str], steps: int, where: str) -> Finding | None:
-    """An optimizer that makes no step, of parameters with gradients that no other has.
+    """Reports an optimizer without steps that alone holds parameters with gradients.
 
     Args:
         optimizer: its class.
         held: names of these parameters.
-        steps: another optimizer's steps by then.
+        steps: another optimizer's steps so far.
         where: the user's line that made it.
     """
     if not held:
@@ -32,11 +32,11 @@ def idle(optimizer: str, held: Collection[str], steps: int, where: str) -> Findi
 
 
 def evaluating(layers: Collection[str], step: int, where: str) -> Finding | None:
-    """A model that is trained in evaluation mode, though layers of it act otherwise there.
+    """Reports a model trained in evaluation mode, if some layers depend on the mode.
 
     Args:
         layers: their names.
-        step: the last that was looked at.
+        step: the last inspected step.
         where: the user's line that steps.
     """
     if not layers:
@@ -53,11 +53,11 @@ def evaluating(layers: Collection[str], step: int, where: str) -> Finding | None
 
 
 def normalized_twice(fault: str, where: str) -> Finding | None:
-    """A loss of torch's that normalizes what the model has normalized.
+    """Reports a torch loss that normalizes an output normalized by the model.
 
     Args:
-        fault: what it does; empty for nothing.
-        where: the user's line that goes backward.
+        fault: the repeated operation; empty if none.
+        where: the user's line that calls backward.
     """
     if not fault:
         return None
@@ -72,7 +72,7 @@ def normalized_twice(fault: str, where: str) -> Finding | None:
 
 
 def decays_all(optimizer: str, spared: int, vectors: Collection[str], where: str) -> Finding | None:
-    """A group without weight decay that is empty, though biases are in a group that decays.
+    """Reports an empty group without weight decay while biases decay.
 
     Args:
         optimizer: its class.
@@ -95,7 +95,7 @@ def decays_all(optimizer: str, spared: int, vectors: Collection[str], where: str
 
 
 def parted(output: str, embedding: str, *, is_equal: bool, where: str = "") -> Finding | None:
-    """Two weights that the configuration ties, and that are no longer one."""
+    """Reports two separate weights that the configuration ties."""
     if not is_equal:
         return None
     return Finding(

@@ -1,4 +1,4 @@
-"""Whether the batches differ from step to step, and have the right labels."""
+"""Checks that batches differ from step to step and have the right labels."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from .finding import Check, Finding
 
 BATCHES = 3
-"""Batches in a row that say something."""
+"""Minimum batches in a row to judge."""
 
 
 def ignored_labels(shares: Sequence[bool], where: str) -> Finding | None:
-    """Labels that are all ignored (-100, torch's default for cross entropy), batch after batch.
+    """Reports batches whose labels are all ignored (-100, torch's default for cross entropy).
 
     Args:
-        shares: of the first batches, whether any label counts.
+        shares: whether any label counts, per first batch.
         where: the user's line that trains on them.
     """
     if len(shares) < BATCHES or any(shares):
@@ -32,10 +32,10 @@ def ignored_labels(shares: Sequence[bool], where: str) -> Finding | None:
 
 
 def shifted_labels(shares: Sequence[bool], where: str) -> Finding | None:
-    """Labels that are the next tokens already, for a model whose loss shifts them.
+    """Reports labels already shifted to the next tokens, for a model whose loss shifts them.
 
     Args:
-        shares: of the first batches, whether all labels are so.
+        shares: whether all labels are next tokens, per first batch.
         where: the user's line that trains on them.
     """
     if len(shares) < BATCHES or not all(shares):
@@ -52,10 +52,10 @@ def shifted_labels(shares: Sequence[bool], where: str) -> Finding | None:
 
 
 def endless_answers(shares: Sequence[bool], where: str) -> Finding | None:
-    """Texts whose ends are ignored, as padding is where one token is used for both.
+    """Reports texts whose end tokens are ignored, as padding uses the same token.
 
     Args:
-        shares: of the first batches, whether they have ends behind labels, and none counts.
+        shares: whether all ends after labels are ignored, per first batch.
         where: the user's line that trains on them.
     """
     if len(shares) < BATCHES or not all(shares):
@@ -73,10 +73,10 @@ def endless_answers(shares: Sequence[bool], where: str) -> Finding | None:
 
 
 def untrained_words(shares: Sequence[bool], where: str) -> Finding | None:
-    """Tokens that were added to a model, and whose embeddings nothing trains.
+    """Reports added tokens whose embeddings aren't trained.
 
     Args:
-        shares: of the first batches, whether they have such tokens.
+        shares: whether added tokens occur, per first batch.
         where: the user's line that trains on them.
     """
     if len(shares) < BATCHES or not any(shares):
@@ -94,11 +94,11 @@ def untrained_words(shares: Sequence[bool], where: str) -> Finding | None:
 
 
 def same_batch(digests: Sequence[str], steps: Sequence[int], where: str) -> Finding | None:
-    """One batch again and again, with steps in between.
+    """Reports the same batch repeated with steps in between.
 
     Args:
-        digests: of the first batches in their order; empty for one that says nothing.
-        steps: the optimizer's steps by then.
+        digests: of the first batches, in order; empty for batches that prove nothing.
+        steps: optimizer steps before each batch.
         where: the user's line that draws them.
     """
     last = digests[-BATCHES:]

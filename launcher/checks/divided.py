@@ -1,4 +1,4 @@
-"""Whether a training loop adds up the passes of a step, and divides its loss by them."""
+"""Checks that a loop accumulates a step's passes and divides its loss by their number."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ..core.count_of import count_of
 from .finding import Check, Finding
 
 STEPS = 3
-"""Steps that are looked at."""
+"""Steps to inspect."""
 
 
 def summed(counts: Sequence[int], where: str) -> Finding | None:
-    """Means that are added up.
+    """Reports accumulated means.
 
     Args:
-        counts: backward passes of a mean in each of the first steps, all of one line.
+        counts: backward passes of a mean from one line, per first step.
         where: that line.
     """
     if len(counts) < STEPS or len({*counts}) > 1 or counts[0] < 2:
@@ -32,11 +32,11 @@ def summed(counts: Sequence[int], where: str) -> Finding | None:
 
 
 def cleared(counts: Sequence[tuple[int, int]], where: str) -> Finding | None:
-    """Gradients that are cleared before each of the passes that a step is to add up.
+    """Reports gradients cleared before each pass of an accumulation.
 
     Args:
-        counts: backward passes of one line in each of the first steps, and those of them before
-            which nothing was left of the ones before.
+        counts: per first step, backward passes of one line, and how many of them found earlier
+            gradients cleared.
         where: that line.
     """
     if len(counts) < STEPS or len({*counts}) > 1 or not counts[0][0] - 1 == counts[0][1] > 0:

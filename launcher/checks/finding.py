@@ -1,4 +1,4 @@
-"""A finding: a fault that a check has seen in a running training."""
+"""A finding: a fault that a check observed in a running training."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from ..core.ranks_text import ranks_text
 from ..core.request import CheckOptions
 
 VARIABLE = "SAFE_LAUNCH_CHECKS"
-"""Environment variable of the workers with the checks that are on, separated by commas."""
+"""Workers' environment variable with the enabled checks, separated by commas."""
 MOST = 64
-"""Findings that are kept of an attempt, and reasons of skipped checks."""
+"""Maximum findings, and reasons of skipped checks, to keep per attempt."""
 
 
 class Check(StrEnum):
-    """The checks, by the name that `--mute` takes."""
+    """The checks, by the names `--mute` takes."""
 
     TRAINED = "trained"
-    """Whether the right parameters are trained, and nothing else."""
+    """Exactly the right parameters are trained."""
     REPLICAS = "replicas"
-    """Whether the ranks hold the same weights."""
+    """Replicated weights are equal on all ranks."""
     GRADIENTS = "gradients"
-    """Whether the optimizer gets the mean of the gradients that backward passes add."""
+    """The optimizer gets the mean of the gradients that backward passes add."""
     DATA = "data"
-    """Whether the batches differ between ranks and steps, and have labels."""
+    """Batches differ between ranks and steps, and have labels."""
     DIVIDED = "divided"
-    """Whether the loss is divided by the accumulation once."""
+    """The loss is divided by the accumulation once."""
     SCHEDULE = "schedule"
-    """Whether the learning rate's schedule steps with the optimizer."""
+    """The learning rate schedule steps with the optimizer."""
     PRECISION = "precision"
-    """Whether updates are made in a type that can hold them."""
+    """Updates use a dtype that can represent them."""
     SAVED = "saved"
-    """Whether the trained weights are saved."""
+    """Trained weights are saved."""
     RESUMED = "resumed"
-    """Whether a training that resumes goes on as it would have."""
+    """A resumed training continues as the saved one would have."""
     OURS = "ours"
-    """Whether a corrected run trains as before."""
+    """A corrected run trains as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,13 @@ class Finding:
 
     Attributes:
         check: the check.
-        certain: whether it can't be meant; else it is worth a look.
-        sentence: what is wrong.
-        advice: what to do.
-        step: the optimizer step at which it was seen, from 1; None outside of any.
-        ranks: the ranks that have it.
-        parameter: the first parameter that it is about; empty for none.
-        where: the user's line, as `file:line`; empty where none is known.
+        certain: whether it can't be intended; otherwise it only deserves a look.
+        sentence: the fault.
+        advice: the remedy.
+        step: the optimizer step of the observation, from 1; None outside of steps.
+        ranks: the affected ranks.
+        parameter: the first affected parameter; empty if none.
+        where: the user's line, as `file:line`; empty if unknown.
     """
 
     check: Check
@@ -77,7 +77,7 @@ class Finding:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """The key by which findings of several ranks are one."""
+        """Key that merges findings of several ranks."""
         return self.check, self.certain, self.sentence.partition(":")[0], self.where
 
 
@@ -88,11 +88,11 @@ def first_of(names: Collection[str]) -> str:
 
 
 def active(options: CheckOptions) -> str:
-    """The checks that are made, as the workers' variable has them."""
+    """Value of the workers' variable with the enabled checks."""
     is_off = options.mode == "off"
     return ",".join(() if is_off else (each for each in Check if each not in options.muted))
 
 
 def is_on(check: Check, environment: Mapping[str, str]) -> bool:
-    """Whether a worker makes a check."""
+    """Whether a check is enabled in a worker."""
     return check in environment.get(VARIABLE, "").split(",")

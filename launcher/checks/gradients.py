@@ -1,9 +1,9 @@
-"""Whether the gradient that an optimizer gets is the mean over the ranks of what backward added.
+"""Checks that an optimizer's gradient is the mean over ranks of all backward additions.
 
-Each rank sends a few elements: what each backward pass has added to them, and what reached the
-optimizer. Scales aren't judged (accumulation, loss scale, clipping): any multiple of the mean is
-right. Something is found only if what arrived is explained: it is a rank's own, or the mean of
-some passes alone. What the script itself makes of gradients is explained by neither.
+Each rank sends a few elements of every backward pass's addition and of the optimizer's gradient.
+Scales (accumulation, loss scale, clipping) aren't judged: any multiple of the mean is right. A
+fault is reported only if it explains the gradient: a rank's local gradient, or the mean of only
+some passes. Custom gradient changes in a script match neither.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from .finding import Check, Finding
 from .seen_gradients import PARTS, Passed, Row, Seen, Way, decoded
 
 LEAST = 8
-"""Elements with a gradient that say something."""
+"""Minimum elements with a gradient to judge."""
 NEAR, FAR = 1e-3, 0.02
-"""Up to the first share of what was added, what arrived is explained; beyond the second, it isn't
-what it should be. Five times what rounding makes counts as far as well."""
+"""Errors as shares of the additions: up to the first, an explanation matches; beyond the second, or
+five times the rounding error, it doesn't."""
 COARSE = 0.05
-"""A share that is lost by rounding and hides every fault."""
+"""Rounding error, as a share, that hides every fault."""
 TRIED = 8
-"""Ranks of which an explanation is looked for; the others are compared with theirs."""
+"""Ranks to find an explanation for; the others are compared with theirs."""
 
 
 class Fate(StrEnum):
-    """What became of one addition."""
+    """Fate of one addition."""
 
     MEAN = "mean"
     OWN = "own"
@@ -43,13 +43,13 @@ Fates = tuple[Fate, ...]
 def judged(
     names: Sequence[str], values: Mapping[int, str], where: str, step: int
 ) -> Finding | None:
-    """The finding; None for what is right, and for what isn't explained.
+    """The finding; None for correct or unexplained gradients.
 
     Args:
         names: of the parameters.
-        values: what each rank has sent.
+        values: the messages of the ranks.
         where: the user's line that made the optimizer.
-        step: the last one that was looked at.
+        step: the last inspected step.
     """
     found = {rank: decoded(value, len(names)) for rank, value in sorted(values.items())}
     seen = {rank: each for rank, each in found.items() if each is not None}
@@ -80,7 +80,7 @@ def _are_right(fates: Mapping[int, Fates]) -> bool:
 
 
 def _is_kept(windows: Sequence[Sequence[Passed]], place: int) -> bool:
-    """Whether a step begins with what the one before has used, which its own passes add to."""
+    """Whether a step begins with the previous gradients and accumulates onto them."""
     before, after = (window[place] for window in windows)
     first = after.parts[0] if len(after.parts) > 1 else ()
     return any(first) and [*first] == [*before.reached]
@@ -101,13 +101,13 @@ def _never_cleared(name: str, ranks: tuple[int, ...], where: str, step: int) -> 
 
 
 def _windows(seen: Mapping[int, Seen]) -> Iterator[dict[int, tuple[Passed, ...]]]:
-    """Each step, by rank."""
+    """The steps, each by rank."""
     for of_all in zip(*(each.windows for each in seen.values()), strict=True):
         yield dict(zip(seen, of_all, strict=True))
 
 
 def _idle(seen: Mapping[int, Seen]) -> tuple[int, ...]:
-    """Ranks that add nothing to any of several parameters, to all of which another adds."""
+    """Ranks that add nothing to several parameters, to each of which another rank adds."""
     has = {
         rank: [any(map(any, passed.parts)) for window in each.windows for passed in window]
         for rank, each in seen.items()
@@ -119,12 +119,12 @@ def _idle(seen: Mapping[int, Seen]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Added:
-    """The additions of a step to some elements, and what has arrived of them on one rank.
+    """A step's additions to some elements on one rank, and the optimizer's gradient.
 
     Attributes:
-        rows: of each addition, by what may have become of it.
-        reached: what the optimizer has got.
-        size: of all additions, each as large as on any rank.
+        rows: for each addition, its possible fates.
+        reached: the optimizer's gradient.
+        size: sum of the additions, each as large as on its largest rank.
     """
 
     rows: tuple[Mapping[Fate, Row], ...]
@@ -132,7 +132,7 @@ class _Added:
     size: float
 
     def miss(self, fates: Fates) -> float:
-        """How far any multiple of this is from what arrived, as a share of what was added."""
+        """Minimum distance of a multiple of the combination from `reached`, relative to `size`."""
         rows = (row[fate] for row, fate in zip(self.rows, fates, strict=True) if fate in row)
         made = [sum(each) for each in zip(*rows, strict=True)] or [0.0] * len(self.reached)
         square = sum(value * value for value in made)
@@ -144,7 +144,7 @@ class _Added:
 
 
 def _fates(ranks: Mapping[int, Passed], roundoff: float) -> dict[int, Fates]:
-    """What became of each addition, on the ranks that hold enough; empty if one isn't explained."""
+    """Fate of each addition, on ranks with enough elements; empty if any is unexplained."""
     count = max(len(each.parts) for each in ranks.values())
     noise = roundoff * math.sqrt(4 + count + len(ranks))
     near, far = max(NEAR, noise), max(FAR, 5 * noise)
@@ -165,7 +165,7 @@ def _fates(ranks: Mapping[int, Passed], roundoff: float) -> dict[int, Fates]:
 
 
 def _added(ranks: Mapping[int, Passed], count: int) -> dict[int, _Added]:
-    """The additions by rank; none if ranks had different numbers of them, or one is infinite."""
+    """The additions by rank; empty if their numbers differ or one is infinite."""
     length = min(len(each.reached) for each in ranks.values())
     nothing = ((0.0,) * length,) * count
     parts = {rank: each.parts or nothing for rank, each in ranks.items()}
@@ -193,13 +193,13 @@ def _added(ranks: Mapping[int, Passed], count: int) -> dict[int, _Added]:
 
 
 def _by_part(parts: Mapping[int, Sequence[Row]], count: int) -> Iterator[list[Row]]:
-    """Each addition with all ranks' rows; nothing if they don't have as many."""
+    """Rows of all ranks for each addition; empty if numbers differ."""
     if all(len(own) == count for own in parts.values()):
         yield from (list(of_ranks) for of_ranks in zip(*parts.values(), strict=True))
 
 
 def _told(fates: Mapping[int, Fates], way: Way, name: str, where: str, step: int) -> Finding | None:
-    """The finding; what a script clears between two passes is its own business."""
+    """The finding; gradients that a script clears between passes are ignored."""
     own = tuple(rank for rank, each in fates.items() if Fate.OWN in each)
     lost = tuple(rank for rank, each in fates.items() if Fate.LOST in each)
     if own:
@@ -237,7 +237,7 @@ def _in_part(fates: Fates) -> str:
 
 
 def _numbers(fates: Fates) -> str:
-    """Which of the additions were lost; the last but one stands for all between."""
+    """Formats the lost additions; the last but one represents all in between."""
     lost = [str(place + 1) for place, fate in enumerate(fates) if fate is Fate.LOST]
     is_merged = len(fates) == PARTS and fates[-2] is Fate.LOST
     more = " (with all up to the last)" if is_merged else ""
@@ -245,7 +245,7 @@ def _numbers(fates: Fates) -> str:
 
 
 def _contributes_nothing(ranks: tuple[int, ...], name: str, where: str, step: int) -> Finding:
-    """Ranks that train on nothing; a batch of padding alone may be meant."""
+    """Reports ranks that contribute nothing; a batch of padding may be intended."""
     return Finding(
         Check.GRADIENTS,
         certain=False,
@@ -274,4 +274,4 @@ TAKEN = {
     Way.FSDP: "Use non-reentrant checkpointing (use_reentrant=False): a block that runs twice in "
     "one pass is reduced after its first backward pass",
 }
-"""What takes gradients away from where backward adds them, and what to do when it loses some."""
+"""Advice by mechanism that can lose additions."""

@@ -1,4 +1,4 @@
-"""The findings of an attempt as they are kept in its folder: `checks.json`."""
+"""Stores an attempt's findings in its folder: `checks.json`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .resumed import Noted
 
 FILE = "checks.json"
 BEGUN = "begun.json"
-"""What a later attempt of the run is compared with."""
+"""Record to compare with a later attempt of the run."""
 SAVES = "saves.json"
-"""What a later run that resumes is compared with."""
+"""Record to compare with a later run that resumes."""
 RUNS = 200
-"""Files of other attempts in which a save is looked for."""
+"""Maximum attempt files to search for a save."""
 
 
 class Document(msgspec.Struct, frozen=True):
     """The content of the file.
 
     Attributes:
-        findings: in the order in which they were told.
-        skipped: why a check wasn't made, by its name.
+        findings: in order of arrival.
+        skipped: reasons by name of the skipped check.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -37,14 +37,14 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Kept:
-    """The findings so far, each once, with the ranks that have it; bounded."""
+    """Distinct findings so far with their ranks, bounded in number."""
 
     def __init__(self) -> None:
         self._findings: dict[tuple[object, ...], Finding] = {}
         self._skipped: dict[Check, tuple[str, ...]] = {}
 
     def add(self, finding: Finding) -> bool:
-        """Keeps a finding; whether it is new."""
+        """Adds a finding; returns whether it is new."""
         held = self._findings.get(finding.identity)
         if held is not None:
             ranks = tuple(sorted({*held.ranks, *finding.ranks}))
@@ -59,7 +59,7 @@ class Kept:
         return self._findings[identity]
 
     def skip(self, check: Check, why: str) -> bool:
-        """Keeps why a check isn't made; whether that is new."""
+        """Adds the reason to skip a check; returns whether it is new."""
         known = self._skipped.get(check, ())
         if why in known or len(known) >= MOST:
             return False
@@ -67,12 +67,12 @@ class Kept:
         return True
 
     def skipped(self, check: Check) -> tuple[str, ...]:
-        """Why a check isn't made; empty if it is."""
+        """Reasons to skip a check; empty if it runs."""
         return self._skipped.get(check, ())
 
     @property
     def document(self) -> Document:
-        """The findings and skipped checks, as kept."""
+        """The findings and skipped checks."""
         return Document(tuple(self._findings.values()), dict(self._skipped))
 
 
@@ -80,14 +80,14 @@ def write(folder: Path, kept: Kept) -> None:
     """Writes the findings into an attempt's folder.
 
     Raises:
-        OSError: they can't be written, e.g. the disk is full; the old ones stay.
+        OSError: the write failed, e.g. the disk is full; the old file stays.
     """
     text = msgspec.json.format(msgspec.json.encode(kept.document), indent=1).decode()
     private_files.replace(folder / FILE, f"{redacted(text)}\n".encode())
 
 
 def read(folder: Path) -> Document:
-    """The findings of an attempt; none if the file is missing or unreadable."""
+    """Reads an attempt's findings; none if the file is missing or unreadable."""
     try:
         return msgspec.json.decode(regular_files.read(folder / FILE), type=Document)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -95,7 +95,7 @@ def read(folder: Path) -> Document:
 
 
 def write_begun(folder: Path, begun: Begun) -> None:
-    """Writes how an attempt has begun into its folder.
+    """Writes the record of an attempt's first steps into its folder.
 
     Raises:
         OSError: as `write`.
@@ -104,7 +104,7 @@ def write_begun(folder: Path, begun: Begun) -> None:
 
 
 def read_begun(folder: Path) -> Begun:
-    """How an attempt has begun; nothing if the file is missing or unreadable."""
+    """Reads the record of an attempt's first steps; empty if missing or unreadable."""
     try:
         return msgspec.json.decode(regular_files.read(folder / BEGUN), type=Begun)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -112,7 +112,7 @@ def read_begun(folder: Path) -> Begun:
 
 
 def write_saves(folder: Path, saves: Mapping[str, Noted]) -> None:
-    """Writes the last saves of an attempt, by their paths, into its folder.
+    """Writes an attempt's last saves by path into its folder.
 
     Raises:
         OSError: as `write`.
@@ -122,7 +122,7 @@ def write_saves(folder: Path, saves: Mapping[str, Noted]) -> None:
 
 
 def find_save(runs: Path, path: str) -> Noted | None:
-    """The last save to a path by any of these runs; None if none has noted it."""
+    """The last recorded save to a path in any of these runs."""
     times: list[tuple[float, Path]] = []
     for file in runs.glob(f"*/attempt-*/{SAVES}"):
         with suppress(OSError):

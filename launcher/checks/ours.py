@@ -1,8 +1,8 @@
-"""Whether what the launcher has changed trains as what it has replaced.
+"""Checks that a run changed by the launcher trains like the original.
 
-Two attempts are compared whose first steps begin alike: with the same weights, samples, random
-states and loss. What differs afterwards comes from the change. Wherever they don't begin alike,
-nothing is said: the training is another one by itself.
+Compares two attempts whose first steps begin alike: with the same weights, samples, random states
+and loss. Later differences come from the change. If the attempts begin differently, the training
+isn't reproducible, and nothing is reported.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from .rounding import gamma
 from .seen_gradients import Row, decoded
 
 STEPS = 3
-"""Steps of an attempt whose losses are noted."""
+"""Steps of an attempt to record."""
 NEAR, DIVIDED = 1e-3, 1e-5
-"""The share by which the losses of the first step of both may differ; the second if batches are
-divided otherwise: there a loss that weighs by batch and not by sample is another one by itself."""
+"""Maximum relative difference of the first losses; the second if batches are divided differently,
+which itself changes a loss that is weighted by batch and not by sample."""
 LOSS, GRADIENT = 0.05, 0.1
-"""The share by which a later loss differs, and the direction of a gradient, if it is another's.
-An update amplifies roundings: Adam makes a whole step of a gradient that is nothing but one."""
+"""Minimum relative difference of later losses, and of gradient directions, to report. An update
+amplifies rounding errors: Adam makes a full step of a gradient that is only rounding error."""
 ROUNDINGS = 96
-"""On the longest path to a gradient: more than three times those of the sweep's models
-(`benchmarks/sweep/tolerance.py`). The errors of deeper ones partly cancel each other."""
+"""Roundings on the longest path to a gradient: over three times those of the sweep's models
+(`benchmarks/sweep/tolerance.py`). In deeper models the errors partly cancel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Step:
     """An optimizer step of all ranks.
 
     Attributes:
-        loss: what backward was called on, as sums over each rank's passes, the mean of all ranks.
+        loss: sums of the losses over each rank's passes, averaged over ranks.
         random: digests of the ranks' random states.
-        drawn: samples that all ranks had drawn, after each of their batches, and their digests;
-            the step's all, and what the next one's first pass takes.
+        drawn: number and digest of the samples drawn by all ranks after each of their batches: the
+            step's, and those of the next step's first pass.
     """
 
     loss: float
@@ -48,14 +48,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """How an attempt has begun.
+    """Record of an attempt's first steps.
 
     Attributes:
         where: the user's line that calls backward.
-        steps: the first ones, by their numbers.
+        steps: the first steps, by number.
         weights: digests of sampled weights before the first step, by name.
-        gradients: what the optimizer got in two steps, of sampled parameters.
-        step: the later one.
+        gradients: the optimizer's gradients of sampled parameters in two steps.
+        step: the later of the two.
         roundoff: of the coarsest type on the gradients' way.
     """
 
@@ -68,12 +68,12 @@ class Begun:
 
 
 def encoded(loss: float, random: str, drawn: Sequence[tuple[int, int]]) -> str:
-    """A rank's step as words: the loss, its random states, and what it had drawn."""
+    """Encodes a rank's step: the loss, the random states, and the drawn samples."""
     return " ".join((repr(loss), random, *(f"{count}:{digest:x}" for count, digest in drawn)))
 
 
 def with_told(begun: Begun, compared: Compared, values: Mapping[int, str]) -> Begun:
-    """What is known once all ranks have told a quantity; that of the first optimizer counts."""
+    """Adds a quantity that all ranks have sent; only the first optimizer's counts."""
     told = [values[rank] for rank in sorted(values)]
     match compared.what:
         case Shared.STEP if len(begun.steps) < STEPS:
@@ -91,7 +91,7 @@ def with_told(begun: Begun, compared: Compared, values: Mapping[int, str]) -> Be
 
 
 def _step(told: Sequence[str]) -> Step | None:
-    """A step of all ranks; None if any has sent something else."""
+    """Decodes a step of all ranks; None if any message is invalid."""
     losses, states, lists = [], [], []
     try:
         for value in told:
@@ -126,7 +126,7 @@ def _with_gradients(begun: Begun, compared: Compared, told: Sequence[str]) -> Be
 
 
 def _whole(rows: Sequence[Row]) -> tuple[float, ...]:
-    """Each element from the first rank that holds it."""
+    """Combines elements from the first ranks that hold them."""
     return tuple(
         next((value for value in of_all if not math.isnan(value)), 0.0)
         for of_all in zip(*rows, strict=False)
@@ -134,11 +134,11 @@ def _whole(rows: Sequence[Row]) -> tuple[float, ...]:
 
 
 def judged(before: Begun, now: Begun) -> Finding | Refused | None:
-    """A finding, why there can't be one, or None as long as too little is known.
+    """A finding, a reason to skip the check, or None while data is missing.
 
     Args:
-        before: the attempt whose failure was corrected.
-        now: the corrected one, so far.
+        before: the failed attempt.
+        now: the corrected attempt, so far.
     """
     if not before.steps:
         return Refused("the attempt before made no step")
@@ -173,7 +173,7 @@ def _another_start(before: Begun, now: Begun) -> str:
 
 
 def _differing(before: Begun, now: Begun, both: Sequence[int]) -> Iterator[str]:
-    """What may be another in a step though nothing was changed; empty if nothing."""
+    """Differences between the attempts' beginnings that the change doesn't explain."""
     for step in both:
         one, other = before.steps[step], now.steps[step]
         if one.random != other.random:
@@ -183,7 +183,7 @@ def _differing(before: Begun, now: Begun, both: Sequence[int]) -> Iterator[str]:
 
 
 def _have_same_samples(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> bool:
-    """Whether all agree but for a batch that either has drawn ahead."""
+    """Whether samples are equal except for a prefetched batch."""
     seen, now = dict(one), dict(other)
     counts = seen.keys() & now.keys()
     last = max(counts, default=0)
@@ -192,14 +192,14 @@ def _have_same_samples(one: Sequence[tuple[int, int]], other: Sequence[tuple[int
 
 
 def _share(one: float, other: float) -> float:
-    """By which share two numbers differ; NaN if one is."""
+    """Relative difference of two numbers; NaN if either is NaN."""
     return abs(one - other) / max(abs(one), abs(other), 1e-30)
 
 
 def _turned(before: Begun, now: Begun) -> float:
-    """How far gradients point elsewhere in both steps; their scales are free.
+    """Smallest deviation of gradient directions in both steps; scales are ignored.
 
-    Of the parameter that does second most: a gradient may be nothing but roundings.
+    Uses the second most deviating parameter: a single gradient may be only rounding error.
     """
     names = before.gradients.keys() & now.gradients.keys()
     if len(names) < 2 or before.step != now.step:
@@ -209,7 +209,7 @@ def _turned(before: Begun, now: Begun) -> float:
 
 
 def _angle(one: Row, other: Row) -> float:
-    """The distance of two directions; 0 where there is no direction."""
+    """Distance of two directions; 0 for zero vectors."""
     long, wide = math.hypot(*one), math.hypot(*other)
     if len(one) != len(other) or not 0 < long * wide < math.inf:
         return 0.0

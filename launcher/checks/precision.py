@@ -1,4 +1,4 @@
-"""Whether updates are made in a type that can hold them."""
+"""Checks that updates use a dtype that can represent them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from .finding import Check, Finding, first_of
 
 WITH_SQUARES = ("Adam", "Adagrad", "RMSprop", "Lamb")
-"""Optimizers, by a part of their names, that divide by the root of a mean of squares."""
+"""Parts of names of optimizers that divide by the root of a mean of squares."""
 
 
 def without_master(optimizer: str, halves: list[str], floats: int, where: str) -> Finding | None:
-    """Weights in float16 that an optimizer updates directly.
+    """Reports float16 weights that an optimizer updates directly.
 
     Their gradients' squares underflow below 6e-8 (IEEE 754, binary16), and so does Adam's epsilon.
 
     Args:
         optimizer: its class, one of torch's.
         halves: names of its parameters in float16 that have gradients in float16.
-        floats: how many others it has.
+        floats: number of its other parameters.
         where: the user's line that made it.
     """
     if not halves or floats or not any(name in optimizer for name in WITH_SQUARES):
@@ -39,7 +39,7 @@ def without_master(optimizer: str, halves: list[str], floats: int, where: str) -
 def without_copy(
     optimizer: str, halves: Mapping[str, int], elements: int, where: str
 ) -> Finding | None:
-    """Weights in bfloat16 and states with them, though mixed precision is asked for.
+    """Reports bfloat16 weights and states although mixed precision is configured.
 
     Mixed precision keeps the weights in float32, and casts them for each operation.
 
@@ -64,9 +64,9 @@ def without_copy(
 
 
 def unscaled(optimizer: str, where: str) -> Finding:
-    """Passes under autocast to float16 whose loss no scaler scales.
+    """Reports float16 autocast without loss scaling.
 
-    Gradients below 6e-8 are zero in it (IEEE 754, binary16).
+    Gradients below 6e-8 underflow in float16 (IEEE 754, binary16).
 
     Args:
         optimizer: its class.

@@ -1,4 +1,4 @@
-"""Whether a resumed training continues as the saved one would have."""
+"""Checks that a resumed training continues as the saved one would have."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .finding import Check, Finding
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What follows the begin of a process, or a save.
+    """The steps after a process's begin or a save.
 
     Attributes:
-        batch: a digest of the first batch; empty where it isn't known.
-        rates: of the first two steps.
-        has_state: whether the optimizer has kept anything before the first of them.
+        batch: digest of the first batch; empty if unknown.
+        rates: learning rates of the first two steps.
+        has_state: whether the optimizer had state before the first of them.
     """
 
     batch: Line = ""
@@ -27,15 +27,15 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A save, or a resume, on rank 0.
+    """A save or a resume on rank 0.
 
     Attributes:
-        path: what was saved or loaded.
+        path: the checkpoint.
         where: the user's line.
-        first: how the process began to train.
-        then: how it went on after the save; None for a resume, or if it didn't.
-        rate: the rate at the save; None if it isn't known, or for a resume.
-        has_state: whether the optimizer had kept anything by then.
+        first: first steps of the process.
+        then: steps after the save; None for a resume, or if there were none.
+        rate: the rate at the save; None if unknown, or for a resume.
+        has_state: whether the optimizer had state by then.
     """
 
     path: Line
@@ -47,11 +47,11 @@ class Noted:
 
 
 def judged(saved: Noted, resumed: Noted) -> Iterator[Finding]:
-    """What begins anew though it was saved; it may be meant.
+    """Reports state that was saved but begins anew, possibly on purpose.
 
     Args:
         saved: the last save to the path.
-        resumed: the first steps of the process that has loaded it.
+        resumed: the first steps of the process that loaded it.
     """
     if saved.where.rpartition(":")[0] != resumed.where.rpartition(":")[0]:
         return  # another script begins with what this one has left

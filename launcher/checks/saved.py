@@ -1,4 +1,4 @@
-"""Whether the trained weights are saved."""
+"""Checks that the trained weights are saved."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 def empty(shapes: Shapes, live: Shapes, step: int | None, where: str) -> Finding | None:
-    """Weights that were saved without content, as partitioned ones are on every rank.
+    """Reports weights saved empty, as partitioned weights are on every rank.
 
     Args:
         shapes: what was saved.
-        live: the model's own, where they are known: what is empty there as well is meant.
+        live: the model's known shapes: a weight that is empty there too is intended.
         step: optimizer steps done.
         where: the user's line that saves.
     """
@@ -41,11 +41,11 @@ def empty(shapes: Shapes, live: Shapes, step: int | None, where: str) -> Finding
 
 
 def cut(shapes: Shapes, live: Shapes, step: int | None, where: str) -> Finding | None:
-    """Weights of which only a part was saved, as each rank holds of sharded ones.
+    """Reports weights saved in part, such as a rank's shards.
 
     Args:
         shapes: what was saved.
-        live: the whole weights of the model that have these names.
+        live: shapes of the model's whole weights with these names.
         step: optimizer steps done.
         where: the user's line that saves.
     """
@@ -75,12 +75,12 @@ def cut(shapes: Shapes, live: Shapes, step: int | None, where: str) -> Finding |
 def loads_nothing(
     given: Collection[str], unexpected: Collection[str], missing: Collection[str], where: str
 ) -> Finding | None:
-    """Weights that were loaded under names none of which the model has.
+    """Reports loaded weights none of whose names the model has.
 
     Args:
-        given: the names.
-        unexpected: those that the model doesn't have.
-        missing: the model's names that weren't given.
+        given: the loaded names.
+        unexpected: loaded names that the model lacks.
+        missing: the model's names that weren't loaded.
         where: the user's line that loads.
     """
     if not missing or not 0 < len(given) == len(unexpected):
@@ -105,12 +105,12 @@ def differing(
     step: int | None,
     where: str,
 ) -> Finding | None:
-    """Trained weights that were saved as they were before the training.
+    """Reports trained weights saved with their initial values.
 
     Args:
-        saved: sampled elements of what was saved.
-        live: the same of the model.
-        begun: the same before the first step.
+        saved: sampled elements of the saved weights.
+        live: the same elements in the model.
+        begun: the same elements before the first step.
         step: optimizer steps done.
         where: the user's line that saves.
     """

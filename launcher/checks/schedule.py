@@ -1,4 +1,4 @@
-"""Whether the learning rate's schedule steps with the optimizer, and fits the training."""
+"""Checks that a learning rate schedule steps with its optimizer and fits the training."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from ..core.count_of import count_of
 from .finding import Check, Finding
 
 STEPS = 5
-"""Steps of an optimizer over which its schedule must have stepped alike."""
+"""Optimizer steps over which a schedule's steps must be consistent."""
 WARMUPS, DEFAULT = ("WarmupLR", "WarmupDecayLR"), 0.001
-"""DeepSpeed's schedules with a highest rate, and that which they take by default
-(deepspeed/runtime/lr_schedules.py)."""
+"""DeepSpeed schedules with a maximum rate, and its default (deepspeed/runtime/lr_schedules.py)."""
 BEYOND = 1.5
-"""A training this many times as long as its schedule is reported: the last batches of epochs, and
-of accumulations, make schedules a little too short."""
+"""Ratio of training to schedule length to report: last batches of epochs and accumulations make
+schedules slightly too short."""
 NEAR = 0.03
-"""Share by which a total may miss a multiple of the steps that were made."""
+"""Relative tolerance between a total and a multiple of the steps made."""
 LEAST = 8
-"""Steps of an optimizer from which on such a multiple isn't chance."""
+"""Minimum optimizer steps for such a multiple not to be chance."""
 STILL = 5
-"""Looks in a row at which a rate is 0."""
+"""Inspections in a row with rate 0."""
 
 
 def too_often(
@@ -31,12 +30,12 @@ def too_often(
     *,
     by_engine: bool = False,
 ) -> Finding | None:
-    """A schedule that steps with every backward pass, or that loop and engine both step.
+    """Reports a schedule stepped at every backward pass, or by both loop and engine.
 
     Args:
         scheduler: its class.
-        counts: its steps between each two steps of its optimizer.
-        passes: backward passes between the same.
+        counts: its steps between consecutive optimizer steps.
+        passes: backward passes between the same steps.
         where: the user's line that steps it.
         by_engine: whether DeepSpeed's engine steps it.
     """
@@ -57,11 +56,11 @@ def too_often(
 
 
 def never_warm(scheduler: str, warmup: int, total: int, where: str) -> Finding | None:
-    """A rate that rises for longer than the schedule lasts.
+    """Reports a warmup longer than the schedule.
 
     Args:
         scheduler: its class.
-        warmup: steps in which the rate rises.
+        warmup: number of warmup steps.
         total: all its steps.
         where: the user's line that made it.
     """
@@ -79,11 +78,11 @@ def never_warm(scheduler: str, warmup: int, total: int, where: str) -> Finding |
 
 
 def over(scheduler: str, length: int, steps: int, where: str) -> Finding | None:
-    """A schedule whose rate has been 0 for long.
+    """Reports a schedule whose rate has been 0 for long.
 
     Args:
         scheduler: its class.
-        length: the steps after which its rate has reached its end for good.
+        length: steps until its final rate.
         steps: those that it has made.
         where: the user's line that made it.
     """
@@ -102,12 +101,12 @@ def over(scheduler: str, length: int, steps: int, where: str) -> Finding | None:
 
 
 def unfit(scheduler: str, total: int, steps: int, where: str) -> Finding | None:
-    """A schedule that a Trainer is given, and that isn't as long as the training.
+    """Reports a schedule passed to a Trainer whose length differs from the training's.
 
     Args:
         scheduler: its class.
         total: the steps after which its rate has reached its end.
-        steps: those that the Trainer is going to make.
+        steps: the Trainer's planned steps.
         where: the user's line that made it.
     """
     is_short = steps > BEYOND * total + 1
@@ -133,15 +132,15 @@ def unfit(scheduler: str, total: int, steps: int, where: str) -> Finding | None:
 def too_long(
     scheduler: str, total: int, steps: int, accumulation: int, ranks: int, where: str
 ) -> Finding | None:
-    """A schedule that is far from its end, as its total counts batches, or those of all ranks.
+    """Reports a schedule far from its end, as its total counts batches, or all ranks' steps.
 
-    Only such multiples are judged: a training may end early.
+    Judges only such multiples, as a training may end early.
 
     Args:
         scheduler: its class.
         total: the steps after which its rate has reached its end.
-        steps: those that it has made by its end.
-        accumulation: backward passes for each step of its optimizer.
+        steps: its steps when the training ends.
+        accumulation: backward passes per optimizer step.
         ranks: of the run.
         where: the user's line that made it.
     """
@@ -168,7 +167,7 @@ def too_long(
 
 
 def rising_again(scheduler: str, half: int, steps: int, where: str) -> Finding | None:
-    """A cosine that goes up again after its half period.
+    """Reports a cosine schedule that rises again after its half period.
 
     Args:
         scheduler: its class.
@@ -191,12 +190,12 @@ def rising_again(scheduler: str, half: int, steps: int, where: str) -> Finding |
 
 
 def stopped(optimizer: str, looks: int, step: int, where: str) -> Finding | None:
-    """A rate that has fallen to zero while the training goes on.
+    """Reports a rate that fell to zero while the training continues.
 
     Args:
         optimizer: its class.
-        looks: at so many in a row the rate was 0, and above before.
-        step: the optimizer's.
+        looks: inspections in a row with rate 0 after a positive rate.
+        step: the optimizer's step.
         where: the user's line that made it.
     """
     if looks != STILL:
@@ -212,11 +211,11 @@ def stopped(optimizer: str, looks: int, step: int, where: str) -> Finding | None
 
 
 def of_nobody(scheduler: str, steps: int, where: str) -> Finding:
-    """A schedule of an optimizer that makes no step, beside one that has none.
+    """Reports a schedule whose optimizer makes no step, beside an optimizer without a schedule.
 
     Args:
         scheduler: its class.
-        steps: of the other optimizer.
+        steps: the other optimizer's steps.
         where: the user's line that made it.
     """
     return Finding(
@@ -231,11 +230,11 @@ def of_nobody(scheduler: str, steps: int, where: str) -> Finding:
 
 
 def zero(optimizer: str, steps: int, where: str) -> Finding:
-    """A rate that has been zero from the beginning.
+    """Reports a rate that has always been zero.
 
     Args:
         optimizer: its class.
-        steps: of the optimizer.
+        steps: the optimizer's steps.
         where: the user's line that made it.
     """
     return Finding(
@@ -252,12 +251,12 @@ def zero(optimizer: str, steps: int, where: str) -> Finding:
 def overruled(
     scheduler: str, given: Mapping[str, object], asked: object, where: str
 ) -> Finding | None:
-    """A schedule of DeepSpeed's that goes up to its default rate, and not to the optimizer's.
+    """Reports a DeepSpeed schedule that warms up to its default rate, not the optimizer's.
 
     Args:
         scheduler: its type in the configuration.
-        given: its parameters there.
-        asked: the optimizer's rate there; None if it isn't given.
+        given: its configured parameters.
+        asked: the optimizer's configured rate, if any.
         where: the user's line that steps the engine.
     """
     is_left = scheduler in WARMUPS and "warmup_max_lr" not in given

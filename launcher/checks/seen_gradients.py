@@ -1,4 +1,4 @@
-"""What a rank has seen of gradients between backward and the optimizer, and how it is sent."""
+"""Gradient samples of a rank, and their encoding."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 WINDOWS = 2
-"""Steps that are looked at: only a fault of all of them is found."""
+"""Steps to inspect: only faults in all of them are reported."""
 PARTS = 4
-"""Additions of a step that are kept apart; of more, those before the last are one."""
+"""Additions to keep separate per step; surplus ones are summed with the last but one."""
 PARAMETERS = 4
 ELEMENTS = 16
-"""Of a parameter, at most."""
+"""Maximum elements per parameter."""
 
 Row = Sequence[float]
 
 
 class Way(StrEnum):
-    """What takes gradients from backward passes to the optimizer."""
+    """Mechanism that takes gradients from backward passes to the optimizer."""
 
     DDP = "ddp"
     SCRIPT = "script"
-    """Whatever the script does: each rank may be meant to train alone."""
+    """Custom code in the script: ranks may train separately on purpose."""
     DEEPSPEED = "deepspeed"
     FSDP = "fsdp2"
 
@@ -36,8 +36,8 @@ class Passed:
     """Elements of a parameter in a step, on one rank.
 
     Attributes:
-        parts: what each backward pass has added.
-        reached: what the optimizer got; NaN for what this rank doesn't hold.
+        parts: the addition of each backward pass.
+        reached: the optimizer's gradient; NaN for elements on other ranks.
     """
 
     parts: tuple[Row, ...]
@@ -46,12 +46,12 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a rank has seen.
+    """Gradient samples of a rank.
 
     Attributes:
-        way: what takes gradients to the optimizer.
-        roundoff: of the coarsest type on that way.
-        windows: for each step, each parameter.
+        way: the mechanism that takes gradients to the optimizer.
+        roundoff: unit roundoff of the coarsest dtype on the way.
+        windows: samples of each parameter in each step.
     """
 
     way: Way
@@ -60,7 +60,7 @@ class Seen:
 
 
 def encoded(seen: Seen) -> str:
-    """As words: the way, the roundoff's exponent, and the rows of each parameter in each step."""
+    """Encodes the way, the roundoff's exponent, and each parameter's rows in each step."""
     words = [_word(passed) for window in seen.windows for passed in window]
     return " ".join((seen.way, str(round(math.log2(seen.roundoff))), *words))
 
@@ -72,7 +72,7 @@ def _word(passed: Passed) -> str:
 
 
 def decoded(value: str, parameters: int) -> Seen | None:
-    """What a rank has sent; None for anything else."""
+    """Decodes a rank's message; None if invalid."""
     try:
         way, exponent, *words = value.split()
         rows = [_passed(word) for word in words]
@@ -86,11 +86,11 @@ def decoded(value: str, parameters: int) -> Seen | None:
 
 
 def _passed(word: str) -> Passed:
-    """One parameter's rows.
+    """Decodes one parameter's rows.
 
     Raises:
-        ValueError: it is something else.
-        struct.error: the same.
+        ValueError: the word is invalid.
+        struct.error: the word is invalid.
     """
     count, _, text = word.partition(":")
     packed, length = base64.b64decode(text, validate=True), int(count)

@@ -1,4 +1,4 @@
-"""Whether the right parameters are trained, and nothing else."""
+"""Checks that exactly the right parameters are trained."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from ..core.count_of import count_of
 from .finding import Check, Finding, first_of
 
 WITHOUT = 3
-"""Steps of an optimizer without any gradient after which it trains nothing."""
+"""Steps without any gradient after which an optimizer trains nothing."""
 LONG = 10
-"""Steps after which most parameters have had a gradient."""
+"""Steps after which most parameters must have had a gradient."""
 MOST_UNCHANGED = 0.9
-"""Share of the sampled elements with a gradient that an update leaves as they are."""
+"""Share of sampled elements with a gradient that stay unchanged."""
 LEAST = 64
-"""Such elements, at least."""
+"""Minimum number of such elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """Which parameters of an optimizer have got gradients so far.
+    """An optimizer's parameters with and without gradients so far.
 
     Attributes:
         optimizer: its class.
         where: the user's line that made it.
         steps: its steps so far.
-        sizes: elements of the parameters that it is to train, by name.
-        without: names of those that have never had a gradient.
-        foreign: names of those that are of no model; None if no model is known.
-        left: elements of the models' parameters, by name, that have a gradient and are in no
+        sizes: number of elements of its trainable parameters, by name.
+        without: names of parameters without any gradient so far.
+        foreign: names of parameters outside of all models; None if no model is known.
+        left: number of elements, by name, of the models' parameters that have gradients but no
             optimizer.
-        frozen: the models' parameters, if all of them are frozen; else 0.
+        frozen: number of the models' parameters if all are frozen; otherwise 0.
     """
 
     optimizer: str
@@ -45,7 +45,7 @@ class Gradients:
 
 
 def without_gradients(seen: Gradients) -> Finding | None:
-    """An optimizer that trains nothing, or other parameters than it should."""
+    """Reports an optimizer that trains nothing, or other parameters than it should."""
     if not seen.sizes:
         return _holds_nothing(seen) if seen.steps >= WITHOUT else None
     dead = (seen.foreign or frozenset()) & seen.without
@@ -59,7 +59,7 @@ def without_gradients(seen: Gradients) -> Finding | None:
 
 
 def _holds_nothing(seen: Gradients) -> Finding | None:
-    """An optimizer without trainable parameters, though the model may have some."""
+    """Reports an optimizer without trainable parameters, though the model may have some."""
     if not seen.left and not seen.frozen:
         return None
     why = (
@@ -81,13 +81,13 @@ def _holds_nothing(seen: Gradients) -> Finding | None:
 
 
 def only_zeros(optimizer: str, parameters: int, where: str, step: int) -> Finding:
-    """Gradients that are all zero.
+    """Reports all-zero gradients.
 
     Args:
         optimizer: its class.
-        parameters: how many have such.
+        parameters: number of affected parameters.
         where: the user's line that made it.
-        step: the last that was looked at.
+        step: the last inspected step.
     """
     return Finding(
         Check.TRAINED,
@@ -139,7 +139,7 @@ def _replaced(seen: Gradients, dead: frozenset[str]) -> Finding:
 
 
 def left_out(seen: Gradients) -> Finding | None:
-    """Parameters with gradients that no optimizer has; few enough to have been forgotten."""
+    """Reports parameters with gradients but no optimizer, if few enough to be an oversight."""
     if not seen.left or seen.steps < WITHOUT or seen.foreign is None:
         return None
     if sum(seen.left.values()) >= sum(seen.sizes.values()):
@@ -159,7 +159,7 @@ def left_out(seen: Gradients) -> Finding | None:
 
 
 def _most_without(seen: Gradients) -> Finding | None:
-    """Most of what is trained has no gradient; experts without tokens have others beside them."""
+    """Reports missing gradients of most parameters; idle experts are excused by active ones."""
     trained = [name for name in seen.sizes if name not in seen.without]
     kinds = {_kind(name) for name in trained}
     alone = [name for name in seen.sizes if name in seen.without and _kind(name) not in kinds]
@@ -181,7 +181,7 @@ def _most_without(seen: Gradients) -> Finding | None:
 
 
 def _kind(name: str) -> str:
-    """A parameter's name without its numbers: that of its like in other layers or experts."""
+    """A parameter's name without numbers, shared with other layers and experts."""
     return ".".join("*" if part.isdigit() else part for part in name.split("."))
 
 
@@ -191,11 +191,11 @@ class Update:
 
     Attributes:
         name: the parameter's.
-        dtype: its type, e.g. `bfloat16`.
+        dtype: its dtype, e.g. `bfloat16`.
         rate: its learning rate.
-        before: the elements before the step.
-        after: the same after it.
-        gradient: theirs; empty without one.
+        before: elements before the step.
+        after: elements after the step.
+        gradient: gradients of the elements; empty if none.
     """
 
     name: str
@@ -207,7 +207,7 @@ class Update:
 
 
 def unchanged(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
-    """Updates that change next to nothing, though there are gradients and a rate."""
+    """Reports updates that change almost nothing despite gradients and a rate."""
     hit = [
         (update, one != other)
         for update in updates
@@ -234,7 +234,7 @@ def unchanged(updates: Sequence[Update], optimizer: str, where: str, step: int) 
 
 
 def moved(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
-    """Frozen parameters that an optimizer's step has changed."""
+    """Reports frozen parameters changed by a step."""
     found = [update.name for update in updates if list(update.before) != list(update.after)]
     if not found:
         return None
@@ -252,7 +252,7 @@ def moved(updates: Sequence[Update], optimizer: str, where: str, step: int) -> F
 
 
 def still_zero(samples: Mapping[str, Sequence[float]], steps: int, where: str) -> Finding | None:
-    """Adapters whose second matrix is as it was made after so many updates: all sampled zero."""
+    """Reports adapters whose sampled second matrix is still zero after many updates."""
     if steps < 2 or not samples or any(any(values) for values in samples.values()):
         return None
     first = next(iter(samples))

@@ -51,7 +51,7 @@ class Command:
 
     @property
     def usage(self) -> str:
-        """How it is called."""
+        """The usage of the command."""
         return " ".join(filter(None, ("safe-launch", self.name, self.words)))
 
     @property

@@ -118,7 +118,7 @@ def status_of(run: Path) -> RunStatus:
 
 
 def _outcome(path: Path, notes: list[str]) -> dict[str, Any] | None:
-    """How the run ended; malformed parts are left out, and noted."""
+    """The run's end; malformed parts are left out and noted."""
     outcome = _mapping(path, notes)
     if outcome is None:
         return None

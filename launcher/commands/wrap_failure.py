@@ -17,7 +17,7 @@ from ..system.signals import ENDING
 
 
 def error_of(script: str, pid: int, code: int, failed: Sequence[FailedWorker]) -> Exception:
-    """What torch raises if a launch ends so: ChildFailedError, or SignalException after a stop.
+    """The exception torch raises for this end: ChildFailedError, or SignalException after a stop.
 
     The `failed` workers are those of this node, the earliest first. Without any, the failed process
     is the launch's own, `pid`, with rank -1.

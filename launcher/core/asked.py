@@ -12,7 +12,7 @@ from .workload import Statement
 
 
 class Ending(StrEnum):
-    """How a script that was only asked has ended."""
+    """The end of a script that was only queried."""
 
     WHOLE = "whole"
     """It reached the boundary at which the plan is complete."""
@@ -55,7 +55,7 @@ class Asked:
     lacking: str = ""
 
     def document(self) -> dict[str, Any]:
-        """How it was asked, for programs; the plan has its answers."""
+        """The query as JSON values; the plan has its answers."""
         return {
             "script": self.script,
             "ending": self.ending.value,

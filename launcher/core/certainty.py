@@ -1,4 +1,4 @@
-"""How a value is known, and where it comes from."""
+"""The certainty and the origin of a value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class Certainty(IntEnum):
-    """How a value is known; docs/using/certainty.md has what a plan may do at each level."""
+    """The certainty of a value; docs/using/certainty.md lists what a plan may do at each level."""
 
     ASSUMED = 0
     """A framework's default, which the script may override."""
@@ -22,7 +22,7 @@ class Certainty(IntEnum):
 
 
 class Origin(IntEnum):
-    """Where a value comes from; of two statements on a name, the higher origin takes precedence.
+    """The origin of a value; of two statements on a name, the higher origin takes precedence.
 
     Attributes:
         certainty: how values from there are known.

@@ -76,7 +76,7 @@ class Attention(StrEnum):
 
 
 class Loss(StrEnum):
-    """How the loss of a language model is computed from its last hidden states."""
+    """The way to compute a language model's loss from its last hidden states."""
 
     CROSS_ENTROPY = "cross_entropy"
     """All logits at once, cast to fp32."""

@@ -44,7 +44,7 @@ def hint_of(error: BaseException, otherwise: str = "") -> str:
 
 
 def file_and_reason(error: BaseException) -> str:
-    """Which file can't be used, if the error names it, and why."""
+    """The reason for an unusable file, with its name if the error has it."""
     if isinstance(error, OSError) and isinstance(error.filename, str | bytes):
         return f"{os.fsdecode(error.filename)}: {reason_of(error)}"
     return reason_of(error)

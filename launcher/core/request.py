@@ -15,7 +15,7 @@ from .settings import Setting
 
 
 class Fix(StrEnum):
-    """How far the launcher may go in corrections."""
+    """The corrections that the launcher may make."""
 
     AUTO = "auto"
     """Change what is known to fail, before and after the launch."""
@@ -97,7 +97,7 @@ class CheckOptions:
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How the workers of this node are started, displayed and stopped.
+    """Options for starting, displaying and stopping this node's workers.
 
     Attributes:
         start_method: `spawn` for fresh processes, or `forkserver`.

@@ -1,4 +1,4 @@
-"""Which options, variables and keys hold a secret, by their names."""
+"""Recognizes options, variables and keys that hold a secret, by name."""
 
 from __future__ import annotations
 

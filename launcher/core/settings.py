@@ -61,7 +61,7 @@ class Fact(_Named):
 
     ENGINE = "engine", Engine
     FRAMEWORK = "framework", Framework
-    """Who owns the training loop."""
+    """The owner of the training loop."""
     FROZEN_PARAMETERS = "frozen_parameters", bool
     """Some parameters take no gradient: adapters, frozen towers."""
     BLOCK_RUNS_TWICE = "block_runs_twice", bool
@@ -75,7 +75,7 @@ class Fact(_Named):
     UNUSED_PARAMETERS = "unused_parameters", bool
     """Some trainable parameters don't contribute to the loss of a step."""
     GRAPH_CHANGES = "graph_changes", bool
-    """Which parameters take part in the loss differs from step to step."""
+    """The parameters that take part in the loss vary from step to step."""
     UNSYNCED_PASSES = "unsynced_passes", bool
     """Under accumulation all backward passes but the last of a step are under DDP's `no_sync`."""
     CHECKPOINT_INPUT_FROZEN = "checkpoint_input_frozen", bool

@@ -1,4 +1,4 @@
-"""Finds the root cause of a failed attempt, and draws conclusions from it.
+"""Finds the root cause of a failed attempt, and its consequences for the next plan.
 
 In: an `Attempt` and its outcome. Out: a `Finding`, facts and constraints for the next plan.
 """

@@ -1,4 +1,4 @@
-"""The numbers in an allocator's error message."""
+"""Parses the numbers in an allocator's error message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OF_HOST = re.compile(
     r"unable to mmap|^DataLoader worker \(pid"
 )
 PYTHONS_OWN = ("MemoryError", "_ArrayMemoryError")
-"""Exceptions of Python and of numpy; torch's is `OutOfMemoryError` on every accelerator."""
+"""Out-of-memory exceptions of Python and numpy; torch's is always `OutOfMemoryError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Allocation:
     """Bytes at the moment of the failure; None if unknown.
 
     Attributes:
-        asked: bytes that couldn't be allocated.
-        allocated: the framework's tensors on the device.
-        reserved: the framework's allocator on the device, its cache included.
+        asked: bytes of the failed allocation.
+        allocated: bytes of the framework's tensors on the device.
+        reserved: bytes of the framework's allocator on the device, with its cache.
         capacity: the total memory of the device, or the limit of the process.
         free: free bytes of the device.
-        process: the process's memory, on a CPU.
+        process: memory of the process, on a CPU.
     """
 
     asked: int | None
@@ -54,10 +54,10 @@ class Allocation:
 
 
 def allocation_of(record: FailureRecord) -> Allocation:
-    """The numbers in a failure's message, else those that the worker measured itself.
+    """The numbers in a failure's message, or else the worker's own measurements.
 
-    If the message names no size, as when an NPU's operator fails after its call has returned,
-    the last such message in the worker's log counts.
+    If the message has no size, as when an NPU operator fails asynchronously, the last such message
+    in the worker's log is used.
     """
     seen = record.memory
     text = record.message
@@ -90,7 +90,7 @@ def is_of_host(record: FailureRecord) -> bool:
 
 
 def _size_in(text: str, patterns: tuple[str, ...]) -> int | None:
-    """The size that the first matching pattern finds, in bytes."""
+    """The size matched by the first matching pattern, in bytes."""
     for pattern in patterns:
         if match := re.search(pattern, text):
             return int(float(match[1]) * UNITS[match[2]])

@@ -1,4 +1,4 @@
-"""One launch of all workers, and how it ended."""
+"""A launch of all workers, and its outcome."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..progress.board import RankProgress
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One launch of all workers with one plan.
+    """A launch of all workers with one plan.
 
     Attributes:
         number: 0 for the first attempt.
-        plan: the plan that it runs with.
+        plan: the plan of the attempt.
         folder: the folder of its plan, records and logs.
-        before: the attempt whose failure it corrects; None for one that corrects none.
+        before: the attempt whose failure it corrects, if any.
     """
 
     number: int
@@ -41,14 +41,14 @@ class Seen:
 
     Attributes:
         observed: settings in force and facts, by name.
-        model: the model's configuration and kinds of weights, as a worker describes them
-            (`launcher/core/described_model.py`, `shape_of`); None while no worker has seen one.
-        saves: where node 0's Trainers save, rank 0's first; empty if none has begun to train.
-        rows: how far the ranks of node 0 had come at the end.
+        model: the model's configuration and kinds of weights, from a worker's description
+            (`launcher/core/described_model.py`, `shape_of`); None before the first.
+        saves: save folders of node 0's Trainers, rank 0's first; empty before training.
+        rows: final progress of node 0's ranks.
         span: the attempt's begin and end, in seconds of node 0's monotonic clock.
-        asked: the script's settings and other facts, as reported by workers that asked what to set:
-            before anything was set there.
-        framework: the owner of the training loop, by what they said there; None if unknown.
+        asked: the script's settings and other facts, reported by workers before asking for
+            settings.
+        framework: the owner of the training loop in these reports; None if unknown.
     """
 
     observed: Mapping[str, Value]
@@ -76,7 +76,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """All workers ran the script to its end; `remarks` has the events after the end."""
+    """All workers completed the script; `remarks` has later events."""
 
     attempt: Attempt
     remarks: tuple[str, ...] = ()
@@ -89,9 +89,9 @@ class Failed:
 
     Attributes:
         attempt: the failed attempt.
-        records: one for each worker that failed by itself, and for each lost node; earliest first.
+        records: one per worker that failed by itself and per lost node; earliest first.
         seen: the workers' reports.
-        lost: ranks of the nodes that can't be reached any more.
+        lost: ranks of unreachable nodes.
     """
 
     attempt: Attempt
@@ -102,7 +102,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The launcher was stopped by `signal`."""
+    """A signal stopped the launcher."""
 
     attempt: Attempt
     signal: int
@@ -111,7 +111,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """Before any failure, a worker reported something under which the plan is forbidden."""
+    """A worker reported a fact that forbids the plan, before any failure."""
 
     attempt: Attempt
     seen: Seen

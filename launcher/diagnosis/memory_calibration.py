@@ -1,4 +1,4 @@
-"""Memory measured by an attempt that ran out of it, or that has trained."""
+"""Measures the memory of attempts that ran out of memory or trained."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .observed import tried_settings
 def measured_of(
     attempt: Attempt, record: FailureRecord, workload: Workload, hardware: Hardware
 ) -> Measured:
-    """The allocator's or the host's numbers, in the terms of the memory model.
+    """Converts the allocator's or the host's numbers to terms of the memory model.
 
-    On an accelerator the context is what the device holds besides the framework's allocator; on a
-    CPU it is the process as it was before the model.
+    The context is the device's memory outside the framework's allocator, or on a CPU the process's
+    memory before the model.
     """
     there = capacity(hardware, ranks_of(attempt.plan.request, hardware))
     seen = allocation_of(record)
@@ -33,13 +33,13 @@ def measured_of(
 
 
 def trained_of(outcome: Succeeded, workload: Workload, hardware: Hardware) -> Measured | None:
-    """The memory of the rank that held the most; None if no rank measured it."""
+    """Memory of the rank with the most; None if not measured."""
     attempt = outcome.attempt
     most = max(outcome.seen.rows, key=lambda row: row.peak, default=None)
     if most is None or not most.peak:
         return None
     there = capacity(hardware, ranks_of(attempt.plan.request, hardware))
-    # Others may have held memory of the device as well: it has fitted nevertheless.
+    # Other processes may have used device memory too: the training still fitted.
     return Measured(
         tried_settings(attempt, workload), min(most.peak, there), min(most.context, there), there
     )

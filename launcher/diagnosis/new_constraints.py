@@ -1,4 +1,4 @@
-"""Facts and constraints that a failed attempt adds."""
+"""Derives facts and constraints from a failed attempt."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Lesson:
     """The facts and constraints of an explained failure.
 
     Attributes:
-        statements: facts that are now known, and settings that were observed in force.
-        constraint: what the attempt forbids beyond the catalogue; None if the catalogue, with
-            the new facts, already forbids the attempt's own plan.
+        statements: new facts, and settings observed in force.
+        constraint: a constraint beyond the catalogue; None if the catalogue with the new facts
+            already forbids the attempt's plan.
     """
 
     statements: tuple[Statement, ...]
@@ -50,7 +50,7 @@ def learned_from(
 ) -> Learned | Refused:
     """Workload and constraints after an explained failure.
 
-    Refused if nothing follows: there is no memory estimate, or none for this engine.
+    Refused if there are none: without a memory estimate, or without one for this engine.
     """
     now = with_seen(workload, attempt, seen)
     assert root.entry is not None, "only an explained failure teaches"
@@ -76,8 +76,7 @@ def learned_from(
 def _forbid_offload(workload: Workload, attempt: Attempt, rules: Rules) -> Learned | Refused:
     """Forbids the tried offload after a host with accelerators ran out of memory.
 
-    It is unknown how much of the host memory was the offload's and how much the data loaders', so
-    nothing is calibrated.
+    Calibrates nothing, as the offload's and the data loaders' shares of host memory are unknown.
     """
     tried = tried_settings(attempt, workload).get(Setting.OFFLOAD, Offload.NONE.value)
     if tried == Offload.NONE:
@@ -95,9 +94,9 @@ def _forbid_offload(workload: Workload, attempt: Attempt, rules: Rules) -> Learn
 
 
 def is_about(entry: KnownFailure, workload: Workload) -> bool:
-    """Whether what an entry forbids can apply to a workload, given its known facts.
+    """Whether an entry's constraint may apply to a workload with these facts.
 
-    The same message may come from another engine than the remedy's.
+    The same message may come from another engine.
     """
     known: dict[Name, Value] = {
         name: statement.value
@@ -112,11 +111,11 @@ def is_about(entry: KnownFailure, workload: Workload) -> bool:
 
 
 def lesson_of(attempt: Attempt, finding: Finding, rules: Rules, workload: Workload) -> Lesson:
-    """The lesson of a failure that an entry explains; it always forbids the attempt's own plan.
+    """The lesson of a failure explained by an entry; always forbids the attempt's plan.
 
-    The facts that the entry proves come first: with them the catalogue may already forbid what was
-    tried. If it doesn't, e.g. because the failure came back under the setting that should have
-    cured it, the attempt's values of the settings that the entry is about are forbidden.
+    First adds the facts that the entry proves, with which the catalogue may already forbid the
+    attempt's plan. Otherwise, e.g. if the supposed cure was in force, forbids the attempt's values
+    of the entry's settings.
     """
     entry = finding.entry
     assert entry is not None, "only an explained failure teaches"
@@ -144,10 +143,10 @@ def lesson_of(attempt: Attempt, finding: Finding, rules: Rules, workload: Worklo
 
 
 def is_hopeless(attempt: Attempt, workload: Workload, rules: Rules) -> bool:
-    """Whether the attempt is bound to fail, given what is known now.
+    """Whether the attempt is bound to fail, given all known facts.
 
-    Memory ends a running attempt only if the expected need doesn't fit. If only the bound doesn't
-    fit, that is a reason not to start, but not a reason to stop.
+    A running attempt ends early only if the expected memory doesn't fit. An excess of only the
+    upper bound is a reason not to start, but not to stop.
     """
     candidate = evaluate_candidate(tried_settings(attempt, workload), workload, rules)
     return candidate.constraint is not None and not candidate.is_tight

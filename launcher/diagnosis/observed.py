@@ -1,4 +1,4 @@
-"""Turns reports of an attempt's workers into statements on the workload."""
+"""Converts workers' reports to statements on the workload."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .attempt import Attempt, Seen
 
 
 def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tuple[Statement, ...]:
-    """A worker's observations, as statements on the workload.
+    """Converts a worker's observations to statements on the workload.
 
-    Settings that the plan overrides are left out: their value in force is the plan's, not what was
-    asked for. So is the length of the first batch if a longer one is stated: it is a maximum.
+    Leaves out settings that the plan overrides, whose value isn't the script's, and the length of
+    the first batch if a longer maximum is stated.
     """
     longest = attempt.plan.workload.value(Fact.SEQUENCE_LENGTH)
     is_stated = attempt.plan.workload.is_length_stated
@@ -37,7 +37,7 @@ def observed_statements(attempt: Attempt, observed: Mapping[str, Value]) -> tupl
 def statements(
     workload: Workload, seen: Mapping[Name, Value], source: str
 ) -> tuple[Statement, ...]:
-    """Workers' reports, as statements."""
+    """Converts workers' reports to statements."""
     return tuple(
         (
             name,
@@ -50,18 +50,18 @@ def statements(
 
 
 def _source(workload: Workload, name: Name, value: Value) -> str:
-    """The place where an observed value had been read, in the user's words; empty for none."""
+    """The known place of an observed value; empty if none."""
     known = workload.known.get(name)
     return known.source if known is not None and known.value == value else ""
 
 
 def tried_settings(attempt: Attempt, workload: Workload) -> dict[Setting, Value]:
-    """The settings that the attempt really ran with, if known now."""
+    """The attempt's settings in force, if known."""
     return {**workload.asked, **attempt.plan.overrides}
 
 
 def with_seen(workload: Workload, attempt: Attempt, seen: Seen) -> Workload:
-    """The workload with the workers' reports; their model replaces the files'."""
+    """Adds workers' reports to the workload; a reported model replaces the files' model."""
     informed = workload.informed((*seen.asked, *observed_statements(attempt, seen.observed)))
     informed = replace(informed, framework=seen.framework or informed.framework)
     if seen.model is None:
@@ -73,7 +73,7 @@ def with_seen(workload: Workload, attempt: Attempt, seen: Seen) -> Workload:
 def with_model(
     workload: Workload, seen: Mapping[str, Any], source: str, origin: Origin
 ) -> Workload:
-    """The workload with a model that a worker described, if its configuration is understood."""
+    """Adds a model described by a worker, if its configuration is understood."""
     if not seen.get("config"):
         return workload
     weights = weights_of(seen)
@@ -87,7 +87,7 @@ def with_model(
     adapter = Adapter.LORA if has_adapters else Adapter.NONE
     found: list[Statement] = [(Fact.ADAPTER, Known(adapter.value, origin, source))]
     saved = (weight.name.partition(".modules_to_save.") for weight in weights)
-    # A copied end of the model doesn't show whether it was tied.
+    # A copied embedding or output doesn't show whether it was tied.
     is_tied = seen["config"].get("tie_word_embeddings") is True
     if is_tied and any(copy and is_end(module) for module, copy, _ in saved):
         found.append((Fact.TIED_SAVED, Known(True, origin, source)))

@@ -15,9 +15,9 @@ def diagnose(
 ) -> Diagnosis:
     """Diagnoses all records and sorts the findings, the root cause first.
 
-    Initiating failures come before their consequences, exceptions before signals and exit codes,
-    earlier failures before later ones. An exception that no entry explains counts as initiating,
-    so that a user's bug is never taken for a consequence.
+    Initiating failures come before consequences, exceptions before signals and exit codes, earlier
+    failures before later ones. An unexplained exception counts as initiating, so a user's bug is
+    never taken for a consequence.
     """
     findings = [
         finding_of(record, catalogue if prefilter is None else prefilter(record))
@@ -27,7 +27,7 @@ def diagnose(
 
 
 def urgency(finding: Finding) -> tuple[int, bool, float]:
-    """The sort key of findings: role, whether only a signal or exit code is known, time."""
+    """Sort key: role, whether only a signal or exit code is known, time."""
     record, entry = finding.record, finding.entry
     is_bare = not record.exception and not (
         entry and any(sign.log and sign.matches(record) for sign in entry.signatures)
@@ -36,7 +36,7 @@ def urgency(finding: Finding) -> tuple[int, bool, float]:
 
 
 def finding_of(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Finding:
-    """A record with the entry that explains it best, if any does.
+    """The best explanation of a record by an entry, if any.
 
     General entries count if no other does; initiating entries come before others, the exception
     raised first before those that it led to, signatures with more parts before wider ones. Where

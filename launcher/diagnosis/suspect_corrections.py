@@ -1,4 +1,4 @@
-"""Decides whether a failure was caused by one of the launcher's corrections."""
+"""Detects failures caused by the launcher's corrections."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .observed import tried_settings
 
 @dataclass(frozen=True, slots=True)
 class SuspectCorrection:
-    """A correction that may have caused the failure that followed it.
+    """A correction that may have caused the following failure.
 
     Attributes:
-        first: number of the corrected attempt; its failure is reported if no remedy is left.
+        first: number of the corrected attempt, whose failure is reported if no remedy is left.
         changed: old and new value of each corrected setting.
         constraint: forbids the correction.
     """
@@ -31,11 +31,10 @@ class SuspectCorrection:
 def suspect_correction(
     outcomes: Sequence[Outcome], findings: Mapping[int, Finding], standing: int | None
 ) -> SuspectCorrection | None:
-    """The correction that may have caused the last failure; None if the script caused it.
+    """The correction that may have caused the last failure; None if the script did.
 
-    A correction is suspected if nothing known cures the failure, and it came no later in the
-    training than the corrected failure. Beyond that step the script runs code that it hadn't
-    reached before.
+    Suspects a correction if no known remedy exists and the failure came no later in training than
+    the corrected failure: beyond that step the script runs code it hadn't reached before.
 
     Args:
         outcomes: the outcomes of all attempts; the last failed.
@@ -62,7 +61,7 @@ def suspect_correction(
 
 
 def changed_since(before: Attempt, last: Attempt) -> dict[Setting, tuple[Value | None, Value]]:
-    """Old and new value of each setting that differs, by what is known of the script now."""
+    """Old and new value of each differing setting, by current facts about the script."""
     old = tried_settings(before, last.plan.workload)
     return {
         setting: (old.get(setting), value)

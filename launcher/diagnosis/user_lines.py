@@ -1,4 +1,4 @@
-"""The user's own lines that a failure is about."""
+"""Finds lines of the user's code related to a failure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..workload.script.user_files import user_files
 
 
 def spots_of(root: Finding, request: LaunchRequest) -> tuple[SourceLocation, ...]:
-    """The user's own lines that a failure is about.
+    """Lines of the user's code related to a failure.
 
-    Of files that another node names, only source files of this training are opened.
+    Of files named by another node, opens only source files of this training.
     """
     if root.entry is None or root.entry.points_at is None:
         return ()
@@ -27,7 +27,7 @@ def spots_of(root: Finding, request: LaunchRequest) -> tuple[SourceLocation, ...
 
 
 def _is_source(path: Path, folders: Sequence[Path]) -> bool:
-    """Whether it is a Python file in or below one of the folders."""
+    """Whether a path is a Python file below one of the folders."""
     try:
         real = path.resolve()
         return real.suffix == ".py" and real.is_file() and any(map(real.is_relative_to, folders))

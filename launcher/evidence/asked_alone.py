@@ -1,8 +1,8 @@
-"""Names that `plan --ask` and its process share."""
+"""Names shared by `plan --ask` and its process."""
 
 VARIABLE = "SAFE_LAUNCH_ASKED_ALONE"
-"""Environment variable of a process that is only asked, and trains nothing."""
+"""Environment variable of a process that only answers a query and trains nothing."""
 
 
 class EndOfAskingError(BaseException):
-    """The process can't continue without weights; not meant for the script's handlers."""
+    """The process can't continue without weights; a script's handlers must not catch this."""

@@ -1,4 +1,4 @@
-"""How a worker or a node ended, as one line."""
+"""Describes the end of a worker or a node in one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .failure_record import HANG, FailureRecord, ToldBy
 
 
 def death_text(record: FailureRecord) -> str:
-    """Which worker or node ended, and how."""
+    """Describes the worker or node and its end."""
     who = "a worker" if record.rank is None else f"rank {record.rank}"
     if record.host:
         who += f" on {record.host}"
@@ -48,7 +48,7 @@ def _shown(record: FailureRecord) -> str:
 
 
 def signal_text(number: int) -> str:
-    """A fatal signal in words, with its usual sender or cause."""
+    """Describes a fatal signal with its usual sender or cause."""
     try:
         name = signal.Signals(number).name
     except ValueError:  # a real-time signal

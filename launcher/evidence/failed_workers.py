@@ -1,7 +1,7 @@
-"""The failed workers of this node, for the process that has started the launcher.
+"""Reports this node's failed workers to the process that started the launcher.
 
-It names a file in the launcher's environment. Callers of torch elastic expect to learn which
-workers have failed, and how; an exit code doesn't show it.
+That process names a file in the launcher's environment. Callers of torch elastic expect the failed
+workers and their ends, which an exit code doesn't contain.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ..system import run_directory
 from .failure_record import FailureRecord
 
 VARIABLE = "SAFE_LAUNCH_FAILED_WORKERS"
-"""Environment variable that names the file; empty for none."""
+"""Environment variable with the file; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedWorker:
-    """A worker that has failed.
+    """A failed worker.
 
     Attributes:
         rank: its rank.
-        local_rank: its number among the workers of its launcher.
-        pid: its process.
+        local_rank: its index among its launcher's workers.
+        pid: its process id.
         exit_code: its exit code, or -N if signal N ended it.
-        error_file: where a script under torch elastic's `record` leaves its error.
-        time: when it failed, in seconds since the epoch.
+        error_file: the error file of a script under torch elastic's `record`.
+        time: time of the failure, in seconds since the epoch.
     """
 
     rank: int
@@ -48,7 +48,7 @@ class FailedWorker:
 
 
 def write(records: Iterable[FailureRecord], folder: Path) -> None:
-    """Writes the failed workers of this node to the file, the earliest first, if one is named."""
+    """Writes this node's failed workers to the file, if any, earliest first."""
     path = os.environ.get(VARIABLE)
     if path:
         now = time.time() - time.monotonic()
@@ -70,6 +70,6 @@ def write(records: Iterable[FailureRecord], folder: Path) -> None:
 
 
 def read(path: Path) -> tuple[FailedWorker, ...]:
-    """The workers in the file; none if the launch has ended otherwise."""
+    """Reads the workers in the file; none if the launch ended otherwise."""
     text = path.read_text(encoding="utf-8")
     return tuple(FailedWorker(**row) for row in json.loads(text or "[]"))

@@ -1,4 +1,4 @@
-"""The evidence of a failure: the known facts of one worker's end."""
+"""The evidence of a failure: known facts about one worker's end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Frame:
     source: str
 
     def is_of(self, ending: str) -> bool:
-        """Whether the path of its file ends so; Windows writes it with other slashes."""
+        """Whether its file's path has this ending, also with Windows' backslashes."""
         return self.file.replace("\\", "/").endswith(ending)
 
 
@@ -30,13 +30,13 @@ ROUTINE = (
     *("ImportError", "ModuleNotFoundError", "AttributeError", "KeyError", "IndexError"),
     *("FileNotFoundError", "StopIteration", "PackageNotFoundError"),
 )
-"""Exceptions that scripts routinely catch, to try an alternative."""
+"""Exceptions that scripts routinely catch to try an alternative."""
 HANG = "safe_launch.HangError"
-"""The exception that stands for a stalled run in a record: it is never raised."""
+"""The exception that represents a hanging run in a record; never raised."""
 CHECK = "safe_launch.CheckError"
-"""The same of a run that `--check strict` ends."""
+"""The exception that represents a run ended by `--check strict`."""
 OWN_CHANGE = "safe_launch.OwnChangeError"
-"""The same of an attempt that a correction of the launcher's is seen to have made train wrongly."""
+"""The exception that represents an attempt that trains wrongly due to a correction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Raised:
     Attributes:
         exception: qualified name of its type.
         message: its text.
-        frame: where it was raised, if known.
-        was_handled: the next exception was raised while handling this exception, not from it.
+        frame: the raising frame, if known.
+        was_handled: whether the next exception was raised while handling this one, not from it.
     """
 
     exception: str
@@ -57,7 +57,7 @@ class Raised:
 
     @property
     def is_routine(self) -> bool:
-        """Whether a script may have handled it on purpose: then the next exception is unrelated."""
+        """Whether a script may have handled it on purpose, so the next exception is unrelated."""
         return self.was_handled and self.exception.rpartition(".")[2] in ROUTINE
 
 
@@ -71,7 +71,7 @@ class ToldBy(StrEnum):
 
 
 MODEL = {"class": str, "trainable_parameters": int, "frozen_parameters": int, "peft": bool}
-"""Names and types of the fields that `Observations.describe_model` returns."""
+"""Names and types of the fields from `Observations.describe_model`."""
 
 
 def _describes_model(described: Mapping[str, Value]) -> bool:
@@ -87,39 +87,39 @@ class FailureRecord:
     """Evidence of one worker's end, without interpretation.
 
     Attributes:
-        rank: the worker's rank; None if a log doesn't name it.
-        local_rank: its number among the workers of its launcher; None if unknown.
-        pid: its process; None if unknown.
-        host: the node that it ran on; empty for node 0.
-        at: when it failed, in seconds of the host's monotonic clock, or its place in a log.
+        rank: the worker's rank; None if missing in a log.
+        local_rank: its index among its launcher's workers; None if unknown.
+        pid: its process id; None if unknown.
+        host: its node; empty for node 0.
+        at: time of the failure, in seconds of the host's monotonic clock, or its place in a log.
         exception: qualified name of the exception's type; empty for an end without an exception.
-        message: the exception's message; without an exception, the line of a log that reports the
-            failure, if it is known.
-        chain: the exceptions that led to it, nearest first.
+        message: the exception's message; without an exception, a log line that reports the
+            failure, if known.
+        chain: earlier exceptions in its chain, nearest first.
         frames: frames of the traceback, outermost first, without the launcher's own.
         traceback: the traceback as Python prints it, without the launcher's own frames.
         step: optimizer steps done; None if unknown.
-        parameters: names of the parameters that the failure is about.
+        parameters: names of the parameters involved.
         observed: settings in force and facts observed in the worker, by name.
-        model: a description of the model: its class, counts of trainable and frozen parameters,
+        model: description of the model: its class, counts of trainable and frozen parameters,
             whether peft wraps it.
-        versions: versions of the frameworks that were imported.
-        user_files: the loaded source files that belong to the user.
+        versions: versions of the imported frameworks.
+        user_files: the user's loaded source files.
         exit_code: as in a shell, 128 + signal for a death by signal; None while it runs.
         signal: the signal that killed it; None if it ended by itself.
-        oom_kills: how often the host's out-of-memory killer struck during the attempt.
-        memory: bytes in use and limits when it failed, by name:
+        oom_kills: number of the host's out-of-memory kills during the attempt.
+        memory: bytes in use and limits at the failure, by name:
             `data`, `resident`, `resident_peak`, `addresses`, `before_model`, `data_limit`,
             `cgroup_limit` of the process, `allocated`, `peak`, `reserved`, `free`, `total` of the
             device.
         log_tail: the last lines of its output.
-        finished: the script had already run to its end.
-        mistyped: arguments that the script's parser, or what it called, doesn't know, each with
-            the nearest that is known.
-        start: steps that had been done when the attempt began, by a resume.
-        has_trained: before the training that failed, the script had done another.
-        told_by: what the exception, or the signal, is known from: the worker itself, a traceback
-            in its output, one of its last lines, or an exit code that stands for a signal.
+        finished: whether the script had completed.
+        mistyped: arguments unknown to the script's parser, or to a called function, each with the
+            nearest known one.
+        start: steps done before the attempt began, by a resume.
+        has_trained: whether the script had completed another training before.
+        told_by: source of the exception or signal: the worker itself, a traceback in its output,
+            one of its last lines, or an exit code that represents a signal.
     """
 
     rank: Rank | None
@@ -154,16 +154,16 @@ class FailureRecord:
     told_by: ToldBy = ToldBy.WORKER
 
     def raised(self) -> Iterator[Raised]:
-        """The exception and those that led to it, nearest first."""
+        """The exception and its chain, nearest first."""
         if self.exception:
             frame = self.frames[-1] if self.frames else None
             yield Raised(self.exception, self.message, frame)
             yield from self.chain
 
     def is_users_own(self, raised: Raised) -> bool:
-        """Whether the user's own `raise` statement raised it: no entry matches such an exception.
+        """Whether a `raise` in the user's code raised it, which no entry matches.
 
-        Errors of the operating system don't count, since any code passes them on.
+        Operating system errors don't count, as any code passes them on.
         """
         frame = raised.frame
         return (

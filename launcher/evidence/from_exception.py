@@ -1,4 +1,4 @@
-"""Makes a record of a live exception in a worker."""
+"""Creates a record from a live exception in a worker."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from .mistyped import mistyped
 from .observations import Observations
 
 OURS = tuple(f"{path.parent.parent}/" for path in (Path(__file__), Path(__file__).resolve()))
-"""The folders of the launcher's own code: as its frames name it, and with links resolved."""
+"""Folders of the launcher's code, as in its frames and with links resolved."""
 MOST_FRAMES = 80
 MOST_TEXT = 20_000
 MOST_NAMES = 8
 
 
 def first_record(error: BaseException, rank: int, at: float, exit_code: int) -> FailureRecord:
-    """The part of a record that is known at once, without running code of the exception's own.
+    """The immediate part of a record, without running the exception's code.
 
     Args:
         error: the exception.
         rank: this worker's rank.
-        at: when it was caught, in seconds of the monotonic clock.
+        at: time of catching it, in seconds of the monotonic clock.
         exit_code: the process's exit code.
     """
     return FailureRecord(rank, at, name_of(type(error)), exit_code=exit_code)
@@ -42,10 +42,10 @@ def first_record(error: BaseException, rank: int, at: float, exit_code: int) -> 
 def full_record(
     error: BaseException, first: FailureRecord, observations: Observations
 ) -> FailureRecord:
-    """The complete record, from the exception, its frames and the guards' observations."""
+    """The complete record from the exception, its frames and the observations."""
     found = (*frames(trimmed(error.__traceback__)), *_unparsed(error))
     led = (raised.frame.file for raised in chain(error) if raised.frame is not None)
-    # A module whose import has failed isn't loaded.
+    # A module whose import failed isn't loaded.
     passed = filter(_is_users(), (*(frame.file for frame in found), *led))
     text = "".join(traceback.format_exception(type(error), error, trimmed(error.__traceback__)))
     return replace(
@@ -72,7 +72,7 @@ def full_record(
 
 
 def memory(error: BaseException, before_model: int | None) -> dict[str, int]:
-    """Memory numbers of the process and its device, if the failure is about memory."""
+    """Memory numbers of process and device, if the failure is about memory."""
     if not from_memory.is_about_memory(error, message_of(error)):
         return {}
     before = {} if before_model is None else {"before_model": before_model}
@@ -87,7 +87,7 @@ def or_none(question: Any) -> Any:
 
 
 def message_of(error: BaseException) -> str:
-    """The exception's message, even if its own `__str__` raises."""
+    """The exception's message, even if its `__str__` raises."""
     try:
         return str(error)
     except Exception:
@@ -106,7 +106,7 @@ def raised(error: BaseException) -> Raised:
 
 
 def chain(error: BaseException) -> Iterator[Raised]:
-    """The exceptions that led to this one, nearest first."""
+    """The earlier exceptions in the chain, nearest first."""
     seen = {id(error)}
     while True:
         cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
@@ -118,7 +118,7 @@ def chain(error: BaseException) -> Iterator[Raised]:
 
 
 def is_ours(filename: str) -> bool:
-    """Whether a frame belongs to the launcher, or to how it runs the script."""
+    """Whether a frame belongs to the launcher or its way of running the script."""
     return filename.startswith((*OURS, "<frozen runpy>"))
 
 
@@ -146,7 +146,7 @@ def frames(trace: TracebackType | None) -> Iterator[Frame]:
 
 
 def parameters(error: BaseException, observations: Observations) -> Iterator[str]:
-    """Names of the parameters that the failure is about, if the framework printed a number.
+    """Names of the parameters involved, if the framework printed only a number.
 
     The most certain first: a parameter that occurs twice in a list of one of the innermost frames
     or of their `self` (a bucket); a parameter in a local variable there; DDP's index into the
@@ -207,9 +207,9 @@ def named(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def user_files() -> Iterator[str]:
-    """Files of the loaded modules that aren't Python's, installed or the launcher's.
+    """Files of loaded modules outside of Python, packages and the launcher.
 
-    Each is named as in its frames, links unresolved.
+    Paths are as in frames, with links unresolved.
     """
     is_users = _is_users()
     for module in list(sys.modules.values()):
@@ -219,7 +219,7 @@ def user_files() -> Iterator[str]:
 
 
 def _is_users() -> Callable[[str], bool]:
-    """Whether a file is a source file that isn't Python's, installed or the launcher's."""
+    """A test for source files outside of Python, packages and the launcher."""
     installed = tuple(
         str(Path(path).resolve()) for path in {*sysconfig.get_paths().values(), *_site_folders()}
     )
@@ -234,7 +234,7 @@ def _is_users() -> Callable[[str], bool]:
 
 
 def _unparsed(error: BaseException) -> Iterator[Frame]:
-    """The line of a user's file that Python can't read, as if it had been run."""
+    """The unparsable line of a user's file, as a frame."""
     if not isinstance(error, SyntaxError) or error.filename is None or not error.lineno:
         return
     if _is_users()(error.filename):

@@ -1,4 +1,4 @@
-"""The memory of a worker's process and device."""
+"""Measures the memory of a worker's process and device."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ SIGNS = re.compile(
     r"Inner error is reported as above",
     re.IGNORECASE,
 )
-"""Besides torch's own: NCCL's (src/include/alloc.h), CANN's codes for a lack of memory, and what
-torch_npu raises if an operator fails after its call has returned; what failed is in the log."""
+"""Memory error messages besides torch's: NCCL's (src/include/alloc.h), CANN's codes, and that of
+torch_npu for an operator that failed asynchronously, whose details are in the log."""
 
 
 def is_about_memory(error: BaseException, message: str) -> bool:
-    """Whether an exception comes from an allocator, or may hide such an error."""
+    """Whether an exception comes from an allocator or may hide such an error."""
     return isinstance(error, MemoryError) or SIGNS.search(message) is not None
 
 
 def process_data() -> int:
-    """Bytes of the process's data, heap and anonymous mappings; what RLIMIT_DATA limits."""
+    """Bytes of the process's data, heap and anonymous mappings, limited by RLIMIT_DATA."""
     return dict(_process()).get("data", 0)
 
 
 def seen() -> dict[str, int]:
-    """Bytes by name, see `FailureRecord.memory`; unknown values are left out."""
+    """Bytes by name, as in `FailureRecord.memory`, without unknown values."""
     found = dict(_process())
     found.update(_limits(found))
     with contextlib.suppress(Exception):  # a failed device may raise again when queried
@@ -49,20 +49,20 @@ def seen() -> dict[str, int]:
 
 
 def most_addresses() -> int:
-    """Bytes of addresses that the process had at most so far."""
+    """Peak address space of the process so far, in bytes."""
     return dict(_process()).get("addresses_peak", 0)
 
 
 def peak(before_model: int, addresses: int) -> tuple[int, int] | None:
-    """Bytes that the training held at most, and those of them that aren't its own; None if unknown.
+    """Peak bytes held, and how many aren't the training's; None if unknown.
 
     Args:
         before_model: the process's data before it had a model, in bytes.
-        addresses: what `most_addresses` was when it had one.
+        addresses: `most_addresses` when the model existed.
 
-    On a device these are the allocator's peak and what the device holds besides the allocator. The
-    kernel keeps no peak of a process's data, but one of its addresses: if that has grown since the
-    model was there, files that were mapped to load it have no part in it.
+    On a device: the allocator's peak, and the device's memory outside the allocator. The kernel
+    tracks no peak of a process's data, only of its address space: growth since the model existed
+    excludes files mapped to load the model.
     """
     with contextlib.suppress(Exception):  # a device may not answer any more
         if (device := dict(_device())).get("peak"):
@@ -72,9 +72,9 @@ def peak(before_model: int, addresses: int) -> tuple[int, int] | None:
 
 
 def peak_so_far(before_model: int, addresses: int) -> tuple[int, int] | None:
-    """The same while it trains: of a device what the allocator counts itself, and no context.
+    """Peak bytes during training: on a device only the allocator's counts, without context.
 
-    A driver may be in no state to be asked, e.g. while a graph is captured.
+    Querying a driver may be unsafe, e.g. during graph capture.
     """
     with contextlib.suppress(Exception):
         for name, size in _device():
@@ -117,10 +117,10 @@ def _limits(held: dict[str, int]) -> Iterator[tuple[str, int]]:
 
 
 def _device() -> Iterator[tuple[str, int]]:
-    """Memory of the device that torch has initialised; this initialises none.
+    """Memory of a device initialised by torch, without initialising any.
 
-    The allocator's own counts come first: they don't query the device, so they are available even
-    if it doesn't answer any more.
+    The allocator's counts come first: they don't query the device, so they remain available if it
+    no longer responds.
     """
     torch = sys.modules.get("torch")
     for name in ("cuda", "npu", "xpu"):

@@ -1,8 +1,8 @@
-"""Names shared by a worker and its launcher, which asks for its position without its help.
+"""Names shared by a worker and its launcher, for querying the worker's position.
 
-Its stack: a signal makes faulthandler write it into memory that the worker has opened. That happens
-in C, even while an extension holds the GIL. Its collectives: torch's own debug server reports them,
-at a socket in a folder of the launcher's.
+Stacks: a signal makes faulthandler write them to memory that the worker has opened. This happens
+in C, even while an extension holds the GIL. Collectives: torch's debug server reports them on a
+socket in a folder of the launcher.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ import signal
 from pathlib import Path
 
 VARIABLE = "SAFE_LAUNCH_SOCKETS"
-"""Environment variable with the folder of the sockets; workers can be asked if it is set."""
+"""Environment variable with the sockets' folder; workers can be queried if it is set."""
 DUMPS_VARIABLE = "SAFE_LAUNCH_DUMPS"
-"""Environment variable with how the names of recorders' dumps begin; their ranks follow."""
+"""Environment variable with the prefix of recorder dumps, followed by ranks."""
 _DUMPS = "collectives-"
 OF_ALL, OF_MAIN = signal.SIGRTMAX - 9, signal.SIGRTMAX - 10
-"""The signals for the stacks of all threads, and of the main thread, which itself must get it.
-Programs that take real-time signals count from the lowest up, and valgrind takes the highest;
-schedulers and frameworks use none, but SIGUSR1 and SIGUSR2."""
+"""The signals for stacks of all threads, and of the main thread, which must receive it itself.
+Programs use real-time signals from the lowest up, valgrind the highest; schedulers and frameworks
+use none, only SIGUSR1 and SIGUSR2."""
 _STACK = "safe-launch-stack-"
 _LINK = re.compile(rf"/memfd:{_STACK}(\d+) \(deleted\)")
 
 
 def dumps_prefix(attempt: Path) -> str:
-    """How the names of the dumps of NCCL's and HCCL's recorders begin."""
+    """Prefix of the dumps of NCCL's and HCCL's recorders."""
     return str(attempt.absolute() / _DUMPS)
 
 
 def stack_of(thread: int) -> str:
-    """The name of the memory for stacks (memfd_create(2)): nothing can be left behind."""
+    """Name of the memory for stacks (memfd_create(2)), which leaves nothing behind."""
     return f"{_STACK}{thread}"
 
 
 def thread_of(link: str) -> int | None:
-    """The thread that takes `OF_ALL`, of what a descriptor's link in /proc is called."""
+    """The thread that takes `OF_ALL`, from a descriptor's link in /proc."""
     found = _LINK.fullmatch(link)
     return int(found[1]) if found else None
 
 
 def name_of(rank: int) -> str:
-    """The name of a rank's socket in its folder."""
+    """Name of a rank's socket in its folder."""
     return f"rank-{rank}"

@@ -1,7 +1,7 @@
-"""Finds the arguments that a script's parser lacks, each with the nearest that it has.
+"""Finds arguments unknown to a script's parser, each with the nearest known one.
 
-The parser itself is asked: argparse's, click's or typer's is in the frames of the live exception,
-and so is the class that was called with a keyword. Nothing is read in the script's source.
+Queries the parser itself: argparse's, click's or typer's is in the frames of the live exception,
+and so is a class called with a keyword. Doesn't read the script's source.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any
 from ..core.private_names import ACTIONS, OPTION_ACTIONS
 
 MOST = 4
-"""Arguments that are named at most."""
+"""Maximum arguments to name."""
 FLAG = 0.75
-"""The least likeness of a flag, by `difflib`, from 0 to 1."""
+"""Minimum `difflib` similarity of a flag, from 0 to 1."""
 KEYWORD = 0.85
-"""That of a keyword. Keywords get other names in other versions, as `evaluation_strategy` (now
-`eval_strategy`, 0.81): other advice is about that."""
+"""Minimum similarity of a keyword, above that of keywords renamed between versions, such as
+`evaluation_strategy` (now `eval_strategy`, 0.81), which have other advice."""
 _CALLED = re.compile(
     r"^(?:[\w.<>]+?\.)??(\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'"
 )
 
 
 def mistyped(error: BaseException) -> Mapping[str, str]:
-    """Each unknown argument with the nearest known; empty if there is none, or none is near."""
+    """The unknown arguments with the nearest known ones; empty if none is near."""
     frames = list(_frames(error.__traceback__))
     if isinstance(error, TypeError):
         return _nearest(*_of_call(str(error), frames), KEYWORD)
@@ -62,7 +62,7 @@ def _nearest(known: Sequence[str], unknown: Sequence[str], likeness: float) -> M
 
 
 def _plain(name: str) -> str:
-    """A name without what people mix up: `--batch-size` is `batch_size`."""
+    """Normalizes a name: `--batch-size` is `batch_size`."""
     return name.lstrip("-").replace("-", "_").lower()
 
 
@@ -73,12 +73,12 @@ def _frames(trace: TracebackType | None) -> Iterator[FrameType]:
 
 
 def _is_short(name: str, option: str) -> bool:
-    """Whether it is `-n4`, if `-n` is an option."""
+    """Whether a name is a short option with a value, such as `-n4`."""
     return len(option) == 2 and not name.startswith("--") and name.startswith(option)
 
 
 def _options(parser: Any) -> Iterator[str]:
-    """The options of a parser of argparse's or a command of click's, and of those below it."""
+    """The options of an argparse parser or click command, and of subcommands."""
     if hasattr(parser, OPTION_ACTIONS.attribute):
         yield from OPTION_ACTIONS.of(parser)
         for action in ACTIONS.of(parser):
@@ -93,7 +93,7 @@ def _options(parser: Any) -> Iterator[str]:
 
 
 def _of_call(message: str, frames: Sequence[FrameType]) -> tuple[Sequence[str], Sequence[str]]:
-    """The keywords of a function or a class, and the one that it doesn't take."""
+    """The keywords of a function or class, and the unexpected one."""
     found = _CALLED.match(message)
     if found is None or not frames:
         return (), ()

@@ -1,4 +1,4 @@
-"""Observations of a worker's guards: facts, settings in force, models, steps."""
+"""Observations by a worker's guards: facts, settings in force, models, steps."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from .other_models import OtherModels, size_of
 from .worker_messages import Answer, Ask, Imports, Message, ModelShape, Observed, Remark
 
 PAUSE = 2.0
-"""Seconds between two looks at the memory, which take some tens of microseconds."""
+"""Seconds between memory measurements, each of some tens of microseconds."""
 
 
 class Observations:
-    """Observations of this worker's guards; new ones are sent to the launcher.
+    """Observations by this worker's guards; new ones are sent to the launcher.
 
     Attributes:
         observed: settings in force and facts, by name.
-        before_model: bytes of the process's data when the first model was seen, less the model's
-            own.
-        has_trained: another training of this process had made steps before this one began.
-        progress: this rank's slot of the board; unread outside of a worker and in its forks.
+        before_model: bytes of the process's data at the first model's appearance, without the
+            model's own.
+        has_trained: whether an earlier training of this process made steps.
+        progress: this rank's slot on the board; unused outside of a worker and in its forks.
     """
 
     def __init__(self) -> None:
@@ -59,18 +59,18 @@ class Observations:
         send: Callable[[Message], None],
         ask: Callable[[Ask], Answer | None] | None = None,
     ) -> None:
-        """Sets what sends messages, and what asks, once the worker is forked from the server.
+        """Sets the functions that send messages and ask, once the worker is forked.
 
         Args:
             send: sends a message to the launcher.
-            ask: waits for its answer to a question; None if none is to be asked.
+            ask: asks and waits for the answer; None to ask nothing.
         """
         self._send, self._ask = send, ask
         for sentence in self._remarks:
             send(Remark(sentence))
 
     def show_on(self, progress: Slot) -> None:
-        """Sets this rank's slot of the board, which belongs to this process alone."""
+        """Sets this rank's slot on the board, used only by this process."""
         self.progress = progress
         progress.begin(threading.get_ident())
         os.register_at_fork(after_in_child=self._leave_board)
@@ -79,7 +79,7 @@ class Observations:
         self.progress = unread_slot()
 
     def report_imports_by(self, report: Callable[[], dict[str, Any]]) -> None:
-        """Sets the function that reports this process's imports, sent once a model is seen."""
+        """Sets the function that reports imports, sent once a model is seen."""
         self._report_imports = report
 
     def send(self, message: Message) -> None:
@@ -89,9 +89,9 @@ class Observations:
             self._send(message)
 
     def ask(self, question: Ask) -> Answer | None:
-        """The launcher's answer at a boundary; None if nothing is changed there.
+        """The launcher's answer at a boundary; None for no changes.
 
-        Questions whose keys are equal get numbers: the same way was gone again, as in a loop.
+        Numbers questions with equal keys, from repeated passes, as in a loop.
         """
         if self._ask is None:
             return None
@@ -101,14 +101,14 @@ class Observations:
         return self._ask(replace(question, key=key, step=self.step()))
 
     def remark(self, sentence: str) -> None:
-        """Sends the launcher, once, a sentence for the user."""
+        """Sends the launcher a sentence for the user, once."""
         if sentence not in self._remarks:
             self._remarks.append(sentence)
             self.send(Remark(sentence))
 
     @contextlib.contextmanager
     def going_on(self) -> Iterator[None]:
-        """Leaves the block if a package lacks a name that it uses, reports that, and continues."""
+        """Leaves the block if a package lacks a required name, reports that, and continues."""
         try:
             yield
         except MissingNameError as error:
@@ -117,8 +117,8 @@ class Observations:
     def see(self, **seen: Value | None) -> None:
         """Notes settings in force and facts, and sends the new ones to the launcher.
 
-        Reentrant checkpointing, once seen, stays: one reentrant block is enough for the failures
-        that depend on it.
+        Reentrant checkpointing stays once seen: one reentrant block suffices for the failures that
+        depend on it.
         """
         news: dict[str, Value] = {}
         for name, value in seen.items():
@@ -132,10 +132,9 @@ class Observations:
             self.send(Observed(news, self.step()))
 
     def see_model(self, model: Any, *, is_trained: bool = True) -> None:
-        """Remembers a model, for the names of its parameters, and notes whether parts are frozen.
+        """Remembers a model for its parameters' names, and notes whether parts are frozen.
 
-        The first model with trained parameters is described. What is held in addition is counted,
-        until the first step.
+        Describes the first model with trained parameters. Counts other models until the first step.
 
         Args:
             model: the model; None if a framework got none.
@@ -145,7 +144,7 @@ class Observations:
             return
         trained = [bool(parameter.requires_grad) for parameter in model.parameters()]
         is_trained = is_trained and any(trained)
-        # An unusual model may raise here, but train.
+        # An unusual model may raise here but still train.
         with contextlib.suppress(Exception):
             if not is_trained or self._models:
                 news = self._others.add(model, is_trained=is_trained)
@@ -161,7 +160,7 @@ class Observations:
         self.see(**{Fact.FROZEN_PARAMETERS: not all(trained)})
 
     def is_first(self, model: Any) -> bool:
-        """Whether a model is the first trained one that is alive, maybe wrapped or extended."""
+        """Whether a model is the first live trained one, possibly wrapped or extended."""
         *_, first = (None, *self.models())
         if first is None or model is None or first is model:
             return True
@@ -179,29 +178,29 @@ class Observations:
             self.send(Imports(self._report_imports()))
 
     def count_steps(self, counter: Callable[[], int | None]) -> None:
-        """Adds a counter of optimizer steps; the one added last takes precedence.
+        """Adds a counter of optimizer steps; the last counter takes precedence.
 
-        If steps have been done before, another training begins, which counts from 0.
+        If there are earlier steps, another training begins, counted from 0.
         """
         self.has_trained = self.has_trained or bool(self.step())
         self._steps.append((counter, self.steps_of_all() or 0))
 
     def step(self) -> int | None:
-        """Optimizer steps that the current training has done; None if nothing counts them."""
+        """Optimizer steps of the current training; None without a counter."""
         for counter, _ in reversed(self._steps):
             if (count := counter()) is not None:
                 return count
         return None
 
     def steps_of_all(self) -> int | None:
-        """Optimizer steps that all trainings of this process have done, one after another."""
+        """Optimizer steps of all trainings of this process in sequence."""
         for counter, before in reversed(self._steps):
             if (count := counter()) is not None:
                 return before + count
         return None
 
     def measure(self) -> None:
-        """Notes the training's peak memory on the board, unless it has just been noted."""
+        """Notes the training's peak memory on the board, unless noted recently."""
         now = time.monotonic()
         if self.before_model and now - self._measured >= PAUSE:
             self._measured = now
@@ -210,7 +209,7 @@ class Observations:
                 self.progress.held(*(held or (0, 0)))
 
     def end(self) -> None:
-        """Notes on the board that the script has run to its end, and what its training has held."""
+        """Notes on the board the script's completion and its training's memory."""
         with contextlib.suppress(Exception):  # a counter or a device may not answer any more
             step = self.steps_of_all()  # fewer after a resume, if their counter is gone
             self.progress.moved(None if step is None else max(step, self.progress.step))
@@ -219,7 +218,7 @@ class Observations:
         self.progress.enter(Phase.ENDED)
 
     def models(self) -> Iterator[Any]:
-        """The models seen that are still alive, the latest first."""
+        """The live models, latest first."""
         for reference in reversed(self._models):
             if (model := reference()) is not None:
                 yield model
@@ -243,12 +242,12 @@ class Observations:
 
 
 def bytes_of(parameter: Any) -> int:
-    """Bytes that a parameter holds in this process; of FSDP2's, this rank's shard."""
+    """Bytes of a parameter in this process; of FSDP2's, this rank's shard."""
     local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
     return int(local.numel()) * int(local.element_size())
 
 
 def output_made_by(model: Any) -> str | None:
-    """The kind of a model's output, by the classes in it; None for unknown ones."""
+    """The kind of a model's output, from its classes; None if unknown."""
     names = (kind.__name__ for part in model.modules() for kind in type(part).mro())
     return next(filter(None, map(output_of, names)), None)

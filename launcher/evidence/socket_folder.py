@@ -1,6 +1,6 @@
-"""The folder of the sockets at which a node's launcher and workers reach each other.
+"""Folder of the sockets between a node's launcher and workers.
 
-Only their user can enter it, so that no other user can connect or flood the launcher.
+Only their user can enter it, so other users can't connect or flood the launcher.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..system import private_files
 
 OTHERWISE = "name another place with --log-dir"
 SHARED = "/dev/shm"
-"""A folder of memory, which a full disk doesn't matter to."""
+"""A folder in memory, independent of full disks."""
 
 
 @contextmanager
 def at_folder(folder: str | Path, name: str) -> Iterator[str]:
-    """The path of a socket, by a descriptor of its folder: it may have 107 bytes (unix(7)).
+    """A socket's path through its folder's descriptor: paths are limited to 107 bytes (unix(7)).
 
     Raises:
         OSError: the folder can't be opened.
@@ -42,17 +42,16 @@ def at_folder(folder: str | Path, name: str) -> Iterator[str]:
 def socket_folder(attempt: Path, node: int) -> Iterator[Path]:
     """A folder for the sockets of a node's launcher and workers that only this user can enter.
 
-    It is in the attempt's folder, where nothing is swept away in a long run, as it is in /tmp, and
-    where a killed launcher leaves nothing that isn't with its run. Where that file system has no
-    sockets or no room, or others could put a folder of theirs in its place, it is a temporary
-    folder, of shared memory at last.
+    It is in the attempt's folder, which isn't cleaned like /tmp in a long run, and where a killed
+    launcher leaves nothing outside of its run. If that file system lacks sockets or room, or others
+    could replace the folder, it is a temporary folder, as a last resort in shared memory.
 
     Args:
         attempt: the attempt's folder.
         node: the node's rank; nodes may share the attempt's folder.
 
     Raises:
-        LaunchError: no folder can be made.
+        LaunchError: no folder can be created.
     """
     own = partial(_made, attempt.absolute() / f"sockets-{node}")
     with _first_of((own, *_temporary()), attempt) as folder:
@@ -61,17 +60,17 @@ def socket_folder(attempt: Path, node: int) -> Iterator[Path]:
 
 @contextmanager
 def temporary_socket_folder() -> Iterator[Path]:
-    """A folder for sockets that only this user can enter, if there is no attempt yet.
+    """A folder for sockets that only this user can enter, before any attempt.
 
     Raises:
-        LaunchError: none can be made.
+        LaunchError: no folder could be created.
     """
     with _first_of(_temporary()) as folder:
         yield folder
 
 
 def _temporary() -> tuple[Callable[[], str], ...]:
-    """Ways to make a temporary folder, shared memory last."""
+    """Ways to create a temporary folder, shared memory last."""
     return (
         partial(tempfile.mkdtemp, prefix="safe-launch-"),
         partial(tempfile.mkdtemp, prefix="safe-launch-", dir=SHARED),
@@ -103,7 +102,7 @@ def _made(folder: Path) -> str:
 
 
 def _with_sockets(make: Callable[[], str]) -> Path | OSError:
-    """The folder that is made, or why it can't be, or can't have sockets."""
+    """The new folder, or the error in creating it or a socket in it."""
     folder = None
     try:
         folder = make()

@@ -1,6 +1,6 @@
-"""A worker's end of the channel to its launcher: a socket in a folder that only its user can enter.
+"""A worker's end of the channel to its launcher: a socket in a folder private to its user.
 
-No other user can connect or flood the launcher.
+Other users can't connect or flood the launcher.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ CHUNK = 65536
 
 
 class Sender:
-    """The worker's end; neither sending nor asking ever raises, since the training matters more.
+    """The worker's end. Sending and asking never raise, to protect the training.
 
-    Several threads may ask at the same time: one of them reads for all.
+    If several threads ask at the same time, one of them reads for all.
     """
 
     def __init__(self, path: str | None, rank: int) -> None:
         self._rank = rank
-        # A bare descriptor: Python would warn of an unclosed socket at the script's end.
+        # A bare descriptor, as Python would warn of an unclosed socket at exit.
         self._descriptor: int | None = None
         self._owner = os.getpid()
         self._answers: dict[str, Answer] = {}
@@ -56,14 +56,14 @@ class Sender:
             self._descriptor = None
 
     def ask(self, question: Ask, seconds: float) -> Answer | None:
-        """Waits for the launcher's answer; None if none comes.
+        """Waits for the launcher's answer; None on timeout.
 
-        What a worker has forked doesn't ask: its answers would be its parent's. After one silence
+        A worker's forks don't ask: they would take their parent's answers. After one timeout,
         nothing is asked any more, and the launcher is informed.
 
         Args:
-            question: what is asked; its key hasn't been asked before.
-            seconds: how long to wait at most.
+            question: the question, with a new key.
+            seconds: the timeout.
         """
         if not self._is_answered or os.getpid() != self._owner:
             return None
@@ -84,9 +84,9 @@ class Sender:
         return answer
 
     def _read(self, seconds: float) -> None:
-        """Takes messages that arrive in time; meanwhile other threads may look for theirs.
+        """Reads messages until the timeout, while other threads may look for theirs.
 
-        The lock is held before and after, but not while nothing arrives.
+        The lock is held before and after, but not during the wait.
         """
         self._is_read = True
         self._arrived.release()
@@ -106,7 +106,7 @@ class Sender:
             self._is_answered = self._is_answered and bool(chunk)
 
     def _chunk(self, seconds: float) -> bytes | None:
-        """Received bytes; empty if the launcher is gone, None if nothing has arrived."""
+        """Received bytes; empty if the launcher is gone, None on timeout."""
         if self._descriptor is None:
             return b""
         poll = select.poll()

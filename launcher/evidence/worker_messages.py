@@ -1,6 +1,6 @@
-"""The messages between a worker and its launcher; each is sent as a line of JSON.
+"""Messages between a worker and its launcher, each a line of JSON.
 
-Plain dataclasses and plain json: a worker imports nothing that the user's environment may have in
+Uses only dataclasses and json: a worker imports nothing that the user's environment may have in
 another version.
 """
 
@@ -25,7 +25,7 @@ from .failure_record import FailureRecord
 
 @dataclass(frozen=True, slots=True)
 class FailureBegun:
-    """The worker is failing; the record has the facts that are known at once."""
+    """The worker is failing; the record has the immediate facts."""
 
     record: FailureRecord
 
@@ -39,12 +39,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The script has run to its end."""
+    """The script has completed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Settings and facts observed in the worker, by name, and the optimizer steps done by then."""
+    """Settings and facts observed in the worker, by name, and optimizer steps so far."""
 
     observed: Mapping[str, Value]
     step: int | None = None
@@ -59,12 +59,12 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class Exiting:
-    """After `Finished`: no thread of Python's is left that the interpreter waits for."""
+    """After `Finished`: no Python thread is left that the interpreter waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finalizing:
-    """After `Exiting`: the exit handlers have run, and the interpreter is taken down."""
+    """After `Exiting`: exit handlers have run, and the interpreter shuts down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,14 @@ class Imports:
 
 @dataclass(frozen=True, slots=True)
 class SaveLocation:
-    """Where a Trainer saves."""
+    """A Trainer's save location."""
 
     saves: Saves
 
 
 @dataclass(frozen=True, slots=True)
 class Reexecution:
-    """The worker is re-executed: its script sets a variable that a preloaded import has read."""
+    """The worker re-executes: its script sets a variable that a preloaded import has read."""
 
     variable: str
 
@@ -97,23 +97,23 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A check has found something in this worker."""
+    """A check's finding in this worker."""
 
     finding: Finding
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A check isn't made in this worker, or of a part of its training."""
+    """A check skipped in this worker or a part of its training."""
 
     check: Check
     why: str
 
 
 class Boundary(StrEnum):
-    """The places where a worker asks, in the order in which a training passes them.
+    """Places where a worker asks, in the order of a training.
 
-    At `PREPARE` and `STEP` only a process asks that nothing is trained in (`asked_alone`).
+    Only a process that trains nothing (`asked_alone`) asks at `PREPARE` and `STEP`.
     """
 
     TRAINING_ARGUMENTS = "TrainingArguments"
@@ -134,19 +134,18 @@ Owner = Annotated[str, Limit("a framework", lambda name: name in {"", *Framework
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A worker's question at a boundary: its facts, and a wait for the settings there.
+    """A worker's question at a boundary: its facts, for the settings there.
 
     Attributes:
-        key: names this passing of the boundary; the same on every rank that comes the same way.
+        key: identifies this pass of the boundary, equal on ranks with the same call path.
         boundary: the kind of boundary.
-        changeable: names of the settings that can still be changed there.
-        facts: settings in force and facts, by name; also what is off.
+        changeable: names of settings that can still change.
+        facts: settings in force and facts, by name, including those that are off.
         framework: the owner of the training loop; empty if the boundary doesn't determine it.
-        shape: the model's shape, as in `ModelShape`; None if there is none yet. Before the model
-            is made, all of it counts as trained.
-        frame: the user's call that led there, as `file:line`; empty if there is none.
-        step: the optimizer steps done by then, by an earlier training of the script; None or 0
-            before the first.
+        shape: the model's shape, as in `ModelShape`, if any. Before the model's creation, all of
+            it counts as trained.
+        frame: the user's innermost call, as `file:line`; empty if none.
+        step: optimizer steps of an earlier training of the script; None or 0 before the first.
     """
 
     key: Word
@@ -161,21 +160,21 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class WentOn:
-    """The worker has got no answer in time: it continues as asked, and asks no more."""
+    """The answer timed out: the worker continues unchanged, and asks no more."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The launcher's answer to `Ask`; without overrides the worker continues as asked.
+    """The launcher's answer to `Ask`; without overrides the worker continues unchanged.
 
     Attributes:
         key: the question's.
-        overrides: what to set there.
-        replaced: the values that they replace, if known.
-        probes: whether the launcher needs to know more: where a block is checkpointed, if it runs
-            twice; if a model is about to be made, its shape.
+        overrides: settings to apply.
+        replaced: the replaced values, if known.
+        probes: whether the launcher needs more facts: at a checkpointed block, whether it runs
+            twice; before a model's creation, its shape.
     """
 
     key: Word

@@ -1,4 +1,4 @@
-"""The launcher's end of the workers' channel: what arrives is checked by its type."""
+"""The launcher's end of the workers' channel, which checks messages' types."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from .worker_messages import (
 )
 
 MAXIMUM = 16 * 1024 * 1024
-"""Bytes of a message at most."""
+"""Maximum bytes of a message."""
 NAME = "launcher"
-"""The socket's name in its folder."""
+"""Name of the socket in its folder."""
 KINDS: Mapping[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
 TOLD = (FailureBegun, Failure, Observed, ModelShape, Remark, Compared, Found, Skipped)
-"""Messages whose texts are printed, written and sent to other nodes: without secrets."""
+"""Messages whose texts are printed, written and sent to other nodes, without secrets."""
 FREE = ("frame", "shape")
-"""The fields of a question with texts of the user's: without secrets too."""
+"""Fields of a question with the user's texts, also without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +47,16 @@ class Envelope:
 
 
 def record_of(raw: Mapping[str, Any]) -> FailureRecord:
-    """The record from its `dataclasses.asdict` after a round trip through JSON.
+    """Restores a record from its `dataclasses.asdict` after a round trip through JSON.
 
     Raises:
-        ValueError: it isn't a record.
+        ValueError: the value isn't a record.
     """
     return msgspec.convert(raw, FailureRecord)
 
 
 def decoded(line: bytes) -> Envelope | None:
-    """The message in a line; None if no worker can have written it."""
+    """Decodes a message; None if invalid."""
     try:
         content = json.loads(line)
         kind = KINDS[content["kind"]]
@@ -76,7 +76,7 @@ class Receiver:
     """The launcher's end: a listening socket and the connections of the workers.
 
     Attributes:
-        folder: that of the socket; every user who can enter it can connect.
+        folder: the socket's folder; every user who can enter it can connect.
         listener: becomes readable when a worker connects.
         partial: the incomplete message of each connection.
     """
@@ -102,7 +102,7 @@ class Receiver:
         """The next connection.
 
         Raises:
-            BlockingIOError: there is none.
+            BlockingIOError: no connection is waiting.
         """
         connection, _ = self.listener.accept()
         connection.settimeout(0)
@@ -110,7 +110,7 @@ class Receiver:
         return connection
 
     def receive(self, connection: socket.socket) -> tuple[list[Envelope], bool]:
-        """The complete messages that have arrived, and whether the connection is still open."""
+        """The complete messages received, and whether the connection is still open."""
         is_open = True
         try:
             while chunk := connection.recv(65536):

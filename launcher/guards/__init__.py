@@ -1,5 +1,5 @@
-"""The guards, which apply a plan inside a worker, at the boundary of each framework.
+"""Guards: apply the plan inside a worker by wrapping framework functions.
 
-In: the plan's changes, and a framework's module as it is imported. Out: wrapped functions that
-enforce the changes, and observations of what is really in force.
+In: the plan's changes, and each framework module on import. Out: wrapped functions that enforce
+the changes, and observations of the settings in force.
 """

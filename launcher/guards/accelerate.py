@@ -1,4 +1,4 @@
-"""Applies the preset where the user's own loop makes an Accelerator, and observes the loop."""
+"""Applies the preset when a custom loop creates an Accelerator, and observes the loop."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .model_facts import see_no_checkpointing
 
 HOOKED = ("accelerate.accelerator",)
 SETTABLE = (*OF_DEEPSPEED, Setting.GRADIENT_CHECKPOINTING)
-"""Settings that an Accelerator can still be given: the batch is the loop's."""
+"""Settings that an Accelerator can still change: the batch belongs to the loop."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps the constructor, and `accumulate`, which users' own loops call."""
+    """Wraps the constructor, and `accumulate`, which custom loops call."""
     wrap = wrapt.wrap_function_wrapper
     wrap(module, "Accelerator.__init__", partial(_construct, observations))
     wrap(module, "Accelerator.accumulate", partial(_accumulate, observations))
@@ -34,7 +34,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 def _construct(
     observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
 ) -> Any:
-    """Settles DeepSpeed's configuration as accelerate has merged it from all that states it."""
+    """Settles DeepSpeed's configuration as merged by accelerate from all its sources."""
     wrapped(*args, **kwargs)
     plugin = getattr(getattr(instance, "state", None), "deepspeed_plugin", None)
     config = deepspeed_plugin.config_of(plugin)

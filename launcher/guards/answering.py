@@ -1,7 +1,7 @@
-"""Has a worker's process report its position on demand, without its help.
+"""Reports a worker's position on demand, even if its main thread hangs.
 
-Nothing here runs while the script does: a thread of C's waits for a signal, and those of torch's
-debug server at a socket.
+No Python code runs for this during training: a C thread waits for a signal, and the threads of
+torch's debug server wait on a socket.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ LIBC = ctypes.CDLL(None)
 KEPT: list[Any] = []
 """Objects that must not be freed."""
 SHARE = 8
-"""The threads of all ranks may take an eighth of the processes that may still be made here."""
+"""Inverse of the share of the remaining process limit that threads of all ranks may use."""
 
 
 def begin(rank: int, observations: Observations) -> None:
-    """Lets the launcher ask this process; called once in the worker's own process."""
+    """Lets the launcher query this process; called once in the worker process itself."""
     folder = os.environ.get(inquiry.VARIABLE)
     if not folder:
         return
@@ -57,12 +57,12 @@ def begin(rank: int, observations: Observations) -> None:
 
 
 def _write_stacks_on_signals() -> None:
-    """Has faulthandler write stacks when signals come.
+    """Registers faulthandler to write stacks on signals.
 
-    Those of all threads are written by a thread that only waits: in one of the script's, the signal
-    would interrupt a system call, and a library that isn't prepared for that would fail or return
-    early. But what threads do meanwhile may crash it (tried: one in 200 times where they
-    work all the time). Of a process that works, the launcher asks the main thread for its own.
+    For the stacks of all threads, a dedicated waiting thread takes the signal: in one of the
+    script's threads it would interrupt a system call, which some libraries can't handle. Dumping
+    the stacks of running threads can crash the process (measured: 1 in 200 dumps under constant
+    load), so of a busy process the launcher requests only the main thread's stack.
     """
     numbers = (inquiry.OF_ALL, inquiry.OF_MAIN)
     if any(map(_is_caught, numbers)):
@@ -83,9 +83,9 @@ def _write_stacks_on_signals() -> None:
 
 
 def _waiting_thread() -> int:
-    """A new thread, by its number, that waits for ever and takes no other signal.
+    """Starts a thread that waits forever and takes no other signal; returns its number.
 
-    It isn't one of Python's: C's `sem_wait` is all that it runs.
+    It runs only C's `sem_wait`, no Python.
     """
     before = {*TASKS.iterdir()}
     with _small_threads(taking={inquiry.OF_ALL}):
@@ -114,11 +114,11 @@ def _is_caught(number: int) -> bool:
 
 
 def _keep_dumps(version: tuple[int, ...]) -> None:
-    """Has NCCL's and HCCL's process groups write their recorders into the attempt's folder.
+    """Sends the flight recorder dumps of NCCL and HCCL to the attempt's folder.
 
-    When a collective times out, they write them to a file whose name begins with a variable: of
-    torch's from 2.8 on (older versions know another, which newer ones warn of), and of torch_npu's
-    (`DebugInfoWriter::getWriter` in FlightRecorder.cpp of each).
+    When a collective times out, the process group dumps its recorder to a file whose prefix comes
+    from a variable: torch's from 2.8 on (before, it had another name, which newer versions warn
+    about), and torch_npu's (`DebugInfoWriter::getWriter` in FlightRecorder.cpp of each).
     """
     prefix = os.environ.get(inquiry.DUMPS_VARIABLE)
     if not prefix:
@@ -130,13 +130,12 @@ def _keep_dumps(version: tuple[int, ...]) -> None:
 
 
 def _serve(torch: ModuleType, folder: str, rank: int, version: tuple[int, ...]) -> None:
-    """Starts torch's debug server, if it has anything to report.
+    """Starts torch's debug server if it has anything to report.
 
-    It exists since torch 2.4, and covers NCCL if that is built in, and gloo since 2.10.
-    The recorder holds nothing before 2.11 unless it is asked to (`max_entries_` in
-    FlightRecorder.hpp of each version). From 2.8 on, TORCH_FR_BUFFER_SIZE asks for what 2.11 does
-    by itself; the variable of older versions also makes NCCL's process group write files, and is
-    left to the user.
+    The server exists since torch 2.4, covers NCCL if built in, and gloo since 2.10.
+    Before 2.11 the recorder is off by default (`max_entries_` in FlightRecorder.hpp of each
+    version). From 2.8 on, TORCH_FR_BUFFER_SIZE turns it on with 2.11's default size; the variable
+    of older versions also makes NCCL's process group write files, and is left to the user.
     """
     is_asked = os.environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE", "0") != "0"
     if not (version >= (2, 8) or is_asked) or not _has_room():
@@ -151,16 +150,16 @@ def _serve(torch: ModuleType, folder: str, rank: int, version: tuple[int, ...]) 
     ):
         Path(path).unlink(missing_ok=True)  # of this worker, before it was re-executed
         server = server_of(path)
-        # Its destructor prints and waits for its threads: it ends with the process.
+        # Its destructor prints and joins its threads, so keep it until the process ends.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
         _wait_for(path)
 
 
 def _wait_for(path: str) -> None:
-    """Waits for the server's answer: by then it has started all of its threads.
+    """Waits for the server's answer, by which all its threads have started.
 
     Raises:
-        OSError: none comes.
+        OSError: no answer came.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(1.0)
@@ -170,9 +169,9 @@ def _wait_for(path: str) -> None:
 
 
 def _has_room() -> bool:
-    """Whether this user, host or job may have that many more threads.
+    """Whether the limits of user, host and job allow the server's threads.
 
-    The server has one for each processor, and 8 at least (CPPHTTPLIB_THREAD_POOL_COUNT in
+    The server starts one thread per processor, and at least 8 (CPPHTTPLIB_THREAD_POOL_COUNT in
     cpp-httplib's httplib.h).
     """
     threads = max(8, os.cpu_count() or 1) * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -186,10 +185,10 @@ def _has_room() -> bool:
 
 @contextmanager
 def _silence(torch: ModuleType) -> Iterator[None]:
-    """Keeps torch's C++ from printing warnings, by its own level (c10/util/Logging.cpp).
+    """Suppresses warnings from torch's C++ code through its log level (c10/util/Logging.cpp).
 
     Raises:
-        MissingNameError: this build of torch has another way to print.
+        MissingNameError: this build of torch logs in another way.
     """
     try:
         library = ctypes.CDLL(str(Path(torch.__path__[0]) / "lib" / LOG_LEVEL.module))
@@ -205,7 +204,7 @@ def _silence(torch: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _small_threads(taking: Collection[int] = ()) -> Iterator[None]:
-    """Threads that are started meanwhile have small stacks, and take only these signals.
+    """Gives threads started in this context small stacks, and lets them take only these signals.
 
     Raises:
         AttributeError: the C library has no such setting.

@@ -1,7 +1,7 @@
 """Runs one process as rank 0 until its plan is known, for `plan --ask`.
 
-Models are made on the meta device: no weights are read. Process groups are torch's fake ones, whose
-collectives return at once. Nothing here is installed in a worker that trains.
+Models are created on the meta device without reading weights. Process groups use torch's fake
+backend, whose collectives return at once. Nothing here is installed in a training worker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .model_facts import NAMES, checkpoints_nothing, facts_of
 
 HUB_WRITES = ("create_repo", "create_commit", "upload_file", "upload_folder", "delete_repo")
 SAMPLES = 32
-"""Samples of a data set that are inspected for their length."""
+"""Number of data set samples inspected for their length."""
 ACCELERATORS = ("cuda", "npu", "xpu", "mps")
 HOOKED = (
     "accelerate.accelerator",
@@ -49,7 +49,7 @@ HOOKED = (
 
 
 def install(module: Any, observations: Observations) -> None:
-    """Wraps functions that would read weights, wait for other ranks, need a device, or train."""
+    """Wraps functions that read weights, wait for other ranks, need a device, or train."""
     if not os.environ.get(VARIABLE):
         return
     wrap = partial(wrapt.wrap_function_wrapper, module)
@@ -95,7 +95,7 @@ def install(module: Any, observations: Observations) -> None:
 
 
 def _end(wrapped: Any, _instance: Any, _args: Any, _kwargs: Any) -> None:
-    """Ends the asking before a call.
+    """Ends the query before a call.
 
     Raises:
         EndOfAskingError: always.
@@ -108,13 +108,13 @@ def _nothing(*_call: Any) -> None:
 
 
 def _step(observations: Observations, *_call: Any) -> None:
-    """The training begins: nothing more will be asked for."""
+    """Ends the query as training begins."""
     settling.answer_at(Boundary.STEP, (), {}, observations)
     raise EndOfAskingError("the training begins")
 
 
 def _begin_sharded(observations: Observations, *_call: Any) -> None:
-    """The first pass of modules under `fully_shard`, which needs their weights."""
+    """Ends the query at the first pass of modules under `fully_shard`, which needs weights."""
     fsdp.see_units(observations)
     _step(observations)
 
@@ -127,17 +127,17 @@ def _has_device() -> bool:
 
 
 def _on_device(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-    """A call that a login node has no device for."""
+    """Skips a call that needs a device, if the host has none."""
     return wrapped(*args, **kwargs) if _has_device() else None
 
 
 def _join(
     observations: Observations, wrapped: Any, _instance: Any, _args: Any, _kwargs: Any
 ) -> None:
-    """Joins a world of the planned size whose other ranks don't exist.
+    """Joins a fake process group of the planned size.
 
     Raises:
-        EndOfAskingError: this torch has none.
+        EndOfAskingError: this torch has no fake process group.
     """
     store = None
     with observations.going_on():
@@ -149,7 +149,7 @@ def _join(
 
 
 def _group(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-    """Another group of that world, with the fake backend."""
+    """Creates another group with the fake backend."""
     arguments = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
     return wrapped(**{**arguments, "backend": None, "pg_options": None})
 
@@ -159,7 +159,7 @@ def _is_meta(model: Any) -> bool:
 
 
 def _move(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """Changes only the type of a module on the meta device, or without a device to go to."""
+    """Changes only the dtype of a module on the meta device, or if there is no device."""
     import torch
 
     if _has_device() and not _is_meta(instance):
@@ -169,9 +169,9 @@ def _move(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _validate(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
-    """Validates arguments on a host without their devices, which have no bf16 there.
+    """Validates arguments on a host without an accelerator, which lacks bf16.
 
-    What they ask for has been reported, and is in force afterwards.
+    The requested precision has been reported before, and is restored afterwards.
     """
     names = () if _has_device() else ("bf16", "fp16", "tf32", "bf16_full_eval", "fp16_full_eval")
     asked = {name: getattr(instance, name) for name in names if hasattr(instance, name)}
@@ -183,7 +183,7 @@ def _validate(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
 
 
 def facts_of_trainer(given: Mapping[str, Any], arguments: Any) -> dict[str, Value | None]:
-    """Additional facts of a process that is asked alone: unlike a training, it reads data."""
+    """Facts available only in a query, which reads data, unlike a training."""
     if not os.environ.get(VARIABLE):
         return {}
     facts: dict[str, Value | None] = {}
@@ -197,12 +197,12 @@ def facts_of_trainer(given: Mapping[str, Any], arguments: Any) -> dict[str, Valu
 
 
 def _length(data: Any, collate: Any, micro: int) -> int | None:
-    """The tokens of a text in a batch of the longest of some samples; None if unknown.
+    """Tokens per text in a batch of the longest sampled texts; None if unknown.
 
     Args:
-        data: a data set; the samples are spread over it.
-        collate: makes a batch of them; None for padding to the longest.
-        micro: the samples of a batch.
+        data: a data set, sampled at even intervals.
+        collate: the collator; None for padding to the longest text.
+        micro: samples per batch.
     """
     with suppress(Exception):  # a data set may be anything
         step = max(1, -(-len(data) // SAMPLES))
@@ -217,7 +217,7 @@ def _length(data: Any, collate: Any, micro: int) -> int | None:
 
 
 def _mode(kwargs: Any) -> str | None:
-    """The implementation by the switch's kwargs, or by the default of this transformers."""
+    """The checkpointing implementation from the kwargs, or this transformers version's default."""
     import transformers
 
     default = default_mode({"transformers": transformers.__version__})
@@ -227,7 +227,7 @@ def _mode(kwargs: Any) -> str | None:
 def _switch(
     observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any
 ) -> None:
-    """Notes that a script switches checkpointing on itself."""
+    """Notes that the script turns on checkpointing itself."""
     wrapped(*args, **kwargs)
     observations.see(gradient_checkpointing=_mode(next(iter((*args, *kwargs.values())), None)))
 
@@ -235,7 +235,7 @@ def _switch(
 def _prepare(
     observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
 ) -> Any:
-    """Asks when the user's own loop passes its model and its loader to accelerate."""
+    """Asks for the plan when a custom loop passes its model and loader to accelerate."""
     import torch
 
     model = next((value for value in args if isinstance(value, torch.nn.Module)), None)
@@ -250,7 +250,7 @@ def _prepare(
 def _facts_of(
     accelerator: Any, model: Any, args: Any, observations: Observations
 ) -> dict[str, Value | None]:
-    """The settings of an Accelerator, its model and its first loader."""
+    """Settings of an Accelerator, its model and its first loader."""
     import torch
 
     facts = facts_of(model, observations)

@@ -1,4 +1,4 @@
-"""The user's arguments and configuration as facts of the plan."""
+"""Converts the user's arguments and configuration to facts for the planner."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .deepspeed_plugin import config_of
 from .model_facts import NAMES
 
 OTHER_ENGINES = ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP", "ACCELERATE_USE_MEGATRON_LM")
-"""Variables that have accelerate take another engine than DDP."""
+"""Variables that make accelerate use another engine than DDP."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """A reader whose notes aren't printed: DeepSpeed reports faults of a configuration itself."""
+    """A reader that discards its notes: DeepSpeed itself reports configuration errors."""
 
     world: int = field(default_factory=lambda: int(os.environ.get("WORLD_SIZE", "1")))
     notes: list[str] = field(default_factory=list)
@@ -30,20 +30,20 @@ class _Reader:
 
 
 def deepspeed_facts(config: Config) -> dict[str, Value | None]:
-    """The settings of a DeepSpeed configuration; "auto" states nothing."""
+    """Settings of a DeepSpeed configuration, except those that are "auto"."""
     stated = of_config(config, "", _Reader(), Origin.CONFIG)
     return {str(name): known.value for name, known in stated}
 
 
 def trainer_facts(arguments: Any, *, validated: bool = False) -> dict[str, Value | None]:
-    """The settings of TrainingArguments.
+    """Settings of TrainingArguments.
 
-    Without autocast the weights' own type decides the precision, and a model may checkpoint without
-    the Trainer's switch: neither is said here.
+    Leaves out the precision without autocast, which the weights' dtype decides, and checkpointing
+    without the Trainer's switch, which a model may do itself.
 
     Args:
-        arguments: those of a Trainer.
-        validated: they are: of two names for the same, transformers reads only the newer by then.
+        arguments: a Trainer's.
+        validated: whether they are validated; then only the newer of two aliases is valid.
     """
     facts: dict[str, Value | None] = {}
     in_force = config_of(getattr(arguments, "deepspeed_plugin", None))
@@ -71,7 +71,7 @@ def trainer_facts(arguments: Any, *, validated: bool = False) -> dict[str, Value
 
 
 def _checkpointing(arguments: Any, *, validated: bool) -> Value | None:
-    """The implementation that the switch's kwargs name; None if they don't, or it is off."""
+    """The checkpointing implementation that the kwargs name; None if unnamed or off."""
     names = [name for name in NAMES if hasattr(arguments, name)]
     for name in names[:1] if validated else names:
         if not getattr(arguments, name):
@@ -82,7 +82,7 @@ def _checkpointing(arguments: Any, *, validated: bool) -> Value | None:
 
 
 def mode_of(kwargs: Any) -> str | None:
-    """The implementation that a switch's kwargs name; None if they don't."""
+    """The checkpointing implementation that the kwargs name, if any."""
     kwargs = json.loads(kwargs) if isinstance(kwargs, str) else kwargs
     asked = (kwargs or {}).get("use_reentrant")
     if asked is None:

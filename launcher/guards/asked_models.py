@@ -1,4 +1,4 @@
-"""Makes models without their weights, on the meta device, for a process that is only asked."""
+"""Creates models without weights, on the meta device, for a process that only answers a query."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .unloaded_model import configuration_of, dtype_of
 
 
 def load(wrapped: Any, kind: Any, args: Any, kwargs: Any, *, is_stored: bool) -> Any:
-    """A model on the meta device, in place of one with weights.
+    """Creates a model on the meta device instead of loading its weights.
 
     Raises:
-        EndOfAskingError: it can't be made so.
+        EndOfAskingError: the model can't be created on the meta device.
     """
     import torch
 
@@ -40,7 +40,7 @@ def load(wrapped: Any, kind: Any, args: Any, kwargs: Any, *, is_stored: bool) ->
 
 
 def build_unloaded(kind: Any) -> None:
-    """Has the models of all classes that are derived from now on made without weights."""
+    """Creates models of all classes derived from now on without weights."""
     defined = vars(kind).get("__init_subclass__")
 
     def derive(derived: Any, /, **kwargs: Any) -> None:
@@ -53,9 +53,9 @@ def build_unloaded(kind: Any) -> None:
 
 
 def _on_meta(make: Any) -> Any:
-    """The `__init__` of a model, on the meta device; unchanged if its code needs values.
+    """Runs a model's `__init__` on the meta device; unchanged if its code needs values.
 
-    DeepSpeed's `zero.Init` divides weights that are made within it, which need values.
+    DeepSpeed's `zero.Init` partitions weights created within it, which needs their values.
     """
 
     @functools.wraps(make)
@@ -85,10 +85,10 @@ def _default_dtype(dtype: Any) -> Iterator[None]:
 
 
 def _quantize(model: Any, quantization: Any) -> None:
-    """Marks the weights that bitsandbytes would hold in 4 bits; other kinds can't be distinguished.
+    """Marks the weights that bitsandbytes would store in 4 bits, the only kind supported.
 
     Raises:
-        EndOfAskingError: it is another kind.
+        EndOfAskingError: the quantization is of another kind.
     """
     import torch
 
@@ -110,6 +110,6 @@ def _quantize(model: Any, quantization: Any) -> None:
 
 
 def resize(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-    """New embeddings would be computed from the others, which have no values."""
+    """Resizes embeddings without computing the new rows from the others, which have no values."""
     is_known = "mean_resizing" in inspect.signature(wrapped).parameters
     return wrapped(*args, **{**kwargs, **({"mean_resizing": False} if is_known else {})})

@@ -1,4 +1,4 @@
-"""How many samples and tokens a batch has, as the training gets it."""
+"""Counts the samples and tokens of a training batch."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 
 def size_of(batch: Mapping[str, Any], micro_batch: int) -> tuple[int, int]:
-    """Samples and tokens of a batch, padding included; 0 if unknown.
+    """Samples and tokens of a batch, with padding; 0 if unknown.
 
     Args:
         batch: the model's arguments, by name.
-        micro_batch: samples that are asked for.
+        micro_batch: the configured number of samples.
 
-    Texts that are laid end to end in one row are as many as were asked for. Both texts of a pair
-    are one sample: a row for each, or a name for each.
+    A row of packed texts counts as `micro_batch` samples. Both texts of a preference pair count as
+    one sample, whether they are separate rows or separate arguments.
     """
     named = {key: value for key, value in batch.items() if key.endswith("input_ids")}
     texts = [value for value in named.values() if getattr(value, "ndim", 0) == 2]

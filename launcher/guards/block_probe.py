@@ -1,9 +1,9 @@
-"""Finds out, in a training's first pass, whether a checkpointed block runs twice before a backward.
+"""Detects in the first pass whether a checkpointed block runs twice before a backward.
 
-No earlier boundary shows it, and some engines fail on it with reentrant checkpointing. So while the
+This isn't visible earlier, and some engines fail on it with reentrant checkpointing. While the
 launcher needs the answer, blocks run non-reentrant, with the same values and gradients. A block
-that runs again while its first graph is alive runs twice; the first recomputation shows that none
-has. Either is reported at once, and from then on blocks run as requested, or as answered.
+that runs again while its first graph is alive runs twice; the first recomputation proves that none
+does. Either is reported at once; from then on blocks run as requested, or as the answer demands.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from ..evidence.worker_messages import Boundary
 from . import settling
 
 PLAIN = (int, str, bytes, type(None))
-"""Types that distinguish two calls of one function: `run_layer(3, x)`."""
+"""Types of arguments that distinguish two calls of one function, as in `run_layer(3, x)`."""
 
 
 LOOKED = 256
-"""Blocks whose inputs require no gradient and at which is looked: those of the first passes."""
+"""Blocks without inputs that require a gradient to inspect in the first passes."""
 
 
 class State(Enum):
-    """How far it is known."""
+    """State of the probe."""
 
     UNASKED = 0
-    """Whether the launcher needs to know hasn't been asked."""
+    """The launcher hasn't been asked whether it needs the result."""
     PROBING = 1
     OVER = 2
 
 
 class BlockProbe:
-    """The blocks that have run so far, until it is known whether one runs twice."""
+    """Tracks the blocks run so far until the result is known."""
 
     def __init__(self, observations: Observations) -> None:
         self.state = State.UNASKED
@@ -52,9 +52,9 @@ class BlockProbe:
     def look_at_inputs(
         self, function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]
     ) -> None:
-        """Asks, once, if a trained block would get no gradient: none of its inputs requires one.
+        """Asks the launcher once if no input of a trained block requires a gradient.
 
-        Reentrant checkpointing then records nothing of it.
+        Reentrant checkpointing then records no graph for the block.
         """
         import torch
 
@@ -72,9 +72,9 @@ class BlockProbe:
             self._ask(checkpoint_input_frozen=True)
 
     def applies(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> bool:
-        """Whether a block may be run otherwise: as reentrant checkpointing would train it.
+        """Whether the block may run non-reentrant with the same gradients.
 
-        A block none of whose inputs requires a gradient gets none for its own parameters either.
+        Under reentrant checkpointing, a block whose inputs require no gradient trains nothing.
         """
         import torch
 
@@ -87,7 +87,7 @@ class BlockProbe:
         )
 
     def watched(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """The block to run non-reentrant; None if it is to run unchanged by now."""
+        """The block to run non-reentrant; None to run it unchanged."""
         if self.state is State.UNASKED:
             self.state = State.PROBING if self._ask() else State.OVER
         if self.state is State.OVER:
@@ -107,7 +107,7 @@ class BlockProbe:
                 self._end(runs_twice=False)
             return function(*given, **named)
 
-        # It lives as long as the graph of its run, which recomputes it.
+        # Lives as long as the graph of this run, which recomputes the block.
         self._runs[block] = weakref.ref(watched)
         return watched
 
@@ -121,7 +121,7 @@ class BlockProbe:
         self._ask(block_runs_twice=runs_twice)
 
     def _ask(self, **known: bool) -> bool:
-        """Asks what to do; returns whether the launcher needs to know more."""
+        """Asks the launcher what to do; returns whether it needs more observations."""
         facts = {str(Fact(name)): value for name, value in known.items()}
         mode = {str(Setting.GRADIENT_CHECKPOINTING): Checkpointing.REENTRANT.value}
         changeable = [Setting.GRADIENT_CHECKPOINTING]
@@ -132,16 +132,16 @@ class BlockProbe:
 
 
 def identity(function: Callable[..., Any], args: tuple[Any, ...]) -> Hashable:
-    """Identifies a block by its code, its modules, and the plain values that it is called with.
+    """Identifies a block by its code, its modules and its plain arguments.
 
-    None if it has no trained module: its reach is unknown, or nothing is lost.
+    None if no trained module is found in it.
     """
     parts = [*_parts(function, depth=3), *args]
     return tuple(filter(None, map(_part, parts))) if any(map(_is_trained, parts)) else None
 
 
 def _is_trained(part: Any) -> bool:
-    """Whether a part is a module that gets gradients: a frozen one may run as often as it likes."""
+    """Whether a part is a trained module; frozen ones may run any number of times."""
     import torch
 
     is_module = isinstance(part, torch.nn.Module)
@@ -149,7 +149,7 @@ def _is_trained(part: Any) -> bool:
 
 
 def _parts(function: Any, depth: int) -> Iterator[Any]:
-    """A callable, the object that it is bound to, and its closure."""
+    """A callable, its bound object, and its closure."""
     yield function
     if depth == 0:
         return
@@ -171,7 +171,7 @@ def _parts(function: Any, depth: int) -> Iterator[Any]:
 
 
 def _part(value: Any) -> tuple[str, Hashable] | None:
-    """The identity of a part; None for tensors and containers."""
+    """Identity of a part; None for tensors and containers."""
     import torch
 
     if isinstance(value, torch.nn.Module):

@@ -1,4 +1,4 @@
-"""Whose code has led to a boundary: packages, and the user's own lines, of the calls under way."""
+"""Inspects the call stack for packages and for lines of the user's code."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from ..evidence.from_exception import is_ours
 
 MAKERS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
-"""Packages that make engines and go backward for the user's loop."""
+"""Packages that create engines and run backward passes for the user."""
 _PYTHON = f"{sysconfig.get_path('stdlib')}/"
 
 
 def is_called_by(*packages: str) -> bool:
-    """Whether a call of one of these packages is under way in this thread."""
+    """Whether a function of one of these packages is on this thread's stack."""
     frame = sys._getframe(1)  # inspect.stack() would read the sources
     while frame is not None:
         if str(frame.f_globals.get("__name__")).partition(".")[0] in packages:
@@ -26,7 +26,7 @@ def is_called_by(*packages: str) -> bool:
 
 
 def user_frames() -> Iterator[tuple[str, int]]:
-    """File and line of the user's calls, the innermost first."""
+    """File and line of the user's frames, innermost first."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -36,12 +36,12 @@ def user_frames() -> Iterator[tuple[str, int]]:
 
 
 def user_place() -> str:
-    """The place of the user's innermost call; empty if there is none."""
+    """Location of the user's innermost frame; empty if there is none."""
     return next((place(*frame) for frame in user_frames()), "")
 
 
 def place(file: str, line: int) -> str:
-    """`file:line` for messages, relative to the current folder if the file is below it."""
+    """Formats `file:line`, relative to the current folder if the file is below it."""
     with suppress(OSError, ValueError):
         file = str(Path(file).relative_to(Path.cwd()))
     return f"{file}:{line}"

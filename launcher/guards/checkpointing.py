@@ -1,8 +1,8 @@
-"""Applies the preset's kind of gradient checkpointing to every checkpointed block.
+"""Applies the preset's checkpointing implementation to every checkpointed block.
 
-Every caller ends in `torch.utils.checkpoint.checkpoint`: transformers' layers, peft, models that
-pass `use_reentrant` themselves and models with an older format that ignore the Trainer's kwarg.
-DeepSpeed's own `deepspeed.checkpointing.checkpoint` is a second, always reentrant implementation.
+All callers reach `torch.utils.checkpoint.checkpoint`: transformers' layers, peft, models that pass
+`use_reentrant` themselves, and models in an older format that ignore the Trainer's kwarg.
+DeepSpeed's `deepspeed.checkpointing.checkpoint` is a second, always reentrant implementation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HOOKED = (
 
 
 def install(module: Any, observations: Observations) -> None:
-    """Wraps the module's `checkpoint`; a plain function, so that torch.compile can look inside."""
+    """Wraps the module's `checkpoint` in a plain function, which torch.compile can trace."""
     original = module.checkpoint
     wrapper_of = _for_torch if module.__name__ == HOOKED[0] else _for_deepspeed
     module.checkpoint = functools.wraps(original)(wrapper_of(module, observations))
@@ -40,7 +40,7 @@ def _mode_asked() -> Checkpointing | None:
 
 
 def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., Any]:
-    """Wraps torch's `checkpoint`; its signature separates its options from the block's arguments.
+    """Wraps torch's `checkpoint`, using its signature to separate its options from the block's.
 
     Called without a function it returns a decorator (torch 2.14 and later).
     """
@@ -83,7 +83,7 @@ def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., 
         kwargs: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> Any:
-        """Runs a block as the preset asks; `checkpointed` binds a function and its options."""
+        """Runs a block with the preset's mode; `checkpointed` binds a function and its options."""
         import torch
 
         if (asked := _mode_asked()) is None:
@@ -119,7 +119,7 @@ def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., 
 def _positional(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Passes keyword arguments by position: the reentrant implementation sees no other tensors."""
+    """Passes keyword arguments by position: reentrant checkpointing handles only those."""
     if not kwargs:
         return function, args
     names, count = tuple(kwargs), len(args)
@@ -131,11 +131,11 @@ def _positional(
 
 
 def _with_gradient(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The block's inputs, of which at least one requires a gradient.
+    """Makes at least one of the block's inputs require a gradient.
 
-    The reentrant implementation records no graph at all if no input requires a gradient, and the
-    block's own parameters would silently get none. Scripts written for the non-reentrant
-    implementation have no such input: the first floating-point input is changed to require one.
+    If no input requires a gradient, reentrant checkpointing records no graph, and the block's
+    parameters silently get no gradient. Scripts written for the non-reentrant implementation may
+    have no such input: then the first floating-point input is made to require one.
     """
     import torch
 

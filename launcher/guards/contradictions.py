@@ -1,6 +1,6 @@
-"""Reports settings that contradict each other, before the first step.
+"""Reports contradictory settings before the first step.
 
-Nothing is changed. Each look is one function on a framework's call; it skips unreadable calls.
+Changes nothing. Each check is a function on a framework call, and skips calls it can't read.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ ARGUMENTS = (
     *("learning_rate", "weight_decay", "optim", "lr_scheduler_type", "max_grad_norm"),
     *("bf16", "fp16", "label_smoothing_factor"),
 )
-"""TrainingArguments that something else may decide without a word."""
+"""TrainingArguments that another setting may silently override."""
 
 _accumulations: weakref.WeakKeyDictionary[Any, Stated] = weakref.WeakKeyDictionary()
-"""The accumulation that each Accelerator was made with, and its source."""
+"""The accumulation each Accelerator was created with, and its source."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps the calls that are looked at in a module."""
+    """Wraps the module's checked calls."""
     looks.install(module, observations, LOOKS[module.__name__])
 
 
 def _trainer(call: Call) -> Iterator[str]:
-    """A Trainer's arguments against the objects passed to it, and its class."""
+    """Compares a Trainer's arguments with its other objects and its class."""
     stated, passed = _stated(call.owner.args), _passed(call)
     config = config_of(call.owner.accelerator.state.deepspeed_plugin)
     if config is None:
@@ -64,7 +64,7 @@ def _trainer(call: Call) -> Iterator[str]:
 
 
 def _passed(call: Call) -> tuple[Stated, list[Mapping[str, Any]]] | None:
-    """The optimizer that a Trainer is given, and its groups; None if it makes its own."""
+    """The optimizer passed to a Trainer, and its groups; None if the Trainer creates one."""
     optimizer = (call.given.get("optimizers") or (None, None))[0]
     if optimizer is None:
         return None
@@ -73,7 +73,7 @@ def _passed(call: Call) -> tuple[Stated, list[Mapping[str, Any]]] | None:
 
 
 def _losses(call: Call, stated: Mapping[str, Stated]) -> Iterator[str]:
-    """Arguments that a loss of the script's own leaves out."""
+    """Arguments that a custom loss ignores."""
     compute_loss, function = type(call.owner).compute_loss, call.given.get("compute_loss_func")
     smoothing = stated.get("label_smoothing_factor")
     if "super()" in (text := inspect.getsource(compute_loss)):
@@ -91,7 +91,7 @@ def _losses(call: Call, stated: Mapping[str, Stated]) -> Iterator[str]:
 
 
 def _at(function: Any) -> str:
-    """A function's line."""
+    """Location of a function."""
     return place(inspect.getsourcefile(function) or "", inspect.getsourcelines(function)[1])
 
 
@@ -101,7 +101,7 @@ def _configured(
     stated: Mapping[str, Stated],
     passed: tuple[Stated, list[Mapping[str, Any]]] | None,
 ) -> Iterator[str]:
-    """A Trainer's arguments against DeepSpeed's configuration in force."""
+    """Compares a Trainer's arguments with DeepSpeed's configuration in force."""
     arguments = call.owner.args
     named = arguments.deepspeed or os.environ.get("ACCELERATE_DEEPSPEED_CONFIG_FILE")
     is_file = str(named).endswith(".json")
@@ -116,7 +116,7 @@ def _configured(
 
 
 def _stated(arguments: Any) -> dict[str, Stated]:
-    """The arguments of a Trainer that aren't left to the defaults of their class."""
+    """Training arguments that differ from the defaults of their class."""
     defaults = {field.name: field.default for field in dataclasses.fields(arguments)}
     found: dict[str, Stated] = {}
     for name in ARGUMENTS:
@@ -132,7 +132,7 @@ def _plain(value: Any) -> Any:
 
 
 def _engine(call: Call) -> Iterator[str]:
-    """DeepSpeed's configuration against the optimizer and the schedule that the script passes."""
+    """Compares DeepSpeed's configuration with the script's optimizer and schedule."""
     config, where = call.owner.config, "DeepSpeed's configuration"
     given = {
         "optimizer": call.owner.client_optimizer,
@@ -146,12 +146,12 @@ def _engine(call: Call) -> Iterator[str]:
 
 
 def _named(passed: Any) -> str:
-    """An object's class; of a function that makes one, its name."""
+    """Name of an object's class, or of a factory function."""
     return str(getattr(passed, "__name__", type(passed).__name__))
 
 
 def _accelerator(call: Call) -> Iterator[str]:
-    """An Accelerator's arguments against the environment and DeepSpeed's configuration."""
+    """Compares an Accelerator's arguments with the environment and DeepSpeed's configuration."""
     if is_called_by("transformers"):
         return
     at, config = user_place(), config_of(getattr(call.owner.state, "deepspeed_plugin", None)) or {}
@@ -168,7 +168,7 @@ def _accelerator(call: Call) -> Iterator[str]:
 
 
 def _prepared(call: Call) -> Iterator[str]:
-    """The accumulation that an Accelerator is going to take from DeepSpeed's configuration."""
+    """Reports the accumulation that an Accelerator takes from DeepSpeed's configuration."""
     stated, own = _accumulations.get(call.owner), call.owner.gradient_accumulation_steps
     config = config_of(call.owner.state.deepspeed_plugin) or {}
     held = config.get("gradient_accumulation_steps")
@@ -178,7 +178,7 @@ def _prepared(call: Call) -> Iterator[str]:
 
 
 def _clipped(call: Call) -> Iterator[str]:
-    """A norm that is passed although DeepSpeed clips by its own."""
+    """Reports a passed norm that DeepSpeed replaces by its configured norm."""
     wrapper = getattr(call.owner, "deepspeed_engine_wrapped", None)
     if wrapper is None or is_called_by("transformers"):
         return
@@ -197,5 +197,5 @@ LOOKS: dict[str, dict[str, tuple[Watched, ...]]] = {
     "deepspeed.runtime.engine": {"DeepSpeedEngine.__init__": (Watched(_engine, is_after=True),)},
     "transformers.trainer": {"Trainer.__init__": (Watched(_trainer, is_after=True),)},
 }
-"""The calls that are looked at, by module."""
+"""Checked calls by module."""
 HOOKED = tuple(LOOKS)

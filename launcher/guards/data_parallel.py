@@ -1,4 +1,4 @@
-"""Applies the preset's flags of DistributedDataParallel, and observes its models."""
+"""Applies the preset's DistributedDataParallel flags, and observes its models."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .model_facts import facts_of, see_facts
 HOOKED = ("torch.nn.parallel.distributed",)
 
 wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The instances of DistributedDataParallel that are alive."""
+"""Live instances of DistributedDataParallel."""
 others: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Other models with different samples on every rank: DeepSpeed's engines, FSDP's modules."""
+"""Other data-parallel models: DeepSpeed engines and FSDP modules."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -60,20 +60,20 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _in_force(given: inspect.BoundArguments) -> dict[str, Value | None]:
-    """The engine and its flags, as they are given."""
+    """The engine and its flags in force."""
     flags = {flag.value: bool(given.arguments[flag.value]) for flag in OF_DDP}
     return {Fact.ENGINE.value: Engine.DDP.value, **flags}
 
 
 def divides(model: Any, ranks: Callable[[], int]) -> None:
-    """Notes an engine or a sharded module, if all ranks of the run share its samples."""
+    """Notes an engine or a sharded module if it is data-parallel over all ranks."""
     with suppress(Exception):  # as another version has it
         if ranks() == int(os.environ.get("WORLD_SIZE", "1")):
             others.add(model)
 
 
 def dividing() -> Iterator[Any]:
-    """The models whose samples are to be divided among all ranks of the run."""
+    """Models whose samples must be divided among all ranks."""
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     if ranks > 1:
         yield from others
@@ -81,7 +81,7 @@ def dividing() -> Iterator[Any]:
 
 
 def reduced() -> set[int]:
-    """Ids of the parameters whose gradients this backward pass reduces over several ranks.
+    """Ids of the parameters whose gradients the current backward pass reduces across ranks.
 
     Raises:
         MissingNameError: this torch lacks the names.

@@ -50,7 +50,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 def _initialize(
     observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any
 ) -> Any:
-    """Makes an engine; one without an optimizer evaluates, and keeps its own configuration."""
+    """Creates an engine; without an optimizer it only evaluates and keeps its configuration."""
     call = inspect.signature(wrapped).bind_partial(*args, **kwargs)
     model, is_trained = call.arguments.get("model"), _has_optimizer(call.arguments)
     settings: dict[Setting, Value] = overrides() if is_trained else {}
@@ -68,7 +68,7 @@ def _initialize(
         observations.see(rates_differ=_rates_differ(call.arguments) or None)
     result = wrapped(*call.args, **call.kwargs)
     if observations.is_first(model):  # beside which others may have engines: a critic
-        # A name that differs in another version must not end the training.
+        # A name missing in another version must not end the training.
         with suppress(AttributeError, TypeError, ValueError):
             _see_engine(result[0], observations)
             first_batch.watch(result[0], observations)
@@ -77,10 +77,10 @@ def _initialize(
 
 
 def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[Setting, Value]:
-    """Settings to apply when the user's loop makes its engine.
+    """Settings to apply when a custom loop creates its engine.
 
-    The batch isn't asked for: the loop's own loader has it. Partitioned weights fix the stage, an
-    optimizer of the script's own the offload.
+    The batch is left to the loop's loader. Partitioned weights fix the stage, and a custom
+    optimizer fixes the offload.
     """
     model: Any = arguments["model"]
     try:
@@ -103,14 +103,14 @@ def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[S
 
 
 def _config_of(arguments: Mapping[str, Any]) -> Any:
-    """The configuration that an engine gets, in any form."""
+    """The engine's configuration as passed: a dict, a path, or arguments."""
     path = getattr(arguments.get("args"), "deepspeed_config", None)
     configs = (arguments.get("config"), arguments.get("config_params"), path)
     return next((config for config in configs if config is not None), None)
 
 
 def _has_optimizer(arguments: Mapping[str, Any]) -> bool:
-    """Whether an engine gets an optimizer, as an argument or by its configuration."""
+    """Whether an optimizer is passed as an argument or configured."""
     if arguments.get("optimizer") is not None:
         return True
     try:
@@ -120,7 +120,7 @@ def _has_optimizer(arguments: Mapping[str, Any]) -> bool:
 
 
 def _rates_differ(arguments: Mapping[str, Any]) -> bool:
-    """Whether the optimizer, or the parameters for one, come in groups with different rates."""
+    """Whether the parameter groups have different learning rates."""
     groups = getattr(arguments.get("optimizer"), "param_groups", arguments.get("model_parameters"))
     if not isinstance(groups, list | tuple):
         return False
@@ -129,7 +129,7 @@ def _rates_differ(arguments: Mapping[str, Any]) -> bool:
 
 
 def _replace_config(arguments: dict[str, Any], settings: dict[Setting, Any]) -> None:
-    """Passes DeepSpeed an edited copy of the script's configuration instead of the script's own."""
+    """Passes DeepSpeed an edited copy of the script's configuration."""
     names = [name for name in ("config", "config_params") if arguments.get(name) is not None]
     namespace = arguments.get("args")
     if names:
@@ -140,7 +140,7 @@ def _replace_config(arguments: dict[str, Any], settings: dict[Setting, Any]) -> 
 
 
 def _see_engine(engine: Any, observations: Observations) -> None:
-    """Notes the engine's settings in force, and counts steps by its counter."""
+    """Notes the engine's settings in force, and counts steps from its counter."""
     if engine.bfloat16_enabled():
         precision = Precision.BF16
     elif engine.fp16_enabled():
@@ -171,7 +171,7 @@ def _see_engine(engine: Any, observations: Observations) -> None:
 
 
 def _count_passes(module: ModuleType, observations: Observations) -> None:
-    """Notes a second backward pass that an engine takes for the last one before the same step."""
+    """Notes a second backward pass at a gradient accumulation boundary before the same step."""
     passed: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def backward(wrapped: Any, engine: Any, args: Any, kwargs: Any) -> Any:
@@ -192,9 +192,9 @@ def _count_passes(module: ModuleType, observations: Observations) -> None:
 def _partition(
     observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any
 ) -> Any:
-    """`deepspeed.zero.Init` partitions parameters as they are made, for stage 3 only.
+    """Enters `deepspeed.zero.Init` only for stage 3: it partitions parameters on creation.
 
-    The user's own loop is asked for there: once weights are partitioned, the stage is fixed.
+    Asks for a custom loop's settings first: once weights are partitioned, the stage is fixed.
     """
     call = inspect.signature(wrapped).bind(*args, **kwargs)
     settings = overrides()

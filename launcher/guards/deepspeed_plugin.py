@@ -1,6 +1,6 @@
-"""DeepSpeed's configuration in force where accelerate makes the engine: read, and changed in place.
+"""Reads and changes, in place, the DeepSpeed configuration in accelerate's plugin.
 
-transformers and accelerate hold further references to the same dict, and copies of some values.
+transformers and accelerate hold other references to the same dict, and copies of some values.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ COPIES = {
     "offload_param_device": ("zero_optimization", "offload_param", "device"),
     "gradient_accumulation_steps": ("gradient_accumulation_steps",),
 }
-"""Fields of the plugin (accelerate/utils/dataclasses.py), and the values that they repeat."""
+"""Plugin fields (accelerate/utils/dataclasses.py) and the configuration values they copy."""
 
 
 def config_of(plugin: Any) -> Config | None:
-    """The configuration of a `DeepSpeedPlugin`; None if there is none."""
+    """The configuration of a `DeepSpeedPlugin`, if it has any."""
     config = getattr(getattr(plugin, "hf_ds_config", None), "config", None)
     return config if isinstance(config, dict) else None
 
 
 def is_partitioned(model: Any) -> bool:
-    """Whether a model's weights have been divided among the ranks, as ZeRO-3 does on loading."""
+    """Whether a model's weights are partitioned, as ZeRO-3 does on loading."""
     return any(hasattr(weight, "ds_id") for weight in model.parameters())
 
 
 def change(plugin: Any, settings: Mapping[Setting, Value]) -> None:
-    """Changes the configuration of a plugin before an engine is made of it."""
+    """Changes a plugin's configuration before its engine is created."""
     held = plugin.hf_ds_config
     changed = with_settings(held.config, settings)
     if changed == held.config:
@@ -51,7 +51,7 @@ def change(plugin: Any, settings: Mapping[Setting, Value]) -> None:
 
 
 def _at(config: Config, path: tuple[str, ...]) -> Any:
-    """A value in a configuration; "none" for a device that isn't named, as the plugin has it."""
+    """A configuration value; "none" for an unset device, as in the plugin."""
     *sections, key = path
     for name in sections:
         config = section(config, name)

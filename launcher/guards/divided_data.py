@@ -1,6 +1,6 @@
-"""Reports seeds and the first batch in training, which show whether ranks have different samples.
+"""Reports seeds and the first training batch, so that node 0 can compare ranks' samples.
 
-The launcher compares them between ranks. No rank waits, and nothing is drawn from a loader early.
+No rank waits, and no batch is drawn from a loader early.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from .callers import user_place
 
 TENSORS = 8
 ELEMENTS = 1 << 16
-"""Tensors of a batch, and elements of each, that make the digest."""
+"""Elements of each tensor of a batch in its digest."""
 CHOSEN = 1 << 12
-"""Samples of a subset that make its digest."""
+"""Samples of a subset in its digest."""
 
 Report = Callable[[Shared, str, str], None]
-"""Called with the kind of comparison, this rank's value, and the user's line."""
+"""Callback for the kind of comparison, this rank's value, and the user's line."""
 Look = Callable[[Any, Any], None]
-"""Called with the owner of a method that has returned, and its result."""
+"""Callback for the owner of a method that returned, and its result."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps functions that divide samples among ranks, or a loader's beginning."""
+    """Wraps functions that divide samples among ranks, or begin a loader."""
     told: set[tuple[Shared, str]] = set()
 
     def report(what: Shared, value: str, place: str) -> None:
@@ -58,7 +58,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _prepared(report: Report, accelerator: Any, loader: Any) -> None:
-    """The seed by which each rank orders all samples before it takes its part of them."""
+    """Reports the seed with which each rank shuffles all samples before taking its part."""
     data = sys.modules["accelerate.data_loader"]
     sampler = data.get_sampler(loader)
     is_divided = isinstance(loader, data.DataLoaderShard) and accelerator.num_processes > 1
@@ -69,7 +69,7 @@ def _prepared(report: Report, accelerator: Any, loader: Any) -> None:
 
 
 def _sampled(report: Report, sampler: Any, _result: Any) -> None:
-    """The same for torch's sampler, if every rank has its own part."""
+    """Reports the seed of torch's DistributedSampler, if it divides the samples among all ranks."""
     if sampler.num_replicas == int(os.environ.get("WORLD_SIZE", "1")) > 1:
         _report_subset(report, sampler.dataset)
         if sampler.shuffle:
@@ -77,7 +77,7 @@ def _sampled(report: Report, sampler: Any, _result: Any) -> None:
 
 
 def _report_subset(report: Report, data: Any) -> None:
-    """The samples that a subset has of its data set, as a digest of the first."""
+    """Reports a digest of a subset's first samples."""
     import torch
 
     if isinstance(data, torch.utils.data.Subset):
@@ -87,10 +87,9 @@ def _report_subset(report: Report, data: Any) -> None:
 
 
 def _watching(report: Report) -> Look:
-    """Watches loaders that begin: the first batch of an undivided one is reported.
+    """Reports the first training batch of an undivided loader, once.
 
-    As the model gets it in training, once: of what the loader gives, a loop may take the rank's
-    part itself.
+    The batch is taken at the model, as a loop may itself take the rank's part of a loader's batch.
     """
     import torch
 
@@ -120,9 +119,9 @@ def _watching(report: Report) -> Look:
 
 
 def _is_undivided(loader: Any, *, is_stream: bool) -> bool:
-    """Whether a loader has torch's own order over more samples than a batch takes.
+    """Whether a loader takes batches from all samples in torch's order.
 
-    Or a stream, of which accelerate's loaders give each rank a part.
+    Also true of a stream, which accelerate's loaders divide among ranks.
     """
     import torch.utils.data as data
 
@@ -136,7 +135,7 @@ def _is_undivided(loader: Any, *, is_stream: bool) -> bool:
 
 
 def digest_of(batch: object, elements: int = ELEMENTS) -> str:
-    """A digest of a batch's tensors; empty if they are all constant, as zeros are."""
+    """Digest of a batch's tensors; empty if all are constant, such as zeros."""
     import torch
 
     samples = [tensor.detach() for tensor in islice(tensors_in(batch), TENSORS)]
@@ -150,7 +149,7 @@ def digest_of(batch: object, elements: int = ELEMENTS) -> str:
 
 
 def tensors_in(batch: object) -> Iterator[Any]:
-    """The tensors in a batch, which may be nested."""
+    """The tensors in a possibly nested batch."""
     import torch
 
     if isinstance(batch, torch.Tensor):
@@ -171,5 +170,5 @@ LOOKS: dict[str, tuple[str, Callable[[Report], Look]]] = {
     ),
     "torch.utils.data.dataloader": ("DataLoader.__iter__", _watching),
 }
-"""The calls that are looked at, by module."""
+"""Watched calls by module."""
 HOOKED = tuple(LOOKS)

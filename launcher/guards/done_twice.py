@@ -1,6 +1,6 @@
-"""Reports work that a loop and the framework that it calls both do, or neither.
+"""Reports work done by both a loop and its framework, or by neither.
 
-Nothing is changed. Each look is one function on a framework's call; it skips unreadable calls.
+Changes nothing. Each check is a function on a framework call, and skips calls it can't read.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .callers import MAKERS, is_called_by, place, user_frames, user_place
 from .looks import Call, Watched
 
 _begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""Optimizer steps by the first backward pass of each Accelerator."""
+"""Optimizer steps before the first backward pass of each Accelerator."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps the calls that are looked at in a module."""
+    """Wraps the module's checked calls."""
     looks.install(module, observations, LOOKS[module.__name__])
 
 
 def _divided_twice(call: Call) -> Iterator[Finding]:
-    """A loss that the loop divides by the accumulation, as its `backward` does too.
+    """Reports a loss divided by the accumulation both in the loop and in `backward`.
 
-    Both the loss's graph and the source show it.
+    Both the loss's graph and the source must show it.
     """
     held = call.owner.gradient_accumulation_steps
     steps = int(held() if callable(held) else held)
@@ -64,7 +64,7 @@ def _divided_twice(call: Call) -> Iterator[Finding]:
 
 
 def _multiplied(call: Call) -> Iterator[Finding]:
-    """A `compute_loss` that returns a mean although the Trainer leaves the division to it."""
+    """Reports a `compute_loss` that returns a mean although the Trainer leaves dividing to it."""
     trainer = call.owner
     steps, count = trainer.args.gradient_accumulation_steps, call.given.get("num_items_in_batch")
     is_left = getattr(trainer, "loss_is_scaled_for_ga", None) is None
@@ -88,7 +88,7 @@ def _multiplied(call: Call) -> Iterator[Finding]:
 
 
 def _loader_divided_twice(call: Call) -> Iterator[Finding]:
-    """A loader with a DistributedSampler, which accelerate divides among the ranks again."""
+    """Reports a loader with a DistributedSampler, which accelerate divides among ranks again."""
     import torch.utils.data.distributed as data
 
     loader = call.given["data_loader"]
@@ -112,9 +112,9 @@ def _loader_divided_twice(call: Call) -> Iterator[Finding]:
 
 
 def _divided_for_nothing(call: Call) -> Iterator[Finding]:
-    """A loss that accelerate divides by an accumulation which the loop doesn't make.
+    """Reports a loss divided by an accumulation that the loop doesn't perform.
 
-    Without `accumulate` its `backward` divides all the same.
+    accelerate's `backward` divides even without `accumulate`.
     """
     accelerator, steps = call.owner, int(call.owner.gradient_accumulation_steps)
     before = _begun.setdefault(accelerator, call.steps)
@@ -146,5 +146,5 @@ LOOKS: dict[str, dict[str, tuple[Watched, ...]]] = {
     "deepspeed.runtime.engine": {"DeepSpeedEngine.backward": (Watched(_divided_twice, first=1),)},
     "transformers.trainer": {"Trainer.training_step": (Watched(_multiplied, first=1),)},
 }
-"""The calls that are looked at, by module."""
+"""Checked calls by module."""
 HOOKED = tuple(LOOKS)

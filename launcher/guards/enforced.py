@@ -20,7 +20,7 @@ _settled_replaced: dict[Setting, Value] = {}
 
 
 def settle(overrides: Mapping[Setting, Value], replaced: Mapping[Setting, Value]) -> None:
-    """Keeps the part of an answer that holds for the whole process: the kind of checkpointing.
+    """Stores the part of an answer that applies to the whole process: the checkpointing mode.
 
     Args:
         overrides: the settings of the answer.
@@ -34,10 +34,7 @@ def settle(overrides: Mapping[Setting, Value], replaced: Mapping[Setting, Value]
 
 
 def overrides() -> dict[Setting, Value]:
-    """The settings that this worker enforces: the plan's, and those settled since.
-
-    The environment is read on each call.
-    """
+    """Settings this worker enforces: the plan's, read from the environment, and later answers."""
     return {**_decoded(os.environ.get(preset.OVERRIDES_VARIABLE, "{}")), **_settled}
 
 

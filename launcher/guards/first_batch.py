@@ -1,4 +1,4 @@
-"""Observes the first batch in training: the length of its texts, and the kind of loss."""
+"""Observes the text length and the kind of loss in the first training batch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .step_times import times_of
 
 
 def watch(engine: Any, observations: Observations) -> None:
-    """Looks at the first batch of an engine around a model, and at the size of every batch.
+    """Observes an engine's first batch, and the size of every batch.
 
-    A Trainer reports the sizes itself: then the hook is removed.
+    The hook is removed if a Trainer reports the sizes itself.
     """
     times, is_first = times_of(observations), True
 
@@ -43,10 +43,9 @@ def watch(engine: Any, observations: Observations) -> None:
 
 
 def see_length(batch: Mapping[str, Any], observations: Observations) -> None:
-    """Notes the length of a batch's texts, in tokens, as rank 0 gets it.
+    """Notes the text length of rank 0's batch, in tokens.
 
-    Texts that are laid end to end in one row are as long as their share of it; a row for each text
-    of a pair is no longer than the others.
+    Packed texts count with their share of the row; both texts of a pair have the length of a row.
     """
     words = batch.get("input_ids")
     if words is None or words.ndim != 2 or os.environ.get("RANK") != "0":

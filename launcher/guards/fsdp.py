@@ -26,18 +26,18 @@ VARIABLES = {
     "ACCELERATE_USE_FSDP": "true",
     "FSDP_VERSION": "2",
     "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
-    # What the Trainer asks for as well: its last checkpoint has the whole model in one place.
+    # The Trainer requests the same: its last checkpoint has the whole model in one file.
     "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
 }
-"""Variables by which accelerate trains with FSDP2 (accelerate/utils/dataclasses.py)."""
+"""Variables that make accelerate train with FSDP2 (accelerate/utils/dataclasses.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A module that `fully_shard` has made a unit, and the arguments of the call.
+    """A unit of `fully_shard`, with the arguments of the call.
 
     Attributes:
-        module: the module; if it was given several, the first of them.
+        module: the module, or the first if the call had several.
         arguments: by name.
     """
 
@@ -49,13 +49,13 @@ _units: list[Unit] = []
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps accelerate's plugin, torch's two versions, or the second's first pass."""
+    """Wraps accelerate's plugin, torch's FSDP1 and FSDP2, or FSDP2's first pass."""
     wrap = wrapt.wrap_function_wrapper
 
     def divide(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         result = wrapped(*args, **kwargs)
         policy = getattr(instance, "auto_wrap_policy", None)
-        # The classes that torch's policy by layer is to look for: there are none.
+        # The transformer-layer policy has no classes to look for.
         if getattr(policy, "keywords", {}).get("transformer_layer_cls") == set():
             _tell_undivided(args[0] if args else kwargs["model"], observations)
         return result
@@ -87,7 +87,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _configure(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
-    """Applies the plan's changes; the first version has strategies instead."""
+    """Applies the plan's changes; FSDP1 has strategies instead."""
     wrapped(*args, **kwargs)
     reshard = overrides().get(Setting.RESHARD_AFTER_FORWARD)
     if reshard is not None and getattr(instance, "fsdp_version", 1) == 2:
@@ -95,7 +95,7 @@ def _configure(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
 
 
 def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-    """Remembers the arguments of `fully_shard` until the first pass."""
+    """Stores the arguments of `fully_shard` until the first pass."""
     import torch.distributed as dist
 
     result = wrapped(*args, **kwargs)
@@ -109,7 +109,7 @@ def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
 
 
 def see_units(observations: Observations) -> None:
-    """Notes the arguments of `fully_shard`, when the first module begins its first pass."""
+    """Notes the arguments of `fully_shard` as the first module begins its first pass."""
     import torch.distributed as dist
 
     alive = {id(module): unit for unit in _units if (module := unit.module()) is not None}
@@ -134,7 +134,7 @@ def see_units(observations: Observations) -> None:
             engine=Engine.FSDP.value,
             fsdp_version=2,
             fsdp_units=(Units.LAYERS if _has_layers(others) else Units.WHOLE).value,
-            # Every copy of the model has its own shards.
+            # Each replica of the model has its own shards.
             model_parallel=shards if shards < world else None,
             reshard_after_forward=any(freed) if freed else None,
             offload=held.value,
@@ -146,14 +146,14 @@ def see_units(observations: Observations) -> None:
 
 
 def _has_layers(units: Sequence[Unit]) -> bool:
-    """Whether some are layers: accelerate divides the embedding and the head too."""
+    """Whether any unit is a layer: accelerate also shards the embedding and the head."""
     modules = [module for unit in units if (module := unit.module()) is not None]
     is_repeated = len({type(module) for module in modules}) < len(modules)
     return is_repeated or any(next(module.children(), None) for module in modules)
 
 
 def _tell_undivided(model: Any, observations: Observations) -> None:
-    """Warns of a trained model that is to be divided by layers, but names no class."""
+    """Warns if a model is to be sharded by layer but names no layer class."""
     lists = (module for module in model.modules() if type(module).__name__ == "ModuleList")
     modules = (layer for own in lists for layer in own if next(layer.children(), None))
     layers = dict.fromkeys(type(each).__name__ for each in modules)
@@ -167,7 +167,7 @@ def _tell_undivided(model: Any, observations: Observations) -> None:
 
 
 def _outermost(units: Mapping[int, Unit]) -> Iterator[tuple[Any, list[Unit]]]:
-    """The modules that lie in no other, each with the units within it, its own first."""
+    """Outermost modules, each with its units, itself first."""
     modules = [module for unit in units.values() if (module := unit.module()) is not None]
     within = {
         id(module): [units[id(part)] for part in module.modules() if id(part) in units]

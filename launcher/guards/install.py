@@ -1,9 +1,8 @@
-"""The guards, which apply a preset inside a worker, at the boundary of each framework.
+"""Installs the guards, which apply a preset inside a worker.
 
 A guard is a module with two names: `HOOKED`, the modules whose import it waits for, and
-`install(module, observations)`, which is called with each of them right after its first import and
-before any other code sees it. To teach safe-launch a framework, add a module here and
-to `GUARDS`.
+`install(module, observations)`, called with each of them right after its first import and before
+other code sees it. To support another framework, add a module here and to `GUARDS`.
 """
 
 from __future__ import annotations
@@ -60,10 +59,10 @@ class Guard(Protocol):
 
     @property
     def HOOKED(self) -> tuple[str, ...]:  # noqa: N802
-        """Names of the modules whose import it waits for."""
+        """Names of the modules whose import the guard waits for."""
 
     def install(self, module: ModuleType, observations: Observations) -> None:
-        """Wraps the boundaries of a module that was just imported."""
+        """Wraps functions of a module that was just imported."""
 
 
 GUARDS: tuple[Guard, ...] = (
@@ -103,14 +102,14 @@ GUARDS: tuple[Guard, ...] = (
 
 
 def install(observations: Observations) -> None:
-    """Makes every guard wait for its modules; imports none of them."""
+    """Registers import hooks for all guards, without importing anything."""
     for guard in GUARDS:
         for name in guard.HOOKED:
             wrapt.register_post_import_hook(partial(_install, guard, observations), name)
 
 
 def _install(guard: Guard, observations: Observations, module: ModuleType) -> None:
-    """Lets a guard wrap a module; if a name is missing, the training continues without it."""
+    """Installs a guard on a module; skips it if the module lacks a name."""
     try:
         guard.install(module, observations)
     except AttributeError as error:

@@ -1,8 +1,8 @@
 """Settles a model's settings before its weights are loaded, if a configuration is in force.
 
-The model is made without weights, on torch's meta device, only if node 0 asks for its shape. Later
-models are references, rewards or parts: only a process's first one asks, and only if it is made
-under TrainingArguments, or an Accelerator with DeepSpeed.
+The model is created on the meta device only if node 0 asks for its shape. Only a process's first
+model asks, and only under TrainingArguments or an Accelerator with DeepSpeed: later models are
+references, rewards or parts.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ ELSEWHERE = (
     *("quantization_config", "load_in_4bit", "load_in_8bit", "gguf_file"),
     *("distributed_config", "tp_plan", "tp_size", "device_mesh"),
 )
-"""Arguments by which a rank holds other weights than the class has."""
+"""Arguments that make a rank hold other weights than the class defines."""
 Facts = dict[str, Value | None]
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """The settings that decide how a model is trained, while their owner is alive.
+    """Settings that decide how a model is trained, while their owner is alive.
 
     Attributes:
         owner: TrainingArguments, or accelerate's plugin.
         framework: the owner of the training loop.
-        facts: its settings.
-        settable: the settings that can still be changed.
-        give: changes it.
+        facts: the settings in force.
+        settable: settings that can still change.
+        give: applies changes.
     """
 
     owner: weakref.ref[Any]
@@ -61,7 +61,7 @@ class InForce:
 
 @dataclass(slots=True)
 class _State:
-    """The process's settings for the next model, and whether a model has been made."""
+    """Settings for the next model, and whether a model exists."""
 
     in_force: InForce | None = None
     is_made: bool = False
@@ -71,12 +71,12 @@ _state = _State()
 
 
 def put_in_force(latest: InForce) -> None:
-    """Has the process's first model ask, if it is made under this."""
+    """Registers these settings for the process's first model."""
     _state.in_force = latest
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps the two ways to make a model of a configuration, and notes that one is made."""
+    """Wraps both ways to create a model from a configuration."""
     model = module.PreTrainedModel
     make = model.__init__
 
@@ -130,7 +130,7 @@ def _changes(
     facts: Facts,
     build: Callable[[], Any],
 ) -> dict[Setting, Value]:
-    """The changes to the settings in force; the shape is reported if node 0 asks for it."""
+    """Changes to the settings in force; reports the shape if node 0 asks for it."""
     if facts.get(Fact.ENGINE) != Engine.DEEPSPEED and facts.get(Setting.PRECISION) is None:
         facts[Setting.PRECISION] = facts[Fact.LOADED_PRECISION]
     ask = partial(

@@ -1,4 +1,4 @@
-"""How guards look at calls of frameworks: once each, before or after them, changing nothing."""
+"""Runs checks before or after framework calls, without changing anything."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .checks.told import tell
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that is looked at.
+    """A framework call to check.
 
     Attributes:
-        given: its arguments by name, as far as they are given; `self` is left out.
-        owner: the object whose method it is.
-        steps: optimizer steps that this process has done.
+        given: the arguments passed, by name, without `self`.
+        owner: the object whose method is called.
+        steps: optimizer steps done by this process.
     """
 
     given: Mapping[str, Any]
@@ -38,12 +38,12 @@ Look = Callable[[Call], Iterator[str | Finding]]
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A call, and how it is looked at.
+    """A call to check, and the check.
 
     Attributes:
         look: yields the findings.
-        is_after: it is called once the call has returned.
-        first: number of calls to look at for each object, as the others are the same; 0 for all.
+        is_after: whether to check after the call returned.
+        first: number of calls to check per object; 0 for all.
     """
 
     look: Look
@@ -54,7 +54,7 @@ class Watched:
 def install(
     module: ModuleType, observations: Observations, looks: Mapping[str, Sequence[Watched]]
 ) -> None:
-    """Wraps the calls that are looked at in a module."""
+    """Wraps the module's checked calls."""
     for path, several in looks.items():
         for watched in several:
             wrapper = partial(_looked_at, observations, watched, weakref.WeakKeyDictionary())
@@ -74,7 +74,7 @@ def _looked_at(
         return wrapped(*args, **kwargs)
 
     def look() -> None:
-        # The training itself fails on odd arguments.
+        # Invalid arguments fail in the call itself.
         with suppress(Exception), observations.going_on():
             if watched.first:
                 seen[instance] = seen.get(instance, 0) + 1

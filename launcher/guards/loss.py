@@ -11,16 +11,15 @@ OWN = "transformers."
 
 
 def loss_of(trainer: Any, model: Any, arguments: Any, own: Any) -> str | None:
-    """The kind of loss; None if code that isn't transformers' may compute it otherwise.
+    """The kind of loss; None if other code than transformers' may compute it.
 
-    A loss of the user's is a method or an argument of the Trainer (transformers/trainer.py,
-    `compute_loss`).
+    A custom loss is a Trainer's method or argument (transformers/trainer.py, `compute_loss`).
 
     Args:
-        trainer: the Trainer, which need not be constructed yet.
+        trainer: the Trainer, which may not be constructed yet.
         model: its model.
         arguments: its TrainingArguments.
-        own: the loss that it is given; None for none.
+        own: the loss function passed to it, if any.
     """
     is_replaced = (
         own is not None
@@ -32,10 +31,10 @@ def loss_of(trainer: Any, model: Any, arguments: Any, own: Any) -> str | None:
 
 
 def loss_of_labels(model: Any) -> str | None:
-    """The kind of loss that a model makes of labels; None if it may be another.
+    """The kind of loss a model computes from labels; None if it may be custom.
 
-    A fused loss of Liger's replaces `forward` of the model or of its class. Adapters of peft's
-    leave the loss to the model that they are in.
+    Liger's fused loss replaces `forward` of the model or its class. peft's adapters use the loss of
+    their base model.
     """
     model = model.get_base_model() if hasattr(model, "get_base_model") else model
     is_plain = (
@@ -46,5 +45,5 @@ def loss_of_labels(model: Any) -> str | None:
 
 
 def _is_own(part: Any) -> bool:
-    """Whether a function or class is transformers'."""
+    """Whether transformers defines a function or class."""
     return str(inspect.unwrap(part).__module__).startswith(OWN)

@@ -1,4 +1,4 @@
-"""Observes facts on a model beyond its weights: types, attention, no checkpointing."""
+"""Observes a model's types, attention and lack of checkpointing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SWITCHED = {"torch", "transformers", "peft", "bitsandbytes"}
 
 
 NAMES = ("activation_checkpointing", "gradient_checkpointing")
-"""The switch's names in transformers: that of late 5.x, and the older, which goes with 6."""
+"""Names of the switch in transformers: of late 5.x, and the older one, removed in 6."""
 
 
 def facts_of(model: Any, observations: Observations) -> dict[str, Value | None]:
-    """The attention, the output, and the type of the weights; None if unknown."""
+    """The attention, the output, and the weights' dtype; None if unknown."""
     found: dict[str, Value | None] = {}
     with suppress(AttributeError, TypeError, ValueError):  # an unusual model
         floating = (weight for weight in model.parameters() if weight.is_floating_point())
@@ -32,12 +32,12 @@ def facts_of(model: Any, observations: Observations) -> dict[str, Value | None]:
 
 
 def see_facts(model: Any, observations: Observations) -> None:
-    """Notes them before the model is seen, whose report has the launcher estimate again."""
+    """Notes a model's facts before reporting the model, which triggers a new estimate."""
     observations.see(**facts_of(model, observations))
 
 
 def _attention(config: Any, observations: Observations) -> str | None:
-    """The kind of attention, which transformers' configurations have; None for others'."""
+    """The kind of attention in a transformers configuration; None for other configurations."""
     kinds = {kind.__module__ for kind in type(config).__mro__}
     if ATTENTION.module in kinds or hasattr(config, ATTENTION.attribute):
         with observations.going_on():
@@ -46,13 +46,13 @@ def _attention(config: Any, observations: Observations) -> str | None:
 
 
 def checkpoints_nothing(model: Any) -> bool:
-    """Whether nothing is checkpointed: the model's switch is off, and no code of others runs."""
+    """Whether nothing is checkpointed: the switch is off, and no custom code runs."""
     packages = {type(module).__module__.partition(".")[0] for module in model.modules()}
     switch = next((name for name in NAMES if hasattr(model, f"is_{name}")), None)
     return switch is not None and not getattr(model, f"is_{switch}") and packages <= SWITCHED
 
 
 def see_no_checkpointing(model: Any, observations: Observations) -> None:
-    """Notes that nothing is checkpointed, if a model shows it."""
+    """Notes that nothing is checkpointed, if the model proves it."""
     if Setting.GRADIENT_CHECKPOINTING not in observations.observed and checkpoints_nothing(model):
         observations.see(gradient_checkpointing=Checkpointing.OFF.value)

@@ -19,18 +19,17 @@ from ..workload.config_files.vocabulary import optimizer_named
 
 HOOKED = ("torch.optim.optimizer", INITIAL_STATE.module)
 NAMED = {"torch", "deepspeed", "transformers"}
-"""Packages whose class names determine the states; bitsandbytes' get the bits later."""
+"""Packages whose optimizer class names determine the states; bitsandbytes reports bits later."""
 
 
 class Steps:
-    """The steps of a loop, by those of its optimizers.
+    """Counts a loop's steps from those of its optimizers.
 
-    A step may have several optimizers, each of which steps once in it or more often. Where a new
-    one steps twice and none of the earlier ones does, another training has begun.
+    A step may involve several optimizers, each stepping once or more. If a new optimizer steps
+    twice while no earlier one does, another training has begun.
 
     Attributes:
-        most: their number; None if no optimizer has been made: the loop may have an update of
-            its own.
+        most: number of steps; None if no optimizer exists: the loop may have a custom update.
         largest: elements of the largest optimizer.
     """
 
@@ -44,11 +43,11 @@ class Steps:
         self._is_counting = True
 
     def begin(self) -> None:
-        """There is an optimizer to count."""
+        """Begins counting, as an optimizer exists."""
         self.most = self.most or 0
 
     def count(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """Counts a step."""
+        """Counts an optimizer's step."""
         if not self._is_counting:
             return
         done, here = self.most or 0, [reference() for reference in self._in_step]
@@ -71,7 +70,7 @@ class Steps:
         self._known.add(optimizer)
 
     def prepare(self, wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-        """Makes an optimizer's states, by a step that isn't the training's."""
+        """Initializes an optimizer's states with a step that isn't counted."""
         self._is_counting = False
         try:
             return wrapped(*args, **kwargs)
@@ -83,7 +82,7 @@ _steps = functools.cache(lambda _observations: Steps())
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps the constructor and counts steps, but for one that torch makes before it loads."""
+    """Wraps the constructor and counts steps, except torch's own before loading a state."""
     steps: Steps = _steps(observations)
     if module.__name__ == INITIAL_STATE.module:
         with observations.going_on():
@@ -104,7 +103,7 @@ def _construct(
     args: Any,
     kwargs: Any,
 ) -> None:
-    """Notes the optimizer that has the most elements so far."""
+    """Notes the optimizer with the most elements so far."""
     wrapped(*args, **kwargs)
     steps.begin()
     with suppress(AttributeError, KeyError, TypeError):  # an optimizer of an unusual kind
@@ -116,7 +115,7 @@ def _construct(
 
 
 def _kind(optimizer: Any) -> str | None:
-    """The optimizer by its states; None if its class doesn't determine them."""
+    """Kind of the optimizer's states; None if its class doesn't determine them."""
     home = type(optimizer).__module__.partition(".")[0]
     kind = optimizer_named(type(optimizer).__name__) if home in NAMED else None
     if kind is Optimizer.SGD and optimizer.defaults.get("momentum"):
@@ -125,7 +124,7 @@ def _kind(optimizer: Any) -> str | None:
 
 
 def _is_fused(optimizer: Any) -> bool | None:
-    """Whether its step needs no temporaries for all parameters; None if that isn't known."""
+    """Whether the step needs no temporaries for all parameters at once; None if unknown."""
     home = type(optimizer).__module__
     if home.startswith("torch.optim."):
         return bool(optimizer.defaults.get("fused"))

@@ -1,4 +1,4 @@
-"""Shows how far a worker has come: steps, backward passes, evaluation, saving."""
+"""Marks a worker's progress: steps, backward passes, evaluation, saving."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ COLLECTIVES = (
     "reduce_scatter_tensor",
     "scatter",
 )
-"""Functions of torch.distributed in which a rank waits for others. Point-to-point messages are
-left out: pipelines send thousands of them a step."""
+"""torch.distributed functions in which a rank waits for others. Point-to-point messages are left
+out: pipelines send thousands of them per step."""
 PHASES = {
     "torch.serialization": {"save": Phase.SAVING},
     "torch.distributed.checkpoint.state_dict_saver": {"save": Phase.SAVING},
@@ -47,7 +47,7 @@ PHASES = {
         SAVE_CHECKPOINT.path: Phase.SAVING,
     },
 }
-"""Functions that are a separate phase, by module."""
+"""Functions that form a separate phase, by module."""
 HOOKED = (
     *PHASES,
     SKIP_CODE.module,
@@ -61,7 +61,7 @@ HOOKED = (
 
 
 def install(module: Any, observations: Observations) -> None:
-    """Wraps the movements; those of every step by plain functions, which cost least."""
+    """Wraps the marked functions; those called every step in plain functions, the cheapest way."""
     times = times_of(observations)
     for name, phase in PHASES.get(module.__name__, {}).items():
         with observations.going_on():
@@ -92,7 +92,7 @@ def install(module: Any, observations: Observations) -> None:
         case "torch.optim.optimizer":
             module.register_optimizer_step_post_hook(times.optimizer_stepped)
         case "transformers.trainer_callback":
-            # Called once the Trainer has counted the step.
+            # Called after the Trainer has counted the step.
             handler = "CallbackHandler.on_step_end"
             wrapt.wrap_function_wrapper(module, handler, _marked_first(times.stepped))
 
@@ -128,7 +128,7 @@ def _gathering(times: StepTimes) -> Callable[..., Any]:
 
 
 def _watch_eval(kind: Any, times: StepTimes, observations: Observations) -> None:
-    """An evaluation in the user's own loop begins with `eval()` of the trained model."""
+    """Marks an evaluation in a custom loop when `eval()` is called on the trained model."""
     original = kind.eval
 
     @functools.wraps(original)
@@ -142,7 +142,7 @@ def _watch_eval(kind: Any, times: StepTimes, observations: Observations) -> None
 
 
 def _codes(parts: Iterable[Any]) -> Iterator[CodeType]:
-    """The code of functions and of those defined in them."""
+    """Code objects of functions and their nested functions."""
     for part in parts:
         code = getattr(part, "__code__", part)
         if isinstance(code, CodeType):

@@ -1,8 +1,8 @@
-"""Detects gradients that DDP has reduced too early, which raises no error.
+"""Detects gradients that DDP silently reduces too early.
 
-Reentrant checkpointing has a separate backward pass for every block. DDP reduces as soon as each
-of its parameters has a gradient, and ignores later additions. If all trained parameters lie in one
-block that runs twice, the gradients of its second run are never reduced: they stay this rank's own.
+Reentrant checkpointing runs a separate backward pass per block. DDP reduces a bucket as soon as
+each of its parameters has a gradient, and ignores later additions. If all trained parameters are in
+one block that runs twice, the gradients of its second run are never reduced across ranks.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from . import data_parallel
 
 
 class Recomputations:
-    """The parameters of the blocks that a backward pass has recomputed so far.
+    """Parameters of the blocks recomputed so far in a backward pass.
 
     Attributes:
-        task: autograd's number of the backward pass, unique to it.
-        parameters: the ids of the parameters.
+        task: autograd's id of the backward pass.
+        parameters: ids of the parameters.
     """
 
     def __init__(self, observations: Observations) -> None:
@@ -31,7 +31,7 @@ class Recomputations:
         self.parameters: set[int] = set()
 
     def watching(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a block for the reentrant implementation; watches it until the first step's end."""
+        """Wraps a reentrant block to watch it until the first step ends."""
         if self._observations.step() or not data_parallel.wrapped:
             return function
 
@@ -48,9 +48,9 @@ class Recomputations:
         return block
 
     def note(self, outputs: Iterable[Any]) -> None:
-        """Notes a recomputed block; a second run is reported at the end of the backward pass.
+        """Notes a recomputed block; reports a second run at the end of the backward pass.
 
-        If DDP fails because of it, the pass never ends, and the failure says more.
+        If DDP fails on the second run, the pass never ends, and the error itself says more.
 
         Raises:
             MissingNameError: this torch lacks the names.

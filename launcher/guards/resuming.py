@@ -1,4 +1,4 @@
-"""Resumes a Trainer from the launcher's checkpoint, and reports where it saves."""
+"""Resumes a Trainer from the launcher's checkpoint, and reports the save folders."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """Resumes the call of `train` that the launcher names, from its folder, not the script's.
+    """Resumes the selected call of `train` from the launcher's folder instead of the script's.
 
-    The script names the checkpoint at which the job began; the launcher's folder is a later one of
-    the same job. The call is identified by its number, not by `output_dir`: some scripts, like
-    those of ms-swift, make a new folder at every launch.
+    The script names the checkpoint at which the job began; the launcher's is a later one of the
+    same job. Calls are identified by number, not by `output_dir`: some scripts, like those of
+    ms-swift, create a new folder at every launch.
     """
     call = inspect.signature(wrapped).bind_partial(*args, **kwargs)
     training, (number, folder) = next(_trainings), resumed()
@@ -60,11 +60,11 @@ def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, k
 
 
 def _is_midway(arguments: Any, origin: Any) -> bool:
-    """Whether a training continues within an epoch, not the first, whose samples it skips.
+    """Whether a training resumes within an epoch, skipping its first samples.
 
     Args:
         arguments: the Trainer's.
-        origin: a folder, True for the last one in the output folder, or nothing.
+        origin: a folder, True for the last one in the output folder, or None.
     """
     from transformers.trainer_utils import get_last_checkpoint
 
@@ -76,10 +76,10 @@ def _is_midway(arguments: Any, origin: Any) -> bool:
 
 
 def _loop(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """Gives a training that resumes from the launcher's folder the micro batch of this launch.
+    """Keeps this launch's micro batch when resuming from the launcher's folder.
 
-    transformers 4 takes the checkpoint's (`state.train_batch_size` in trainer.py), which would
-    change the global batch, since the accumulation is this launch's.
+    transformers 4 restores the checkpoint's (`state.train_batch_size` in trainer.py), which would
+    change the global batch, as the accumulation is this launch's.
     """
     call = inspect.signature(wrapped).bind(*args, **kwargs)
     folder = resumed()[1]
@@ -90,16 +90,16 @@ def _loop(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 
 
 def resumed() -> tuple[int, str]:
-    """The number of the call that resumes, and its folder; read from the environment each time."""
+    """Number and folder of the resuming call, read from the environment each time."""
     number, _, folder = os.environ.get(VARIABLE, "").partition(":")
     return int(number or 0), folder
 
 
 def _load(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """Loads the launcher's folder as a universal checkpoint, and every other folder as usual.
+    """Loads the launcher's folder as a universal checkpoint, and all others as usual.
 
-    `"checkpoint": {"load_universal": true}` in the JSON would apply to every later loading too,
-    e.g. of the best model at the end, which isn't a universal checkpoint.
+    `"checkpoint": {"load_universal": true}` in the JSON would also apply to later loads, e.g. of
+    the best model at the end, which isn't a universal checkpoint.
     """
     folder = str(inspect.signature(wrapped).bind(*args, **kwargs).arguments["load_dir"])
     if folder != resumed()[1]:
@@ -115,7 +115,7 @@ def _load(observations: Observations, wrapped: Any, instance: Any, args: Any, kw
 
 @contextmanager
 def _universal(config: Any, folder: str) -> Iterator[None]:
-    """Has DeepSpeed load a universal checkpoint meanwhile, if the folder is one."""
+    """Makes DeepSpeed load a universal checkpoint in this context, if the folder is one."""
     name, before = LOAD_UNIVERSAL.attribute, LOAD_UNIVERSAL.of(config)
     setattr(config, name, before or (Path(folder) / UNIVERSAL).is_file())
     try:
@@ -125,10 +125,10 @@ def _universal(config: Any, folder: str) -> Iterator[None]:
 
 
 def _fit_steps(optimizer: Any) -> None:
-    """Gives the step count the type that the optimizer uses.
+    """Converts the step count to the optimizer's type.
 
-    torch's optimizers keep a tensor, DeepSpeed's for the CPU an integer; a checkpoint that was
-    saved with another offload has the other type.
+    torch's optimizers keep a tensor, DeepSpeed's CPU optimizer an integer; a checkpoint saved with
+    another offload has the other type.
     """
     import torch
 

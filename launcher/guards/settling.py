@@ -1,8 +1,8 @@
-"""Asks the launcher for the settings at a boundary, where a worker has more facts than any reader.
+"""Asks the launcher for settings at a boundary, where a worker has more facts than any reader.
 
-The answer holds for the object that is made at the boundary; only the implementation of
-checkpointing belongs to the process. A key names the way to the boundary by all of the user's
-frames: if one rank alone makes an object in a helper, the others' keys stay the same.
+The answer applies to the object created at the boundary; only the checkpointing mode applies to
+the whole process. A boundary's key includes all user frames: if one rank alone creates an
+object in a helper, the other keys stay the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import enforced
 from .callers import place, user_frames
 
 PATIENCE = 30.0
-"""Seconds for an answer at most; a search takes some tens of milliseconds."""
+"""Maximum seconds to wait for an answer; a search takes tens of milliseconds."""
 
 
 def settings_at(
@@ -33,16 +33,16 @@ def settings_at(
     framework: str = "",
     model: object = None,
 ) -> dict[Setting, Value]:
-    """Settings enforced at a boundary: known before the launch, or answered now.
+    """Settings enforced at a boundary, from the plan or the launcher's answer.
 
     Args:
-        boundary: where the worker stands.
-        changeable: settings that can still be changed there.
-        facts: settings in force and facts, by name. What isn't known, or no value that a plan could
-            have (a script may give anything, and its framework says so), isn't reported.
+        boundary: the worker's position.
+        changeable: settings that can still change there.
+        facts: settings in force and facts, by name. Unknown values are left out, and values no plan
+            can have, which the framework itself rejects.
         observations: of this worker.
         framework: the owner of the training loop, if the boundary determines it.
-        model: the model, if there is one.
+        model: the model, if it exists.
     """
     changes = changes_at(
         boundary, changeable, facts, observations, framework=framework, model=model
@@ -59,7 +59,7 @@ def changes_at(
     framework: str = "",
     model: object = None,
 ) -> dict[Setting, Value]:
-    """The changes of the answer at a boundary, without the settings that are enforced already.
+    """Changes in the answer at a boundary, without settings enforced already.
 
     The arguments are those of `settings_at`.
     """
@@ -76,9 +76,9 @@ def answer_at(
     framework: str = "",
     model: object = None,
 ) -> Answer | None:
-    """The launcher's answer at a boundary; its part for the whole process is enforced already.
+    """The launcher's answer at a boundary; None without an answer or a launcher.
 
-    None if there is none, or no launcher. The arguments are those of `settings_at`.
+    Enforces its process-wide part. The arguments are those of `settings_at`.
     """
     frames = list(user_frames())
     names = " ".join(map(_name, frames)).encode(errors="surrogateescape")
@@ -98,18 +98,18 @@ def answer_at(
 
 
 def _shape(model: object) -> dict[str, Any] | None:
-    """The shape of a model; None if there is none, or an unusual one."""
+    """The shape of a model, if it has a usual one."""
     with suppress(Exception):
         return None if model is None else shape_of(model)
     return None
 
 
 def parsed(values: Mapping[str, Value]) -> dict[Setting, Value]:
-    """Settings of an answer, by their names."""
+    """Converts an answer's names and values to settings."""
     return {Setting(name): parse_value(Setting(name), value) for name, value in values.items()}
 
 
 def _name(frame: tuple[str, int]) -> str:
-    """A frame without its folder, which may differ on another node."""
+    """Formats a frame without its folder, which may differ between nodes."""
     file, line = frame
     return f"{Path(file).name}:{line}"

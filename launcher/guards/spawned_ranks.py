@@ -1,7 +1,7 @@
-"""Notices a script that starts its ranks itself, with `torch.multiprocessing.spawn`.
+"""Detects a script that spawns its ranks with `torch.multiprocessing.spawn`.
 
-In a single worker its ranks train as they do under python. torch takes the store of a launcher's
-agent for theirs, where no rank listens and all wait: here they get a port without an agent.
+In a single worker, the ranks train as under python. But torch would connect them to the store of
+a launcher's agent, where no rank listens and all wait: so they get a port without an agent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps the call with which every such script starts its ranks."""
+    """Wraps the function that spawns the ranks."""
 
     def start(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
         count = kwargs.get("nprocs", args[2] if len(args) > 2 else 1)

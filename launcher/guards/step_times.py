@@ -12,24 +12,24 @@ from ..evidence.observations import Observations
 from ..progress.board import Phase
 
 SHORT, REST = 20_000_000, 50_000_000
-"""Nanoseconds: after a step shorter than the first, nothing is marked for the second. The marks of
-a step take microseconds, and a step of less than a millisecond has none to give away."""
+"""Nanoseconds: after a step shorter than the first, marking rests for the second. The marks of a
+step cost microseconds, too much for steps of less than a millisecond."""
 
 
 class StepTimes:
-    """The times of the current step, in nanoseconds.
+    """Times of the current step, in nanoseconds.
 
-    A step's own time is what the rank spends before it waits for others: from the optimizer's
-    step, or the end of a backward pass, to the begin of the next backward pass, over all micro
-    batches. Not counted are collectives that are called from Python, and DDP's exchange of
-    buffers. With ZeRO stage 3 the forward pass waits for weights: there it ends where the engine's
-    forward pass begins. Evaluation and saving are left out of the own and of the whole time. The
-    first step isn't timed: it compiles and allocates. After a short step the marks rest, until a
-    step ends; then the next is timed. Steps are counted meanwhile.
+    A step's own time is the rank's time not spent waiting for others: from the optimizer's step, or
+    the end of a backward pass, to the begin of the next backward pass, over all micro batches,
+    without collectives called from Python and DDP's buffer broadcasts. With ZeRO stage 3 the
+    forward pass waits for weights, so the own time ends as it begins. Evaluation and saving
+    count neither as own nor as total time. The first step, which compiles and allocates, isn't
+    timed. After a short step the marks rest until a step ends; the next one is timed. Steps are
+    still counted.
 
     Attributes:
-        has_trainer: a Trainer trains, which reports its batches and counts a step after it.
-        has_engine: so does an engine of DeepSpeed's with the steps.
+        has_trainer: whether a Trainer reports batches, and counts a step after it.
+        has_engine: whether a DeepSpeed engine reports steps.
     """
 
     has_trainer = has_engine = False
@@ -48,7 +48,7 @@ class StepTimes:
         self._samples = self._tokens = 0  # since `_begun`
 
     def wait(self) -> int:
-        """Begins a wait, which isn't the rank's own time; returns the time."""
+        """Begins a wait, which isn't own time; returns the time."""
         now = self._observations.progress.moved()
         if not self._waits and self._since:
             self._own += now - self._since
@@ -56,13 +56,13 @@ class StepTimes:
         return now
 
     def go_on(self) -> int:
-        """Ends it; returns the time."""
+        """Ends a wait; returns the time."""
         self._waits -= 1
         self._since = now = time.monotonic_ns()
         return now
 
     def waiting(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a function in which a rank waits for others; a compiled graph has it unwrapped."""
+        """Wraps a function in which a rank waits for others; compiled graphs call the original."""
         import torch
 
         @functools.wraps(function)
@@ -78,7 +78,7 @@ class StepTimes:
         return marked
 
     def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps the backward pass, which also ends an evaluation in the user's own loop."""
+        """Wraps the backward pass, which also ends an evaluation in a custom loop."""
         import torch
 
         @functools.wraps(function)
@@ -107,7 +107,7 @@ class StepTimes:
             self.wait()
 
     def evaluate(self) -> None:
-        """Begins an evaluation in the user's own loop, up to the next backward pass."""
+        """Begins an evaluation in a custom loop, up to the next backward pass."""
         slot = self._observations.progress
         if slot.phase is Phase.TRAINING:
             self._rests_until = 0
@@ -115,9 +115,9 @@ class StepTimes:
             self._evaluates_since = self.wait()
 
     def during(self, phase: Phase, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Calls a function as a separate phase, after which the previous phase continues.
+        """Calls a function as a separate phase, then continues the previous phase.
 
-        In another thread than the main one it may run while the training continues.
+        Outside the main thread it may run while training continues.
         """
         if threading.current_thread() is not threading.main_thread():
             return function(*args, **kwargs)
@@ -137,18 +137,18 @@ class StepTimes:
         self._tokens += tokens
 
     def optimizer_stepped(self, *_event: Any) -> None:
-        """Marks that an optimizer has stepped; a step may have several.
+        """Marks an optimizer's step; a training step may have several.
 
-        A Trainer's or an engine's isn't counted yet, so that only a resume is seen by it.
+        With a Trainer or an engine, which count later, only the first is used, to detect a resume.
         """
         if self._step is None or not (self.has_trainer or self.has_engine):
             self.stepped()
 
     def stepped(self) -> None:
-        """Marks that a step is done, as far as anybody counts them.
+        """Marks a training step as done, in loops with a step counter.
 
-        The first step of a training isn't timed. A counter that begins beyond 1 has been resumed,
-        and hasn't counted this step yet.
+        The first step isn't timed. A counter that begins beyond 1 has been resumed, and hasn't
+        counted this step yet.
         """
         slot, step = self._observations.progress, self._observations.steps_of_all()
         if self._rests_until and time.monotonic_ns() < self._rests_until:

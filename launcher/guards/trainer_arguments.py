@@ -1,4 +1,4 @@
-"""Changes TrainingArguments before they are validated or before a Trainer is made.
+"""Changes TrainingArguments before their validation, or before a Trainer is created.
 
 `asked_facts` reads them.
 """
@@ -19,18 +19,18 @@ from .enforced import overrides, replaced
 from .model_facts import NAMES
 
 SETTABLE = (*OF_DEEPSPEED, Setting.GRADIENT_CHECKPOINTING, *BATCH)
-"""Settings that can still be given before validation."""
+"""Settings that can still change before validation."""
 
 
 def settable_late(arguments: Any, model: Any = None) -> list[Setting]:
-    """Settings that can still be given after validation, before a Trainer is made.
+    """Settings that can still change between validation and the Trainer's constructor.
 
-    Partitioned weights fix the stage and the offload. The batch is fixed if a subclass has
-    sizes that it has derived from it, as GRPOConfig has.
+    Partitioned weights fix the stage and the offload. Subclasses with sizes derived from the batch,
+    such as GRPOConfig, fix the batch.
 
     Args:
         arguments: the validated arguments.
-        model: the model that the Trainer gets; None if it isn't made yet.
+        model: the Trainer's model, if it exists.
     """
     fixed: set[Setting] = set()
     config = deepspeed_plugin.config_of(getattr(arguments, "deepspeed_plugin", None))
@@ -42,7 +42,7 @@ def settable_late(arguments: Any, model: Any = None) -> list[Setting]:
 
 
 def give(arguments: Any, settings: Mapping[Setting, Value]) -> None:
-    """Sets them before they are validated and passed to DeepSpeed."""
+    """Applies settings before the arguments are validated and passed to DeepSpeed."""
     _give(arguments, settings)
     if arguments.deepspeed:
         arguments.deepspeed = edited_deepspeed.edited(arguments.deepspeed, settings)
@@ -53,7 +53,7 @@ def give(arguments: Any, settings: Mapping[Setting, Value]) -> None:
 
 
 def give_late(arguments: Any, settings: Mapping[Setting, Value]) -> None:
-    """Sets them in validated arguments, whose DeepSpeed configuration is in force already."""
+    """Applies settings to validated arguments, whose DeepSpeed configuration is in force."""
     _give(arguments, settings)
     plugin = getattr(arguments, "deepspeed_plugin", None)
     if deepspeed_plugin.config_of(plugin) is not None:
@@ -61,7 +61,7 @@ def give_late(arguments: Any, settings: Mapping[Setting, Value]) -> None:
 
 
 def is_turned_on() -> bool:
-    """Whether the plan turns on checkpointing that the script doesn't, as far as is known, use."""
+    """Whether the plan turns on checkpointing in a script not known to use it."""
     name = Setting.GRADIENT_CHECKPOINTING
     asked = overrides().get(name, Checkpointing.OFF)
     return asked != Checkpointing.OFF == replaced().get(name, Checkpointing.OFF)
@@ -75,10 +75,10 @@ def _give(arguments: Any, settings: Mapping[Setting, Value]) -> None:
 
 
 def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:
-    """Sets the switch and its kwargs under every name that this version has for them.
+    """Sets the switch and its kwargs under all names of this version.
 
-    A switch that is off stays off if the plan changes only the implementation: the model then
-    calls `checkpoint` itself, where the preset is applied, and may lack the Trainer's switch.
+    If the plan changes only the implementation, a switch that is off stays off: the model calls
+    `checkpoint` itself, where the preset applies, and may lack the Trainer's switch.
     """
     names = [name for name in NAMES if hasattr(arguments, name)]
     was_on = any(getattr(arguments, name) for name in names)
@@ -92,14 +92,14 @@ def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """The kwargs, given as a dict by a script or as JSON on a command line."""
+    """The kwargs, from a script's dict or a command line's JSON."""
     import json
 
     return dict(json.loads(value) if isinstance(value, str) else value or {})
 
 
 def _has_batch_of_its_own(kind: type) -> bool:
-    """Whether a class of arguments adds fields that name a batch to those of TrainingArguments."""
+    """Whether a subclass of TrainingArguments adds batch fields."""
     names = {field.name for field in dataclasses.fields(kind) if "batch" in field.name}
     bases = (base for base in kind.__mro__ if base.__name__ == "TrainingArguments")
     return any(not names <= {field.name for field in dataclasses.fields(base)} for base in bases)

@@ -1,4 +1,4 @@
-"""Applies the preset to Hugging Face's TrainingArguments, and observes the Trainer."""
+"""Applies the preset to TrainingArguments, and observes the Trainer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 def _complete(
     observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
 ) -> Any:
-    """Sets the arguments before they are validated and passed to DeepSpeed."""
+    """Applies settings before the arguments are validated and passed to DeepSpeed."""
     trainer_arguments.give(instance, _settled(instance, observations))
     wrapped(*args, **kwargs)
     loading.put_in_force(
@@ -60,7 +60,7 @@ def _complete(
 
 
 def _settled(arguments: Any, observations: Observations) -> dict[Setting, Value]:
-    """The settings for the arguments; the plan's alone if the arguments are invalid."""
+    """Settings for the arguments; only the plan's if the arguments are invalid."""
     try:
         facts = trainer_facts(arguments)
     except (AttributeError, TypeError, ValueError):
@@ -73,9 +73,9 @@ def _settled(arguments: Any, observations: Observations) -> dict[Setting, Value]
 
 
 def _can_checkpoint(model: Any) -> bool:
-    """Whether the Trainer could switch checkpointing on in a model.
+    """Whether the Trainer can turn on a model's checkpointing.
 
-    Models without the method, or whose `supports_gradient_checkpointing` is false, would raise.
+    Models without the method, or with false `supports_gradient_checkpointing`, would raise.
     """
     has_switch = any(hasattr(model, f"{name}_enable") for name in NAMES)
     return has_switch and getattr(model, "supports_gradient_checkpointing", True)
@@ -113,7 +113,7 @@ def _construct(
 
 
 def _settle(trainer: Any, given: Mapping[str, Any], observations: Observations) -> None:
-    """Changes the arguments of a Trainer by facts that only its model has."""
+    """Changes a Trainer's arguments based on facts that only its model has."""
     model, arguments = given.get("model"), given.get("args")
     if arguments is None or not _is_module(model) or not observations.is_first(model):
         return
@@ -145,7 +145,7 @@ def _is_module(model: Any) -> bool:
 
 
 def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """Notes the models that a Trainer holds in addition, and marks how many steps it has done."""
+    """Notes a Trainer's other models and its number of steps."""
     import torch
 
     for value in list(vars(instance).values()):
@@ -168,7 +168,7 @@ def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, k
 def _training_step(
     observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
 ) -> Any:
-    """Counts the samples and tokens of every step, and notes the length of the first batch."""
+    """Counts each step's samples and tokens, and notes the first batch's length."""
     with suppress(Exception):  # a batch may be anything
         batch = args[1] if len(args) > 1 else kwargs["inputs"]
         times_of(observations).batch(*batches.size_of(batch, instance.args.train_batch_size))
@@ -178,7 +178,7 @@ def _training_step(
 
 
 def _see_arguments(trainer: Any, observations: Observations) -> None:
-    """Notes the facts for the memory estimate, as the Trainer really has them."""
+    """Notes the Trainer's facts for the memory estimate."""
     arguments = trainer.args
     see_facts(trainer.model, observations)
     observations.see(**trl_facts(trainer))
@@ -186,7 +186,7 @@ def _see_arguments(trainer: Any, observations: Observations) -> None:
     loaded = observations.observed.get(Fact.LOADED_PRECISION)
     half = dtype_named(str(getattr(trainer.accelerator, "mixed_precision", "")))
     observations.see(
-        # Without autocast the weights' own type decides, unless an engine casts them.
+        # Without autocast, the weights' dtype decides unless an engine casts them.
         precision=half or (None if arguments.deepspeed else loaded),
         optimizer=optimizer,
         loss=loss_of(

@@ -1,4 +1,4 @@
-"""Facts on trl's trainers that catalogue entries need."""
+"""Facts about trl's trainers that catalogue entries need."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 from ..core.settings import Fact, Value
 
 OWN = ("trl", "__main__")
-"""Packages of the training class: classes that others derive from it have their own losses."""
+"""Packages of supported trainer classes: subclasses elsewhere may have custom losses."""
 ON_POLICY = ("GKDTrainer", "GOLDTrainer")
-"""They mask the padding in the model's output."""
+"""Trainers that mask the padding in the model's output."""
 GLOBAL = ("dapo", "cispo", "vespo")
-"""GRPO's losses that are divided by the number of tokens on all ranks."""
+"""GRPO losses divided by the number of tokens on all ranks."""
 
 
 def trl_facts(trainer: Any) -> dict[str, Value | None]:
-    """The trainer and its settings; empty if it isn't trl's."""
+    """The trainer and its settings; empty if trl doesn't define it."""
     kind = type(trainer)
     name = next((base.__name__ for base in kind.__mro__ if _package(base) == "trl"), None)
     if name is None or _package(kind) not in OWN:
@@ -36,7 +36,7 @@ def _package(kind: type) -> str:
 
 
 def _leaves_end_out(trainer: Any, name: str) -> bool:
-    """Whether the end token is left out of the loss, because padding is the same token."""
+    """Whether the loss ignores the end token because it is also the padding token."""
     collator = trainer.data_collator
     masks = type(collator).__name__ == "DataCollatorForLanguageModeling"
     masks = masks and _package(type(collator)) == "transformers" and not collator.mlm

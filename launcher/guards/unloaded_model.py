@@ -1,4 +1,4 @@
-"""The configuration and the type of a model that a call of transformers' is going to make."""
+"""Determines the configuration and dtype of a model that transformers is about to create."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from ..core.private_names import ATTENTION
 
 DTYPES = ("dtype", "torch_dtype")
-"""The arguments that state the type of the weights."""
+"""Arguments that state the weights' dtype."""
 
 
 def configuration_of(kind: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """A copy of the configuration that `from_pretrained` or `from_config` is going to use."""
+    """A copy of the configuration `from_pretrained` or `from_config` will use."""
     options = {name: value for name, value in kwargs.items() if name not in DTYPES}
     named = options.pop("pretrained_model_name_or_path", args[0] if args else None)
     config = options.pop("config", None) or named
@@ -28,9 +28,9 @@ def configuration_of(kind: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def dtype_of(config: Any, kwargs: Mapping[str, Any], *, is_stored: bool) -> Any:
-    """The type of the weights; None if only their files determine it.
+    """The weights' dtype; None if only their files determine it.
 
-    Before version 5 transformers loaded them in torch's default type by default.
+    Before version 5, transformers loaded weights in torch's default dtype.
     """
     import torch
     import transformers

@@ -1,4 +1,4 @@
-"""A run that stops moving: where each rank stands, and which of them the others wait for.
+"""Diagnoses a run without progress: each rank's position, and the ranks the others wait for.
 
-In: the ranks' processes, asked without their help, and recorders' dumps. Out: a `HangReport`.
+In: the ranks' processes, queried from outside, and recorders' dumps. Out: a `HangReport`.
 """

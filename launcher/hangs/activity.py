@@ -1,4 +1,4 @@
-"""Whether a rank does anything, by its process's state, processor time and I/O."""
+"""Detects a rank's activity from its process's state, processor time and I/O."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from ..progress.board import Phase
 from .standing import Child, Standing
 
 WORKS = 0.025
-"""Least share of a processor that counts as work: ranks that stood still used at most 0.01 with all
-their threads, a rank that saved a checkpoint 0.18."""
+"""Minimum share of a processor that counts as work: hanging ranks used at most 0.01 with all their
+threads, a rank saving a checkpoint 0.18."""
 LEAST_IO = 16 << 10
-"""Least number of bytes read or written while watched that counts as work."""
+"""Minimum bytes read or written during the observation that count as work."""
 ENDED_STATES = frozenset({"", "Z", "X"})
-"""States of a process that has ended (proc_pid_stat(5))."""
+"""States of an ended process (proc_pid_stat(5))."""
 
 
 def is_busy(standing: Standing) -> bool:
     """Whether the rank or its children use the processor, read or write.
 
-    A process that can't be interrupted (D) waits for its disk, which counts as work, as does a
-    system call that reads or writes a file.
+    An uninterruptible process (D) waits for its disk, which counts as work, like a system call that
+    reads or writes a file.
     """
     if standing.state == "D" or standing.is_at_file or standing.io >= LEAST_IO:
         return True
@@ -33,7 +33,7 @@ def is_child_busy(child: Child, window: float) -> bool:
 
 
 def is_gone(standing: Standing) -> bool:
-    """Whether its process has ended before its script, or its node doesn't answer."""
+    """Whether the process has ended before its script, or the node doesn't respond."""
     return (
         standing.state in ENDED_STATES
         and standing.phase is not Phase.ENDED
@@ -42,10 +42,10 @@ def is_gone(standing: Standing) -> bool:
 
 
 def is_unbegun(standing: Standing) -> bool:
-    """Whether its process hasn't begun."""
+    """Whether the process hasn't begun."""
     return standing.pid == 0 and standing.phase is Phase.STARTING
 
 
 def is_traced(standing: Standing) -> bool:
-    """Whether a debugger holds it."""
+    """Whether a debugger has stopped the process."""
     return standing.state == "t"

@@ -1,6 +1,6 @@
-"""Finds out where the ranks of a node stand, all side by side and without their help.
+"""Determines the positions of a node's ranks, in parallel and from outside.
 
-/proc is read twice; questions that cost a process anything come once, at the end.
+Reads /proc twice; queries that cost a process anything come once, at the end.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .file_calls import is_at_file
 from .standing import Child, Standing
 
 ANSWERS = 2.5
-"""Seconds for all answers, after the time for which the processes were watched."""
+"""Timeout in seconds for all answers, after observing the processes."""
 EACH = 0.8
-"""Seconds for the answer to one question; a process that can run takes milliseconds."""
+"""Timeout in seconds for one answer; a runnable process takes milliseconds."""
 MARGIN = 0.3
-"""Seconds for the threads that ask to notice that the time is over."""
+"""Seconds for querying threads to notice the timeout."""
 CHILDREN = 8
-"""A rank's child processes whose stacks are read, at most."""
+"""Maximum child processes per rank whose stacks are read."""
 STOPPED = {"T": "the process is stopped (SIGSTOP)", "t": "a debugger holds the process"}
 Result = TypeVar("Result")
 
@@ -44,7 +44,7 @@ class _Answer(Generic[Result]):
         self._thread.start()
 
     def by(self, end: float) -> Result:
-        """The answer, or the fallback if it hasn't come by that time of the monotonic clock."""
+        """The answer, or the fallback after that time of the monotonic clock."""
         self._thread.join(max(0.0, end - monotonic()))
         return self._value
 
@@ -59,15 +59,15 @@ def standings(
     window: float = 2.0,
     look: Callable[[], Sequence[RankProgress]] = tuple,
 ) -> tuple[Standing, ...]:
-    """Where each rank of this node stands; takes `window` and about three seconds at most.
+    """The positions of this node's ranks; takes `window` plus at most about three seconds.
 
-    A rank that has moved again meanwhile isn't asked: it may be in another call by now.
+    A rank that has moved meanwhile isn't queried, as it may be in another call.
 
     Args:
-        rows: the ranks, as the board has them.
-        folder: where their sockets are.
-        window: seconds for which their processes are watched.
-        look: reads the board, which may be closed by then.
+        rows: the board's rows of the ranks.
+        folder: the folder of their sockets.
+        window: seconds to observe their processes.
+        look: reads the board, which may be closed.
     """
     pids = [row.pid for row in rows]
     use = _Answer[Mapping[int, float]](partial(devices.utilization, pids), {})
@@ -93,7 +93,7 @@ def standings(
 def up_to_date(
     found: Sequence[Standing], look: Callable[[], Sequence[RankProgress]]
 ) -> tuple[Standing, ...]:
-    """The standings with the board's current rows: ranks may have moved while they were asked."""
+    """The standings with the board's current rows, as ranks may have moved."""
     latest = _by_rank(look)
     return tuple(
         replace(each, phase=row.phase, step=row.step, quiet=row.quiet)
@@ -104,7 +104,7 @@ def up_to_date(
 
 
 def _by_rank(look: Callable[[], Sequence[RankProgress]]) -> dict[int, RankProgress]:
-    """The rows of the board; none once it is closed."""
+    """The rows of the board; empty once closed."""
     with suppress(ValueError):
         return {row.rank: row for row in look()}
     return {}
@@ -115,7 +115,7 @@ def _trees(pids: Sequence[int]) -> proc.Trees:
 
 
 def _ran(pids: Sequence[int]) -> dict[int, proc.Ran]:
-    """How long the threads of the ranks' own processes have run."""
+    """Running times of the threads of the ranks' processes."""
     found = {}
     for pid in filter(None, pids):
         with suppress(OSError):  # it has ended
@@ -182,7 +182,7 @@ def _with_stack(child: Child, end: float) -> Child:
 def _stack(
     pid: int, thread: int, state: str, end: float, ran: proc.Ran | None = None
 ) -> tuple[Frame, ...] | Refused:
-    """A process's stack: by its own handler, or by py-spy if it has none or can't run."""
+    """A process's stack, from its handler, or from py-spy without a usable handler."""
     if state in STOPPED:
         written: tuple[Frame, ...] | Refused = Refused(f"{stacks.UNKNOWN}: {STOPPED[state]}")
     else:

@@ -1,7 +1,7 @@
 """Ranks that hang after their training, as objects are destroyed in native code.
 
-Seen with torch 2.13: when a process group goes, a thread of gloo's is joined with the interpreter's
-lock held, while that thread waits for the lock.
+Seen with torch 2.13: destroying a process group joins a gloo thread while holding the interpreter's
+lock, for which that thread waits.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _WAITS_ON_PURPOSE = re.compile(
     r"\b(accept|acquire|communicate|get|input|join|listen|poll|read\w*|recv\w*|result|"
     r"run_forever|select|serve\w*|sleep|until|wait\w*)\w*\("
 )
-"""Calls with which a script may wait for something else than its end, in a source line."""
+"""Calls in a source line with which a script may wait on purpose."""
 
 
 def at_end(report: HangReport) -> frozenset[int]:
-    """The ranks that have only to exit, and don't.
+    """The ranks that only need to exit but don't.
 
-    All others have ended, rank 0 among them, after the same number of steps. These ranks do
-    nothing, and wait neither for others nor for anything that a script waits for on purpose.
+    All others, including rank 0, have ended after the same number of steps. These ranks are idle,
+    and wait neither for others nor on purpose.
     """
     ended = {each.rank for each in report.standings if each.phase is Phase.ENDED}
     rest = [each for each in report.standings if each.rank not in ended]

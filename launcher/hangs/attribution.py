@@ -1,4 +1,4 @@
-"""Attributes a hang to the ranks that the others wait for."""
+"""Attributes a hang to the ranks for which the others wait."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .scene import Scene
 from .standing import Standing
 
 FIXED = (HangKind.DIVERGENT, HangKind.ENDED)
-"""Kinds that further work can't change. A busy rank may still be on its way into the same
-collective, so these need a second look."""
+"""Kinds that further work can't change. With others, a busy rank may still reach the collective, so
+they need a second inspection."""
 
 
 def attributed(
     now: Sequence[Standing], quiet: float, limit: float, earlier: HangReport | None = None
 ) -> HangReport:
-    """The report on a run that has been quiet for some seconds, and was asked after `limit`.
+    """The report on a run without movements for `quiet` seconds, inspected after `limit`.
 
-    Without an earlier report, since which nothing has moved, nothing is proven.
+    Nothing is proven without an earlier report and no movement since.
     """
     standings = tuple(sorted(now, key=lambda standing: standing.rank))
     scene = Scene(standings)

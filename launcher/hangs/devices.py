@@ -1,4 +1,4 @@
-"""How busy the ranks' devices are, according to their vendors' tools."""
+"""Utilization of the ranks' devices, from vendors' tools."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _USE = re.compile(r"^(\d+)(?:\.\d+)?\s")
 
 
 def utilization(pids: Sequence[int]) -> Mapping[int, float]:
-    """The use of each rank's device, from 0 to 1, by process id; the ranks' ids are in order."""
+    """Utilization of each rank's device, from 0 to 1, by process id, with ids in rank order."""
     with suppress(Exception):  # a driver in trouble may raise anything
         return _nvidia(pids) or _ascend(pids)
     return {}
 
 
 def _nvidia(pids: Sequence[int]) -> dict[int, float]:
-    """From NVML's list of processes, which may be empty in a container."""
+    """Utilization from NVML's list of processes, which may be empty in a container."""
     if not nvidia.has_driver():
         return {}
     import pynvml
@@ -56,7 +56,7 @@ def _ascend(pids: Sequence[int]) -> dict[int, float]:
 
 
 def of_npu_smi(table: str) -> Iterator[float]:
-    """The use of each chip in the table of `npu-smi info`, from 0 to 1."""
+    """Utilization of each chip in the table of `npu-smi info`, from 0 to 1."""
     name = False
     for line in table.splitlines():
         cells = line.strip().strip("|").split("|")
@@ -71,5 +71,5 @@ def of_npu_smi(table: str) -> Iterator[float]:
 
 
 def _in_order(pids: Sequence[int], devices: Sequence[Any]) -> dict[int, Any]:
-    """The first rank has the first device, and so on, if there is a device for each."""
+    """Assigns devices to ranks in order, if there is one per rank."""
     return dict(zip(pids, devices, strict=True)) if len(pids) == len(devices) else {}

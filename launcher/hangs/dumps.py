@@ -30,12 +30,12 @@ from .stacks import own_files
 from .standing import Standing
 
 LARGEST = 256 << 20
-"""Bytes of a dump; ten thousand collectives with their stacks are about 50 MB."""
+"""Maximum bytes of a dump; ten thousand collectives with stacks are about 50 MB."""
 MOST = 100_000
-"""Dumps that are read."""
+"""Maximum dumps to read."""
 HEAD = 4096
 LONGEST = 1000
-"""Characters of a place."""
+"""Maximum characters of a place."""
 _RANK = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle|pt|dump))?$")
 _KEYS = (b"entries", b"pg_config", b"nccl_comm_state", b"hccl_comm_state", b"comm_lib_version")
 """Keys of a recorder's document (torch/csrc/distributed/c10d/FlightRecorder.hpp)."""
@@ -54,7 +54,7 @@ _CONTAINERS: Mapping[tuple[str, str], Any] = {
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Reads containers, numbers and texts: a stranger's pickle could run anything else."""
+    """Reads only containers, numbers and strings, as foreign pickles could run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         """A container's type; raises UnpicklingError for anything else."""
@@ -87,12 +87,12 @@ def find(paths: Sequence[str]) -> tuple[Path, ...]:
 
 
 def of_ranks(prefix: str, ranks: Iterable[int]) -> tuple[Path, ...]:
-    """The dumps that ranks have written."""
+    """Dumps written by these ranks."""
     return tuple(filter(is_dump, (Path(f"{prefix}{rank}") for rank in ranks)))
 
 
 def standings(files: Iterable[Path]) -> tuple[Standing, ...] | Refused:
-    """Where the ranks stood that have left dumps."""
+    """Standings of the ranks with dumps."""
     found, problems = [], []
     for file in files:
         document = read(file)
@@ -106,7 +106,7 @@ def standings(files: Iterable[Path]) -> tuple[Standing, ...] | Refused:
 
 
 def report_on(found: Sequence[Standing]) -> HangReport:
-    """Whom the ranks waited for, by the dumps that some or all of them have left."""
+    """Attributes the hang by dumps of some or all ranks."""
     known = {rank for stood in found for entry in stood.collectives or () for rank in entry.ranks}
     absent = [
         Standing(rank, phase=Phase.TRAINING, problem="it has left no dump")

@@ -26,22 +26,22 @@ SENTENCES: Mapping[HangKind, str] = {
 }
 """First words of a hang's message, by its kind; signatures of the catalogue match them."""
 COMPLETE = "no rank is missing"
-"""First words if every rank's recorder shows that it has entered the collective."""
+"""First words if all ranks' recorders show the collective."""
 ALONE = "no rank waits for another, and those that work have done no step"
-"""First words if a rank works and nobody waits for it: only `--hang-timeout` ends such a run."""
+"""First words if a rank works and none waits for it: only `--hang-timeout` ends such a run."""
 MOST_STACKS = 4
 MOST_FRAMES = 20
-"""Frames of a stack in the message, the innermost."""
+"""Number of innermost frames in the message."""
 _LEFT_OUT = re.compile(
     r"^<|torch/(nn/modules/module|_compile|_dynamo/eval_frame|utils/_contextlib"
     r"|distributed/c10d_logger)\.py$|deepspeed/utils/nvtx\.py$"
 )
-"""Files of wrappers around the actual call."""
+"""Files of wrappers around the call."""
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
 
 
 def records(report: HangReport, at: float) -> tuple[FailureRecord, ...]:
-    """A record for each rank that the others wait for; without any, a record without a rank.
+    """A record per culprit; without any, a record without a rank.
 
     The run was ended `at` these seconds of the host's monotonic clock.
     """
@@ -95,7 +95,7 @@ def _part(report: HangReport, ranks: Iterable[int]) -> str:
 
 
 def _collective(standing: Standing) -> str:
-    """The collective that a rank is in, else its innermost function."""
+    """A rank's collective, or else its innermost function."""
     if standing.pending:
         return f"in {collective_text(standing.pending[0])}"
     inner = standing.frames[-1].function if standing.frames else ""
@@ -104,7 +104,7 @@ def _collective(standing: Standing) -> str:
 
 
 def _stacks(report: HangReport) -> list[str]:
-    """The stacks of the ranks, those of the culprits first, each once."""
+    """The distinct stacks, culprits' first."""
     groups: dict[tuple[bool, str], list[int]] = {}
     for standing in report.standings:
         if standing.frames:
@@ -125,7 +125,7 @@ def _stacks(report: HangReport) -> list[str]:
 
 
 def _of_worker(frames: Sequence[Frame]) -> Sequence[Frame]:
-    """The stack of a data loader's process, without the frames inherited from its fork."""
+    """The stack of a data loader worker, without frames inherited by its fork."""
     starts = [at for at, frame in enumerate(frames) if frame.function == "_worker_loop"]
     return frames[starts[-1] :] if starts else frames
 
@@ -135,7 +135,7 @@ def _call(frame: Frame) -> str:
 
 
 def _traceback(frames: Iterable[Frame], message: str) -> str:
-    """The stack as Python prints a traceback."""
+    """Formats a stack like Python's traceback."""
     lines = ["Traceback (most recent call last):"]
     for frame in frames:
         lines.append(f'  File "{frame.file}", line {frame.line}, in {frame.function}')

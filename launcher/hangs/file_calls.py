@@ -1,8 +1,8 @@
-"""Whether a process is inside a system call that reads or writes a file.
+"""Detects processes inside a system call that reads or writes a file.
 
-A tensor is written by a single call, which takes minutes on a slow file system; until it returns,
-the counters in /proc/PID/io stand still. State D shows it on most file systems, but on those in
-user space (FUSE) the process sleeps as in any other wait (proc_pid_syscall(5)).
+Writing a tensor is a single call, which takes minutes on a slow file system, with unchanged
+counters in /proc/PID/io. Most file systems show state D, but in user space file systems (FUSE) the
+process sleeps as in any other wait (proc_pid_syscall(5)).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ https://github.com/torvalds/linux/blob/v6.6/arch/x86/entry/syscalls/syscall_64.t
 https://github.com/torvalds/linux/blob/v6.6/include/uapi/asm-generic/unistd.h."""
 _NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:")
 LOOKS, PAUSE = 5, 0.02
-"""Looks at most, and seconds between them: a thread may be between two calls."""
+"""Maximum checks and seconds between them, as a thread may be between two calls."""
 
 
 def is_at_file(pids: Iterable[int]) -> bool:
-    """Whether a thread of these processes reads or writes a file; doesn't touch the file system."""
+    """Whether a thread reads or writes a file; doesn't touch the file system."""
     folders = [Path(f"/proc/{pid}/task") for pid in pids]
     for look in range(LOOKS):
         if look:

@@ -1,4 +1,4 @@
-"""Whether a rank has left a loop that another is in, by their stacks and the source files."""
+"""Detects ranks that left a loop of other ranks, from stacks and source files."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ..system import regular_files
 _LIBRARY = re.compile(r"/(torch|deepspeed|accelerate)/")
 """Libraries whose loops are over buckets and parameters, not over batches."""
 LONGEST = 2 << 20
-"""Bytes of a source file at most; larger ones aren't training loops."""
+"""Maximum bytes of a source file; larger ones aren't training loops."""
 
 
 def has_left(left: Sequence[Frame], inside: Sequence[Frame], *, deep: bool = False) -> bool | None:
-    """Whether a rank is outside of a loop in which another is.
+    """Whether a rank is outside of another rank's loop.
 
-    Both run the same functions up to where their stacks part, in a loop or not.
+    Both stacks are equal up to the point where they diverge.
 
     Args:
-        left: the stack of the rank that may have left, outermost first.
-        inside: the other's.
-        deep: loops in functions that only the other is in count too.
+        left: stack of the rank that may have left, outermost first.
+        inside: stack of the other rank.
+        deep: also count loops in functions of only the other rank.
 
     Returns:
         None if the stacks or the file don't show it.

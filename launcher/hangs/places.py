@@ -1,4 +1,4 @@
-"""A rank's activity, inferred from its Python stack; the source of each rule is beside it."""
+"""Infers a rank's activity from its Python stack, by rules with sources."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ class Place(Enum):
     """A rank's activity, inferred from its stack."""
 
     COLLECTIVE = "collective"
-    """It waits for other ranks in a collective or a message."""
+    """Waits for other ranks in a collective or a message."""
     RENDEZVOUS = "rendezvous"
-    """It waits for others while process groups are made or taken apart."""
+    """Waits for others while process groups are created or destroyed."""
     BACKWARD = "backward"
-    """It is in the backward pass, whose collectives have no frame: it computes, or waits."""
+    """Computes or waits in the backward pass, whose collectives have no frame."""
     DEVICE = "device"
-    """It waits for the device, which may wait for others."""
+    """Waits for the device, which may wait for others."""
     LOCK = "lock"
-    """It waits for a file lock that another process holds."""
+    """Waits for another process's file lock."""
     LOADER = "loader"
-    """It waits for its data loader's processes."""
+    """Waits for its data loader's workers."""
     PERSON = "person"
-    """It waits for a person's input."""
+    """Waits for a person's input."""
     ELSEWHERE = "elsewhere"
     UNREAD = "unread"
-    """The stack isn't known."""
+    """The stack is unknown."""
 
 
 WAITS_FOR_OTHERS = frozenset({Place.COLLECTIVE, Place.RENDEZVOUS, Place.LOCK})
@@ -139,7 +139,7 @@ def without_wrappers(frames: Sequence[Frame]) -> Sequence[Frame]:
 
 
 def shown_frame(standing: Standing) -> Frame | None:
-    """The innermost frame in a file of the user's, else the innermost; None without frames."""
+    """The user's innermost frame, or else the innermost; None without frames."""
     own = set(standing.own_files)
     inner = reversed(standing.frames)
     return next(
@@ -158,12 +158,12 @@ def waiting_function(frames: Sequence[Frame]) -> str:
 
 
 def is_leaving(standing: Standing) -> bool:
-    """Whether it waits where ranks meet after the training, at a barrier or the groups' end."""
+    """Whether the rank waits after training, at a barrier or the groups' end."""
     if call := waiting_function(standing.frames):
         return call in _LEAVING
     return bool(standing.pending) and "barrier" in standing.pending[0].kind
 
 
 def is_saving(frames: Sequence[Frame]) -> bool:
-    """Whether a checkpoint or a state dict is being made, by the names of the functions."""
+    """Whether function names show the creation of a checkpoint or state dict."""
     return any(_SAVES.search(frame.function) for frame in frames)

@@ -44,7 +44,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How long a process's threads have run, at a moment.
+    """Running times of a process's threads at a moment.
 
     Attributes:
         at: the moment, on the monotonic clock.
@@ -104,7 +104,7 @@ def takes(pid: int, thread: int, number: int) -> bool:
 
 
 def ran(pid: int) -> Ran:
-    """How long the threads of a process have run, and whether it waits for a processor."""
+    """Reads the running times of a process's threads, and whether it waits for a processor."""
     found = {}
     at = monotonic()
     for name in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - quick

@@ -1,4 +1,4 @@
-"""The report on a run that has stopped making progress, as `attribution` makes it."""
+"""The report on a run without progress, created by `attribution`."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ class HangKind(StrEnum):
     """Why nothing moves, according to the ranks' standings."""
 
     ABSENT = "absent"
-    """Some ranks wait in a collective that others have not entered: they stand elsewhere, idle."""
+    """Some ranks wait in a collective that other, idle ranks haven't entered."""
     BUSY = "busy"
-    """As `absent`, but a rank that the others wait for works: processor time or I/O move."""
+    """As `absent`, but a culprit works, by processor time or I/O."""
     DIVERGENT = "divergent"
     """Ranks wait in different collectives, which can never be completed."""
     ENDED = "ended"
     """Some ranks wait in a collective, and others have left the training or ended."""
     STOPPED = "stopped"
-    """A process is stopped (SIGSTOP), or held by a debugger."""
+    """A process is stopped by SIGSTOP or a debugger."""
     GONE = "gone"
-    """A rank's process or its node's launcher can't be reached."""
+    """A rank's process or its node's launcher is unreachable."""
     LOADER = "loader"
-    """A rank waits for its data loader's processes, which do nothing."""
+    """A rank waits for its idle data loader workers."""
     IDLE = "idle"
-    """No rank is in a collective that is known, and none does anything."""
+    """All ranks are idle outside of known collectives."""
     UNKNOWN = "unknown"
     """The stacks and recorders don't show a reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class HangReport:
-    """A run that has stopped making progress, and the ranks responsible.
+    """A run without progress, and the responsible ranks.
 
     Attributes:
-        culprits: the ranks that the others wait for, in order; empty if unknown.
+        culprits: ranks for which the others wait, in order; empty if unknown.
         waiting: the ranks that wait in a collective.
-        collective: the first collective that isn't complete on all its ranks; None if unknown.
-        is_proof: waiting longer can't help: the run may be ended.
-        quiet: seconds for which nothing has moved.
+        collective: the first incomplete collective; None if unknown.
+        is_proof: whether waiting longer can't help, so the run may be ended.
+        quiet: seconds without movements.
     """
 
     kind: HangKind

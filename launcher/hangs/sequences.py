@@ -1,4 +1,4 @@
-"""Which rank has left the common sequence of collectives, if ranks are in different ones.
+"""Finds ranks that left the common sequence of collectives.
 
 All ranks of a group run the same program, so their recorders hold the same sequence, in any group.
 Where two sequences part, the majority is right; in a tie, the ranks that continue as the run has

@@ -150,7 +150,7 @@ def is_same_program(pid: int, child: int) -> bool:
 
 
 def _memory(pid: int) -> tuple[str, int]:
-    """Where the memory for a process's stack can be opened, and the thread that takes `OF_ALL`.
+    """The path of the memory for a process's stack, and the thread that takes `OF_ALL`.
 
     A forked child has no such thread: its number is 0. The path is empty if the memory is no
     longer open.

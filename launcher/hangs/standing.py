@@ -1,4 +1,4 @@
-"""Where a rank stands, as observed from outside: evidence without interpretation."""
+"""A rank's position, as observed from outside: evidence without interpretation."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a rank stands.
+    """A rank's position.
 
     Attributes:
         host: the node that it runs on; empty for node 0.

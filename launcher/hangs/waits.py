@@ -1,4 +1,4 @@
-"""Which ranks wait for which, according to their flight recorders.
+"""Determines which ranks wait for which, from their flight recorders.
 
 A collective is complete once every rank of its group has entered it. So a rank waits in its first
 unfinished collective, for the ranks that are known not to have entered it.

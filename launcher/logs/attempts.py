@@ -1,4 +1,4 @@
-"""The evidence in the logs for each attempt, without a verdict."""
+"""Collects evidence for each attempt from the logs, without a verdict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SURVIVED = 3
 """Signs of progress after a survived exception, if no launcher reports a failure."""
 WARNING = re.compile(r"\bWARN(?:ING)?\b")
 MOST_AFTER, MOST_AFTER_SEVERE = 5, 40
-"""Lines after an exception without a traceback, at most, that end a log with it."""
+"""Maximum lines between an exception without a traceback and the end of a log that it explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +24,17 @@ class Evidence:
     """An event in a log.
 
     Attributes:
-        record: what is known of the failure, like a worker's own record.
+        record: facts about the failure, like a worker's own record.
         file: the file that contains it.
         lines: numbers and texts of its lines.
-        is_ignored: Python printed it and continued.
-        is_bare: it is an exception without a traceback.
-        is_severe: it has none, but was logged as an error.
-        is_spoken: it has none, and stands in a sentence.
-        is_handled: by the next line, the program continues.
-        is_warned: a logger's warning quotes it.
+        is_ignored: whether Python printed it and continued.
+        is_bare: whether it is an exception without a traceback.
+        is_severe: whether it has no traceback but was logged as an error.
+        is_spoken: whether it has no traceback and is part of a sentence.
+        is_handled: whether the next line shows that the program continues.
+        is_warned: whether a logged warning quotes it.
         progress: signs of progress after it in the same file.
-        is_asked: it is a death that a launcher has brought about, after it found a hang.
+        is_asked: whether a launcher killed the worker after finding a hang.
     """
 
     record: FailureRecord
@@ -51,7 +51,7 @@ class Evidence:
 
     @property
     def place(self) -> tuple[str, str, int]:
-        """The exception and its place."""
+        """Identity of the exception and its place."""
         file, line = next(((frame.file, frame.line) for frame in self.record.frames[-1:]), ("", 0))
         return self.record.exception, file, line
 
@@ -72,15 +72,15 @@ class Reading:
         events: evidence in the order of its lines.
         deaths: the launcher's reports on the ends of its workers.
         shuffled: files, numbers and texts of lines that may mix two ranks' output.
-        has_failed: a launcher reported that the attempt has failed.
-        is_ended: a launcher has found that it hangs, and ends its workers.
+        has_failed: whether a launcher reported the attempt's failure.
+        is_ended: whether a launcher found a hang and ends the workers.
         ends: by file, the last line that reports the end of the training.
         last_lines: the last lines of each file that ends within this attempt.
-        cut: the first lines of the tracebacks within which files end.
-        first_rank: the rank whose failure torchrun reports as the first.
-        complaints: lines that may name the cause, without an exception, at the end of each file.
-        progress: signs of progress, as far as they were searched for.
-        survived: exceptions that the training has survived, by type and place.
+        cut: first lines of tracebacks cut off by the end of a file.
+        first_rank: the first failed rank in torchrun's report.
+        complaints: lines without an exception that may name the cause, at the end of each file.
+        progress: signs of progress, where searched.
+        survived: exceptions that the training survived, by type and place.
     """
 
     events: list[Evidence] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Reading:
     survived: set[tuple[str, str, int]] = field(default_factory=set)
 
     def went_on(self, file: str, signs: int) -> None:
-        """Notes progress in a file: an exception that the training has survived is no failure."""
+        """Notes progress in a file, after which earlier exceptions count as survived."""
         self.progress += signs
         for kept in (self.events, self.deaths):
             ours = [
@@ -110,14 +110,14 @@ class Reading:
             kept[:] = [*others, *(event for event in ours if event.progress < ENOUGH)]
 
     def went_past_end(self, file: str) -> None:
-        """Notes a step after an apparent end; bars don't count, they may be of an evaluation."""
+        """Notes a step after an apparent end; bars don't count, as they may be an evaluation's."""
         if (end := self.ends.pop(file, None)) and end.progress + 1 < ENOUGH:
             self.ends[file] = replace(end, progress=end.progress + 1)
 
     def is_last(self, file: str, number: float, most: int) -> bool:
-        """Whether a file ends within `most` lines after a line, and nothing continues in them.
+        """Whether a file ends within `most` lines after a line without continuing.
 
-        Lines of a message, which are indented, and of a tracker's summary don't count.
+        Indented lines of a message and a tracker's summary don't count.
         """
         written = self.last_lines.get(file, ())
         after = [line.text for line in written if line.number > number]
@@ -126,7 +126,7 @@ class Reading:
         return is_there and len(said) <= most and not any(map(STEP.search, said))
 
     def died_of(self, event: Evidence) -> bool:
-        """Whether a process died of an exception that has no traceback: it was the last."""
+        """Whether an exception without a traceback ended the process."""
         if event.progress or event.is_spoken or event.file in self.ends:
             return False
         most = MOST_AFTER_SEVERE if event.is_severe else MOST_AFTER
@@ -172,8 +172,8 @@ def of_death(death: Death, file: str, text: str, *, finished: bool, is_asked: bo
         death: the parsed line.
         file: the log file.
         text: the line.
-        finished: the training had already ended.
-        is_asked: a launcher ends the workers of an attempt that hangs.
+        finished: whether the training had already ended.
+        is_asked: whether a launcher ends the workers of a hanging attempt.
     """
     record = FailureRecord(
         death.rank,

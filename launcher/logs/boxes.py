@@ -1,4 +1,4 @@
-"""Tracebacks in the boxes that Rich draws."""
+"""Reads tracebacks in Rich's boxes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def frames_in(rows: Sequence[str]) -> Iterator[tuple[int, Frame]]:
 
 
 def _place(row: str, following: str) -> re.Match[str] | None:
-    """The place of a frame in a row, whose path may continue in the next row."""
+    """A frame's place in a row; its path may continue in the next row."""
     row, following = row.strip(), following.strip()
     if not row or OTHER_SOURCE.match(row):
         return None

@@ -13,11 +13,11 @@ from .lines import Line
 
 MOST_EVENTS = 2000
 MOST_STEPS = 64
-"""Signs of progress that are remembered at most, so that each counts once."""
+"""Maximum steps to remember, to count each only once."""
 MOST_INTERLEAVED = 40
-"""Places with mixed lines of two ranks that are kept at most."""
+"""Maximum places with mixed lines of two ranks to keep."""
 LINES_INTERLEAVED = 6
-"""Mixed lines of two ranks that are read together."""
+"""Number of mixed lines of two ranks to read together."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _Pending:
 
 
 class PendingEvents:
-    """Events that wait for the lines after them, which are part of their context."""
+    """Events waiting for the following lines, which are part of their context."""
 
     def __init__(self) -> None:
         self._pending: list[_Pending] = []
@@ -49,7 +49,7 @@ class PendingEvents:
         return True
 
     def forget(self) -> None:
-        """Counts later events as new, even if they were seen before."""
+        """Counts later events as new, even repeated ones."""
         self._known.clear()
 
     def follow(self, text: str) -> None:
@@ -58,7 +58,7 @@ class PendingEvents:
             pending.after.append(text)
 
     def settle(self, most: int, reading: Reading) -> None:
-        """Moves the events with that many lines after them to the reading."""
+        """Moves events with at least `most` following lines to the reading."""
         waiting = []
         for pending in self._pending:
             if len(pending.after) < most:
@@ -74,7 +74,7 @@ class PendingEvents:
 
 
 def _is_handled(event: Evidence, after: Sequence[str]) -> bool:
-    """Whether an exception's last line, or the line after it, reports that the program continues.
+    """Whether an exception's last line or the next line shows that the program continues.
 
     The first line is the exception's message itself, except in a line of a logger.
     """
@@ -84,7 +84,7 @@ def _is_handled(event: Evidence, after: Sequence[str]) -> bool:
 
 
 class Progress:
-    """The places in a file that show that the training continues."""
+    """Places in a file that show progress of the training."""
 
     def __init__(self) -> None:
         self._signs: deque[tuple[int, int]] = deque(maxlen=MOST_STEPS)

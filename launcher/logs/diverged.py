@@ -1,4 +1,4 @@
-"""Ranks that were in different collective operations, by what their watchdogs wrote."""
+"""Detects ranks in different collective operations from their watchdogs' messages."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ WORK = re.compile(
     r"Work[NH]CCL\(SeqNum=(?P<number>\d+), OpType=(?P<operation>\w+)"
     r"(?:, NumelIn=(?P<size>\d+))?"
 )
-"""The watchdog's line; the rank is that in the process group."""
+"""The watchdog's message; the rank is the process group's."""
 GROUP = re.compile(
     r"\[PG (?:ID )?(?P<id>\d+)\s*(?:PG GUID (?P<guid>[^\s(\]]+))?\s*(?:\([^)]*\))?\s*"
     r"Rank (?P<rank>\d+)\].{0,99}?\bwork: (?P<number>\d+)"
 )
-"""The line that names its process group. Its ID counts each process's own groups."""
+"""The line with the process group, whose ID counts groups per process."""
 DEFAULT = ("", "0")
 """The group of all ranks, which a log may not name."""
 EQUAL = ("ALLREDUCE", "BROADCAST", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
-"""Operations that take tensors of the same size from all ranks."""
+"""Operations with tensors of equal size on all ranks."""
 OF_SOME = ("SEND", "RECV", "COALESCED", "UNKNOWN")
-"""Operations that some ranks do alone, or that stand for any."""
+"""Operations of only some ranks, or of unknown kind."""
 MOST = 8
-"""Ranks of an operation that are listed."""
+"""Maximum ranks to list per operation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The operation that a rank waited in.
+    """The operation in which a rank waited.
 
     Attributes:
-        group: the GUID of its process group; empty for that of all ranks.
-        number: which of the group's operations it was, from 1.
-        operation: its kind, in torch's words.
-        size: elements that the rank gave; None if that differs by rights or isn't known.
+        group: GUID of its process group; empty for all ranks.
+        number: its sequence number in the group, from 1.
+        operation: torch's name of its kind.
+        size: elements sent by the rank; None if unknown or legitimately different.
     """
 
     group: str
@@ -48,13 +48,13 @@ class Work:
     size: int | None
 
     def __str__(self) -> str:
-        """As in `ALLREDUCE 80078 (1,024 elements)`."""
+        """Formats as `ALLREDUCE 80078 (1,024 elements)`."""
         size = "" if self.size is None else f" ({count_of(self.size, 'element')})"
         return f"{self.operation} {self.number}{size}"
 
 
 def divergence(events: Iterable[Evidence]) -> Evidence | None:
-    """The evidence that ranks were in different operations of the same number, if they were."""
+    """Evidence that ranks were in different operations with the same number, if any."""
     works: dict[int, tuple[Work, Evidence]] = {}
     for event in events:
         found = WORK.search(event.record.message)
@@ -74,7 +74,7 @@ def divergence(events: Iterable[Evidence]) -> Evidence | None:
 
 
 def _work(found: re.Match[str], around: Iterable[str]) -> Work | None:
-    """The operation in a watchdog's line; None if it can't be compared."""
+    """The operation in a watchdog's line; None if it isn't comparable."""
     named = [
         place
         for line in around
@@ -91,7 +91,7 @@ def _work(found: re.Match[str], around: Iterable[str]) -> Work | None:
 
 
 def _evidence(works: Mapping[int, tuple[Work, Evidence]], first: Evidence) -> Evidence:
-    """The evidence, with a line of each operation that stands in the first one's file."""
+    """The evidence, with one line per operation from the first one's file."""
     by_work: dict[str, list[int]] = {}
     lines: dict[str, tuple[int, str]] = {}
     for rank, (work, event) in sorted(works.items()):

@@ -1,4 +1,4 @@
-"""Lines that state an exception's type and message, alone or behind a logger's header."""
+"""Recognizes lines with an exception's type and message, possibly after a logger's header."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RAISED = re.compile(
     r"(?P<kind>(?=\w*[A-Z.])(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\.<locals>\.\w+)?)"
     r"(?:: ?(?P<message>.*))?$"
 )
-"""The line below a traceback's frames; the rest of a name that was torn apart is none."""
+"""The line below a traceback's frames, but not the rest of a cut name."""
 SURELY_RAISED = re.compile(
     rf"(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:{KINDS}))(?:: ?(?P<message>.*))?$"
 )
@@ -27,7 +27,7 @@ DOUBLED = re.compile(
     r"(?:(?:: ?)?(?P=kind))+(?:: ?)*(?P<message>.*?)[: ]*$"
     r"|(?P<other>[A-Z]\w{2,40}): (?P=other)(?P<rest>(?!:).*)$"
 )
-"""The type of an exception that two ranks printed at once, in alternating pieces."""
+"""An exception's type printed by two ranks at once, in alternating pieces."""
 LAST_WORDS = re.compile(r"terminate called after throwing an instance of '(?P<kind>[^']+)'")
 WHAT = re.compile(r"\s*what\(\): *(?P<message>.*)")
 BARE = re.compile(
@@ -35,7 +35,7 @@ BARE = re.compile(
     rf"|OutOfMemory|Fault)|Exception(?=: )|SystemExit|(?:[A-Za-z_]\w*\.)+[A-Z]?\w*(?:{KINDS}))"
     r"(?:: ?(?P<message>.*))?$"
 )
-"""An exception's type anywhere in a line, with what follows it; conda's are a shell's."""
+"""An exception's type anywhere in a line, with the text after it, except conda's shell errors."""
 UNTYPED = {
     r"(?:\w+:\S+:\d+ )?(?:NPU|OPS|HCCL) (?:function )?error[:,].*error code is \d": "RuntimeError",
     r"E[A-Z0-9]\d{4}: ": "RuntimeError",
@@ -54,7 +54,7 @@ UNTYPED = {
     r"NCCL error in: \S+:\d+, .*NCCL version \d": "torch.distributed.DistBackendError",
     r"[45]\d\d (?:Client|Server) Error: .* for url: ": "requests.exceptions.HTTPError",
 }
-"""Messages that stand in logs without the type with which Python raises them: TORCH_CHECK in
+"""Messages logged without the type that Python raises them with: TORCH_CHECK in
 torch_npu and in c10/cuda/CUDAException.cpp, torch/csrc/distributed/c10d/socket.cpp, cuDNN's own
 log, requests' Response.raise_for_status, glog's CHECK, Python's own on arguments."""
 ANY_UNTYPED = re.compile("|".join(f"({pattern})" for pattern in UNTYPED))
@@ -77,19 +77,19 @@ MILD = re.compile(r"WARN|Warning|INFO|DEBUG|TRACE\b|(?:^|\[)[WID]\d{0,4} ")
 LONGEST_HEADER, LONGEST_LINE = 200, 4000
 WORD = re.compile(r"\[[^\[\]]*\]|\([^()]*\)|[^\s\[\]()|]+")
 CAUGHT = re.compile(r"(?:Exception|Error|Failed)(?: \w+){1,6}: ")
-"""A program's words for its task when it caught an exception."""
+"""A program's report on a caught exception."""
 OF_HEADER = re.compile(
     r"\[.*|\(.*|[-:]+|\S*[\d_./].*|[A-Z][a-z]{2},?|(?:ERROR|CRITICAL|FATAL|UNCAUGHT)\S*|Error:"
     r"|(?:Uncaught|Unhandled|[Ee]xception)\W?"
 )
-"""A word of a logger's header: a time, a place in the source, a severity; none of a sentence."""
+"""A word of a logger's header, not of a sentence: a time, a source location, a severity."""
 NAME = re.compile(r"(?<=[-|] )\w+ (?=[-|] )")
 """A logger's name between dashes."""
 SPOKEN = re.compile(
     rf"(?<![A-Za-z0-9_.])(?!Conda)(?P<kind>{NAMED})(?:[`'\"*]*: ?(?P<message>.*)"
     r"|\((?P<quote>['\"])(?P<shown>.*)(?P=quote),?\).*|[`'\"*.,!?)\]]*)$"
 )
-"""An exception that a sentence speaks of: its name with a message, as a value, or at the end."""
+"""An exception mentioned in a sentence: its name with a message, as a value, or at the end."""
 OF_CODE = re.compile(
     r"\b(?:except|raise|catch|class|import|isinstance|if)\b[^:]*$|^\s*[{\[]['\"{]|^FAILED \S+::"
 )
@@ -101,7 +101,7 @@ HAPPENS = re.compile(
     r"|\u9047\u5230|\u629b\u51fa|\u63d0\u793a|\u5931\u8d25|: *$",
     re.IGNORECASE,
 )
-"""Words by which a sentence reports an exception, or a label's colon."""
+"""Words of a sentence that reports an exception, or a label's colon."""
 PROSE = re.compile(
     r" (?=(?:when|while|whenever|after|and (?:it|then|the)|but|every time)\b|\|(?: |$))"
     r"|(?=[\u3002\uff0c\uff1b\uff01\uff1f])"
@@ -113,14 +113,14 @@ HANDLED = re.compile(
     r"|trying (?:again|anew)|thrown while requesting|using \S+(?: \S+){0,4} instead)\b",
     re.IGNORECASE,
 )
-"""Words by which a program continues after an exception."""
+"""Words of a program that continues after an exception."""
 PARTING = re.compile(r"(?<=[:\]|)\d-]) +")
 MARKS = "`*_\"'>([ \t"
 MOST_PARTS, MOST_NAMED = 10, 80
-"""Parts of a line that may be its header; characters before an exception without a message."""
+"""Maximum parts of a header; maximum characters before an exception without a message."""
 RANK = re.compile(r"\brank[=: ]?(\d+)\b", re.IGNORECASE)
 WATCHDOG = re.compile(r".*\bwatchdog thread terminated with exception: (?P<message>.*)")
-"""The watchdog's words before it ends the process; what follows is the exception's text."""
+"""The watchdog's message before it ends the process, followed by the exception's text."""
 OF_CPP = {
     "out_of_range": "IndexError",
     "invalid_argument": "ValueError",
@@ -139,9 +139,9 @@ class Said:
     Attributes:
         kind: the name of its type.
         message: its text.
-        is_severe: it was logged as an error, or is uncaught.
-        rank: the rank that the logger's header names.
-        is_spoken: it stands in a sentence, or quoted.
+        is_severe: whether it was logged as an error, or is uncaught.
+        rank: the rank in the logger's header.
+        is_spoken: whether it is part of a sentence or quoted.
     """
 
     kind: str
@@ -152,9 +152,9 @@ class Said:
 
 
 def said(text: str) -> Said | None:
-    """The exception that a line states as its own event, or that a sentence speaks of.
+    """The exception that a line reports as an event or mentions in a sentence.
 
-    In front of its own event may stand one space, or the header of a logger.
+    A space or a logger's header may precede an event.
     """
     if text[:1].isspace() and (text[:1] != " " or text[1:2].isspace()):
         return _spoken(text)
@@ -170,7 +170,7 @@ def said(text: str) -> Said | None:
 
 
 def _spoken(text: str) -> Said | None:
-    """The exception in a sentence, unless it was handled, in a warning or in code."""
+    """The exception in a sentence, unless handled, in a warning, or in code."""
     found = SPOKEN.search(text, 0, LONGEST_LINE)
     if found is None:
         return None
@@ -193,7 +193,7 @@ def _spoken(text: str) -> Said | None:
 
 
 def _closing(text: str, opening: str) -> int | None:
-    """The place of a closing quote or bracket; pairs of the same may be inside."""
+    """The position of the closing quote or bracket, skipping nested pairs."""
     closing, depth = CLOSING[opening], 1
     for place, char in enumerate(text):
         if char in (opening, closing):
@@ -220,13 +220,13 @@ def behind_header(text: str) -> Iterator[str]:
 
 
 def _of_interpreter(found: re.Match[str]) -> Said:
-    """The exception that Python would have raised, in the interpreter's words."""
+    """The exception Python would have raised, from the interpreter's message."""
     missing = "FileNotFoundError" if found["is_file"] else "ModuleNotFoundError"
     return Said(found["kind"] or missing, found["said"], is_severe=True)
 
 
 def _is_header(text: str) -> bool:
-    """Whether a text before an exception is at most a logger's header, and no warning's."""
+    """Whether a text before an exception is empty or a logger's header, but not a warning's."""
     if len(text) > LONGEST_HEADER or MILD.search(text):
         return False
     words = WORD.findall(NAME.sub("", text))
@@ -234,15 +234,15 @@ def _is_header(text: str) -> bool:
 
 
 def rank_in(text: str) -> int | None:
-    """The rank that a logger's header names."""
+    """The rank in a logger's header."""
     found = RANK.search(text)
     return int(found[1]) if found else None
 
 
 def in_python(raised: Raised) -> tuple[Raised, ...]:
-    """The exception of which a C++ process has aborted, as Python would have raised it.
+    """The exception that aborted a C++ process, as Python would have raised it.
 
-    The entries know it by that name, and without the watchdog's words in front of it.
+    Entries use that name, without the watchdog's prefix.
     """
     first, _, rest = raised.message.partition("\n")
     what = WHAT.match(rest)

@@ -1,4 +1,4 @@
-"""Failures of an attempt, without those that only repeat another one."""
+"""Removes an attempt's failures that only repeat others."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..catalogue.entry import Finding, Role
 from .attempts import Evidence
 
 LAST_WORDS, WHAT = "terminate called", "what()"
-"""C++'s message on an uncaught exception, and the beginning of the exception's text."""
+"""C++'s message on an uncaught exception, and the prefix of the exception's text."""
 FAULT = "Memory access fault by GPU"
-"""How ROCm's runtime ends a process, also one whose watchdog is about to."""
+"""ROCm's message when its runtime ends a process, possibly before the watchdog does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Failure:
 
 
 def without_aborts(failures: Sequence[Failure]) -> list[Failure]:
-    """Drops native code's messages at the end of a process, if another failure explains them.
+    """Drops native messages at the end of a process that another failure explains.
 
-    NCCL's watchdog names it, then aborts (tests/logs/watchdog-then-bare-aborts.log); on AMD's GPUs
-    the kernel that still waits may then read memory that is gone.
+    NCCL's watchdog names the failure, then aborts (tests/logs/watchdog-then-bare-aborts.log); on
+    AMD GPUs the waiting kernel may then access freed memory.
     """
     waited: dict[tuple[str, int | None], float] = {}
     for failure in failures:
@@ -45,7 +45,7 @@ def without_aborts(failures: Sequence[Failure]) -> list[Failure]:
 
 
 def without_copies(failures: Sequence[Failure]) -> list[Failure]:
-    """Drops copies of a failure: known ones cut off on another rank, ones that were only logged.
+    """Drops copies of a failure: known ones cut off on another rank, and merely logged ones.
 
     (tests/logs/experts-out-of-order-head-cut.log, tests/logs/store-not-reachable-kubectl.log)
     """
@@ -67,20 +67,20 @@ def without_copies(failures: Sequence[Failure]) -> list[Failure]:
 
 
 def _wholeness(failure: Failure) -> int:
-    """How much of an exception is there: its traceback, a line logged as an error, a line."""
+    """Completeness of an exception: a traceback, a line logged as an error, a line."""
     return 2 if not failure.evidence.is_bare else int(failure.evidence.is_severe)
 
 
 def _first_words(failure: Failure) -> tuple[str, str]:
-    """An exception's type and first line; if equal on another rank, it is the same failure."""
+    """An exception's type and first line, which identify a failure across ranks."""
     record = failure.finding.record
     return record.exception, record.message.partition("\n")[0].strip()
 
 
 def _explains_abort(failure: Failure, abort: Failure) -> bool:
-    """Whether a failure explains a C++ process's abort whose own last message isn't known.
+    """Whether a failure explains a C++ abort without a known message.
 
-    Without `what()` there is no message, and any other failure of the same rank is the cause.
+    Without `what()` there is no message, so any other failure of the rank explains it.
     """
     words, other = abort.finding.record, failure.finding.record
     is_same_rank = words.rank is None or other.rank in (None, words.rank)

@@ -1,4 +1,4 @@
-"""The prefixes in a file: common ones, and those that are specific to it."""
+"""Strips common and file-specific prefixes from lines."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ MOST_LEARNED = 8
 
 
 class FilePrefixes:
-    """Strips prefixes from the lines of a file, and learns those that are specific to it.
+    """Strips prefixes from a file's lines, learning file-specific ones.
 
-    A prefix is learned from what nearly all lines at the file's beginning have in common, and from
-    the text before the first line of a traceback.
+    A prefix is learned from the common beginning of nearly all first lines, and from the text
+    before the first line of a traceback.
     """
 
     def __init__(self, head: bytes) -> None:
@@ -26,7 +26,7 @@ class FilePrefixes:
         line = stripped(text)
         for number, known in enumerate(self._learned):
             if found := known.match(line.text):
-                # The file's own prefix may be followed by a prefix that names the rank.
+                # A file-specific prefix may precede a prefix with the rank.
                 inner = stripped(line.text[found.end() :])
                 rank = line.rank if inner.rank is None else inner.rank
                 return Stripped(inner.text, rank, f"{line.stream} {number} {inner.stream}")

@@ -1,4 +1,4 @@
-"""Finds the log files below a path, and the run that they belong to."""
+"""Finds log files below a path, and their run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_LOGS = (
 NAMES_OF_NO_LOGS = ("events.out.tfevents", ".")
 PEEK = 4096
 MOST = 20_000
-"""Logs of folders that are read, the newest: of 10,000 ranks stdout and stderr."""
+"""Maximum logs to read from folders, newest first: stdout and stderr of 10,000 ranks."""
 
 RANK_IN_PATH = re.compile(
     r"(?:^|/)(?:rank[-_]?(\d+)\D?[^/]*|(\d+)/std(?:out|err)(?:\.log)?|[^/]*_rank(\d+)\.\w+)$"
@@ -39,7 +39,7 @@ ATTEMPT_IN_PATH = re.compile(r"(?:^|/)attempt(?:_(\d+)|-(\d+))/")
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """The files to be read.
+    """Files to read.
 
     Attributes:
         paths: in reading order; `-` is the standard input.
@@ -53,13 +53,12 @@ class LogFiles:
 def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
     """The log files for the given paths.
 
-    A file of any name is read; in a folder, only files that look like logs. If folders contain
-    several runs (torchrun's or safe-launch's, each with a folder for every attempt), the newest is
-    taken.
+    Reads a file of any name, but in folders only files that look like logs. Of several runs in
+    folders (torchrun's or safe-launch's, with a folder per attempt), takes the newest.
 
     Args:
         paths: files and folders.
-        besides: files that something else reads; with them, there may be no log.
+        besides: files read elsewhere; with any, logs may be missing.
 
     Raises:
         LaunchError: a path doesn't exist, or nothing in it looks like a log.
@@ -107,7 +106,7 @@ def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
 
 
 def _unread(reasons: Mapping[Path, str]) -> Iterator[str]:
-    """A note on files that can't be read, with the first one's reason."""
+    """A note on unreadable files, with the first one's reason."""
     if not reasons:
         return
     first, reason = next(iter(reasons.items()))
@@ -116,12 +115,12 @@ def _unread(reasons: Mapping[Path, str]) -> Iterator[str]:
 
 
 def _looks_like_log(path: Path) -> bool:
-    """Whether a file's name and its first bytes may be a log's.
+    """Whether a file's name and first bytes may be a log's.
 
-    A file of the kernel's, which has content but no size, is none.
+    Kernel files, with content but no size, don't count.
 
     Raises:
-        OSError, EOFError, zlib.error: it can't be read.
+        OSError, EOFError, zlib.error: the file can't be read.
     """
     if path.suffix.lower() in NO_LOGS or path.name.startswith(NAMES_OF_NO_LOGS):
         return False
@@ -135,7 +134,7 @@ def _looks_like_log(path: Path) -> bool:
 
 
 def _run_of(path: Path) -> Path | None:
-    """The folder with the attempts of a file's run, if there is one."""
+    """The folder with the attempts of a file's run, if any."""
     return next((parent.parent for parent in path.parents if ATTEMPT.fullmatch(parent.name)), None)
 
 
@@ -147,7 +146,7 @@ def _by_run(files: Sequence[Path]) -> dict[Path | None, list[Path]]:
 
 
 def _changed(path: Path) -> float:
-    """When a file was last written; 0 for one that has just gone."""
+    """A file's modification time; 0 if it has disappeared."""
     try:
         return path.stat().st_mtime
     except OSError:
@@ -160,7 +159,7 @@ def rank_of(path: str) -> int | None:
 
 
 def attempt_of(path: str) -> int:
-    """The attempt in a folder's name in the path, else 0."""
+    """The attempt number in a path; 0 if none."""
     return _number(ATTEMPT_IN_PATH, path) or 0
 
 

@@ -1,4 +1,4 @@
-"""The headline: what happened, in one line."""
+"""Summarizes a failure in one line."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .judgement import Judgement, Verdict
 from .last_words import most_telling
 
 MOST = 160
-"""Characters of the failure's own words."""
+"""Maximum characters of the failure's message."""
 
 LAST_ERROR = re.compile(r"Last error:\s*(\S.*)")
-"""NCCL's own reason at the end of a message of several lines (NCCLUtils.cpp)."""
+"""NCCL's reason at the end of a multi-line message (NCCLUtils.cpp)."""
 
 
 def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
-    """The rank and the user's line, the failure, and its own words."""
+    """The rank, the user's line, the failure, and its message."""
     said = most_telling(judgement.complaints).text.strip() if judgement.complaints else ""
     if judgement.root is not None:
         return _happened(judgement.root.finding, spots, said)
@@ -39,7 +39,7 @@ def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
 
 
 def _happened(finding: Finding, spots: Sequence[SourceLocation], complaint: str) -> str:
-    """The headline; a line that may give the reason precedes the report of an end."""
+    """The headline; a line with a possible reason precedes the report of an end."""
     record, entry = finding.record, finding.entry
     frame = user_frame(record)
     places = [f"{short(spot.file)}:{spot.line}" for spot in spots[:1]]
@@ -55,7 +55,7 @@ def _happened(finding: Finding, spots: Sequence[SourceLocation], complaint: str)
 
 
 def _who(record: FailureRecord) -> str:
-    """The rank, and its end if nothing else is known."""
+    """The rank, and the kind of its end if nothing else is known."""
     is_raised = bool(record.exception) and record.told_by is ToldBy.WORKER
     is_line = bool(record.message) and record.exit_code is None and record.signal is None
     if is_raised or is_line:
@@ -64,7 +64,7 @@ def _who(record: FailureRecord) -> str:
 
 
 def _words(record: FailureRecord, entry: KnownFailure | None) -> str:
-    """The failure's own words: of its last exception, or what the entry is recognized by."""
+    """The failure's message, from its last exception or the entry's pattern."""
     every = [*record.raised()] or [Raised("", record.message)]
     raised, found = raised_first(record), ""
     for signature in () if entry is None else entry.signatures:
@@ -86,13 +86,13 @@ def _words(record: FailureRecord, entry: KnownFailure | None) -> str:
 
 
 def _line_of(record: FailureRecord, pattern: Pattern) -> str:
-    """The line beside an exception that names a cause which the exception itself doesn't."""
+    """The line near an exception that names a cause missing in the exception."""
     line = next((line for line in lines_of(record) if pattern.search(line)), "")
     return "" if line in record.message else _around(line, pattern, is_whole=False)
 
 
 def _around(message: str, pattern: Pattern, *, is_whole: bool) -> str:
-    """The line of a message that a pattern finds; from there on, if it is too long or not whole."""
+    """The line of a message matched by a pattern, from the match on if too long."""
     lines = [" ".join(line.split()) for line in message.splitlines()]
     for text in (*lines, " ".join(message.split())):
         if (match := pattern.search(text)) is not None:

@@ -1,4 +1,4 @@
-"""Finds messages of two ranks that were mixed in a file, a few characters at a time."""
+"""Finds messages of two ranks mixed in a file, a few characters at a time."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ TRIGGER = r"E[^\n]{0,8}r[^\n]{0,8}r[^\n]{0,8}o[^\n]{0,8}r"
 """Matches `Error` with other characters in between."""
 IS_SHUFFLED = re.compile(r"E.{0,8}?r.{0,8}?r.{0,8}?o.{0,8}?r")
 VARYING = re.compile(rf"\([^()]*\)|\S*(?:/\S*)+|{ANY}|\b{NUMBER}\b|[()]")
-"""The varying parts of a message that `plain` returns for a pattern."""
+"""Varying parts of a message from `plain`."""
 LONG = 8
-"""Characters of a part that can't occur by chance; if it is intact, nothing was mixed."""
+"""Characters of a part that can't occur by chance; if intact, nothing was mixed."""
 SHORTEST = 24
-"""Characters of a message that must be found, in order."""
+"""Minimum characters of a message to find, in order."""
 TIGHTEST, LOOSEST = 1.15, 2.6
-"""How many characters of the text there may be per character found, on average: more than in a text
-of one rank, and not many more than in a text of two ranks."""
+"""Allowed ratio of text length to characters found: above a single rank's text, and not far above
+two ranks' texts."""
 LONGEST_RUN = 10
-"""Characters of a message that stand side by side, at most, if two ranks' are mixed."""
+"""Maximum run of adjacent characters of a message, if two ranks' are mixed."""
 LONGEST = 12_000
-"""Characters that are searched at most."""
+"""Maximum characters to search."""
 LONGEST_PAIR, MOST_STATES = 400, 20_000
-"""Characters of a line that are separated into two equal texts at most, and attempts to do so."""
+"""Maximum characters of a line to separate into two equal texts, and maximum states to try."""
 
 
 def entry_in(text: str, catalogue: Sequence[KnownFailure]) -> KnownFailure | None:
-    """The known failure whose message is in a text, mixed with other characters.
+    """The known failure whose message is mixed with other characters in a text.
 
-    Of several, the one with the most characters found. None if any of them has further parts that
-    aren't found, so that they can't be distinguished. The words of a message in order, among at
-    most 2.6 times as many characters, don't occur by chance: ordinary text has other characters in
-    between.
+    Of several, takes the one with the most characters found; None if any has further parts that
+    aren't found, as then they can't be distinguished. A message's words in order, among at most 2.6
+    times as many characters, don't occur by chance: ordinary text has other characters between.
     """
     squeezed = "".join(text.split())[:LONGEST]
     found = [
@@ -57,7 +56,7 @@ def entry_in(text: str, catalogue: Sequence[KnownFailure]) -> KnownFailure | Non
 
 
 def _has_other_parts(sign: Signature, text: str) -> bool:
-    """Whether the fixed text of a signature's other parts is found too."""
+    """Whether the fixed texts of a signature's other parts occur too."""
     names = [name for name in (sign.file, sign.function) if name is not None]
     patterns = [
         pattern.pattern for pattern in (sign.source, sign.log, sign.context) if pattern is not None
@@ -132,10 +131,9 @@ def _place(letters: str, text: str, low: int) -> _Span | None:
 
 
 def said_twice(text: str) -> Said | None:
-    """The exception that two ranks have written at once, if their letters can be separated.
+    """The exception written by two ranks at once, if their letters can be separated.
 
-    Of a line that is two copies of one text, mixed in any way; what follows them, if the ranks
-    differ, is left as it is.
+    Handles a line with two mixed copies of one text; differing text after them stays as it is.
     """
     return next(filter(None, map(_said_twice, reversed(text.split("\n")))), None)
 

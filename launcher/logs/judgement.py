@@ -1,4 +1,4 @@
-"""The judgement on an attempt: its verdict, and the failures that it shows."""
+"""The judgement on an attempt: its verdict and failures."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakOff:
-    """Where the logs of an attempt break off that contain neither a failure nor the end.
+    """The end of logs without a failure or an end of training.
 
     Attributes:
         error: the last exception without a traceback, which may be the cause.
         last_lines: the last line of each file.
         cut: file and first line of an incomplete traceback.
-        goes_on: the training continued after an exception.
+        goes_on: whether the training continued after an exception.
     """
 
     error: Evidence | None
@@ -46,8 +46,8 @@ class Judgement:
         attempt: its number, from 1.
         verdict: the verdict.
         failures: all failures, the root cause first.
-        break_off: where the logs break off, if they are unfinished.
-        complaints: if no exception is known, the last lines that may name the cause.
+        break_off: the end of incomplete logs.
+        complaints: without an exception, the last lines that may name the cause.
     """
 
     attempt: int
@@ -63,7 +63,7 @@ class Judgement:
 
     @property
     def others(self) -> tuple[Failure, ...]:
-        """Further causes that don't result from the root cause."""
+        """Further causes independent of the root cause."""
         if self.root is None or self.root.finding.role is not Role.INITIATING:
             return ()
         seen = {name_of(self.root)}
@@ -83,7 +83,7 @@ class Judgement:
 
 
 def name_of(failure: Failure) -> str:
-    """The name of a finding: its entry, else its exception, else how the worker ended."""
+    """The name of a finding: its entry, else its exception, else the worker's end."""
     return failure.finding.name or death_text(failure.finding.record)
 
 

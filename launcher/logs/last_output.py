@@ -1,4 +1,4 @@
-"""The reason for a worker's end in its last output, if the worker sent none."""
+"""Finds the reason for a worker's end in its output, if it reported none."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from .reader import Reader
 from .verdict import decisive, judge
 
 MOST = 16
-"""Records whose output is read at most: the earliest, among which is the root cause."""
+"""Maximum records whose output is read, earliest first, which include the root cause."""
 LAST = 3
-"""Lines at the end of an output that are compared with messages of exceptions."""
+"""Last lines of an output to compare with messages of exceptions."""
 DEADLY = (
     *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE),
     *(signal.SIGTERM, signal.SIGINT, signal.SIGABRT),
 )
-"""Signals that exit codes stand for, if a child was ended by them."""
+"""Fatal signals of a child that exit codes may represent."""
 
 BEGINS = re.compile(r": |\(['\"]")
-"""Prefixes of an exception's message in a line: a script's words, or its type in `repr`."""
+"""Prefixes of an exception's message: a script's text, or the type in its `repr`."""
 
 
 def completed(
     records: Sequence[FailureRecord], catalogue: Sequence[KnownFailure]
 ) -> tuple[FailureRecord, ...]:
-    """The records, completed from the output of workers that didn't report their end."""
+    """Completes records from the output of workers that didn't report their end."""
     silent = [place for place, record in enumerate(records) if _says_little(record)][:MOST]
     return tuple(
         _completed(record, catalogue) if place in silent else record
@@ -43,9 +43,9 @@ def completed(
 
 
 def _says_little(record: FailureRecord) -> bool:
-    """Whether its worker ended by itself, and without an exception.
+    """Whether the worker ended by itself without an exception.
 
-    A signal from outside, or a fault of the processor, may come long after a caught exception.
+    An external signal, or a processor fault, may come long after a caught exception.
     """
     is_bare = record.exception.rpartition(".")[2] in ("", *CHILD)
     is_worker = record.rank is not None and record.exception != HANG
@@ -62,7 +62,7 @@ def _completed(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Fail
 
 
 def _signal_of(record: FailureRecord) -> signal.Signals | None:
-    """The signal that an exit code stands for.
+    """The signal represented by an exit code.
 
     A shell's is 128 + N. Python's for a child is -N, of which `sys.exit` leaves the lowest byte.
     """
@@ -75,13 +75,13 @@ def _signal_of(record: FailureRecord) -> signal.Signals | None:
 def _by_code(
     record: FailureRecord, number: signal.Signals, catalogue: Sequence[KnownFailure]
 ) -> FailureRecord:
-    """The record of a worker that passes on how its child was ended, if that is a known failure."""
+    """The record of a worker that passes on its child's signal, if that is a known failure."""
     told = replace(record, exception="", signal=number, told_by=ToldBy.EXIT_CODE)
     return record if finding_of(told, catalogue).entry is None else told
 
 
 def _by_output(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> FailureRecord | None:
-    """The record with the root cause by its output, as if that were a log from elsewhere."""
+    """The record with the root cause from its output, read like any log."""
     reader = Reader(catalogue)
     reader.read(
         f"rank-{record.rank}.log",
@@ -110,9 +110,9 @@ def _by_output(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Fail
 
 
 def _by_last_line(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> FailureRecord | None:
-    """The record with one of its last lines as a message, if just one known failure has it.
+    """The record with one of its last lines as message, if it matches exactly one known failure.
 
-    A script that catches an exception often prints its message alone.
+    Scripts that catch an exception often print only its message.
     """
     bare = replace(record, chain=(), frames=(), traceback="", told_by=ToldBy.LAST_LINE)
     written = [line.strip() for line in record.log_tail if line.strip()]

@@ -1,4 +1,4 @@
-"""The lines in which a program without a traceback names the cause of its end."""
+"""Finds lines that name the cause of an end without a traceback."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .launcher_messages import ENDS, STARTS, death_of, is_of_another
 from .progress_signs import DOUBT, HARMLESS, STEP, Written
 
 MOST = 3
-"""Lines that are quoted at most, the last ones."""
+"""Maximum lines to quote, the last ones."""
 NEAR = 20
-"""Lines before the launcher's report, or before the end, that are searched."""
+"""Lines to search before the launcher's report or the end."""
 COMPLAINT = re.compile(
     rf"{DOUBT.pattern}|\b(?:cannot|can(?:no|')t|could(?: not|n't)|unable to|no such|not found"
     r"|denied|refused|invalid|missing|mismatch|unknown|unsupported|no space left|out of memory"
@@ -24,7 +24,7 @@ STARTED = (
     r"(?:\S*/)?(?:srun|mpirun|torchrun|deepspeed|accelerate|python[\d.]*|llamafactory-cli|swift"
     r"|tune)"
 )
-"""Programs that start a training; without another, as nvidia-smi, a script continues."""
+"""Programs that start a training; a script continues without others, such as nvidia-smi."""
 REFUSED = re.compile(
     rf"^\S+: (?:line )?\d+: (?:-{{1,2}}\w\S*|[+\w.]+=\S*|{STARTED}): (?:command )?not found$"
     rf"|^(?:\w+: )?{STARTED}: (?:command )?not found$"
@@ -32,7 +32,7 @@ REFUSED = re.compile(
     r"|^failed to create process|^Error: No such (?:command|option)"
     r"|^\S+: error: (?:unrecognized arguments|the following arguments|argument )"
 )
-"""The last words of a shell, or of a program that refuses its command line."""
+"""Last message of a shell, or of a program that refuses its command line."""
 TRACED = re.compile(r"\s|Traceback \(most|.*\bstack trace\b")
 START = re.compile("|".join(STARTS))
 REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w\.py FAILED\b")))
@@ -51,19 +51,19 @@ def last_words(lines: Iterable[Written]) -> tuple[Written, ...]:
 
 
 def telling(lines: Sequence[Written], rank: int | None) -> tuple[Written, ...]:
-    """A few complaints that may name the cause: of the first failed rank, logged as errors."""
+    """A few complaints that may name the cause: the first failed rank's, logged as errors."""
     ours = [line for line in lines if rank is not None and line.rank == rank]
     severe = [line for line in ours or lines if SEVERE.search(line.text)]
     return tuple(severe[:MOST] or ours[:MOST] or lines[-MOST:])
 
 
 def most_telling(lines: Sequence[Written]) -> Written:
-    """The first complaint that was logged as an error, else the last."""
+    """The first complaint logged as an error, or else the last."""
     return next((line for line in lines if SEVERE.search(line.text)), lines[-1])
 
 
 def complains(text: str) -> bool:
-    """Whether a line complains, outside tracebacks and reports on other processes."""
+    """Whether a line complains, outside of tracebacks and reports on other processes."""
     stated = said(text)
     if TRACED.match(text) or (stated and is_of_another(stated.kind, stated.message)):
         return False
@@ -82,5 +82,5 @@ def _of_attempt(lines: Iterable[Written]) -> Sequence[Written]:
 
 
 def _is_report(line: Written) -> bool:
-    """Whether a launcher reports in it that the attempt has failed."""
+    """Whether a line is a launcher's report of the attempt's failure."""
     return REPORT.search(line.text) is not None or death_of(0, line.text, None) is not None

@@ -1,4 +1,4 @@
-"""Messages of launchers and schedulers: ends of workers, beginnings of attempts."""
+"""Parses messages of launchers and schedulers: ends of workers, beginnings of attempts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STARTS = (
     r"(?:^|[\n\r])\+ [^\n\r]*\b(?:srun|torchrun|deepspeed|accelerate|safe-launch|swift)\b",
     r"(?:^|[\n\r])\+ [^\n\r]*\b(?:python3?|bash|sh) \S",
 )
-"""Lines that a launcher prints when it starts or restarts."""
+"""Lines of a launcher that starts or restarts."""
 ENDS = (
     r"ChildFailedError: *(?:$|[\n\r])",
     r"Root Cause \(first observed failure\)",
@@ -42,7 +42,7 @@ ENDS = (
     r"Worker group in unrecoverable (?:FAILED|UNHEALTHY) state",
     r"The worker fails with \{",
 )
-"""Lines by which a launcher reports that an attempt has failed."""
+"""Lines of a launcher that report an attempt's failure."""
 HANGS = (
     r"Did not get (?:initial|subsequent) heartbeat\. Waited [\d.]+ seconds",
     r"Section '[^'\n]+' has been open for [\d.]+ seconds\. Timeout is ",
@@ -55,7 +55,7 @@ HANGS = (
 nvidia_resiliency_ext/fault_tolerance/rank_monitor_server.py, HyperPod's hyperpod_elastic_agent.py
 1.1.3, DLRover's training_hang.py and dist_master.py."""
 CANCELLED = re.compile(r"slurmstepd\S*: error: \*\*\* JOB \S+ ON \S+ CANCELLED AT ")
-"""Slurm ends the job; a later exception in the file that isn't of stopping is another job's."""
+"""Slurm's end of a job; a later exception, other than of stopping, belongs to another job."""
 STOPPING = (
     *("KeyboardInterrupt", "SignalException", "SystemExit", "ChildFailedError"),
     *("BrokenPipeError", "ConnectionResetError", "EOFError", "DistBackendError"),
@@ -64,13 +64,13 @@ CHILD = (
     *("SystemExit", "CalledProcessError", "ChildFailedError"),
     *("ProcessRaisedException", "ProcessExitedException"),
 )
-"""Exceptions that only report another failure, mostly a child's."""
+"""Exceptions that only report another failure, usually a child's."""
 PEER = (
     *CHILD,
     *("BrokenPipeError", "ConnectionResetError", "BrokenProcessPool", "EOFError"),
     *("RayActorError", "ActorDiedError", "WorkerCrashedError", "EngineDeadError"),
 )
-"""The same, of a child or of another process that it has spoken with."""
+"""Exceptions that only report a failure of a child or another connected process."""
 ELSEWHERE = re.compile(
     r"root cause above|stack trace \(?above|closed by peer|reset by peer|exited unexpectedly"
     r"|terminated abruptly|died unexpectedly",
@@ -127,7 +127,7 @@ CORRUPTED = re.compile(
     r"|corrupted (?:size|double)|\*\*\* (?:stack smashing|buffer overflow) detected"
     r"|\S+: \S+:\d+: .*\bAssertion `.*' failed\."
 )
-"""glibc's words before it aborts a process: malloc.c, fortify_fail.c, assert.c."""
+"""glibc's messages before it aborts a process: malloc.c, fortify_fail.c, assert.c."""
 FATAL = re.compile(r"Fatal Python error: (?P<what>Segmentation fault|Bus error|Aborted)")
 TRAINS = re.compile(
     r"python|\.py\b|torchrun|deepspeed|accelerate|srun|mpirun|safe-launch|swift|llamafactory"
@@ -142,12 +142,12 @@ CONTAINER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How a worker ended, as reported by its launcher.
+    """A worker's end, as reported by its launcher.
 
     Attributes:
         number: number of the line.
         rank: the worker's rank; None if unknown.
-        exit_code: as in a shell, 128 + N for signal N.
+        exit_code: as in a shell: 128 + N for signal N.
         signal: the signal that ended it.
     """
 
@@ -190,7 +190,7 @@ def _death_by_code(number: int, rank: int | None, code: int) -> Death | None:
 
 
 def is_launchers_own(kind: str, message: str, files: tuple[str, ...]) -> bool:
-    """Whether an exception only reports that a launcher's workers have failed."""
+    """Whether an exception only reports failed workers of a launcher."""
     name = kind.rpartition(".")[2]
     if name in CHILD[2:]:
         return True
@@ -207,19 +207,19 @@ def _is_of_launchers(files: Sequence[str]) -> bool:
 
 
 def is_of_another(kind: str, message: str) -> bool:
-    """Whether an exception only reports that another process has failed, or is gone."""
+    """Whether an exception only reports the failure or loss of another process."""
     name = kind.rpartition(".")[2]
     is_empty_file = name == "EOFError" and bool(message)
     return (name in PEER and not is_empty_file) or ELSEWHERE.search(message) is not None
 
 
 def is_of_launcher(files: tuple[str, ...]) -> bool:
-    """Whether a traceback's files are those of a launcher's own process."""
+    """Whether a traceback comes from a launcher's own process."""
     return any(LAUNCHER.search(file) for file in files[:1])
 
 
 def is_of_stopping(kind: str, message: str) -> bool:
-    """Whether an exception may come from a worker's being stopped."""
+    """Whether an exception may result from stopping a worker."""
     return kind.rpartition(".")[2] in STOPPING or "killed by signal: Terminated" in message
 
 

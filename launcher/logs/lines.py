@@ -1,8 +1,8 @@
-"""Lines of a log, of which only those that may matter are looked at.
+"""Reads only the relevant lines of a log.
 
-A log may have gigabytes and be healthy. So blocks of it are searched by one automaton for all that
-a failure could begin with, at hundreds of megabytes a second; Python sees a line only if that
-has found something, and the lines after it as long as they belong to what was found.
+A healthy log may have gigabytes. So one automaton searches blocks for all possible beginnings of a
+failure, at hundreds of megabytes a second; Python only handles lines with matches, and the lines
+after them that belong to the same event.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Any, Protocol
 from ..core.control_sequences import is_garbage
 
 BLOCK = 1 << 20
-"""Bytes that are read at once."""
+"""Bytes per read."""
 FILLER = "\x1f"
 """Replaces a line that was joined to the line before it."""
 LONGEST = 1 << 16
-"""Bytes of a line that are read; the rest of a longer line is skipped."""
+"""Maximum bytes to read of a line; the rest is skipped."""
 FOLLOWING = 12
-"""Number of lines that are read, with any text, after a line that was used."""
+"""Number of lines to read after a used line, with any text."""
 BEFORE = 6
-"""Lines before a match that are read too."""
+"""Lines to read before a match."""
 OFTEN, KEY, MOST_KEYS = 64, 200, 10_000
-"""How often a match is unused before it is skipped, how many of its bytes identify it, and how many
-such matches are remembered."""
+"""Unused occurrences before a match is skipped, bytes that identify a match, and maximum matches to
+remember."""
 DIGITS = 100
-"""Digits of a number that are kept: no path or count has more, and Python neither reads a number
-of thousands of digits nor makes a float of one with more than 308."""
+"""Maximum digits to keep of a number, above any path or count: Python reads no numbers of thousands
+of digits, and makes no float of one with more than 308."""
 LAST = 1 << 16
 """Bytes at a file's end that are always returned."""
 LONG_NUMBER = re.compile(rf"(\d{{{DIGITS}}})\d+")
@@ -82,7 +82,7 @@ class Line:
     Attributes:
         number: number of the line in its file, from 1.
         text: decoded, with invalid UTF-8 replaced.
-        is_found: whether the automaton matches in it.
+        is_found: whether the automaton matches.
     """
 
     number: int
@@ -95,7 +95,7 @@ NAMED = re.compile(r"(?<!\\)\(\?P<\w+>")
 
 
 def loosened(pattern: str) -> str:
-    """A pattern for whole lines that matches at least what the given one does without prefixes.
+    """Loosens a pattern to match whole lines with prefixes.
 
     Anchors are dropped, since prefixes precede the line, a space matches any run of white space,
     and groups have no names, which may be those of another pattern.
@@ -165,9 +165,9 @@ def interesting(
 ) -> Generator[Line, bool | None, list[tuple[int, str]]]:
     """Yields the lines that may matter, in order; returns the file's last lines.
 
-    The consumer answers each line with `send(True)` if it used the line: then the next lines follow
-    too, with any text. A match that occurs often and is never used is skipped, e.g. a warning
-    that is repeated in every step.
+    The consumer answers each line with `send(True)` if it used the line: then the next lines
+    follow, with any text. Frequent matches that are never used, such as a warning in every step,
+    are skipped.
 
     Args:
         file: opened in binary mode.
@@ -217,7 +217,7 @@ def _key(automaton: Any, line: bytes) -> bytes | None:
 
 
 def _numbered(last: bytes, number: int) -> list[tuple[int, str]]:
-    """The lines of a file's end that have text, split at carriage returns too, with numbers.
+    """The non-empty lines at a file's end with numbers, also split at carriage returns.
 
     Args:
         last: the file's last bytes.
@@ -233,7 +233,7 @@ def _numbered(last: bytes, number: int) -> list[tuple[int, str]]:
 
 
 def decoded(text: bytes) -> str:
-    """A text with invalid UTF-8 replaced, and of endless numbers the beginning."""
+    """Decodes a text, replacing invalid UTF-8 and shortening huge numbers."""
     return LONG_NUMBER.sub(r"\1…", text.decode("utf-8", "replace"))
 
 

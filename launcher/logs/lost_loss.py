@@ -1,4 +1,4 @@
-"""A loss that is no number up to the end: the training ran, and what it made is lost."""
+"""Detects a loss that stays NaN to the end of a completed training."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ LOSS = re.compile(
     r"(?P<value>nan|[-+]?\d[\d.]*(?:e[-+]?\d+)?)(?![a-z])",
     re.IGNORECASE,
 )
-"""A training loss in a line of any loop, with its value; the first counts."""
+"""A training loss with its value in any loop's line; the first counts."""
 EVALUATED = re.compile(r"\b(?:val(?:id(?:ation)?)?|eval(?:uation)?|test|dev)(?:\b|_)", re.I)
-"""Words in front of a loss that isn't a training's; without a single sample it is no number."""
+"""Words before a loss other than the training's, which is NaN without samples."""
 NO_GRADIENT = re.compile(r"grad[ _]?norm['\"]?\s*[:=]?\s*['\"]?nan\b", re.IGNORECASE)
 LEAST = 2
-"""Lines with such a loss, at least: a single one may be of a step that was skipped."""
+"""Minimum lines with such a loss: a single one may belong to a skipped step."""
 MESSAGE = "the loss is not a number, from line {first} to the end"
 
 
 def lost_loss(lines: Sequence[Written]) -> Evidence | None:
-    """The evidence that the last losses aren't numbers; None if they are."""
+    """Evidence that the last losses aren't numbers, if so."""
     losses = [(line, found) for line in lines if (found := _training_loss(line.text))]
     lost = [line for line, _ in takewhile(lambda pair: _is_lost(*pair), reversed(losses))]
     if len(lost) < LEAST:
@@ -36,7 +36,7 @@ def lost_loss(lines: Sequence[Written]) -> Evidence | None:
 
 
 def _training_loss(text: str) -> re.Match[str] | None:
-    """The training loss that a line states; None if it has none, or is about an evaluation."""
+    """The training loss in a line; None if absent or an evaluation's."""
     found = LOSS.search(text)
     if found is None or EVALUATED.search(text, 0, found.start()) or IS_COMPLETE.search(text):
         return None
@@ -44,6 +44,6 @@ def _training_loss(text: str) -> re.Match[str] | None:
 
 
 def _is_lost(line: Written, loss: re.Match[str]) -> bool:
-    """Whether a loss is no number; transformers' `logging_nan_inf_filter` makes it 0."""
+    """Whether a loss is NaN; transformers' `logging_nan_inf_filter` turns it into 0."""
     value = loss["value"].lower()
     return value == "nan" or (float(value) == 0 and NO_GRADIENT.search(line.text) is not None)

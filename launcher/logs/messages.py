@@ -1,6 +1,6 @@
-"""Known failures by their messages alone: without an exception's name, or cut off.
+"""Recognizes known failures by message alone, without an exception's name, or cut off.
 
-The longest fixed text of a message speaks for it, since the rest are names and numbers.
+The longest fixed text of a message identifies it, as the rest are names and numbers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .interleaved import VARYING
 from .progress_signs import STEP
 
 LEAST, WORDS = 20, 4
-"""Characters and words of a fixed text by which a message is known, at least."""
+"""Minimum characters and words of a fixed text that identifies a message."""
 TORN = re.compile(r"^\w*(?:Error|Exception): (?=\S)")
-"""The end of an exception's name whose beginning is cut off."""
+"""The end of an exception's cut name."""
 PHRASE = re.compile(r"[A-Za-z']{2,}(?: [A-Za-z']+){2}")
-"""Words in a pattern by which it is known even without its exception's type."""
+"""Words in a pattern that identify it without the exception's type."""
 SHORT, LONGEST_NAME = 12, 60
-"""Characters with which a message may begin; of a name or number in it, at most."""
+"""Minimum characters of a message's beginning; maximum of a name or number in it."""
 
 
 def by_message(
@@ -36,14 +36,14 @@ def by_message(
     is_first: bool = True,
     is_last: bool = True,
 ) -> Finding | None:
-    """The known failure whose message a line is, or is a piece of, if that is just one.
+    """The known failure whose message a line is or is part of, if unique.
 
     Args:
-        line: of a log.
+        line: a line of a log.
         catalogue: the known failures.
-        record: what else is known.
-        is_first: the line may be a message, or its end.
-        is_last: the line may be the beginning of a message.
+        record: other known facts.
+        is_first: whether the line may be a message or its end.
+        is_last: whether the line may be the beginning of a message.
     """
     if len(line) > LONGEST_LINE:
         return None
@@ -68,12 +68,12 @@ def by_message(
 
 
 def is_of_failure(line: str) -> bool:
-    """Whether a line may report a failure: no warning, no step, nothing that was handled."""
+    """Whether a line may report a failure, and isn't a warning, a step, or handled."""
     return not (MILD.search(line) or HANDLED.search(line) or STEP.search(line))
 
 
 def _of_messages(catalogue: Sequence[KnownFailure]) -> Iterator[tuple[KnownFailure, Signature]]:
-    """The signatures that a message alone can match: words, and nothing else."""
+    """Signatures that a message alone can match."""
     for entry in catalogue:
         for sign in entry.signatures:
             others = (sign.through, sign.wanted_by, sign.log, sign.context, sign.signal)
@@ -89,7 +89,7 @@ def _is_begun(text: str, sign: Signature) -> bool:
 
 
 def _is_end(text: str, sign: Signature) -> bool:
-    """Whether a text begins within the message of a signature, and not with it."""
+    """Whether a text begins inside of a signature's message."""
     return any(
         text[:SHORT] in whole[1:] and (part in text or _goes_on(text, part))
         for whole, part in _telling(sign)
@@ -97,7 +97,7 @@ def _is_end(text: str, sign: Signature) -> bool:
 
 
 def _goes_on(text: str, part: str) -> bool:
-    """Whether a text begins within a fixed text, and has the rest of it."""
+    """Whether a text begins inside of a fixed text and contains the rest."""
     place = part.find(text[:LEAST])
     return place >= 0 and text.startswith(part[place:])
 

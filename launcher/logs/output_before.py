@@ -1,4 +1,4 @@
-"""Lines that a process printed before it failed: its last activity, and the first complaint."""
+"""Finds the last activity and the first complaint printed before a failure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ FAILS = re.compile(
     r"Traceback \(most|[Ww]atchdog|ProcessGroup(?:NCCL|HCCL|Gloo)|\bterminate called\b"
     r"|\b(?:ERROR|FATAL)\b"
 )
-"""Lines with which a failure begins."""
+"""First lines of a failure."""
 SHORTEST = 8
-"""Characters of a line that shows anything."""
+"""Minimum characters of an informative line."""
 _NOISE = re.compile(
     rf"{TRACED.pattern}|[-=*#~\s]+$|\S*:\d+: \w*Warning:|{TIME}$|[$#>] |.*(?:{REPORT.pattern})"
     r"|.*\bKilling subprocess\b"
@@ -24,9 +24,9 @@ _NOISE = re.compile(
 
 
 def output_before(record: FailureRecord) -> tuple[str, ...]:
-    """The last line before a failure that doesn't complain, and the first that does.
+    """The last line before a failure without a complaint, and the first with one.
 
-    Lines of the failure's own message, warnings of Python's and frames aren't quoted.
+    Leaves out the failure's message, Python's warnings and frames.
     """
     message = " ".join(f"{raised.exception}: {raised.message}" for raised in record.raised())
     told = " ".join(f"{message} {record.message}".split())

@@ -1,4 +1,4 @@
-"""Restores logs that were copied by hand, and quoted, indented or wrapped."""
+"""Restores logs copied by hand, which may be quoted, indented or wrapped."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from .lines import FILLER
 from .plain import MARKS, WRAPPER, enclosed, inside, straight
 
 MOST = 4 << 20
-"""Bytes of a copied log at most."""
+"""Maximum bytes of a copied log."""
 NEARLY_ALL = 0.9
 WIDTHS = range(60, 251)
 """Columns at which terminals may wrap."""
 LEAST_WRAPPED = 3
-"""Lines of exactly the greatest width, at least, to conclude that they were wrapped."""
+"""Minimum lines of exactly the maximum width to infer wrapping."""
 STAMP = re.compile(
     r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\[\d\d:\d\d:\d\d\])"
     r" (?!- |\||\[?(?:INFO|WARN|ERROR|DEBUG)\b)"
 )
-"""A time that another tool has put in front of a line, not its logger."""
+"""A timestamp prepended by another tool, not by the logger."""
 DRAWN = re.compile(r"^[\W_]*$|[│┃╮╯|]\s*$")
 """Lines with a fixed width: rules and boxes."""
 BEGINS = re.compile(r"\[|\{|\d{4}-\d\d|[IWEF]\d{4} |Traceback|  |\s*$")
 FEW = 0.4
-"""Share of the lines after the widest that may look like the beginning of a line."""
+"""Maximum share of the lines after the widest that look like the beginning of a line."""
 
 
 def restored(log: bytes) -> tuple[bytes, ...]:
-    """The log as its process wrote it: with wrapped lines joined, if there are any, and as it is.
+    """The possible original logs: with wrapped lines joined, if any, and as it is.
 
     Every line keeps its number: fillers follow joined lines.
     """
@@ -42,7 +42,7 @@ def restored(log: bytes) -> tuple[bytes, ...]:
 
 
 def _without_marks(lines: Sequence[str]) -> list[str]:
-    """Lines without what is around each of them, or around the whole: an indent, marks."""
+    """Removes indents and marks around each line or the whole."""
     lines = textwrap.dedent("\n".join(lines)).split("\n")
     written = [line for line in lines if line.strip()]
     if sum(WRAPPER.match(line) is not None for line in written) > NEARLY_ALL * len(written):
@@ -62,7 +62,7 @@ def _without_marks(lines: Sequence[str]) -> list[str]:
 
 
 def _join_wrapped(lines: Sequence[str]) -> list[str]:
-    """Joins lines that a terminal has wrapped, at the greatest width."""
+    """Joins lines wrapped by a terminal at the maximum width."""
     lengths = Counter(len(line) for line in lines if not DRAWN.search(line))
     width = max(lengths, default=0)
     if width not in WIDTHS or lengths[width] < LEAST_WRAPPED:

@@ -1,6 +1,6 @@
-"""The words of a log without the decoration of people and pages.
+"""Removes decoration added to a log by people and web pages.
 
-Every search of a log reads lines as this module leaves them.
+Every search of a log uses this module's output.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STRAIGHT = str.maketrans(
         "\uff1a": ": ",
     }
 )
-"""Typographic quotes, spaces and colons, as a program writes them."""
+"""Plain characters for typographic quotes, spaces and colons."""
 DOCUMENT = re.compile(r'\{(?:"[^{}]*,)?\s*"(?:log|msg|message)": ?"')
 ESCAPED = re.compile(r"&(?:lt|gt|amp|quot|#x?[0-9a-fA-F]+);")
 BREAK = re.compile(r"<br ?/?>\s*$")
@@ -40,7 +40,7 @@ LABEL = re.compile(
     r"|\S*(?:\u62a5\u9519|\u9519\u8bef|\u5f02\u5e38)\S*: ",
     re.IGNORECASE,
 )
-"""Words that people write before a message."""
+"""Words written before a message by people."""
 QUOTES = ('"', "'")
 MARKS = ("**", "``", "`", "__", "*", *QUOTES)
 """Marks that enclose a line, or the first and last line of a longer text."""
@@ -48,9 +48,9 @@ STATED = re.compile(
     rf'[\s`*"\'\[]*+(?:Traceback \(most|File "|{NAMED}\b|terminate called|Fatal Python error'
     r"|(?:\S*/)?python[\d.]*: )"
 )
-"""The beginning of messages that only failures have."""
+"""Beginnings of messages specific to failures."""
 MARKED = re.compile(rf"(\*\*|`|__|\"|')({NAMED})(:?)\1(?=(:?))")
-"""The name of an exception that is set off by marks."""
+"""An exception's name enclosed in marks."""
 BAR = re.compile(r"(?<=\S)\s+\|\s*$|^\s*\|\s*$")
 
 
@@ -63,7 +63,7 @@ def plain(raw: str) -> str:
 
 
 def straight(text: str) -> str:
-    """A line with the characters that a program writes for a page's."""
+    """Replaces typographic characters with a program's plain ones."""
     if not text.isascii():
         text = text.translate(STRAIGHT)
     if "&" in text and ESCAPED.search(text):
@@ -72,9 +72,9 @@ def straight(text: str) -> str:
 
 
 def unwrapped(text: str) -> str:
-    """A line without the marks of a quotation, a list or a table, or a label, in front of it.
+    """Removes leading marks of a quotation, a list or a table, or a label.
 
-    Of a list, or behind a label, only statements of a failure: messages have lists as well.
+    In a list or behind a label, only if a failure follows: messages contain lists too.
     """
     found = WRAPPER.match(text)
     if found is not None and not LISTED.match(text):
@@ -84,13 +84,13 @@ def unwrapped(text: str) -> str:
 
 
 def inside(text: str) -> str:
-    """A line without a quotation's, a list's or a table's marks, if it has any."""
+    """Removes the marks of a quotation, a list or a table, if any."""
     inner = WRAPPER.sub("", text, count=1)
     return BAR.sub("", inner) if text.startswith("|") else inner
 
 
 def unmarked(text: str) -> str:
-    """A line without the marks that set it off, or that set off an exception's name."""
+    """Removes marks around a line or around an exception's name."""
     if "`" in text or "**" in text or STATED.match(text):
         text = MARKED.sub(r"\2\3", text)
     while (inner := _inner(text)) != text:
@@ -99,7 +99,7 @@ def unmarked(text: str) -> str:
 
 
 def _inner(text: str) -> str:
-    """A line without one pair of marks around it, or one mark whose other is in another line."""
+    """Removes one pair of marks around a line, or an unpaired one."""
     for mark in MARKS:
         inner = enclosed(text, mark)
         if inner is None:

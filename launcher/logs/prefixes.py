@@ -33,7 +33,7 @@ STREAMS = (
 )
 """Prefixes that distinguish the lines of processes or hosts."""
 LABEL = re.compile(r" *\d+(?:: |\t| [|\u2502] )")
-"""The only prefixes that may begin with spaces: srun's, padded to the widest rank, and numbers."""
+"""Prefixes that may begin with spaces: srun's, padded to the widest rank, and line numbers."""
 STAMPS = (
     re.compile(r"\[\d{1,7}\] "),  # viewers of logs number the lines
     re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ (?!kernel)[^\s:]+: "),  # syslog
@@ -44,14 +44,14 @@ GLOG = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w/.<>-]+:\d+\] ?(?:\[
 """The prefix of torch's Python loggers, repeated on each line of a traceback."""
 FOLDED = re.compile(r"Traceback \(most recent call last\):\\n")
 MOST_LINES, LEAST_LINES = 400, 8
-"""Lines at a log's beginning that are searched for a common prefix."""
+"""Maximum and minimum first lines of a log to search for a common prefix."""
 EXCEPTIONS = 0.05
 """Share of the lines that may lack the prefix."""
 NUMBER = re.compile(r"\d+")
 SEPARATORS = " \t:]|>)"
 """Characters that a prefix ends with."""
 LONGEST = 160
-"""Characters of a prefix at most."""
+"""Maximum characters of a prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Stripped:
 
     Attributes:
         text: the line itself, as the process wrote it.
-        rank: the rank that a prefix named.
-        stream: what identifies this process's lines in the file.
+        rank: the rank in a prefix.
+        stream: identifier of the process's lines in the file.
     """
 
     text: str
@@ -71,9 +71,9 @@ class Stripped:
 
 @lru_cache(maxsize=1024)
 def stripped(raw: str) -> Stripped:
-    """Removes colours, known prefixes and what a page puts around it from a line.
+    """Removes colours, known prefixes and a web page's decoration from a line.
 
-    Tracebacks have most of their lines in common.
+    Cached, as tracebacks share most of their lines.
     """
     text = plain(raw)
     if text[:1] in " \t" and not LABEL.match(text):
@@ -106,7 +106,7 @@ def stripped(raw: str) -> Stripped:
 
 
 def unfolded(text: str) -> list[str]:
-    """Splits a line in which a logger has folded a traceback as a JSON string."""
+    """Splits a traceback that a logger folded into a line as a JSON string."""
     if "\\n" not in text or not FOLDED.search(text) or text.startswith('{"log":"'):
         return [text]
     pieces = [piece.replace('\\"', '"') for piece in text.split("\\n")]

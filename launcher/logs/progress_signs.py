@@ -1,8 +1,8 @@
-"""The texts that a training prints while it runs, and when it has ended.
+"""Recognizes output of a running and of a completed training.
 
-What a framework or a launcher prints at the end counts anywhere (`COMPLETIONS`). A script's own
-words may refer to a part of the training, or a shell may print them after a failure: they count
-only among the last lines, if no step or error follows (`said_end`).
+Final messages of a framework or a launcher count anywhere (`COMPLETIONS`). A script's own messages
+may concern only a part of the training, or come from a shell after a failure: they count only
+among the last lines, without a step or an error after them (`said_end`).
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ COMPLETIONS = (
     r"|Job '[^'\n\r]+' succeeded|\[after training is done\]|exiting program at iteration \d"
     r"|Final validation metrics: "
 )
-"""Lines that a framework or launcher prints at the end of a training."""
+"""Lines of a framework or launcher at the end of training."""
 SAID = (
     r"[Tt]raining (?:is |has )?(?:finished|done|[Cc]ompleted?)|(?:[Ff]inished|[Dd]one) training"
     r"|训练(?:已)?(?:完成|结束)"
 )
-"""Lines that a script may print then, or a shell in any case."""
+"""Lines of a script at the end of training, or of a shell in any case."""
 STEPS = r"'loss': |\"loss\": |\bloss[=:]? ?\d|\b(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)[ =:#]{1,3}\d"
 PROGRESS = rf"{STEPS}|(?:^|[\n\r]|\]:) *\d+%\|[^|\n\r]{{0,200}}\| *\d+/\d+ \["
-"""Lines of a running training; a named progress bar isn't the training's."""
+"""Lines of a running training; its progress bar has no name."""
 COUNT = re.compile(
     r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)['\"]?[ =:#]{1,3}(\d[\d.]*)|(\d+)/\d+ \["
 )
 """The number that identifies signs of the same step on several ranks."""
 SUMMARY = "wandb: "
-"""A tracker's summary at the end, which is no progress."""
+"""A tracker's final summary, which isn't progress."""
 ENDINGS = (
     r"\b(?:[Dd]one|[Ff]inished|[Cc]ompleted)\b[^\n\r]{0,40}\b(?:in|after|reached) \d"
     rf"|\b(?:[Ff]inished|[Cc]ompleted)\b[^\n\r]{{0,20}}\d (?:steps|epochs|iterations)\b|{SAID}"
 )
-"""Words by which the user's own loop may report the end of the training or a part of it."""
+"""Words of a custom loop at the end of the training or a part of it."""
 MOST = 400
-"""Lines at a file's end that are searched for a script's own words."""
+"""Last lines of a file to search for a script's own messages."""
 
 STEP = re.compile(STEPS)
 IS_COMPLETE = re.compile(COMPLETIONS)
@@ -66,7 +66,7 @@ OF_PART = re.compile(r" (?:(?:for|of|in|on) )?(?:epoch|step|stage|phase|fold|rou
 DONE = re.compile(rf"{SAID}|\b(?:done|finished|completed?|ended|succeeded)\b", re.IGNORECASE)
 CLAUSE = re.compile(r"[,;|]|>> |\. | - |:(?! )")
 LABEL = re.compile(r"\s*(?:\[[^\]]*\]\s*)*(?:[\w./-]+(?: \d+)?:)?\s*")
-"""Words before one that refers to the training without naming it."""
+"""Prefixes of a message about the training that doesn't name it."""
 AFTER_DONE = re.compile(
     r"[.!]+(?:\s|$)|\s*$|[:,;(]"
     r"| (?:in|after|at|successfully|all|training|the (?:training|run|job))\b"
@@ -97,7 +97,7 @@ class Written:
 
 
 def said_end(lines: Sequence[Written]) -> Written | None:
-    """The line that reports the end of the training, in any words.
+    """The line that reports the end of training, in any words.
 
     Returns:
         None if no line does, or if a step or an error follows it.

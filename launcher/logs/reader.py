@@ -33,14 +33,14 @@ from .searches import searches_for
 from .tracebacks import Trace, Tracebacks
 
 OWN = "[safe-launch] "
-"""The prefix of our own launcher's lines, which quote known failures."""
+"""Prefix of safe-launch's own lines, which quote known failures."""
 MOST_STREAMS = 1024
 HEAD = 1 << 16
-"""Bytes of a file that are searched for a prefix of all its lines."""
+"""Bytes of a file to search for a common prefix."""
 TAIL = 60
-"""Lines before an event that are kept as its context."""
+"""Lines before an event to keep as context."""
 MOST_LAST = 80
-"""Lines at a file's end that are kept."""
+"""Last lines of a file to keep."""
 WARNING = re.compile(r"\S+\.py:\d+: \w*Warning: |\s*warnings?\.warn\(|\S+Warning: ")
 RANK_IN_TEXT = re.compile(r"\[(?:PG [^\]]*?)?Rank (\d+)\]")
 
@@ -50,10 +50,10 @@ class _Stream:
     """The lines of one process in a file.
 
     Attributes:
-        tracebacks: the exceptions in its lines.
-        rank: its rank, if a prefix names it.
-        found: patterns of the catalogue that its lines have matched since the last progress, and
-            the ranks that those lines name.
+        tracebacks: the parser of its exceptions.
+        rank: its rank, if known from a prefix.
+        found: catalogue patterns matched by its lines since the last progress, with the ranks in
+            those lines.
     """
 
     tracebacks: Tracebacks = field(default_factory=Tracebacks)
@@ -62,7 +62,7 @@ class _Stream:
 
 
 class Reader:
-    """Reads log files one after the other; `attempts` has the evidence."""
+    """Reads log files in sequence; `attempts` has the evidence."""
 
     def __init__(self, catalogue: Sequence[KnownFailure]) -> None:
         self.searches = searches_for(catalogue)
@@ -87,13 +87,13 @@ class _File:
     A file may contain several attempts in sequence; the first is that of its folder.
 
     Attributes:
-        first: the attempt in which the file begins.
+        first: the attempt at the beginning of the file.
         attempt: the current attempt.
-        begun: number of the line at which it began, or failed.
-        is_finished: the training has said that it has ended.
-        is_cancelled: the scheduler has ended the job.
-        is_over: a launcher has given the attempt up.
-        is_root: the next rank in torchrun's summary is its root cause.
+        begun: line number of its beginning or failure.
+        is_finished: whether the training reported its end.
+        is_cancelled: whether the scheduler has ended the job.
+        is_over: whether a launcher has given up the attempt.
+        is_root: whether the next rank in torchrun's summary is its root cause.
         summary_rank: the last rank in torchrun's summary.
         texts: the last lines that aren't part of a traceback.
     """
@@ -116,7 +116,7 @@ class _File:
         return self.reader.attempts.setdefault(self.attempt, Reading())
 
     def automaton(self) -> Any:
-        """The patterns to search; after a failure or an end, also those of progress."""
+        """The patterns to search, with signs of progress after a failure or an end."""
         is_watchful = (
             self.attempt > self.first
             or self.events
@@ -128,7 +128,7 @@ class _File:
         return self.reader.searches.watchful if is_watchful else self.reader.searches.quiet
 
     def take(self, line: Line) -> bool:
-        """Reads a line; returns whether it was used, so that the next lines are read too."""
+        """Reads a line; returns whether it was used, so the next lines are read too."""
         if line.text == FILLER:
             return self._wants_more()
         pieces = unfolded(line.text)
@@ -172,7 +172,7 @@ class _File:
         return is_part
 
     def finish(self, last: Sequence[tuple[int, str]]) -> None:
-        """Ends the file with its last lines: unfinished tracebacks are complete or cut off."""
+        """Ends the file with its last lines, which complete or cut off tracebacks."""
         opened = [stream.tracebacks.opened for stream in self.streams.values()]
         self.reading.cut += [(self.name, number) for number in opened if number is not None]
         self._close()
@@ -199,7 +199,7 @@ class _File:
         self.events.settle(0, self.reading)
 
     def _read_message(self, number: int, text: str) -> bool:
-        """Handles launchers' messages on attempts and workers; returns whether it was one."""
+        """Handles launchers' messages about attempts and workers; returns whether it was one."""
         is_start = self.reader.searches.starts.search(text) is not None
         is_end = self.reader.searches.ends.search(text) is not None
         if is_end:
@@ -245,13 +245,13 @@ class _File:
         self.is_finished = self.is_cancelled = self.is_over = False
 
     def _give_up(self, number: int) -> None:
-        """Notes that the launcher has given the attempt up."""
+        """Notes that the launcher gave up the attempt."""
         self.reading.has_failed = self.is_over = True
         self.reading.progress = 0
         self._void_end(number)
 
     def _void_end(self, number: int) -> None:
-        """Discards an end of the training that was seen before a line."""
+        """Discards an end of training before a line."""
         self.begun = number
         self.reading.ends.pop(self.name, None)
 
@@ -268,7 +268,7 @@ class _File:
                     self.reading.went_past_end(self.name)
 
     def _progress(self, number: int, signs: int) -> None:
-        """Notes progress: an exception that the training has survived is no failure."""
+        """Notes progress, after which earlier exceptions count as survived."""
         self.events.settle(0, self.reading)
         self.progress.add(number, signs)
         self.events.forget()
@@ -300,7 +300,7 @@ class _File:
         )
 
     def _rank(self, stream: _Stream, text: str) -> int | None:
-        """The rank as named by c10d, by a prefix, or by the file's name."""
+        """The rank from c10d's text, a prefix, or the file's name."""
         if named := RANK_IN_TEXT.search(text):
             return int(named[1])
         return self.rank if stream.rank is None else stream.rank

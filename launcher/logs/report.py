@@ -1,4 +1,4 @@
-"""Renders a judgement on logs: rows for people, a document for programs."""
+"""Renders a judgement on logs as rows or JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .output_before import output_before
 from .progress_signs import Written
 
 WIDEST = 300
-"""Characters of a line of evidence that are shown at most."""
+"""Maximum characters to show of a line of evidence."""
 MOST_OTHERS = 5
 CURES = {
     Kind.PRESET: "safe-launch relaunches with settings that avoid it",
@@ -47,7 +47,7 @@ CURES = {
     Kind.TRANSIENT: "safe-launch tries the same settings again",
     Kind.HARDWARE: "the node is at fault: run on another one (safe-launch exits with 75)",
 }
-"""The launcher's reaction to a class of failures."""
+"""The launcher's reactions by class of failures."""
 ABOVE = (
     "Look further up in the whole output, or into the workers' own logs: the launcher reports only"
     " that a script ended with an error, which the script itself has written. To see it, start the"
@@ -60,7 +60,7 @@ NEXT = (
 
 
 def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
-    """Rows below the headline: what to do, the evidence, what else helps, why, how it is known."""
+    """Rows below the headline: the advice, the evidence, alternatives, reasons, the basis."""
     if judgement.break_off is not None:
         return _break_off_rows(judgement.break_off)
     root = judgement.root
@@ -94,12 +94,12 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
 
 
 def _complaint_rows(judgement: Judgement) -> list[Row]:
-    """Rows on the lines that may name the cause, if there is no exception."""
+    """Rows on lines that may name the cause, without an exception."""
     return [("said", _line(line)) for line in judgement.complaints]
 
 
 def _break_off_rows(break_off: BreakOff) -> list[Row]:
-    """Rows on what was seen last, what is missing, and where it may be found."""
+    """Rows on the last lines, the missing information, and where to find it."""
     result = []
     if break_off.error is not None:
         result += [("error", text) for text in _seen(break_off.error)[-1:]]
@@ -112,7 +112,7 @@ def _break_off_rows(break_off: BreakOff) -> list[Row]:
 
 
 def _quoted(text: str) -> str:
-    """Words of the log without secrets, of which a cut would leave a part."""
+    """Shortens a quotation from the log after removing secrets, which a cut could expose."""
     return shortened(redacted(text), WIDEST)
 
 
@@ -128,7 +128,7 @@ def _missing(break_off: BreakOff) -> str:
 
 
 def _missing_ranks(judgement: Judgement) -> str:
-    """Names the ranks that the others waited for: those of which nothing failed by itself."""
+    """Names the ranks without a failure of their own, for which the others waited."""
     known = {failure.finding.record.rank for failure in judgement.failures}
     seen = {
         failure.finding.record.rank
@@ -168,7 +168,7 @@ def _consequences(judgement: Judgement) -> str:
 
 
 def attempt_rows(attempts: Sequence[Judgement], shown: Judgement) -> list[Row]:
-    """Rows on how the other attempts ended."""
+    """Rows on the ends of other attempts."""
     return [
         (
             "attempt",
@@ -185,7 +185,7 @@ def document(
     notes: Sequence[str],
     spots: Sequence[SourceLocation],
 ) -> Mapping[str, Any]:
-    """The judgement as a document for programs."""
+    """The judgement as JSON values."""
     return {
         "verdict": judgement.verdict.value,
         "attempt": judgement.attempt,
@@ -267,12 +267,12 @@ def _finding(failure: Failure, judgement: Judgement) -> Mapping[str, Any]:
 
 
 def _unknown(step: Step) -> Mapping[str, Any]:
-    """The facts on a failure without an entry."""
+    """Facts about a failure without an entry."""
     return {"id": None, "rule": step.rule, "confidence": step.basis.value}
 
 
 def _step(judgement: Judgement, record: FailureRecord) -> Step:
-    """The next step; a line that may give the reason precedes an exit code."""
+    """The next step; a line with a possible reason precedes an exit code."""
     if judgement.complaints and record.signal in (None, signal.SIGABRT):
         said = most_telling(judgement.complaints).text.strip()
         record = replace(record, exception="", exit_code=None, signal=None, message=said)
@@ -280,7 +280,7 @@ def _step(judgement: Judgement, record: FailureRecord) -> Step:
 
 
 def _advice(failure: Failure, judgement: Judgement) -> Advice:
-    """The advice on a failure, known or not."""
+    """Advice on a known or unknown failure."""
     record, entry = failure.finding.record, failure.finding.entry
     if entry is None:
         return advised(redacted(_step(judgement, record).do))

@@ -1,4 +1,4 @@
-"""The patterns that are searched in logs, compiled once for all files."""
+"""Patterns to search in logs, compiled once for all files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BEGINNINGS = (
     OF_PYTHON,
     TRIGGER,
 )
-"""The beginnings of evidence, besides the catalogue's own patterns."""
+"""Beginnings of evidence, in addition to the catalogue's patterns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Searches:
 
     Attributes:
         quiet: matches all beginnings of evidence, in bytes.
-        watchful: matches the same and signs of progress.
+        watchful: matches beginnings of evidence and signs of progress.
         logs: the catalogue's own patterns for lines.
-        starts: a launcher starts.
-        ends: a launcher reports that an attempt has failed.
-        hangs: a launcher reports that a rank stands still.
-        completions: a training has ended.
-        endings: a training may have ended.
-        progress: a training continues.
+        starts: starts of a launcher.
+        ends: a launcher's reports of failed attempts.
+        hangs: a launcher's reports of hanging ranks.
+        completions: ends of a training.
+        endings: possible ends of a training.
+        progress: signs of progress.
     """
 
     quiet: Any
@@ -74,7 +74,7 @@ def searches_for(catalogue: Sequence[KnownFailure]) -> Searches:
 
 @lru_cache(maxsize=4)
 def _searches(logs: tuple[str, ...], patterns: tuple[str, ...]) -> Searches:
-    """The searches for a catalogue's patterns for lines, and for all lines that it asks for."""
+    """Compiles a catalogue's patterns for lines, and all its patterns."""
     loose = map(loosened, patterns)
     telling = [*BEGINNINGS, *STARTS, *ENDS, *HANGS, COMPLETIONS, SAID, *loose]
     return Searches(

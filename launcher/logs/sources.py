@@ -1,4 +1,4 @@
-"""Opens logs, and bounds what reading them may take."""
+"""Opens logs, with limits on size and time."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .lines import Recoded, Resumed, Source
 
 STDIN = "-"
 SILENCE = 30.0
-"""Seconds for which a pipe may stay silent."""
+"""Maximum seconds of silence of a pipe."""
 PIPED = 4 * GIB
-"""Bytes that are read from a pipe at most."""
+"""Maximum bytes to read from a pipe."""
 ENDLESS = f"more than {PIPED // GIB} GiB come from it: write them to a file"
 UNPACKED, RATIO = GIB, 100
-"""Bytes to which a packed log may unpack, if that is also so many times its size; logs get to some
-ten times, and what was made to exhaust a reader to a thousand."""
+"""Limits of a compressed log's size in bytes and of its ratio; exceeding both is refused. Logs
+reach ratios of about ten, decompression bombs a thousand."""
 LONG, END = 16 * MIB, MIB // 4
 """Bytes of a log that takes long to read, and of its end, which takes a tenth of a second."""
 BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -41,13 +41,13 @@ def opened(path: str) -> Iterator[Source]:
     """Opens a file to read its bytes as UTF-8; unpacks `.gz`.
 
     Raises:
-        LaunchError: it can't be read, or not to an end.
+        LaunchError: the file can't be read, or has no end.
     """
     if path == STDIN:
         yield _as_utf8(sys.stdin.buffer)
         return
     try:
-        # Not to wait for the writer of a pipe.
+        # Avoids waiting for the writer of a pipe.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             yield _as_utf8(_bounded(path, file))
     except (OSError, EOFError, zlib.error) as error:
@@ -85,12 +85,12 @@ def _bounded(path: str, file: IO[bytes]) -> Source:
 
 @dataclass(slots=True)
 class _Unpacked:
-    """A packed log; one that is cut off or damaged is read up to there, with a word on it.
+    """A compressed log, read up to the point where it is cut off or damaged, with a note.
 
     Attributes:
         file: the log.
-        path: of its file.
-        is_cut: nothing after this can be unpacked.
+        path: path of its file.
+        is_cut: whether the rest can't be decompressed.
     """
 
     file: gzip.GzipFile
@@ -98,7 +98,7 @@ class _Unpacked:
     is_cut: bool = False
 
     def read(self, size: int) -> bytes:
-        """The next bytes, at most `size`; fewer at the end alone."""
+        """The next bytes, at most `size`; fewer only at the end."""
         pieces = b""
         try:
             while len(pieces) < size and not self.is_cut:
@@ -116,7 +116,7 @@ class _Unpacked:
 
 
 def _from_pipe(descriptor: int, size: int) -> bytes:
-    """The next bytes from a pipe; fewer than `size` at the end alone."""
+    """The next bytes from a pipe; fewer than `size` only at the end."""
     pieces, poll = b"", select.poll()
     poll.register(descriptor, select.POLLIN)
     end = time.monotonic() + SILENCE
@@ -133,12 +133,12 @@ def _from_pipe(descriptor: int, size: int) -> bytes:
 
 @dataclass(slots=True)
 class _Bounded:
-    """A source of which so much is read at most.
+    """A source with a limit on bytes to read.
 
     Attributes:
         next: reads the next bytes.
-        left: how many more may come.
-        said: what is said if there are more.
+        left: remaining bytes.
+        said: the message if there are more.
     """
 
     next: Callable[[int], bytes]
@@ -155,7 +155,7 @@ class _Bounded:
 
 
 def _as_utf8(source: Source) -> Source:
-    """Recodes what PowerShell's `>` writes: UTF-16, with a byte order mark."""
+    """Recodes output of PowerShell's `>`: UTF-16 with a byte order mark."""
     head = source.read(2)
     whole = Resumed(head, source)
     return Recoded(whole, "utf-16") if head in BOMS else whole

@@ -1,4 +1,4 @@
-"""The lines that tracebacks consist of, and those that end a message, as patterns."""
+"""Patterns of lines in tracebacks and of lines that end a message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHAINED = re.compile(
     r"|The above exception was the direct cause of the following exception):?$"
 )
 INDENT = re.compile(r"\s*(?![\s+|])")
-"""Indentation of a quoted traceback; that of an exception group has its own frame."""
+"""Indentation of a quoted traceback, except an exception group's frame."""
 IGNORED = re.compile(
     r"Exception ignored in|Error in atexit\._run_exitfuncs"
     r"|Exception in thread .* \(most likely raised during"

@@ -1,4 +1,4 @@
-"""Exceptions in a log: tracebacks of Python, Rich and IPython, and C++'s last messages."""
+"""Reads exceptions in a log: tracebacks of Python, Rich and IPython, and C++'s messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .traceback_lines import (
 
 MOST_LINES, MOST_FRAMES = 60, 120
 MOST_NOISE = 40
-"""Other lines between two lines of a traceback, at most."""
+"""Maximum other lines between two lines of a traceback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class Trace:
     Attributes:
         raised: the exception itself, with its innermost frame.
         frames: all frames, outermost first.
-        chain: the exceptions that led to it, nearest first.
-        first: number of the line on which its traceback begins.
+        chain: earlier exceptions in its chain, nearest first.
+        first: number of the first line of its traceback.
         placed: number of the line with its innermost frame.
         said: number of the line with its type and message.
         last: number of its last line.
-        is_ignored: Python printed it and continued, e.g. in a destructor.
-        bare: the line that states it, if it has no traceback.
+        is_ignored: whether Python printed it and continued, e.g. in a destructor.
+        bare: its line, if it has no traceback.
     """
 
     raised: Raised
@@ -65,10 +65,9 @@ class Trace:
 
 @dataclass(slots=True)
 class Tracebacks:
-    """Reads one process's lines; returns each exception when it is complete.
+    """Reads one process's lines, and returns each completed exception.
 
-    The state is that of a reader within a traceback: its frames so far, its message so far, the
-    previous exception if the two are chained.
+    The state has the frames and the message so far, and the previous exception of a chain.
     """
 
     frames: list[Frame] = field(default_factory=list)
@@ -101,7 +100,7 @@ class Tracebacks:
 
     @property
     def opened(self) -> int | None:
-        """Number of the first line of a traceback whose exception is still to come."""
+        """Number of the first line of a traceback still without its exception."""
         is_cut = (self.is_open or self.box is not None) and not (self.kind or self.was_ignored)
         return self.first if is_cut else None
 
@@ -210,7 +209,7 @@ class Tracebacks:
         return False, found
 
     def _break_off(self) -> None:
-        """Drops a traceback without an end; a complete exception before it is kept."""
+        """Drops a traceback without an end, keeping a complete exception before it."""
         self.done = self.outer or self.chained or self.done
         self.is_open, self.frames = False, []
         self.chained = self.outer = None
@@ -290,7 +289,7 @@ class Tracebacks:
             self.bare,
         )
         if self.outer is not None:
-            # A data loader worker's exception, quoted in the message of the waiting process.
+            # A data loader worker's exception, quoted in the waiting process's message.
             chain = (self.done.raised, *self.done.chain)
             self.done = replace(self.outer, chain=chain, last=self.last)
         self.chained, self.outer, self.kind, self.frames = None, None, "", []
@@ -325,6 +324,6 @@ class Tracebacks:
 def _is_quoted(header: str, before: Trace) -> bool:
     """Whether a traceback is part of the message of the exception before it.
 
-    As of a data loader's process ("Original Traceback"), or behind a colon (Ray's imports).
+    E.g. a data loader worker's ("Original Traceback"), or one behind a colon (Ray's imports).
     """
     return header.lstrip().startswith("Original ") or before.raised.message.endswith(":")

@@ -1,4 +1,4 @@
-"""Makes a verdict of the evidence of each attempt: what failed, or whether it ended."""
+"""Judges each attempt by its evidence: its failures, or its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .launcher_messages import is_of_another
 from .messages import by_message
 
 NEAR = 40
-"""Lines that two ranks' mixed tracebacks take at most."""
+"""Maximum lines of two ranks' mixed tracebacks."""
 
 
 def judge(attempts: dict[int, Reading], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
@@ -32,7 +32,7 @@ def judge(attempts: dict[int, Reading], catalogue: Sequence[KnownFailure]) -> tu
 
 
 def decisive(judgements: Sequence[Judgement]) -> Judgement:
-    """The judgement that shows how the job ended: the last, unless it shows nothing."""
+    """The judgement on the job's end: the last, unless inconclusive."""
     *before, last = judgements
     if last.break_off is not None and not last.break_off.goes_on:
         return next((judgement for judgement in reversed(before) if judgement.failures), last)
@@ -62,7 +62,7 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
 
 
 def _break_off(reading: Reading) -> BreakOff:
-    """Where the logs break off, after the ends that were seen."""
+    """The end of incomplete logs, after any reported ends."""
 
     def is_open(file: str, number: float) -> bool:
         return file not in reading.ends or number > reading.ends[file].line.number
@@ -96,7 +96,7 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
     is_one_file = len({failure.evidence.file for failure in failures}) == 1
 
     def order(failure: Failure) -> tuple[int, bool, bool, float]:
-        """Lines of several files have no common order; then the launcher's summary counts."""
+        """Sort key: lines of different files have no common order, so torchrun's report decides."""
         role, is_bare, at = urgency(failure.finding)
         is_later = not is_one_file and failure.finding.record.rank != reading.first_rank
         return role, is_bare, is_later, at
@@ -117,7 +117,7 @@ def _refused(reading: Reading) -> Iterable[Failure]:
 def _with_divergence(
     failures: Sequence[Failure], reading: Reading, catalogue: Sequence[KnownFailure]
 ) -> list[Failure]:
-    """Puts first that ranks were in different operations, if all else are consequences."""
+    """Puts diverged operations first, if all other failures are consequences."""
     differ = divergence(reading.events)
     if differ is None or any(not _is_consequence(failure) for failure in failures):
         return list(failures)
@@ -127,9 +127,9 @@ def _with_divergence(
 def _by_certainty(
     reading: Reading, catalogue: Sequence[KnownFailure]
 ) -> tuple[list[Failure], list[Failure]]:
-    """Certain failures, and those that count only if there are no certain ones.
+    """Certain failures, and failures that count only without certain ones.
 
-    Lines that have no exception and match no entry are neither.
+    Ignores lines without an exception or an entry.
     """
     sure: list[Failure] = []
     doubtful: list[Failure] = []
@@ -155,16 +155,16 @@ def _by_certainty(
 
 
 def _finding(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Finding:
-    """The finding that explains a record; reports of another process's end are consequences."""
+    """The finding for a record; reports of another process's end are consequences."""
     finding = finding_of(record, catalogue)
     is_later = finding.entry is None and is_of_another(record.exception, record.message)
     return replace(finding, role=Role.CASCADE) if is_later else finding
 
 
 def _counts(failure: Failure, reading: Reading) -> bool:
-    """Whether an exception that may have been caught is the failure if nothing else is.
+    """Whether a possibly caught exception counts as the failure without others.
 
-    Nothing shows that the run has gone on after it.
+    It counts if nothing shows that the run continued.
     """
     event = failure.evidence
     if reading.has_failed or reading.deaths:
@@ -173,7 +173,7 @@ def _counts(failure: Failure, reading: Reading) -> bool:
 
 
 def _of_messages(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[Failure]:
-    """Known failures of whose messages a text is a piece: it begins or ends within them."""
+    """Known failures whose messages begin or end with a text."""
     for file, lines in reading.last_lines.items():
         if file in reading.ends:
             continue
@@ -191,7 +191,7 @@ def _of_messages(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterabl
 def _with_interleaved(
     failures: Sequence[Failure], reading: Reading, catalogue: Sequence[KnownFailure]
 ) -> list[Failure]:
-    """Replaces the scraps of messages that two ranks wrote at once by the known failures.
+    """Replaces fragments of two ranks' mixed messages by known failures.
 
     Only if nothing else is known (test_two_ranks_letters_in_turns).
     """
@@ -207,7 +207,7 @@ def _is_consequence(failure: Failure) -> bool:
 
 
 def _with_stops_first(failures: Sequence[Failure]) -> list[Failure]:
-    """Makes a signal from outside the cause, if it came before everything else.
+    """Makes an external signal the root cause, if it came first.
 
     A closed terminal sends SIGHUP (tests/logs/terminal-closed-ms-swift.log).
     """
@@ -220,7 +220,7 @@ def _with_stops_first(failures: Sequence[Failure]) -> list[Failure]:
 
 
 def _is_wanted(failure: Failure) -> bool:
-    """Whether the user has stopped the run, or the run has caught a signal and gone on."""
+    """Whether the user stopped the run, or the run caught a signal and continued."""
     entry, record = failure.finding.entry, failure.finding.record
     if entry is None or entry.role is not Role.TEARDOWN:
         return False
@@ -228,13 +228,13 @@ def _is_wanted(failure: Failure) -> bool:
 
 
 def _is_near(failure: Failure, other: Failure) -> bool:
-    """Whether an exception may be a remnant of what two ranks wrote at once."""
+    """Whether an exception may be a fragment of two ranks' mixed output."""
     distance = abs(failure.finding.record.at - other.finding.record.at)
     return failure.evidence.file == other.evidence.file and distance < NEAR
 
 
 def _interleaved(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[Failure]:
-    """Known failures whose messages two ranks wrote at once, outside of intact tracebacks."""
+    """Known failures in two ranks' mixed messages, outside of intact tracebacks."""
     clean = [
         (event.file, event.lines[0][0], event.lines[-1][0])
         for event in reading.events
@@ -255,11 +255,10 @@ def _interleaved(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterabl
 def _deaths(
     reading: Reading, failures: Sequence[Failure], catalogue: Sequence[KnownFailure]
 ) -> Iterable[Failure]:
-    """The launcher's reports on its workers that add to the workers' own output.
+    """The launcher's reports on workers that add to the workers' output.
 
-    A killed worker writes nothing (tests/logs/real-worker-killed-torchrun.log). A worker that
-    raised ends with an exit code, one that aborts has said why, and one that was asked to stop is
-    no cause; those matter only if there is nothing else.
+    A killed worker writes nothing (tests/logs/real-worker-killed-torchrun.log). Exit codes after an
+    exception, aborts with a message, and requested stops count only without other causes.
     """
     ranks = {failure.finding.record.rank for failure in failures}
     are_consequences = bool(failures) and all(

@@ -1,4 +1,4 @@
-"""This machine: its accelerators and their profiles, its memory and its cores.
+"""This machine's accelerators with profiles, memory and cores.
 
-In: the vendors' own tools, /proc, cgroups and `hardware/**/*.yaml`. Out: a `Hardware`.
+In: the vendors' tools, /proc, cgroups and `hardware/**/*.yaml`. Out: a `Hardware`.
 """

@@ -9,7 +9,7 @@ VARIABLE = "SAFE_LAUNCH_CORES"
 
 
 def core_list(text: str) -> tuple[int, ...] | None:
-    """The cores of `0-3,8`, in ascending order without duplicates; None for an invalid list."""
+    """Parses `0-3,8` to ascending cores without duplicates; None if invalid."""
     cores: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -23,7 +23,7 @@ def core_list(text: str) -> tuple[int, ...] | None:
 
 
 def shared(cores: Sequence[int], workers: int) -> tuple[tuple[int, ...], ...]:
-    """An equal number of cores for each worker, in order; the remainder isn't used.
+    """Divides cores equally among workers, in order, leaving out the remainder.
 
     Empty for every worker if there are fewer cores than workers.
     """

@@ -1,4 +1,4 @@
-"""Detects this host's hardware for this job, without torch."""
+"""Detects the host's hardware available to this job, without torch."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from .probes.vendors import devices
 from .profiles import accelerator_of, in_use_note, matching, profile_named
 
 DRIVERS_OWN = {"npu": (2 * GIB, 0.035), "rocm": (GIB // 2, 0.002), "cuda": (GIB // 2, 0.01)}
-"""Memory that an idle device's driver may hold, by kind: bytes, and a share of the total.
+"""Maximum memory of an idle device's driver, by kind: bytes, and a share of the total.
 
 Observed: up to 2901 MiB of a 910B4's 32768, 3454 of a 910B2's 65536, 284 of a MI300X's 196592. NVML
 counts the driver's reserved memory as used, 820 MiB of an A100's 81920.
 """
 FRAMEWORKS_SHARE = {"npu": 0.9, "rocm": 0.97, "cuda": 0.97}
-"""The framework has at least this share of the vendor's total: 29.5 GiB of a 910B4's 32, 14.6 of a
-T4's 15."""
+"""Minimum share of the vendor's total available to the framework: 29.5 GiB of a 910B4's 32, 14.6 of
+a T4's 15."""
 DEVICE_FILES = {
     "cuda": (r"nvidia\d+", "CUDA_VISIBLE_DEVICES"),
     "npu": (r"davinci\d+", "ASCEND_RT_VISIBLE_DEVICES"),
 }
-"""Device files, and the variable that hides some of them, if no vendor's tool answers."""
+"""Device files, and the variable that hides some, if no vendor's tool responds."""
 
 
 def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev")) -> Hardware:
-    """This host's hardware, as far as this job may use it."""
+    """This host's hardware available to the job."""
     problem = ascend.missing_libraries(environment)
     here = Hardware(
         accelerator=accelerator_of(profile_named("cpu")),
@@ -63,12 +63,12 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
 
 
 def unknown_devices(found: Hardware, source: str, count: int = 0) -> Hardware:
-    """This host, for named devices that no tool here finds.
+    """This host with named devices that no tool finds.
 
     Args:
-        found: the host, on which no device was found.
-        source: what names them.
-        count: how many there are; 0 if unknown.
+        found: the host without devices.
+        source: the source of the name.
+        count: number of devices; 0 if unknown.
     """
     note = f"{source}: nothing is known of such devices, so memory isn't estimated"
     device = accelerator_of(profile_named("unknown"))
@@ -76,14 +76,14 @@ def unknown_devices(found: Hardware, source: str, count: int = 0) -> Hardware:
 
 
 def _count(there: Sequence[str], listed: str | None) -> int:
-    """The number of devices a job may use; only the vendor's tool has their identifiers."""
+    """The number of devices available to the job; only vendors' tools have identifiers."""
     if listed is not None and listed.startswith(("GPU-", "MIG-")):
         return min(len(there), len(listed.split(",")))
     return len(visible(there, listed))
 
 
 def _visibility_notes(found: Sequence[Device], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Notes on variables that may make the framework use other devices than counted here."""
+    """Notes on variables that may make the framework use other devices."""
     kind, names = found[0].kind, {device.name for device in found}
     listed = environment.get("ASCEND_RT_VISIBLE_DEVICES", "")
     if kind == "npu" and re.search(r"[^\d,]", listed):
@@ -97,7 +97,7 @@ def _visibility_notes(found: Sequence[Device], environment: Mapping[str, str]) -
 
 
 def of_devices(here: Hardware, found: Sequence[Device]) -> Hardware:
-    """The host with its devices; if they differ, with the least of each fact."""
+    """The host with its devices; if they differ, with the minimum of each fact."""
     facts = [_facts(device) for device in found]
     notes = [*here.notes, *dict.fromkeys(note for _, note in facts if note)]
     names = list(dict.fromkeys(device.name for device, _ in facts))
@@ -116,7 +116,7 @@ def of_devices(here: Hardware, found: Sequence[Device]) -> Hardware:
 
 
 def _facts(device: Device) -> tuple[Accelerator, str]:
-    """A device's profile, or a conservative profile with the measured memory; and a note."""
+    """A device's profile, or a conservative one with measured memory, and a note."""
     profile = matching(device.kind, device.name, device.total)
     if profile is not None:
         return accelerator_of(profile), ""
@@ -127,6 +127,6 @@ def _facts(device: Device) -> tuple[Accelerator, str]:
 
 
 def _held_by_others(device: Device) -> int:
-    """Bytes in use beyond what an idle device's driver may hold."""
+    """Bytes in use beyond an idle device's driver."""
     fixed, share = DRIVERS_OWN[device.kind]
     return max(0, device.used - fixed - int(share * device.total))

@@ -1,4 +1,4 @@
-"""Names of accelerators and nodes as people, drivers and clouds write them, matched to profiles."""
+"""Matches names of accelerators and nodes, as used by people, drivers and clouds, to profiles."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 MAKERS = re.compile(r"^(nvidia|amd|huawei|ascend|geforce|instinct|quadro|radeon|tesla|rtx)+")
-"""Makers and product lines, which may be left out or written together with the model."""
+"""Vendors and product lines, which may be omitted or joined to the model."""
 FORMS = {"pcie": "pcie", "pci": "pcie", "nvl": "nvl"} | {
     f"sxm{generation}": "sxm" for generation in ("", *range(2, 7))
 }
-"""Forms of a board, by how they are written; a profile without a form may be of any but `nvl`."""
+"""Board form factors by spelling; a profile without one may have any but `nvl`."""
 FORM_BEHIND = re.compile(r"(?P<model>.+?)(?P<form>sxm\d?|pcie|nvl)")
 IGNORED = frozenset(
     {"accelerator", "ampere", "blackwell", "card", "core", "edition", "generation", "gpu", "gpus"}
     | {"graphics", "hbm", "hbm2", "hbm2e", "hbm3", "hbm3e", "hopper", "mega", "npu", "npus", "oam"}
     | {"server", "tensor", "vf", "workstation"}
 )
-"""Words that don't identify a device."""
+"""Words without meaning for a device's identity."""
 SIZE = re.compile(r"(\d+)(?:g|gb|gib)")
 SIZE_APART = re.compile(r"\b(\d+) +(g|gb|gib)\b")
 TOLERANCE = 0.12
-"""Share by which a size as people write it may differ from what the driver reports."""
+"""Relative tolerance between a written size and the driver's."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceName:
-    """A name, taken apart.
+    """A parsed name.
 
     Attributes:
-        model: what is left of it without maker, size and form, written together: `a100`.
-        gib: the memory size that is in it.
-        form: the form of the board that is in it; empty for none.
+        model: the joined rest without vendor, size and form: `a100`.
+        gib: the memory size in it.
+        form: the form factor in it; empty if none.
     """
 
     model: str
@@ -42,7 +42,7 @@ class DeviceName:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A profile, or a node, as it may be called."""
+    """A possible name of a profile or node."""
 
     name: str
     called: tuple[str, ...]
@@ -50,7 +50,7 @@ class Candidate:
 
 
 def read(text: str) -> DeviceName:
-    """A name, taken apart."""
+    """Parses a name."""
     model, gib, form = "", None, ""
     lower = SIZE_APART.sub(r"\1\2", text.lower())
     for word in re.split(r"[^a-z0-9]+", lower):
@@ -67,9 +67,9 @@ def read(text: str) -> DeviceName:
 
 
 def fitting(text: str, candidates: Iterable[Candidate]) -> Sequence[Candidate]:
-    """The candidates that a name may mean, the smallest first.
+    """Candidates that match a name, smallest first.
 
-    A size or a form in the name must be theirs. One of exactly that form leaves no doubt.
+    A size or form in the name must match. An exact match of the form is unambiguous.
     """
     asked = read(text)
     called = [(read(name), each) for each in candidates for name in each.called]
@@ -82,7 +82,7 @@ def fitting(text: str, candidates: Iterable[Candidate]) -> Sequence[Candidate]:
 
 
 def of_the_model(text: str, candidates: Iterable[Candidate]) -> Sequence[Candidate]:
-    """The candidates of the name's model, or of models whose names begin with it."""
+    """Candidates of the name's model, or of models whose names begin with it."""
     asked, by_model = read(text).model, _by_model(candidates)
     same = [each for model, each in by_model if asked and model == asked]
     longer = [each for model, each in by_model if len(asked) > 2 and model.startswith(asked)]
@@ -90,7 +90,7 @@ def of_the_model(text: str, candidates: Iterable[Candidate]) -> Sequence[Candida
 
 
 def of_the_beginning(text: str, candidates: Iterable[Candidate]) -> Sequence[Candidate]:
-    """The candidates of models with which the name's begins: of `rtx-5090` for a laptop's."""
+    """Candidates whose model is a prefix of the name's: `rtx-5090` for a laptop's."""
     asked = read(text).model
     models = _by_model(candidates)
     return [each for model, each in models if len(model) > 2 and asked.startswith(model)]

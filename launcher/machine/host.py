@@ -1,4 +1,4 @@
-"""The host's CPU cores and memory for this job, within its cgroups' limits."""
+"""CPU cores and memory available to this job, within its cgroups' limits."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MEMORY = Path("/proc/meminfo")
 
 
 def cores(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
-    """CPU cores that this process may use: by its affinity, and by its cgroups' quotas."""
+    """Number of CPU cores available to this process by affinity and cgroup quotas."""
     allowed = len(os.sched_getaffinity(0))
     quotas = [int(quota) for quota in _quotas(root, membership)]
     return max(1, min([allowed, *quotas]))
 
 
 def _quotas(root: Path, membership: Path) -> Iterator[float]:
-    """The limit of each cgroup that has one, in cores: cpu.max (v2), cpu.cfs_quota_us (v1)."""
+    """Limits of cgroups, in cores: cpu.max (v2), cpu.cfs_quota_us (v1)."""
     for folder in _groups(root, membership, "cpu"):
         numbers = _numbers(folder / "cpu.max")
         if not numbers:
@@ -35,7 +35,7 @@ def _quotas(root: Path, membership: Path) -> Iterator[float]:
 
 
 def memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
-    """Bytes of memory that this job may use: the host's, or a lower limit of a cgroup."""
+    """Bytes of memory available to this job: the host's, or a lower cgroup limit."""
     lines = _text(MEMORY).splitlines()
     limits = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemTotal:")]
     for folder in _groups(root, membership, "memory"):
@@ -45,7 +45,7 @@ def memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
 
 
 def free_memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> float:
-    """The share of the memory that is free or can be freed: the host's, or a cgroup's lower one."""
+    """The share of free or reclaimable memory of the host, or a cgroup with less."""
     host = _fields(MEMORY)
     shares = [host["MemAvailable:"] / host["MemTotal:"]] if "MemAvailable:" in host else []
     for folder in _groups(root, membership, "memory"):
@@ -62,7 +62,7 @@ def free_memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> float:
 def _groups(root: Path, membership: Path, controller: str) -> Iterator[Path]:
     """The folders of this process's cgroups and their parents, of both versions.
 
-    A scheduler limits the job, a step or a task of it, and every limit in the hierarchy counts
+    Schedulers limit jobs, steps or tasks, and all limits in the hierarchy apply
     (https://docs.kernel.org/admin-guide/cgroup-v2.html). A container sees its own as the root.
     """
     paths = {(root, Path("/")), (root / controller, Path("/"))}
@@ -78,13 +78,13 @@ def _groups(root: Path, membership: Path, controller: str) -> Iterator[Path]:
 
 
 def _numbers(path: Path) -> list[int]:
-    """The numbers in a file; empty if any word isn't a number, as in `max 100000`."""
+    """The numbers in a file; empty if any word isn't a number, e.g. `max 100000`."""
     words = _text(path).split()
     return [int(word) for word in words] if all(word.isdecimal() for word in words) else []
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The numbers in a file by the name before each."""
+    """The named numbers in a file."""
     lines = [line.split() for line in _text(path).splitlines()]
     return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdecimal()}
 
@@ -97,9 +97,9 @@ def _text(path: Path) -> str:
 
 
 def make_room(descriptors: int) -> int:
-    """Raises the limit of open descriptors if needed; returns how many are allowed.
+    """Raises the limit of open descriptors if needed; returns the limit.
 
-    The soft limit is raised as far as needed, at most to the hard limit.
+    Raises the soft limit as needed, at most to the hard limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < descriptors:
@@ -110,7 +110,7 @@ def make_room(descriptors: int) -> int:
 
 
 def interface_of(address: str) -> str | None:
-    """Name of the network interface that has an address; None if none has."""
+    """Name of the network interface with an address, if any."""
     import psutil
 
     return next(
@@ -124,7 +124,7 @@ def interface_of(address: str) -> str | None:
 
 
 def is_known_as_loopback() -> bool:
-    """Whether this host's name resolves to an address that others can't reach, or not at all.
+    """Whether this host's name resolves to a loopback address, or not at all.
 
     Debian's installer writes `127.0.1.1 NAME` into /etc/hosts.
     """
@@ -136,7 +136,7 @@ def is_known_as_loopback() -> bool:
 
 
 def oom_kills(statistics: Path = Path("/proc/vmstat")) -> int:
-    """How often the out-of-memory killer has struck on this host, cgroups' limits included.
+    """Number of out-of-memory kills on this host, including cgroup limits.
 
     0 if the kernel doesn't count them (before Linux 4.13).
     """
@@ -145,7 +145,7 @@ def oom_kills(statistics: Path = Path("/proc/vmstat")) -> int:
 
 
 def own_cores(topology: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
-    """The CPU cores that this process may use, each by the number of its first thread."""
+    """CPU cores available to this process, each by its first thread's number."""
     allowed = sorted(os.sched_getaffinity(0))
     first: dict[str, int] = {}
     for number in allowed:

@@ -1,4 +1,4 @@
-"""Virtual machines that clouds rent with accelerators, by name: `hardware/instances/*.yaml`."""
+"""Clouds' virtual machines with accelerators, by name: `hardware/instances/*.yaml`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Instance:
 
 
 def every() -> Iterator[Instance]:
-    """All that are known."""
+    """All known instances."""
     for path in shipped("instances").values():
         for name, facts in raw(path)["instances"].items():
             yield Instance(name, *facts)
 
 
 def named(name: str) -> Instance | None:
-    """The one of this name, in any spelling; None if there is none."""
+    """An instance by name in any spelling, if known."""
     asked = PREFIX.sub("", name.strip()).lower()
     return next((instance for instance in every() if instance.name.lower() == asked), None)

@@ -1,4 +1,4 @@
-"""The hardware that `--hardware` names: a shipped profile in any of its spellings, or a file."""
+"""Resolves `--hardware`: a shipped profile in any spelling, or a file."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ COUNTED = (
     re.compile(r"(?P<count>\d{1,4})\s*[x\xd7*]\s*(?P<name>.+)", re.IGNORECASE),
     re.compile(r"(?:gpu:)?(?P<name>.+?)\s*(?:[\xd7*:]|x(?=\s*\d+$))\s*(?P<count>\d{1,4})", re.I),
 )
-"""How people, Slurm and clouds write a number of devices: `8xH100`, `gpu:a100:4`."""
+"""Spellings of a number of devices by people, Slurm and clouds: `8xH100`, `gpu:a100:4`."""
 MOST = 1025
-"""No host has so many devices."""
+"""A number of devices above any host's."""
 
 
 def hardware_of(name: str, found: Hardware) -> Hardware:
     """The hardware for `--hardware`: a shipped accelerator or node, or a file of either.
 
-    A shipped one may be named as people, drivers and clouds do. Of several sizes the smallest is
-    taken, with a note, unless this host has another of them. An accelerator alone doesn't describe
-    the host, so a usual host is assumed, with a note.
+    Shipped profiles match spellings of people, drivers and clouds. Of several sizes, takes the
+    smallest, with a note, unless this host has another. For a single accelerator, assumes a usual
+    host, with a note.
 
     Raises:
-        LaunchError: there is no such profile, or several; or the file doesn't follow a schema.
+        LaunchError: no profile matches, or several do; or the file doesn't follow a schema.
     """
     source = f"--hardware {name}"
     if name.endswith((".yaml", ".yml")):
@@ -82,7 +82,7 @@ def hardware_of(name: str, found: Hardware) -> Hardware:
 
 
 def _counted(name: str) -> tuple[int | None, str]:
-    """How many devices a name asks for, None for no number, and the name without that."""
+    """Splits a name into the number of devices, if any, and the rest."""
     for form in COUNTED:
         if (match := form.fullmatch(name.strip())) and 0 < (count := int(match["count"])) < MOST:
             return count, match["name"].strip()
@@ -90,10 +90,10 @@ def _counted(name: str) -> tuple[int | None, str]:
 
 
 def _meant(name: str, found: Hardware) -> tuple[str, str]:
-    """The profile or node that a name means, and a note if others have the name as well.
+    """The profile or node of a name, and a note if others match too.
 
     Raises:
-        LaunchError: it means none, or models that differ in more than their size.
+        LaunchError: the name matches none, or models that differ in more than size.
     """
     candidates = list(_candidates())
     fitting = device_names.fitting(name, candidates)
@@ -115,7 +115,7 @@ def _meant(name: str, found: Hardware) -> tuple[str, str]:
 
 
 def _hint(name: str, relatives: Sequence[Candidate], candidates: Sequence[Candidate]) -> str:
-    """Suggestions for an unknown name: devices of that model, else the nearest names."""
+    """Suggestions for an unknown name: devices of the model, or else similar names."""
     if len(relatives) > 1:
         return f"name one of {', '.join(relative.name for relative in relatives)}"
     known = [*(named.name for named in candidates), *(named.name for named in instances.every())]
@@ -125,7 +125,7 @@ def _hint(name: str, relatives: Sequence[Candidate], candidates: Sequence[Candid
 
 
 def _candidates() -> Iterator[Candidate]:
-    """All shipped profiles and nodes, as they may be called."""
+    """All possible names of shipped profiles and nodes."""
     sizes: dict[str, float] = {}
     for name, path in shipped("accelerators").items():
         facts = raw(path)
@@ -137,7 +137,7 @@ def _candidates() -> Iterator[Candidate]:
 
 
 def _by_alias(name: str, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Those of these with a driver's name among their aliases, of the size that is in it."""
+    """Candidates with a matching alias for drivers, and of the size in the name."""
     gib, known = device_names.read(name).gib, shipped("accelerators")
     found = [
         each
@@ -154,7 +154,7 @@ NODES_OWN = re.compile(r"^(accelerators?|host_memory_gib)\s*:", re.MULTILINE)
 
 
 def _hardware_of_node(path: Path, source: str) -> Hardware:
-    """The hardware in a node's file; its device is a shipped profile, or a file beside it."""
+    """The hardware of a node's file, whose device is a shipped profile or a file beside it."""
     node, known = read_node(path), shipped("accelerators")
     device = known.get(node.accelerator, path.parent / node.accelerator)
     if not is_file(device):
@@ -171,15 +171,15 @@ def _hardware_of_node(path: Path, source: str) -> Hardware:
 
 
 ASSUMED_PER_DEVICE = 128 * GIB
-"""Assumed host memory per device if only the device is named: the least in nodes of eight."""
+"""Assumed host memory per device for a single device: the minimum of nodes with eight."""
 MOST_DEVICES = 8
-"""Assumed devices of a node if only the device is named."""
+"""Assumed number of devices per node for a single device."""
 
 
 def _hardware_of_profile(
     profile: Profile, source: str, found: Hardware, count: int | None = None
 ) -> Hardware:
-    """This host's devices if they may be of this kind; otherwise a usual node of them."""
+    """This host's devices if compatible with the profile; otherwise a usual node of them."""
     device, theirs = accelerator_of(profile), found.accelerator
     if not device.memory:
         return Hardware(device, 0, found.cores, found.host_memory, source=source)
@@ -197,7 +197,7 @@ def _hardware_of_profile(
 
 
 def _same_size(ours: Accelerator, theirs: Accelerator) -> bool:
-    """Whether the memories may be equal; a device that is only known by its kind may have any."""
+    """Whether memory sizes may be equal; a device known only by kind may have any."""
     unknown = theirs.name == theirs.kind
     return unknown or abs(ours.memory - theirs.memory) <= TOLERANCE * ours.memory
 

@@ -20,33 +20,33 @@ from ..system.typed_yaml import DocumentError, line_of, read_document, text_of
 
 KINDS = ("cpu", "cuda", "npu", "rocm", "unknown")
 TOO_MUCH = 1e9
-"""An upper limit of all numbers in a profile, in any unit."""
+"""Upper limit of numbers in a profile, in any unit."""
 TOLERANCE = 0.1
-"""Share by which a device's memory may differ from its profile's."""
+"""Relative tolerance between a device's and its profile's memory."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Facts of one device, as written in its file; docs/using/hardware.md explains each.
+    """Facts of a device from its file; docs/using/hardware.md explains each.
 
     Attributes:
         name: its name; equals the file's name in shipped profiles.
         kind: cpu, cuda, npu, rocm or unknown.
-        aliases: patterns of the names that the vendor's tools have for it.
-        called: other names that people and clouds have for it, with the size that they give it.
-        memory_gib: memory that the framework reports, in GiB; 0 for a CPU.
-        driver_mib: memory that the vendor's tool reports, in MiB; distinguishes sizes of one name.
+        aliases: patterns of its names in the vendor's tools.
+        called: other names by people and clouds, with their stated size.
+        memory_gib: memory reported by the framework, in GiB; 0 for a CPU.
+        driver_mib: memory reported by the vendor's tool, in MiB; distinguishes sizes of one name.
         context_gib: memory of the device's context and libraries, in GiB.
         communication_gib: memory of NCCL's, RCCL's or HCCL's buffers, in GiB.
-        precisions: types that it computes in.
+        precisions: supported compute types.
         fp8: whether it has units for 8-bit floating point.
         compute_tflops: dense 16-bit TFLOP/s.
         bandwidth_gb_s: bandwidth of its memory, in GB/s.
         link_gb_s: bandwidth to another device of the node, in one direction, in GB/s.
         node_link_gb_s: bandwidth to a device of another node, in one direction, in GB/s.
         host_link_gb_s: bandwidth to the host's memory, in one direction, in GB/s.
-        environment: variables that its workers need unless the user has set them.
-        restrictions: what is known not to work, as sentences.
+        environment: variables for its workers, unless set by the user.
+        restrictions: known limitations, as sentences.
         sources: the sources of the facts.
     """
 
@@ -72,7 +72,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Node:
-    """A host: its accelerators, cores and memory; `called` are clouds' names for it."""
+    """A host's accelerators, cores and memory; `called` are clouds' names."""
 
     name: str = "???"
     called: list[str] = field(default_factory=list)
@@ -100,7 +100,7 @@ def read_profile(path: Path) -> Profile:
     """Reads a device's file.
 
     Raises:
-        DocumentError: it doesn't follow the schema; the message names file, line and key.
+        DocumentError: the file doesn't follow the schema; the message names file, line and key.
     """
     text = text_of(path)
     profile = read_document(path, text, Profile)
@@ -129,7 +129,7 @@ def read_profile(path: Path) -> Profile:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file has this name; False for a name that no file can have."""
+    """Whether a path is a file; False for invalid names."""
     try:
         return path.is_file()
     except OSError:  # too long a name
@@ -181,7 +181,7 @@ def nodes() -> tuple[Node, ...]:
 
 
 def accelerator_of(profile: Profile, memory: int | None = None) -> Accelerator:
-    """The device that a profile describes."""
+    """Converts a profile to a device."""
     return Accelerator(
         name=profile.name,
         kind=profile.kind,
@@ -202,9 +202,9 @@ def accelerator_of(profile: Profile, memory: int | None = None) -> Accelerator:
 
 @functools.cache
 def matching(kind: str, name: str, driver_bytes: int) -> Profile | None:
-    """The profile of a device by the name and size that its vendor's tool reports.
+    """The profile of a device, by name and size in its vendor's tool.
 
-    To save time, only matching profiles are checked against the schema.
+    To save time, checks only matching profiles against the schema.
     """
     for path in shipped("accelerators").values():
         if not _may_fit(path, kind, name):
@@ -216,18 +216,18 @@ def matching(kind: str, name: str, driver_bytes: int) -> Profile | None:
 
 
 def _may_fit(path: Path, kind: str, name: str) -> bool:
-    """Whether a shipped profile is of this kind and has this name among its aliases."""
+    """Whether a shipped profile has this kind and alias."""
     facts = raw(path)
     return facts["kind"] == kind and has_alias(facts, name)
 
 
 def has_alias(facts: Mapping[str, Any], name: str) -> bool:
-    """Whether a name is among the aliases of a profile that isn't checked against the schema."""
+    """Whether an unchecked profile has an alias for a name."""
     return any(re.search(alias, name) for alias in facts.get("aliases", ()))
 
 
 def raw(path: Path) -> dict[str, Any]:
-    """A shipped file's facts, unchecked, to save time."""
+    """A shipped file's unchecked facts, to save time."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -236,10 +236,10 @@ def raw(path: Path) -> dict[str, Any]:
 
 
 def environment_beside(own: Accelerator, names: Iterable[str]) -> dict[str, str]:
-    """The variables of a node's workers if other nodes of the job have these devices.
+    """The variables for a node's workers, given other nodes' devices.
 
-    Those of the node's own device, and those of the shipped profiles of the others; other names are
-    ignored.
+    Includes variables of the node's device, and of the others' shipped profiles; ignores unknown
+    names.
     """
     known = shipped("accelerators")
     others = [read_profile(known[name]) for name in names if name != own.name and name in known]
@@ -251,7 +251,7 @@ def profile_named(name: str) -> Profile:
     """The shipped profile of that name.
 
     Raises:
-        LaunchError: there is none.
+        LaunchError: the profile doesn't exist.
     """
     known = shipped("accelerators")
     if name in known:
@@ -260,5 +260,5 @@ def profile_named(name: str) -> Profile:
 
 
 def in_use_note(size: int) -> str:
-    """The note on bytes of a device that other processes hold."""
+    """A note on a device's memory in use by other processes."""
     return f"other processes hold {size / GIB:.1f} GiB of a device already"

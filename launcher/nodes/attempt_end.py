@@ -1,4 +1,4 @@
-"""How an attempt ended, on one node or on all."""
+"""The end of an attempt, on one node or on all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .messages import Ended
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How an attempt ended: on this node, or for node 0 on all nodes.
+    """The end of an attempt: on this node, or for node 0 on all nodes.
 
     Attributes:
         ended: how each node's workers ended, by the node's rank.

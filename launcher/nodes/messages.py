@@ -228,7 +228,7 @@ class Ask(Sent, frozen=True, tag=True):
 
 
 class Standings(Sent, frozen=True, tag=True):
-    """Where each rank of a node stands."""
+    """The positions of a node's ranks."""
 
     MOST = LARGE
     standings: tuple[Standing, ...] = ()

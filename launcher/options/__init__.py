@@ -1,4 +1,4 @@
-"""The command line: torchrun's, deepspeed's and our own options.
+"""The command line: options of torchrun, deepspeed and safe-launch.
 
 In: argv and PET_* variables. Out: the parts of a `LaunchRequest`, or a usage error.
 """

@@ -1,4 +1,4 @@
-"""Options of `accelerate launch` that safe-launch lacks, and how to ask for the same here."""
+"""Equivalents of `accelerate launch` options that safe-launch lacks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ EQUIVALENT = {
     "num_machines": "--nnodes",
     "num_processes": "--nproc (workers on each machine)",
 }
-"""The equivalents here, by the option's name."""
+"""Equivalents by option."""
 SECTIONS = ("deepspeed_", "dynamo_", "fp8_", "fsdp_", "megatron_lm_", "parallelism_config_")
-"""The beginnings of names that are keys of a section of the configuration file."""
+"""Prefixes of keys in sections of the configuration file."""
 KEYS = (
     *("cpu", "debug", "downcast_bf16", "enable_cpu_affinity", "gradient_accumulation_steps"),
     *("gradient_clipping", "main_training_function", "mixed_precision", "multi_gpu"),
@@ -30,16 +30,16 @@ KEYS = (
     ),
     "zero_stage",
 )
-"""Other names that the configuration file has, or that follow from it."""
+"""Other keys of the configuration file, or derived ones."""
 ELSEWHERE = (
     *("aws_access_key_id", "aws_secret_access_key", "env", "no_tpu_cluster", "tpu", "tpu_cluster"),
     *("tpu_use_sudo", "vm"),
 )
-"""Names that are for TPUs and SageMaker."""
+"""Options for TPUs and SageMaker."""
 
 
 def hint(option: str) -> str:
-    """How to ask for an option of `accelerate launch`; empty if it has none of this name."""
+    """The equivalent of an `accelerate launch` option; empty for unknown options."""
     if not option.startswith("--"):
         return ""
     name = option.removeprefix("--").replace("-", "_")

@@ -1,4 +1,4 @@
-"""The options for the checks that are made while a run trains."""
+"""Options for checks during training."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def muted(text: str) -> tuple[str, ...]:
-    """The checks that a text names, separated by commas.
+    """Parses names of checks, separated by commas.
 
     Raises:
-        LaunchError: there is no such check.
+        LaunchError: a check is unknown.
     """
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:

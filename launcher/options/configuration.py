@@ -1,4 +1,4 @@
-"""Defaults for options: files of the host, the user and the project, and variables."""
+"""Defaults for options, from variables and files of host, user and project."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ..system import regular_files
 from ..system.typed_yaml import check_aliases
 
 VARIABLE = "SAFE_LAUNCH_CONFIG"
-"""The variable that names another user's file; empty for none."""
+"""Variable with another path of the user's file; empty for no file."""
 HOSTS = Path("/etc/safe-launch/config.yaml")
-"""The file of whoever runs the host."""
+"""The host administrator's file."""
 VARIABLES = {
     "SAFE_LAUNCH_ASK": "--ask",
     "SAFE_LAUNCH_CHECK": "--check",
     "SAFE_LAUNCH_NEVER_CHANGE": "--never-change",
 }
-"""Variables of our own, each with the option whose value it has."""
+"""Options set by safe-launch's variables."""
 SWITCH = {True: "on", False: "off"}
-"""The values that YAML gives a bare `on` and `off`."""
+"""Meaning of YAML's values for a bare `on` and `off`."""
 TABLE = b"[tool.safe-launch]"
 REPEATED = type(argparse.ArgumentParser().add_argument("--any", action="append"))
-"""The kind of options that may be given several times."""
+"""The class of repeatable options."""
 NO_DEFAULT = {"help", "version", "module", "no_python", "json"}
-"""Options that belong to one call; a default of theirs would change what a script is."""
+"""Options of a single call, whose defaults would change the meaning of a command line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ def defaults(
     folder: Path,
     environment: Mapping[str, str],
 ) -> list[Default]:
-    """The defaults that files set: the host's, the user's, the project's; the later one wins.
+    """Defaults from files of host, user and project; later ones win.
 
     Args:
-        options: gives the parser's, by their spellings.
-        folder: the script's, from which on upwards the project is looked for.
-        environment: the launcher's.
+        options: returns the parser's options by spelling.
+        folder: the script's folder, from which to search upwards for the project.
+        environment: the launcher's environment.
 
     Raises:
         LaunchError: a file can't be read, or has an unknown option or a wrong value.
@@ -67,7 +67,7 @@ def defaults(
 
 
 def by_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
-    """Our own variables that are set, each with its option as words; an empty one is none."""
+    """Options in safe-launch's non-empty variables, as words."""
     for variable, option in VARIABLES.items():
         if text := environment.get(variable, ""):
             yield f"{variable}={text}", [f"{option}={text}"]
@@ -93,7 +93,7 @@ def _users_file(environment: Mapping[str, str]) -> Path | None:
     """The user's file, if there is one.
 
     Raises:
-        LaunchError: the variable names one that isn't there.
+        LaunchError: the variable names a missing file.
     """
     if (named := environment.get(VARIABLE)) is not None:
         if named and not Path(named).is_file():
@@ -107,9 +107,9 @@ def _users_file(environment: Mapping[str, str]) -> Path | None:
 
 
 def _projects_file(folder: Path) -> Path | None:
-    """The nearest pyproject.toml, if it has our table and belongs to whom the script may belong.
+    """The nearest pyproject.toml, if it has safe-launch's table and a trusted owner.
 
-    A folder above may be anybody's, as /tmp is.
+    A parent folder may belong to anyone, such as /tmp.
     """
     for parent in (folder, *folder.parents):
         file = parent / "pyproject.toml"
@@ -164,10 +164,10 @@ def _mapping(file: Path, document: object) -> Mapping[Any, Any]:
 def _words(
     options: Mapping[str, argparse.Action], file: Path, key: str, value: object
 ) -> Iterator[str]:
-    """An option as words of the command line.
+    """Converts an option to words of the command line.
 
     Raises:
-        LaunchError: there is no such option, or its value is wrong.
+        LaunchError: the option is unknown, or its value is invalid.
     """
     name = f"--{key.strip('-')}"
     name = name if name in options else name.replace("_", "-")

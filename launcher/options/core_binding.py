@@ -1,4 +1,4 @@
-"""The binding of workers to cores: torch's near their GPUs, deepspeed's by shares."""
+"""Binds workers to cores: torch's way near their GPUs, deepspeed's by shares."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def cores_of(
     environment: Mapping[str, str],
     elsewhere: Hardware | None,
 ) -> tuple[tuple[int, ...], ...]:
-    """The cores of each worker; empty if workers aren't to be bound.
+    """The cores of each worker; empty without binding.
 
     Raises:
-        LaunchError: there are too few.
+        LaunchError: there are too few cores.
     """
     if not given.bind_cores_to_rank:
         return ()
@@ -68,7 +68,7 @@ def core_list(text: str) -> tuple[int, ...]:
     """Parses --bind_core_list.
 
     Raises:
-        LaunchError: it isn't such a list.
+        LaunchError: the list is invalid.
     """
     found = cpu_affinity.core_list(text)
     if found is None:

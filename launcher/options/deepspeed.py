@@ -1,4 +1,4 @@
-"""deepspeed's options that torchrun doesn't have: deepspeed/launcher/runner.py, parse_args."""
+"""deepspeed's options that torchrun lacks: deepspeed/launcher/runner.py, parse_args."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hosts of a launch: those that a hostfile and deepspeed's options choose."""
+"""Chooses the hosts of a launch from a hostfile and deepspeed's options."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ LOCALHOST = "localhost"
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """The options of ssh.
+    """Options of ssh.
 
     Attributes:
         port: port of the ssh servers; None for ssh's own configuration.
-        arguments: further options of ssh; they precede ours, since ssh takes the first.
+        arguments: further options of ssh, before safe-launch's, as ssh uses the first.
     """
 
     port: int | None = None
@@ -35,19 +35,19 @@ class Shell:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The user's options on hosts, in deepspeed's terms.
+    """The user's options for hosts, in deepspeed's terms.
 
     Attributes:
-        hostfile: the file that names them; None if it isn't given.
+        hostfile: the hostfile, if any.
         include: the hosts and devices to use; empty for all.
         exclude: the hosts and devices to leave out; empty for none.
-        nodes: number of hosts to use, the first ones; None for all.
-        devices: number of devices to use of each host, the first ones; None for all.
-        address: the first host's address, as the others reach it; empty to ask ssh.
+        nodes: number of first hosts to use; None for all.
+        devices: number of first devices to use per host; None for all.
+        address: the first host's address for the others; empty to ask ssh.
         port: the port of the first host's launcher.
         shell: the options of ssh.
         force: use ssh even if this machine is the only host.
-        venv_script: a script that a shell sources before it starts a launcher; empty for none.
+        venv_script: a script for the shell to source before starting a launcher; empty for none.
         forwarded: further signals to pass on to the workers.
     """
 
@@ -69,10 +69,10 @@ class HostChoice:
     """The hosts of a launch.
 
     Attributes:
-        hosts: in the order of their ranks.
+        hosts: the hosts in order of their ranks.
         source: the file or option that names them.
         asked: the user's options.
-        is_here: this machine is the only host, and ssh isn't needed.
+        is_here: whether this machine is the only host, without ssh.
     """
 
     hosts: tuple[Host, ...]
@@ -120,7 +120,7 @@ def text_of(path: Path) -> str:
     """The text of a hostfile.
 
     Raises:
-        LaunchError: it can't be read.
+        LaunchError: the hostfile can't be read.
     """
     try:
         return regular_files.read_text(path)
@@ -130,10 +130,10 @@ def text_of(path: Path) -> str:
 
 
 def contradiction(options: Sequence[str], environment: Mapping[str, str], here: Here) -> str | None:
-    """Another source that sets the number of launchers; None if there is none.
+    """Another source of the number of launchers, if any.
 
     Args:
-        options: the given options that set it.
+        options: options that set the number.
         environment: the launcher's environment.
         here: this host.
 

@@ -17,7 +17,7 @@ from .host_choice import Asked, HostChoice, Shell, contradiction
 from .option import named_path
 
 LAUNCHERS = ("ssh", "pdsh")
-"""Ways to the hosts. deepspeed's pdsh only starts an ssh for each host (it sets
+"""Supported launchers. deepspeed's pdsh only starts an ssh for each host (it sets
 PDSH_RCMD_TYPE=ssh), and doesn't pass on standard input, which the job needs here; so ssh is
 started directly."""
 _MPIRUN = "mpirun -np HOSTS -ppn 1"
@@ -28,11 +28,11 @@ STARTERS = {
     "mvapich": ("mpirun", _MPIRUN),
     "slurm": ("srun", "srun --ntasks-per-node=1"),
 }
-"""deepspeed's other ways: the program that starts the processes, and the command to use it."""
+"""deepspeed's other launchers: the program that starts processes, and its command."""
 CHOOSING = ("hostfile", "include", "exclude", "num_nodes", "num_gpus")
 """Options that choose hosts or devices."""
 EXCLUDES = ("nproc", "nnodes", "node_rank", "rdzv_endpoint", "rdzv_id", "standalone")
-"""Options for what the hosts already determine."""
+"""Options already determined by the hosts."""
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def _launcher(text: str) -> str:
     """Parses --launcher.
 
     Raises:
-        LaunchError: it starts the processes itself, or is unknown.
+        LaunchError: the launcher starts processes itself, or is unknown.
     """
     name = text.lower()
     if name in STARTERS:
@@ -93,10 +93,9 @@ def asked(given: argparse.Namespace) -> Asked:
 
 
 def chosen(values: argparse.Namespace, devices: Callable[[], int]) -> HostChoice | None:
-    """The hosts to launch on; None if nothing names any.
+    """The hosts to launch on; None if none are named.
 
-    deepspeed's default hostfile is used too, unless something else sets the number of
-    launchers.
+    Also uses deepspeed's default hostfile, unless another source sets the number of launchers.
 
     Raises:
         LaunchError: the options contradict each other, the hostfile, or other sources.
@@ -120,7 +119,7 @@ def chosen(values: argparse.Namespace, devices: Callable[[], int]) -> HostChoice
 
 
 def accelerators(options: argparse.Namespace, *, is_launch: bool) -> int:
-    """The number of devices of this host, or of the one that a plan is made for.
+    """The number of devices of this host, or of a plan's.
 
     Raises:
         LaunchError: --hardware names an unknown profile.

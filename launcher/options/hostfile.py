@@ -1,4 +1,4 @@
-"""The hosts of a hostfile and their devices, as filtered by --include and the like.
+"""Parses a hostfile and filters its hosts and devices.
 
 The syntax is DeepSpeed's (deepspeed/launcher/runner.py): `name slots=N`, a line for each host.
 """
@@ -15,20 +15,20 @@ from ..core.errors import LaunchError
 
 _INDEX = re.compile(r"\s*\d{1,9}\s*")
 DEFAULT = Path("/job/hostfile")
-"""deepspeed's default."""
+"""deepspeed's default hostfile."""
 _ENTRY = re.compile(r"(?P<name>[^\s-]\S*)\s+slots=(?P<slots>\d{1,9})(\s.*)?")
 SLOTS = 4096
-"""Of a host at most."""
+"""Maximum slots of a host."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host of the job.
+    """A host of the job.
 
     Attributes:
         name: as in ssh's configuration.
-        slots: indices of the devices to use, ascending; a worker for each.
-        line: number of its line in the hostfile; 0 without one.
+        slots: ascending indices of devices to use, one per worker.
+        line: line number in the hostfile; 0 without one.
     """
 
     name: str
@@ -37,14 +37,14 @@ class Host:
 
 
 def hosts_of(text: str, source: str) -> tuple[Host, ...]:
-    """The hosts of a hostfile, in order, with all their devices.
+    """Parses a hostfile: hosts in order, with all their devices.
 
     Args:
         text: its content; blank lines and comments (`#`) are skipped.
         source: its name, for messages.
 
     Raises:
-        LaunchError: a line is invalid, a host is named twice, or there is none.
+        LaunchError: a line is invalid, a host is repeated, or there is no host.
     """
     found: dict[str, Host] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -71,11 +71,11 @@ def filtered(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, .
     Args:
         hosts: all hosts.
         include: `HOST[:SLOT,...]@...`, where a host without slots means all of it; or empty.
-        exclude: what not to use, in the same form; or empty.
+        exclude: hosts and slots to leave out, in the same form; or empty.
 
     Raises:
-        LaunchError: both are given, one is malformed, names a host or a slot that doesn't exist, or
-            leaves nothing.
+        LaunchError: both are given, or one is malformed, names a missing host or slot, or leaves
+            nothing.
     """
     if include and exclude:
         problem = f"--include {include} and --exclude {exclude} contradict each other"
@@ -108,7 +108,7 @@ def filtered(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, .
 
 
 def _named(text: str, option: str) -> dict[str, set[int]]:
-    """The hosts of a specification, each with its slots; empty for all slots."""
+    """Parses hosts with slots; empty slots for all."""
     found: dict[str, set[int]] = {}
     for part in text.split("@"):
         name, colon, slots = part.partition(":")
@@ -124,11 +124,10 @@ def _named(text: str, option: str) -> dict[str, set[int]]:
 def first(hosts: Sequence[Host], nodes: int | None, slots: int | None) -> tuple[Host, ...]:
     """The first `nodes` hosts, with the first `slots` devices of each; None for all.
 
-    deepspeed takes all hosts, and existing devices, if more are asked for; here that is an
-    error.
+    Unlike here, deepspeed accepts numbers above the existing hosts or devices.
 
     Raises:
-        LaunchError: there are fewer, or none are asked for.
+        LaunchError: there are fewer, or the number is 0.
     """
     for option, number in (("--num_nodes", nodes), ("--num_gpus", slots)):
         if number is not None and number < 1:

@@ -1,4 +1,4 @@
-"""Puts a worker's local rank before the script's arguments, as deepspeed's launcher does."""
+"""Passes a worker's local rank before the script's arguments, like deepspeed."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ..workload.script.user_files import files_of, imported, tree_of
 from . import deepspeed
 
 LOCAL_RANK = "${local_rank}"
-"""The placeholder that a worker fills in, as under torchrun."""
+"""The placeholder that a worker replaces, as under torchrun."""
 SPELLINGS = ("--local_rank", "--local-rank")
-"""deepspeed's, then that of torch.distributed.launch."""
+"""The spelling of deepspeed, then of torch.distributed.launch."""
 FORM = [option.key for option in (*deepspeed.HOSTS, *deepspeed.WORKERS) if not option.instead]
-"""The options that make a command line one of deepspeed's."""
+"""Options that identify a deepspeed command line."""
 OTHERS = {"parse_known_args", "parse_known_intermixed_args", "HfArgumentParser", "TrlParser"}
-"""Parsers that refuse no option, or whose options are a library's: TrainingArguments has it."""
+"""Parsers that accept any option, or a library's options: TrainingArguments has it."""
 
 
 def with_local_rank(options: argparse.Namespace) -> list[str]:
-    """The script's arguments, in deepspeed's form of a command line with the local rank.
+    """The script's arguments, with the local rank for a deepspeed command line.
 
-    The form decides, as its launcher does: torchrun gives nothing, deepspeed gives it to every
-    script. Only one that is seen to refuse the option isn't given it here.
+    As torchrun passes no local rank and deepspeed always does, the form of the command line
+    decides. Scripts seen to refuse the option don't get it.
     """
     given: list[str] = list(options.arguments)
     is_asked = not options.no_local_rank and not any(_is_given(name, given) for name in SPELLINGS)
@@ -41,7 +41,7 @@ def _is_given(option: str, arguments: Sequence[str]) -> bool:
 
 
 def _spelling(script: str, *, is_module: bool) -> str:
-    """How a script spells the option; empty if it is seen to have no such option."""
+    """A script's spelling of the option; empty if it is seen to lack it."""
     trees = [tree_of(path) for path in dict.fromkeys(files_of(script, is_module=is_module))]
     seen = _Seen()
     for tree in trees:
@@ -64,12 +64,12 @@ def _spelling(script: str, *, is_module: bool) -> str:
 
 @dataclass
 class _Seen:
-    """Words that files mention.
+    """Words in source files.
 
     Attributes:
-        names: modules, and what is used by name or as an attribute.
-        parameters: of their functions.
-        texts: their strings.
+        names: modules, names and attributes.
+        parameters: parameters of functions.
+        texts: strings.
     """
 
     names: set[str] = field(default_factory=set)
@@ -77,7 +77,7 @@ class _Seen:
     texts: set[str] = field(default_factory=set)
 
     def note(self, tree: ast.Module) -> None:
-        """Adds a file."""
+        """Adds a file's words."""
         self.names.update(imported(tree))
         for node in ast.walk(tree):
             match node:

@@ -1,4 +1,4 @@
-"""Misplaced words: the launcher's options after the script, or a command's name."""
+"""Detects misplaced words: launcher options after the script, or a command's name."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..workload.script.source_files import source_files
 from ..workload.script.user_files import tree_of
 
 RUNNING = {"__import__", "exec", "execl", "execv", "execve", "execvp", "execvpe", "system"}
-"""Functions that do so too."""
+"""Functions that run other code."""
 TRAINING_ARGUMENTS = ("training_args.py", "training_args_seq2seq.py")
-"""Files of transformers with its parser's own arguments."""
+"""Files of transformers with the arguments of its parser."""
 
 
 def line(request: LaunchRequest, spellings: Collection[str]) -> str:
-    """A warning of options in the wrong place; empty for none."""
+    """A warning about misplaced options; empty if none."""
     strange = unknown(request, spellings)
     if not strange:
         return ""
@@ -34,9 +34,9 @@ def line(request: LaunchRequest, spellings: Collection[str]) -> str:
 
 
 def unknown(request: LaunchRequest, spellings: Collection[str]) -> tuple[str, ...]:
-    """The script's arguments that are spelt like these and that it doesn't know.
+    """The script's arguments with these spellings that it doesn't know.
 
-    Empty if that isn't certain, because other code may read the arguments.
+    Empty if uncertain, as other code may read the arguments.
     """
     arguments = itertools.takewhile(lambda argument: argument != "--", request.arguments)
     names = dict.fromkeys(argument.partition("=")[0] for argument in arguments)
@@ -48,16 +48,16 @@ def unknown(request: LaunchRequest, spellings: Collection[str]) -> tuple[str, ..
 
 
 def _is_named_by(option: str, word: str) -> bool:
-    """Whether a word of a source file is the option's name, or begins with it."""
+    """Whether a word of a source file begins with the option's name."""
     if option.startswith("--"):
         option, word = option.lstrip("-"), word.lstrip("-")
     return word.replace("-", "_").startswith(option.replace("-", "_"))
 
 
 def _words(request: LaunchRequest) -> set[str] | None:
-    """All names and texts of the script's own files; None if other code may parse too.
+    """All names and strings of the script's files; None if other code may parse too.
 
-    The user's files are followed recursively, installed packages aren't.
+    Follows imports of the user's files, not of installed packages.
     """
     sources = source_files(request)
     if not sources.is_all or any(_passes_on(file.tree) for file in sources.files):

@@ -1,4 +1,4 @@
-"""Settings that no plan may change, and the source of that."""
+"""Settings that no plan may change, with the source of each restriction."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .configuration import Default
 OPTION = "--never-change"
 VARIABLE = "SAFE_LAUNCH_NEVER_CHANGE"
 Kept = tuple[tuple[Setting, str], ...]
-"""Settings, each with the source that forbids a change."""
+"""Settings, each with the source of its restriction."""
 
 
 def kept(text: str, source: str = OPTION) -> Kept:
-    """The settings that a text names, separated by commas.
+    """Parses names of settings, separated by commas.
 
     Raises:
-        LaunchError: there is no such setting.
+        LaunchError: a setting is unknown.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
@@ -29,7 +29,7 @@ def kept(text: str, source: str = OPTION) -> Kept:
 
 
 def elsewhere(defaults: Iterable[Default], environment: Mapping[str, str]) -> Iterator[Kept]:
-    """The settings named by files and the variable, each with its source; all are valid."""
+    """Settings from files and the variable, with their sources; all are valid."""
     key = OPTION.strip("-")
     for default in defaults:
         if default.key.strip("-").replace("_", "-") == key:

@@ -1,4 +1,4 @@
-"""The options for the nodes of a job: torchrun's, in both spellings, and our own."""
+"""Options for a job's nodes: torchrun's in both spellings, and safe-launch's."""
 
 from __future__ import annotations
 

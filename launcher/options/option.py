@@ -1,4 +1,4 @@
-"""The description of an option of torchrun or deepspeed."""
+"""Describes options of torchrun and deepspeed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Option:
 
     Attributes:
         name: with dashes, as in `--node-rank`; `--node_rank` is the same.
-        tools: the tools that have it.
-        does: its effect here, in a few words.
+        tools: the tools with this option.
+        does: its effect in safe-launch, in a few words.
         value: the placeholder of its value; empty for a switch.
-        short: its other names.
-        differs: how it differs from theirs; empty for no difference.
-        instead: why it is refused, and what to use; empty if it is supported.
-        variable: whether torchrun reads PET_* if it is absent.
+        short: other names.
+        differs: differences from the original; empty if none.
+        instead: the reason for refusal, and the alternative; empty if supported.
+        variable: whether torchrun falls back to a PET_* variable.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Option:
 
     @property
     def key(self) -> str:
-        """Its name for programs: `node_rank`."""
+        """Its key: `node_rank`."""
         return self.name.removeprefix("--").replace("-", "_")
 
     @property
@@ -54,10 +54,10 @@ class Option:
 
 
 def named_path(text: str) -> Path:
-    """The path that an option's value is.
+    """Parses a path.
 
     Raises:
-        argparse.ArgumentTypeError: it is empty, as of a variable that isn't set.
+        argparse.ArgumentTypeError: the path is empty, e.g. from an unset variable.
     """
     if not text:
         raise argparse.ArgumentTypeError("the path is empty: is a variable unset?")
@@ -65,7 +65,7 @@ def named_path(text: str) -> Path:
 
 
 class RefusedOption(argparse.Action):
-    """The action of an option that isn't supported."""
+    """The action of an unsupported option."""
 
     def __call__(
         self,
@@ -74,7 +74,7 @@ class RefusedOption(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> NoReturn:
-        """Refuses the option, with the reason and what to use.
+        """Refuses the option with the reason and the alternative.
 
         Raises:
             LaunchError: always.

@@ -1,4 +1,4 @@
-"""The options for the output of the workers, and of the launcher itself."""
+"""Options for the output of workers and launcher."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def streams(given: argparse.Namespace, environment: Mapping[str, str]) -> Stream
     """The destinations of the workers' output.
 
     Raises:
-        LaunchError: the path for its folder isn't a folder.
+        LaunchError: the log path isn't a folder.
     """
     folder = None if given.enable_each_rank_log == "None" else Path(given.enable_each_rank_log)
     if folder is not None and folder.exists() and not folder.is_dir():
@@ -65,10 +65,10 @@ def streams(given: argparse.Namespace, environment: Mapping[str, str]) -> Stream
 
 
 def make_folder(asked: Streams) -> None:
-    """Creates the folder of the ranks' logs, if one is requested.
+    """Creates the folder of the ranks' logs, if requested.
 
     Raises:
-        LaunchError: it can't be created.
+        LaunchError: the folder can't be created.
     """
     if asked.folder is not None:
         try:

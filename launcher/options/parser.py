@@ -1,4 +1,4 @@
-"""The parser of the command line: every option, declared once."""
+"""Parses the command line, with one declaration per option."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CODE = "code on the command line can't be launched: write it into a file, and gi
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors end with our own exit code."""
+    """An argument parser whose errors use safe-launch's exit code."""
 
     def error(self, message: str) -> NoReturn:
         """Raises the error, for `main` to print.
@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         raise LaunchError(problem, hint or f"{self.prog} --help lists the options{more}")
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parses the words; options may stand between the others.
+        """Parses the words, with options in any place.
 
         Raises:
             LaunchError: they are invalid.
@@ -75,10 +75,10 @@ class Parser(argparse.ArgumentParser):
         return frozenset(self._option_string_actions) - {"-h", "--help"}
 
     def apart(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The options at the beginning, spelt out, and all words from the first other word on.
+        """The leading options, spelled out, and all words from the first other word on.
 
-        argparse classifies all words before it parses the first, which differs between Python's
-        versions: words after a script must not influence those before it.
+        argparse classifies all words before parsing the first, differently in Python's versions;
+        but words after a script must not influence those before it.
 
         Raises:
             LaunchError: an option's prefix is ambiguous.
@@ -96,7 +96,7 @@ class Parser(argparse.ArgumentParser):
     def _spelt_out(self, word: str) -> str:
         name, equals, value = word.partition("=")
         if value == "--" or (word[:2] != "--" and word[2:] == "--"):
-            # argparse takes it out of the values, and leaves a list.
+            # argparse removes it from the values, leaving a list.
             self.error(f"argument {word[:-2].rstrip('=')}: `--` is no value")
         known = self._option_string_actions
         if not self.allow_abbrev or not name.startswith("--") or name in known:
@@ -109,7 +109,7 @@ class Parser(argparse.ArgumentParser):
     def _awaits_value(self, word: str, following: str) -> bool:
         """Whether the next word is this option's value: `--tee`, `-t`, `-qt`, but not `-t3`.
 
-        A value that may be left out is one of few words: `--ask off`, but not `--ask train.py`.
+        Optional values come from a fixed set: `--ask off`, but not `--ask train.py`.
         """
         known = self._option_string_actions
         option = known.get(word)
@@ -125,7 +125,7 @@ def _has_value(option: argparse.Action | None) -> bool:
 
 
 class ScriptParser(Parser):
-    """A parser of options that precede a script, or a command, whose words stay as they are."""
+    """A parser of options before a script or a command, whose words stay unchanged."""
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """Parses the words: the options, and `own`, `script` (may be None) and `arguments`.
@@ -247,19 +247,19 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """Parses a command line: the options, `script` (may be None), and its `arguments`.
 
     Raises:
-        LaunchError: it is invalid.
+        LaunchError: the command line is invalid.
     """
     return parser().read(arguments)
 
 
 def _is_too_long(name: str) -> bool:
-    """Whether no file can have this name (PATH_MAX and NAME_MAX of limits.h)."""
+    """Whether a name exceeds PATH_MAX or NAME_MAX (limits.h)."""
     path = os.fsencode(name)
     return len(path) > 4095 or max(map(len, path.split(b"/"))) > 255
 
 
 def by_files(folder: Path, environment: Mapping[str, str]) -> list[Default]:
-    """The options that configuration files set, by the script's folder and the user's variables.
+    """Options from configuration files of the script's folder and the user's variables.
 
     Raises:
         LaunchError: a file or a value in it is invalid.
@@ -275,7 +275,7 @@ def by_files(folder: Path, environment: Mapping[str, str]) -> list[Default]:
 
 
 def by_variables(environment: Mapping[str, str]) -> list[str]:
-    """The options in torchrun's PET_* variables, and in our own.
+    """Options from torchrun's PET_* variables and safe-launch's.
 
     Raises:
         LaunchError: a variable is invalid.

@@ -1,4 +1,4 @@
-"""The options for how workers are started and what they get."""
+"""Options for starting workers."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def stop_times(given: argparse.Namespace, environment: Mapping[str, str]) -> StopTimes:
-    """The times that workers get between one signal and the next.
+    """Times between consecutive signals to workers.
 
     Raises:
         LaunchError: torch elastic's variable isn't a number of seconds.
@@ -102,7 +102,7 @@ def stop_times(given: argparse.Namespace, environment: Mapping[str, str]) -> Sto
 
 
 def hang_times(given: argparse.Namespace) -> HangTimes:
-    """The patience with workers that don't move.
+    """Times to wait for workers without progress.
 
     Raises:
         LaunchError: the two times contradict each other.
@@ -136,11 +136,11 @@ def applied(
         given: the options.
         environment: the launcher's environment.
         gpus: the number of GPUs on this host.
-        is_launch: a launch, not only a plan, is wanted, so requirements must be met here.
-        elsewhere: the hardware of a plan for another host than this one.
+        is_launch: whether to launch, not only plan, so requirements must be met here.
+        elsewhere: hardware of another host to plan for.
 
     Raises:
-        LaunchError: they contradict each other, a time is none, or a requirement is missing here.
+        LaunchError: options contradict each other, a time is invalid, or a requirement is missing.
     """
     is_program = given.no_python and not given.run_path
     _refuse_contradictions(given, is_program=is_program)
@@ -185,9 +185,9 @@ def applied(
 def _start_method(
     given: argparse.Namespace, interpreter: str, *, is_fresh: bool
 ) -> Literal["spawn", "forkserver"]:
-    """The start method of the workers; settings that a running process can't change need `spawn`.
+    """The workers' start method: `spawn` for settings a running process can't change.
 
-    These are its program, the cores that its threads use, and torch's binding by numactl.
+    These are its program, its threads' cores, and torch's binding by numactl.
     """
     if given.start_method == "spawn" or interpreter or is_fresh or given.numa_binding:
         return "spawn"
@@ -206,7 +206,7 @@ def _refuse_contradictions(given: argparse.Namespace, *, is_program: bool) -> No
 
 
 def _refuse_interpreter(path: str) -> None:
-    """Refuses a Python for the workers that can't run or lacks safe-launch."""
+    """Refuses a Python that can't run or lacks safe-launch."""
     search = "import importlib.util, sys; sys.exit(importlib.util.find_spec('safe_launch') is None)"
     try:
         done = subprocess.run([path, "-c", search], check=False, stdin=subprocess.DEVNULL)
@@ -248,7 +248,7 @@ def _event_log(text: str) -> str:
 
 
 def _signals(text: str) -> tuple[int, ...]:
-    """The numbers of the named signals, without those that the launcher itself answers.
+    """Numbers of the named signals, except those handled by the launcher itself.
 
     Raises:
         LaunchError: a name is unknown, or the signal can't be caught.
@@ -270,10 +270,10 @@ def _signals(text: str) -> tuple[int, ...]:
 
 @contextmanager
 def pid_file(*, is_wanted: bool) -> Iterator[None]:
-    """Deepspeed's file with the launcher's process id, for as long as this lasts.
+    """Creates deepspeed's file with the launcher's process id within the context.
 
     Raises:
-        LaunchError: it can't be written.
+        LaunchError: the file can't be written.
     """
     if not is_wanted:
         yield

@@ -1,4 +1,4 @@
-"""argparse's refusals, in the words that the user has typed."""
+"""Rewrites argparse's errors in the user's words."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ CHOICE = re.compile(r"argument (\S+): invalid choice: (.+) \(choose from (.+)\)"
 VALUE = re.compile(r"argument (\S+): invalid (\S+) value: (.+)", re.DOTALL)
 LACKING = re.compile(r"argument (\S+): expected one argument")
 OTHER = re.compile(r"argument (-\S+): (.+)", re.DOTALL)
-"""argparse's sentences (https://github.com/python/cpython/blob/3.11/Lib/argparse.py)."""
+"""argparse's messages (https://github.com/python/cpython/blob/3.11/Lib/argparse.py)."""
 LONGEST = 60
-"""Characters of a value that are shown."""
+"""Maximum characters to show of a value."""
 KINDS = {"int": "a whole number", "float": "a number"}
-"""Descriptions of option values, by the names of Python's types."""
+"""Descriptions of option values, by names of Python types."""
 
 
 def sentence(message: str) -> str:
-    """The message of argparse, without its internal names and ours."""
+    """Argparse's message without internal names."""
     if found := CHOICE.fullmatch(message):
         name, value, known = (
             found[1],
@@ -42,7 +42,7 @@ def sentence(message: str) -> str:
 
 
 def hint(message: str, known: Iterable[str]) -> str:
-    """The likely spelling of a misspelt word, or the same in our words; empty if nothing fits."""
+    """The likely spelling of a misspelled word, or its equivalent; empty if unknown."""
     if found := CHOICE.fullmatch(message):
         return meant(found[2].strip("'\""), _choices(found[3]))
     word = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
@@ -55,7 +55,7 @@ def _choices(listed: str) -> list[str]:
 
 
 def _typed(name: str) -> str:
-    """An option by its first long name; nothing for a word that is known by its place."""
+    """An option's first long name; empty for positional words."""
     names = name.split("/")
     if not names[0].startswith("-"):
         return ""

@@ -1,4 +1,4 @@
-"""The options of torchrun and deepspeed, for the parser, its help and the documentation."""
+"""Options of torchrun and deepspeed, for parser, help and documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TABLE: tuple[Option, ...] = (*torchrun.TABLE, *deepspeed.TABLE)
 OPTIONS: Mapping[str, Option] = {option.key: option for option in TABLE}
 """All options by their keys."""
 ELSEWHERE = {option.key for option in torchrun.NODES} | {"nproc_per_node"}
-"""Options whose PET_* variables are read together with the scheduler's."""
+"""Options whose PET_* variables are read with the scheduler's."""
 YES, NO = ("true", "t", "yes", "y"), ("false", "f", "no", "n")
 
 
@@ -23,7 +23,7 @@ def add(group: argparse._ActionsContainer, name: str, **how: Any) -> None:
 
     Args:
         group: a parser, or a group of its options.
-        name: as in `OPTIONS`.
+        name: a key of `OPTIONS`.
         how: arguments of argparse's `add_argument`; none for a switch.
     """
     option = OPTIONS[name]
@@ -32,7 +32,7 @@ def add(group: argparse._ActionsContainer, name: str, **how: Any) -> None:
 
 
 def add_refusals(parser: argparse.ArgumentParser) -> None:
-    """Adds unsupported options, which are refused by name."""
+    """Adds unsupported options, to refuse them by name."""
     for option in TABLE:
         if option.instead:
             # argparse needs a number of values; the metavar of a hidden option doesn't matter.
@@ -46,7 +46,7 @@ def add_refusals(parser: argparse.ArgumentParser) -> None:
 
 
 def by_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
-    """The PET_* variables that are set, each with its option as words, as torchrun reads them.
+    """Options in the set PET_* variables, as words, as torchrun reads them.
 
     An empty variable is ignored.
 

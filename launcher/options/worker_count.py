@@ -1,4 +1,4 @@
-"""The number of a node's workers: as asked for, by the scheduler, or one per accelerator."""
+"""Determines a node's number of workers: requested, by scheduler, or one per accelerator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..schedulers.reported import whole
 
 
 def option_of(asked: str | None, environment: Mapping[str, str]) -> tuple[str | None, str]:
-    """The requested number, by --nproc or torchrun's variable for it, and which of the two."""
+    """The number from --nproc or torchrun's variable, and its source."""
     variable = environment.get("PET_NPROC_PER_NODE")
     if asked is None and variable:
         return variable, "PET_NPROC_PER_NODE"
@@ -29,16 +29,16 @@ def workers_asked(
     """The number of workers and its source.
 
     Args:
-        asked: value of --nproc; None if it isn't given.
-        kind: name of the accelerators found; `unknown` for those that torch alone counts.
-        accelerators: the number of accelerators found.
+        asked: value of --nproc, if any.
+        kind: kind of the accelerators; `unknown` if only torch can count them.
+        accelerators: number of accelerators.
         cores: CPU cores of this process.
         placement: this node's placement, with the scheduler's number.
-        option: the option or variable that `asked` is the value of.
+        option: the option or variable with the value `asked`.
 
     Raises:
-        LaunchError: the value isn't a number of workers, there are no accelerators for it, or the
-            scheduler has started a launcher for every worker.
+        LaunchError: the value is invalid, accelerators are missing, or the scheduler has started a
+            launcher per worker.
     """
     count, source = _workers(asked, kind, accelerators, cores, placement, option)
     exact = placement.nproc if placement.beside > 1 else None

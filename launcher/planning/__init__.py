@@ -1,4 +1,4 @@
-"""The search for the nearest preset to what was asked for that fits and isn't forbidden.
+"""Searches for the preset nearest to the requested one that fits and isn't forbidden.
 
-In: request, `Workload`, `Hardware` and constraints. Out: a `Plan`, or a `NoPlan` with the reasons.
+In: request, `Workload`, `Hardware` and constraints. Out: a `Plan`, or a `NoPlan` with reasons.
 """

@@ -1,4 +1,4 @@
-"""Which candidates fit: compares the memory that is needed with the memory available."""
+"""Compares candidates' required memory with the available memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .estimates.ranks import Ranks
 from .estimates.training_states import Candidate
 
 HOST_SHARE = 0.95
-"""Share of the host's memory that the workers may use; the rest is the system's."""
+"""Share of host memory that workers may use; the system gets the rest."""
 CONCERNED = (
     Setting.ZERO_STAGE,
     Setting.OFFLOAD,
@@ -20,7 +20,7 @@ CONCERNED = (
     Setting.GRADIENT_CHECKPOINTING,
     Setting.MICRO_BATCH,
 )
-"""The settings that decide how much memory is needed."""
+"""Settings that affect memory."""
 
 
 def capacity(hardware: Hardware, ranks: Ranks) -> int:
@@ -39,16 +39,16 @@ def over_budget(
     *,
     at_least: bool = False,
 ) -> Constraint | None:
-    """The constraint of a candidate that doesn't fit into memory; None if it fits.
+    """The constraint that a candidate violates if it doesn't fit into memory.
 
     Args:
         candidate: its settings.
         estimate: its memory.
-        hardware: that of every node.
-        ranks: who shares it.
-        limit: bytes that a rank was seen to get at most; None if nothing was seen.
-        at_least: compare what it needs at the very least, what is expected less the error of the
-            estimate, instead of the bound.
+        hardware: hardware of every node.
+        ranks: ranks that share the hardware.
+        limit: maximum bytes a rank was observed to get, if known.
+        at_least: compare the lower bound (expected memory less the estimate's error) instead of the
+            upper bound.
     """
     available = capacity(hardware, ranks)
     usable = available if limit is None else min(limit, available)
@@ -78,7 +78,7 @@ def _constraint(candidate: Candidate, summary: str) -> Constraint:
 
 
 def hardware_constraints(hardware: Hardware) -> tuple[Constraint, ...]:
-    """Constraints for an accelerator's missing abilities; unknown without a profile."""
+    """Constraints for features the accelerator lacks, if its profile is known."""
     device = hardware.accelerator
     lacking = frozenset(Precision) - device.precisions
     if not lacking or not device.measured:
@@ -90,6 +90,6 @@ def hardware_constraints(hardware: Hardware) -> tuple[Constraint, ...]:
 
 
 def gib(size: float) -> str:
-    """Bytes in GiB, rounded for reading."""
+    """Formats bytes in GiB."""
     value = size / GIB
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"

@@ -1,4 +1,4 @@
-"""The engine that a kind of device forces on a training."""
+"""Determines the engine that a kind of device requires."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ WITHOUT_EFFECT = (
 
 
 def on_device(workload: Workload, hardware: Hardware) -> Workload:
-    """The workload with the engine that accelerate takes there.
+    """The workload with the engine accelerate uses on the device.
 
-    It makes FSDP of a training on several accelerators, not of one on CPUs (accelerate/state.py,
+    accelerate enables FSDP on several accelerators but not on CPUs (accelerate/state.py,
     `AcceleratorState.__init__`, 1.6 to 1.15).
     """
     asked = workload.known.get(Fact.ENGINE)
@@ -39,7 +39,7 @@ def on_device(workload: Workload, hardware: Hardware) -> Workload:
 
 
 def check(wanted: Mapping[Setting, Known], hardware: Hardware) -> None:
-    """Checks that the launcher's options can be met there.
+    """Checks that the device supports the launcher's options.
 
     Raises:
         LaunchError: FSDP on a CPU.

@@ -1,4 +1,4 @@
-"""A launch after nodes were lost: the same global batch on fewer workers, or none."""
+"""Relaunches with the same global batch on fewer workers after nodes were lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..core.workload import Workload
 def on_survivors(
     request: LaunchRequest, workload: Workload, lost: Set[int]
 ) -> LaunchRequest | Refused:
-    """The launch on the nodes that are left."""
+    """The launch on the remaining nodes."""
     workers = tuple(nproc for rank, nproc in enumerate(request.nodes) if rank not in lost)
     least = request.placement.least
     survivors = f"{len(workers)} of {count_of(len(request.nodes), 'node is', 'nodes are')} left"
@@ -43,12 +43,12 @@ def _global_batch(batch: int, world: int) -> str:
 
 
 def growth(request: LaunchRequest) -> Fraction:
-    """The factor by which a rank's share of the global batch grows after workers were lost."""
+    """Growth of a rank's share of the global batch after workers were lost."""
     return Fraction(request.whole_world or request.world, request.world)
 
 
 def fewer(request: LaunchRequest, workload: Workload) -> Constraint | None:
-    """Why a rank's share of the batch must change; None if no worker was lost."""
+    """The reason to change a rank's share of the batch; None if no worker was lost."""
     batch, before = workload.micro_steps, request.whole_world
     if before in (None, request.world) or batch is None:
         return None

@@ -1,4 +1,4 @@
-"""Whether constraints forbid a candidate, given how certain the script's settings are."""
+"""Tests candidates against constraints, considering the certainty of settings."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def first_that_forbids(
     *,
     has_failed: bool,
 ) -> Constraint | None:
-    """The first constraint that forbids a candidate; None if none does.
+    """The first constraint that forbids a candidate, if any.
 
-    Before anything has failed, a known failure doesn't count if it depends on an assumption: the
-    workers will report the fact. But no change of ours may lead to a silent failure, even an
-    assumed one. Cells that the sweep has shown wrong forbid such changes, and nothing else.
+    Before any failure, known failures that depend on an assumption don't count: the workers will
+    report the fact. But no change by the launcher may lead to a silent failure, even an assumed
+    one. Cells that the sweep proved wrong forbid only such changes.
     """
     whole, certain = point_of(candidate, workload), certain_point_of(candidate, workload)
     asked = point_of(workload.asked, workload)
@@ -37,7 +37,7 @@ def first_that_forbids(
 
 
 def point_of(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
-    """The candidate's settings together with the facts, as tested by constraints."""
+    """The candidate's settings and the facts, for testing constraints."""
     point = workload.facts
     for setting, value in candidate.items():
         point[setting] = value
@@ -45,7 +45,7 @@ def point_of(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
 
 
 def certain_point_of(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
-    """The same without what is only assumed of the script; what a plan changes is certain."""
+    """The same without assumptions about the script; a plan's changes are certain."""
     asked = workload.asked
     return {
         name: value

@@ -22,7 +22,7 @@ from ..system.typed_yaml import DocumentError, check_depth, line_of, text_of
 from .estimates.versions import is_at_least
 
 FUNCTION = re.compile(r"\$\{.*:", re.DOTALL)
-"""A call of one of OmegaConf's functions, such as `${oc.env:NAME}`, however it is spelt."""
+"""A call of an OmegaConf function, such as `${oc.env:NAME}`, in any spelling."""
 FSDP_NEEDS = {"accelerate": (1, 6), "torch": (2, 6)}
 """The first versions with FSDP2 (accelerate/utils/constants.py, FSDP2_PYTORCH_VERSION)."""
 
@@ -37,13 +37,13 @@ def _root() -> Path:
 
 
 def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setting, Known]:
-    """The settings that a preset (a name or a file) and `key=value` pairs ask for.
+    """Settings from a preset (a name or a file) and `key=value` pairs.
 
-    The pairs are merged over the preset, and `${...}` in either refers to a key of the whole, never
-    to a variable of the environment: a preset may be another's.
+    The pairs override the preset. `${...}` in either refers only to keys of the result, never to
+    environment variables, as presets may come from others.
 
     Raises:
-        LaunchError: there is no such preset, or a key or a value isn't valid.
+        LaunchError: the preset doesn't exist, or a key or a value is invalid.
     """
     if name is None and not overrides:
         return MappingProxyType({})
@@ -88,11 +88,10 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
 def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
     """The workload with the launcher's own options.
 
-    A script on Hugging Face's Trainer that trains with DDP can be given a DeepSpeed configuration,
-    or FSDP2.
+    A script on Hugging Face's Trainer with DDP can be switched to DeepSpeed or FSDP2.
 
     Raises:
-        LaunchError: the script can't be trained with these settings.
+        LaunchError: the script can't train with these settings.
     """
     reshard = asked.get(Setting.RESHARD_AFTER_FORWARD)
     if reshard is not None and workload.engine is not Engine.FSDP:
@@ -118,10 +117,10 @@ def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
 
 
 def _with_fsdp(workload: Workload, asked: Mapping[Setting, Known], by: Known) -> Workload:
-    """The workload with FSDP2 instead of DDP, by accelerate's variables.
+    """The workload with FSDP2 instead of DDP, through accelerate's variables.
 
     Raises:
-        LaunchError: the script doesn't leave its engine to accelerate, or trains with another one.
+        LaunchError: the script doesn't use accelerate's engine, or uses another engine.
     """
     if workload.framework is not Framework.TRANSFORMERS or workload.engine is not Engine.DDP:
         problem = (
@@ -147,7 +146,7 @@ def _with_fsdp(workload: Workload, asked: Mapping[Setting, Known], by: Known) ->
 
 
 def _switched(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
-    """The workload without settings that DDP alone has."""
+    """The workload without DDP's settings."""
     own = {name: known for name, known in workload.known.items() if name not in OF_DDP}
     return replace(workload, known=MappingProxyType(own), wanted=asked)
 

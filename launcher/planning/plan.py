@@ -16,14 +16,14 @@ from .estimates.estimate import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A setting that differs from what was asked for.
+    """A setting that differs from the request.
 
     Attributes:
         setting: the setting.
-        old: the script's value; None if it sets none.
-        source: the place of that value.
+        old: the script's value, if any.
+        source: the place of the script's value.
         new: the plan's value.
-        constraint: what forbids the old value with the rest of the plan.
+        constraint: the constraint that forbids the old value with the rest of the plan.
     """
 
     setting: Setting
@@ -35,14 +35,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Changes withheld for want of certainty about memory: missing facts, or an unproven version.
+    """Changes withheld because memory is uncertain: facts are missing, or a version is unproven.
 
     Attributes:
-        withheld: the changes that the estimate alone would have made; none if it would have
-            refused the training.
-        missing: the facts that it depends on, in words.
-        unproven: the library with its version that isn't shown to train the same
-            with these changes; empty if facts are missing instead.
+        withheld: the estimate's changes; empty if it would have refused the training.
+        missing: the unknown facts that matter, in words.
+        unproven: library and version not proven to train the same with these changes; empty if
+            facts are missing instead.
     """
 
     withheld: tuple[Change, ...]
@@ -55,11 +54,11 @@ class Considered:
     """An evaluated candidate.
 
     Attributes:
-        preset: its settings.
-        constraint: the first that forbids it; None if it may be launched.
-        estimate: the memory it needs; None if the model isn't known.
-        seconds: the predicted time of a step, to compare candidates by; None if unknown.
-        may_fit: whether what is expected of its memory fits, within the error of the estimate.
+        preset: the candidate's settings.
+        constraint: the first constraint that forbids it; None if it may be launched.
+        estimate: its memory; None if the model is unknown.
+        seconds: predicted step time, for comparisons; None if unknown.
+        may_fit: whether its expected memory fits, within the estimate's error.
     """
 
     preset: Preset
@@ -70,39 +69,39 @@ class Considered:
 
     @property
     def bound(self) -> int:
-        """The budgeted bytes; 0 if the model isn't known."""
+        """The budgeted bytes; 0 if the model is unknown."""
         return 0 if self.estimate is None else self.estimate.bound
 
     @property
     def expected(self) -> int:
-        """Bytes that it is expected to need; 0 if the model isn't known."""
+        """The expected bytes; 0 if the model is unknown."""
         return 0 if self.estimate is None else self.estimate.expected
 
     @property
     def is_forbidden_by_memory(self) -> bool:
-        """Whether only memory forbids it."""
+        """Whether only memory forbids the candidate."""
         return self.constraint is not None and self.constraint.cause.kind is CauseKind.MEMORY
 
     @property
     def is_tight(self) -> bool:
-        """Whether it may fit, and only the bound doesn't."""
+        """Whether the expected memory fits but the bound doesn't."""
         return self.is_forbidden_by_memory and self.may_fit
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to launch, with the reasons.
+    """A launch with its reasons.
 
     Attributes:
         request: the user's command line.
         workload: the known facts of the training.
         hardware: the hardware of every node.
         preset: the decision.
-        changes: every setting that differs from what the script asks for.
+        changes: all settings that differ from the script's.
         considered: all evaluated candidates, the preferred first.
-        chosen: the one that the preset is.
-        proposals: changes at little cost for the user, each with its saving, in words.
-        doubt: the change that the memory estimate would have made, if it depends on assumptions.
+        chosen: the candidate of the preset.
+        proposals: cheap changes for the user, each with its saving, in words.
+        doubt: the memory estimate's change, if it depends on assumptions.
     """
 
     request: LaunchRequest
@@ -117,12 +116,12 @@ class Plan:
 
     @property
     def rejected(self) -> tuple[Considered, ...]:
-        """The more preferred candidates, which are forbidden."""
+        """The preferred but forbidden candidates."""
         return self.considered[: self.considered.index(self.chosen)]
 
     @property
     def overrides(self) -> Mapping[Setting, Value]:
-        """The settings that the workers' guards enforce: those that the plan changes."""
+        """The settings changed by the plan, which workers' guards enforce."""
         return {change.setting: change.new for change in self.changes}
 
     @property
@@ -139,9 +138,9 @@ class NoPlan:
         request: the user's command line.
         workload: the known facts of the training.
         hardware: the hardware of every node.
-        rejected: every candidate with the constraint that forbids it, best first.
-        remedies: changes that would make it feasible, each with its computed number, as phrases.
-        barred: the plan that a setting which is never changed prevents.
+        rejected: all candidates with their constraints, best first.
+        remedies: changes that make a launch feasible, each with its computed number, as phrases.
+        barred: the plan prevented by a setting in `--never-change`.
     """
 
     request: LaunchRequest

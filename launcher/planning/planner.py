@@ -1,4 +1,4 @@
-"""The plan of a launch with proposals, or why there is no plan, with remedies."""
+"""Plans a launch with proposals, or returns the reasons against it with remedies."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def planned(
     has_failed: bool = False,
     fixed: Candidate = FREE,
 ) -> Plan | NoPlan:
-    """The plan, or why there is none; the arguments are those of `resolve`.
+    """Plans a launch; the arguments are those of `resolve`.
 
-    If the memory estimate depends on an assumption, or if nothing shows that the installed version
-    trains the same with the estimate's changes, the original settings are launched, unless
-    something else forbids them.
+    If the memory estimate depends on an assumption, or the installed version isn't proven to train
+    the same with the estimate's changes, the original settings are launched, unless something else
+    forbids them.
     """
     constraints = (*constraints, *wrong_cells(workload, shipped_sweeps()))
     search = partial(resolve, constraints=constraints, has_failed=has_failed, fixed=fixed)
@@ -54,7 +54,7 @@ def planned(
 
 
 def unproven(found: Plan | NoPlan) -> Doubt | None:
-    """The changes that only memory asks for, if the version is unproven with them."""
+    """The changes made only for memory, if the version is unproven with them."""
     if not isinstance(found, Plan) or not (changes := changed_for_memory(found)):
         return None
     proof = proof_of(found.preset.settings(), found.workload, shipped_sweeps())
@@ -64,7 +64,7 @@ def unproven(found: Plan | NoPlan) -> Doubt | None:
 
 
 def _barred(refused: NoPlan, search: Callable[..., Plan | NoPlan]) -> Preset | None:
-    """The preset to launch if `--never-change` named nothing; None if that changes nothing."""
+    """The preset without `--never-change`; None if that changes nothing."""
     limits = refused.request.limits
     if not limits.never_changed:
         return None
@@ -74,5 +74,5 @@ def _barred(refused: NoPlan, search: Callable[..., Plan | NoPlan]) -> Preset | N
 
 
 def refused_by_strict(request: LaunchRequest, plan: Plan) -> Refused | None:
-    """Why `--strict` refuses a plan; None if it doesn't."""
+    """The reason for which `--strict` refuses a plan, if any."""
     return Refused(STRICT) if request.limits.strict and plan.changes else None

@@ -1,4 +1,4 @@
-"""The order of preference among candidates: which settings are kept first."""
+"""Ranks candidates: which settings to keep first."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .estimates.training_states import Candidate
 from .plan import Considered
 
 SLOWER = 0.25
-"""Predicted times that differ by less than this share of the original's count as equal: their
-accuracy hasn't been measured."""
+"""Relative difference below which predicted times count as equal, as their accuracy hasn't been
+measured."""
 
 
 def _distance(setting: Setting) -> Callable[[Candidate, Candidate], float]:
-    """Measures how far a number is from what was asked for."""
+    """Measures the distance of a number from the requested one."""
 
     def distance(candidate: Candidate, asked: Candidate) -> float:
         return abs(float(candidate.get(setting, 0)) - float(asked.get(setting, 0)))
@@ -25,7 +25,7 @@ def _distance(setting: Setting) -> Callable[[Candidate, Candidate], float]:
 
 
 def _differs(setting: Setting) -> Callable[[Candidate, Candidate], float]:
-    """Measures whether a setting differs from what was asked for."""
+    """Measures whether a setting differs from the requested one."""
     return lambda candidate, asked: float(candidate.get(setting) != asked.get(setting))
 
 
@@ -47,15 +47,15 @@ PREFERENCES: tuple[tuple[str, Callable[[Candidate, Candidate], float]], ...] = (
     ("DDP's find_unused_parameters", _differs(Setting.FIND_UNUSED_PARAMETERS)),
     ("checkpointing's implementation", _differs(Setting.GRADIENT_CHECKPOINTING)),
 )
-"""The settings in the order in which they are kept, the most valuable first."""
+"""The settings to keep, most valuable first."""
 
 
 def departure(candidate: Candidate, asked: Candidate) -> tuple[float, ...]:
-    """How far the candidate departs from what was asked for; smaller is better.
+    """The candidate's distance from the request; smaller is better.
 
-    The most valuable setting is compared first. Of two stages at equal distance the lower is
-    preferred, because it communicates less; of two implementations of checkpointing, the one
-    without nested backward passes.
+    Compares the most valuable setting first. Of two stages at equal distance the lower is
+    preferred, as it communicates less; of two checkpointing modes, the one without nested backward
+    passes.
     """
     return (
         *(measure(candidate, asked) for _, measure in PREFERENCES),
@@ -67,12 +67,11 @@ def departure(candidate: Candidate, asked: Candidate) -> tuple[float, ...]:
 def rank(
     candidate: Candidate, evaluated: Considered, workload: Workload, reference: Considered
 ) -> tuple[float, ...]:
-    """The sort key of a candidate, the smallest is preferred.
+    """The sort key of a candidate; the smallest is preferred.
 
-    The numerics first; then what is given up of the settings that the user stated, the most
-    valuable first; then how much slower than what was asked it is predicted to be (being faster is
-    no merit); then how far it departs from what was asked. Another micro batch gives up nothing
-    that was stated, as the global batch stays; offload is never for free, whoever stated it.
+    Orders by numerics, by settings stated by the user, most valuable first, by predicted slowdown
+    against the request (speedups don't count), and by distance from the request. Another micro
+    batch doesn't change a stated setting, as the global batch stays; offload always counts.
     """
     asked = workload.asked
     departed = departure(candidate, asked)

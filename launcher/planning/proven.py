@@ -1,9 +1,9 @@
-"""Whether a combination of settings was shown to train the same in the installed versions.
+"""Looks up whether settings are proven to train the same in the installed versions.
 
-`scripts/sweep` trains small models in every such cell, and compares them with one process that sees
-the global batch at once. A version that it hasn't measured takes the verdict of the nearest lower
-patch of its minor version that it has; between two measured versions that agree, theirs. Nothing
-speaks for any other version.
+`scripts/sweep` trains small models in every cell, and compares them with a single process on the
+whole global batch. An unmeasured version takes the verdict of the nearest lower measured patch of
+its minor version; between two measured versions that agree, their verdict. Other versions have no
+verdict.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from .estimates.training_states import Candidate
 
 PAGE = "docs/measured/sweep.md"
 MANY = 3
-"""The accumulation that stands for every larger one, and for two: what it shows counts for them."""
+"""The accumulation that represents all larger ones, and two."""
 MODELS = ("twice", "once", "lora", "lora_twice", "frozen", "tied")
 """The models of the sweep."""
 TWICE = ("twice", "lora_twice")
-"""The models with a block that runs twice."""
+"""Models with a block that runs twice."""
 
 
 class Verdict(StrEnum):
-    """A cell's measured result; the values are the letters in the data file."""
+    """A cell's measured result, by its letter in the data file."""
 
     EQUAL = "="
-    """Gradients and weights are those of one process."""
+    """Gradients and weights equal those of one process."""
     FAILS = "!"
-    """It raises, hangs or dies: a visible failure."""
+    """Training fails visibly: it raises, hangs or dies."""
     WRONG = "x"
-    """It trains otherwise, without an error."""
+    """Training silently differs."""
 
 
 MEASURED = (
     *(*OF_DEEPSPEED, Setting.ACCUMULATION, Setting.PRECISION),
     *(Setting.GRADIENT_CHECKPOINTING, *OF_DDP),
 )
-"""The settings that make a cell."""
+"""The settings that define a cell."""
 WORST = (Verdict.EQUAL, Verdict.FAILS, Verdict.WRONG)
-"""The verdicts, the worst one last."""
+"""The verdicts, worst last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Sweep:
 
     Attributes:
         versions: the measured versions of the library.
-        cells: of each cell a letter for each version, or "." if it wasn't measured.
+        cells: for each cell, a letter per version, "." if not measured.
     """
 
     versions: tuple[str, ...]
@@ -67,10 +67,10 @@ class Proof:
     """The evidence for a combination of settings.
 
     Attributes:
-        library: whose engine it is.
-        installed: its version.
-        verdict: the measurement; None if nothing supports the version.
-        measured: the versions that it was measured in; the installed one alone, if it was.
+        library: the engine's library.
+        installed: the library's version.
+        verdict: the result; None if there is none for the version.
+        measured: the versions of the measurement; only the installed one if measured.
     """
 
     library: str
@@ -85,11 +85,11 @@ class Proof:
 
 
 def proof_of(candidate: Candidate, workload: Workload, sweeps: Mapping[str, Sweep]) -> Proof | None:
-    """The evidence for a candidate: the worst verdict of its cells; None if the rule doesn't apply.
+    """The evidence for a candidate: the worst verdict of its cells, if the rule applies.
 
     Args:
         candidate: the settings.
-        workload: the facts and the versions. A fact that isn't known may be either.
+        workload: facts and versions. Unknown facts may have any value.
         sweeps: the measurements, by library.
     """
     engines = list(_engines(candidate, workload))
@@ -106,14 +106,14 @@ def proof_of(candidate: Candidate, workload: Workload, sweeps: Mapping[str, Swee
             measured |= verdicts.keys()
         if found:
             break
-    # A model with a block that runs twice has all that one whose blocks run once has, not less.
+    # A model with a block that runs twice includes all features of one whose blocks run once.
     is_harder = models == TWICE and set(found) != {Verdict.EQUAL}
     verdict = None if is_harder else max(found, key=WORST.index, default=None)
     return Proof(library, installed, verdict, tuple(sorted(measured, key=_numbers)))
 
 
 def wrong_cells(workload: Workload, sweeps: Mapping[str, Sweep]) -> Iterator[Constraint]:
-    """Each wrong cell, as a constraint on a plan's changes."""
+    """The wrong cells, as constraints on a plan's changes."""
     library = "deepspeed" if workload.engine is Engine.DEEPSPEED else "torch"
     installed = _release(workload.versions.get(library, ""))
     if installed is None or workload.engine is None:
@@ -138,7 +138,7 @@ def wrong_cells(workload: Workload, sweeps: Mapping[str, Sweep]) -> Iterator[Con
 
 
 def _engines(candidate: Candidate, workload: Workload) -> Iterator[str]:
-    """The sweep's names of the engine; none if it isn't known or wasn't measured."""
+    """The sweep's names of the engine; empty if unknown or not measured."""
     stage = candidate.get(Setting.ZERO_STAGE)
     if workload.engine is Engine.DEEPSPEED and stage is not None:
         yield f"zero{stage}"
@@ -154,7 +154,7 @@ def _engines(candidate: Candidate, workload: Workload) -> Iterator[str]:
 
 
 def _cells(engines: Iterable[str], candidate: Candidate, models: Iterable[str]) -> Iterator[str]:
-    """The keys of all cells that a candidate may be."""
+    """Keys of all cells that may match a candidate."""
     steps = candidate.get(Setting.ACCUMULATION)
     options: tuple[Iterable[object], ...] = (
         engines,
@@ -170,7 +170,7 @@ def _cells(engines: Iterable[str], candidate: Candidate, models: Iterable[str]) 
 
 
 def _offload(candidate: Candidate) -> str:
-    """The states kept in host memory; a lower stage does only part of what was asked."""
+    """The states in host memory, limited by the stage."""
     stage = int(candidate.get(Setting.ZERO_STAGE, 3))
     asked = str(candidate.get(Setting.OFFLOAD, Offload.NONE.value))
     if stage == 0 or asked == Offload.NONE:
@@ -179,13 +179,13 @@ def _offload(candidate: Candidate) -> str:
 
 
 def _known(candidate: Candidate, setting: Setting, every: Iterable[StrEnum]) -> Sequence[object]:
-    """The value of a setting, or all that it may have."""
+    """The value of a setting, or all possible values."""
     value = candidate.get(setting)
     return [member.value for member in every] if value is None else [value]
 
 
 def _models(workload: Workload) -> tuple[str, ...]:
-    """The models that the trained one may be like, by what is known of it."""
+    """The sweep's models that may match the trained one, by known facts."""
     runs_once = workload.value(Fact.BLOCK_RUNS_TWICE) is False
     return tuple(model for model in MODELS if not (runs_once and model in TWICE))
 
@@ -218,7 +218,7 @@ def _term(name: Name, value: Value) -> Term:
 
 
 def _verdicts(key: str, installed: str, sweep: Sweep) -> dict[str, Verdict]:
-    """The verdicts that count for a version, by the version that each was measured in."""
+    """The verdicts that apply to a version, by measured version."""
     letters = sweep.cells.get(key, "")
     known = {
         version: Verdict(letter)
@@ -239,7 +239,7 @@ def _verdicts(key: str, installed: str, sweep: Sweep) -> dict[str, Verdict]:
 
 
 def _release(version: str) -> str | None:
-    """The version without a build's name or a suffix; None if it isn't one."""
+    """The version without build name or suffix; None if invalid."""
     found = re.match(r"\d+\.\d+(?:\.\d+)?", version)
     return None if found is None else found[0]
 

@@ -1,4 +1,4 @@
-"""Remedies that make a run fit, or keep what was asked, each with its computed number."""
+"""Remedies that make a run fit, or keep the request, each with its computed number."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from .plan import Considered, NoPlan, Plan
 from .search import Rules, evaluate, resolve
 
 MOST_TIMES = 64
-"""The largest multiple of the requested devices that is tried."""
+"""Maximum multiple of the requested devices to try."""
 OF_ENGINES = (
     *(*OF_DDP, Setting.RESHARD_AFTER_FORWARD),
     *(Fact.FSDP_VERSION, Fact.FSDP_UNITS, Fact.MASTER_PRECISION),
 )
-"""Settings that only DDP or FSDP have."""
+"""Settings unique to DDP or FSDP."""
 SHORTEST = 512
-"""Tokens below which shorter sequences aren't proposed."""
+"""Minimum sequence length to propose, in tokens."""
 
 
 def supposed(workload: Workload, name: Name, value: Value) -> Workload:
-    """The workload with an assumed value; all others are kept."""
+    """The workload with one assumed value."""
     known = {**workload.known, name: Known(value, Origin.LESSON, "supposed")}
     return replace(workload, known=MappingProxyType(known))
 
 
 def remedies(refused: NoPlan, rules: Rules) -> tuple[str, ...]:
-    """Single changes that make something fit if memory forbids all; the nearest first."""
+    """Single changes that make a candidate fit if memory forbids all; nearest first."""
     if not any(candidate.is_forbidden_by_memory for candidate in refused.rejected):
         return ()
     ways = (_deepspeed, _fsdp, _optimizers, _sequences, _adapters, _devices)
@@ -51,7 +51,7 @@ def remedies(refused: NoPlan, rules: Rules) -> tuple[str, ...]:
 
 
 def best(refused: NoPlan, workload: Workload, rules: Rules, times: int = 1) -> Considered | None:
-    """The candidate that would be launched on `times` as many devices, if any fits."""
+    """The candidate for `times` as many devices, if any fits."""
     more = tuple(workers * times for workers in refused.request.nodes)
     request = replace(refused.request, workers=more)
     plan = resolve(
@@ -71,9 +71,9 @@ def _need(candidate: Considered) -> str:
 
 
 def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
-    """Proposes ZeRO for a script on the Trainer that trains with DDP or FSDP.
+    """Proposes ZeRO for a script on the Trainer with DDP or FSDP.
 
-    A configuration of FSDP's own is the user's to take out: the two refuse each other.
+    The user must remove an FSDP configuration first: the two refuse each other.
     """
     workload = refused.workload
     switchable = workload.framework is Framework.TRANSFORMERS and "deepspeed" in workload.versions
@@ -90,7 +90,7 @@ def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
 
 
 def _fsdp(refused: NoPlan, rules: Rules) -> Iterator[str]:
-    """Proposes FSDP2 if ZeRO would do but isn't installed."""
+    """Proposes FSDP2 if ZeRO would fit but isn't installed."""
     workload = refused.workload
     is_plain = workload.framework is Framework.TRANSFORMERS and workload.engine is Engine.DDP
     if not is_plain or "deepspeed" in workload.versions or not rules.hardware.accelerator.memory:
@@ -153,7 +153,7 @@ def _optimizers(refused: NoPlan, rules: Rules) -> Iterator[str]:
 
 
 def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
-    """Changes at almost no cost that would keep what was asked for, if memory changed it."""
+    """Almost free changes that would keep the request, if memory changed it."""
     traded = [change for change in plan.changes if change.constraint.cause.kind is CauseKind.MEMORY]
     workload = plan.workload
     unknown = workload.value(Fact.SEQUENCE_LENGTH) is None

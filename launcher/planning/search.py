@@ -1,4 +1,4 @@
-"""The search for the nearest preset to what was asked for that fits and isn't forbidden."""
+"""Searches for the preset nearest to the requested one that fits and isn't forbidden."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from .plan import Change, Considered, NoPlan, Plan
 from .preferences import rank
 
 KEPT = Constraint((), Cause(CauseKind.REQUEST, "batch", "the global batch is kept"))
-"""The cause of another accumulation, if the micro batch changes."""
+"""The cause of a changed accumulation, if the micro batch changes."""
 IN_FORCE = Constraint(
     (), Cause(CauseKind.REQUEST, "in force", "it is in force, and can't be changed any more")
 )
-"""The cause of an earlier change, if nothing forbids the original value by now."""
+"""The cause of an earlier change, if nothing forbids the original value any more."""
 FREE: Candidate = MappingProxyType({})
-"""Nothing is fixed."""
+"""No fixed settings."""
 ALONE = Fraction(1)
 """The growth of a rank's share of the batch if no worker was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """All that may forbid a candidate: constraints and the machine's memory.
+    """Rules that may forbid a candidate: constraints and the machine's memory.
 
     Attributes:
         constraints: constraints from the catalogue, the hardware and the attempts so far.
         hardware: the hardware of every node.
         ranks: the data-parallel ranks.
         by_memory: whether the memory estimate forbids too.
-        has_failed: whether an attempt has failed. Before, a known failure forbids nothing that
-            depends on assumptions: the workers will report the facts.
+        has_failed: whether an attempt has failed. Before, known failures that depend on assumptions
+            don't count: the workers will report the facts.
     """
 
     constraints: tuple[Constraint, ...]
@@ -81,18 +81,17 @@ def resolve(
     has_failed: bool = False,
     fixed: Candidate = FREE,
 ) -> Plan | NoPlan:
-    """The plan for the workload, or why there is none.
+    """Plans the workload, or returns the reasons against any plan.
 
-    What was asked for is kept if it may fit, and so is what needs no more than that; else the
-    bound must fit. If it fits nowhere, but something may fit, that is what needs the least.
-    What `--never-change` names is as asked for in every candidate.
-    Deterministic: the same values give the same plan on every node.
+    Keeps the request if it may fit, and candidates that need no more memory; others must fit by
+    their bound. If no bound fits but some candidate may fit, chooses the one with the least memory.
+    Settings in `--never-change` keep their requested values.
 
     Args:
         request: the user's command line.
         workload: the known facts of the training.
-        hardware: that of every node.
-        constraints: all that may forbid a candidate.
+        hardware: the hardware of every node.
+        constraints: constraints that may forbid a candidate.
         by_memory: whether the memory estimate forbids too.
         has_failed: whether an attempt has failed, see `Rules`.
         fixed: settings that can't be changed any more, with their values in force.
@@ -144,7 +143,7 @@ def as_asked(request: LaunchRequest, workload: Workload, hardware: Hardware) -> 
 def evaluate(
     candidate: Candidate, workload: Workload, rules: Rules, sizes: ModelSizes | None
 ) -> Considered:
-    """Evaluates a candidate: its memory, its time and the constraint that forbids it."""
+    """Evaluates a candidate's memory, time and constraint."""
     constraint = first_that_forbids(
         candidate, workload, rules.constraints, has_failed=rules.has_failed
     )
@@ -162,7 +161,7 @@ def evaluate(
 
 
 def forbidden_by(candidate: Candidate, workload: Workload, rules: Rules) -> Constraint | None:
-    """The first constraint that forbids the candidate; None if it may be launched."""
+    """The first constraint that forbids the candidate, if any."""
     return evaluate_candidate(candidate, workload, rules).constraint
 
 
@@ -175,14 +174,13 @@ def evaluate_candidate(candidate: Candidate, workload: Workload, rules: Rules) -
 def candidates(
     workload: Workload, factor: Fraction = ALONE, fixed: Candidate = FREE
 ) -> Iterator[Candidate]:
-    """Every assignment that the guards can apply, including what was asked for.
+    """All assignments that guards can apply, including the request.
 
-    A setting that is unknown is in no candidate: the script's own value remains.
-    Micro batch and accumulation change together, so that the global batch is kept, even if workers
-    were lost.
+    Candidates leave out unknown settings, whose values in the script remain. Micro batch and
+    accumulation change together to keep the global batch, even if workers were lost.
 
     Args:
-        workload: what is asked for, and which alternatives can be applied.
+        workload: the request, and the applicable alternatives.
         factor: the growth of a rank's share of the batch after workers were lost.
         fixed: settings that can't be changed any more, with their values in force.
     """
@@ -202,9 +200,9 @@ def candidates(
 
 
 def _is_possible(settings: Candidate, asked: Candidate) -> bool:
-    """Whether DeepSpeed supports a combination; what was asked for is never left out.
+    """Whether DeepSpeed supports a combination; the request always counts as possible.
 
-    It keeps no parameters in host memory below stage 3, and no optimizer at stage 0
+    DeepSpeed offloads no parameters below stage 3, and no optimizer at stage 0
     (deepspeed/runtime/zero/config.py).
     """
     stage, offload = settings.get(Setting.ZERO_STAGE), settings.get(Setting.OFFLOAD)
@@ -215,7 +213,7 @@ def _is_possible(settings: Candidate, asked: Candidate) -> bool:
 
 
 def _alternatives(setting: Setting, asked: Value, workload: Workload) -> list[Value]:
-    """The values of a setting that the guards can apply, given what was asked for."""
+    """The values of a setting that guards can apply, given the requested one."""
     match setting:
         case Setting.ZERO_STAGE if workload.engine is Engine.DEEPSPEED:
             return [0, 1, 2, 3]
@@ -224,12 +222,12 @@ def _alternatives(setting: Setting, asked: Value, workload: Workload) -> list[Va
         case Setting.RESHARD_AFTER_FORWARD if _is_planned_fsdp(workload):
             return list(dict.fromkeys([asked, True]))  # freed, it needs the least
         case Setting.GRADIENT_CHECKPOINTING if workload.engine is Engine.FSDP:
-            # accelerate's own, and the Trainer's switch, which only turns it on.
+            # accelerate's switch, and the Trainer's, which only turns checkpointing on.
             can_turn_on = asked != Checkpointing.OFF or workload.framework is Framework.TRANSFORMERS
             others = [Checkpointing.NON_REENTRANT.value] if can_turn_on else []
             return list(dict.fromkeys([asked, *others]))
         case Setting.GRADIENT_CHECKPOINTING:
-            # The user's own loop has no switch to turn checkpointing on.
+            # A custom loop has no switch to turn checkpointing on.
             switchable = workload.framework is Framework.TRANSFORMERS
             if asked == Checkpointing.OFF and not switchable:
                 return [asked]
@@ -241,13 +239,13 @@ def _alternatives(setting: Setting, asked: Value, workload: Workload) -> list[Va
 
 
 def _is_planned_fsdp(workload: Workload) -> bool:
-    """Whether accelerate makes FSDP2's units, which takes its settings from outside."""
+    """Whether accelerate creates FSDP2's units, whose settings can be changed from outside."""
     is_second = workload.engine is Engine.FSDP and workload.value(Fact.FSDP_VERSION) == 2
     return is_second and workload.framework is not Framework.NONE
 
 
 def _batches(workload: Workload, factor: Fraction) -> list[Candidate]:
-    """Micro batch and accumulation as asked for, and all with the same product if settable."""
+    """The requested micro batch and accumulation, and all with the same product if settable."""
     asked = workload.asked
     micro, steps = asked.get(Setting.MICRO_BATCH), asked.get(Setting.ACCUMULATION)
     if micro is None or steps is None or workload.framework is not Framework.TRANSFORMERS:
@@ -270,10 +268,10 @@ def _changes(
     lost: Constraint | None,
     fixed: Candidate,
 ) -> tuple[Change, ...]:
-    """Every departure from what the script asks for, with its cause.
+    """All changes of the script's settings, with their causes.
 
-    The cause is the launcher's own option, or what forbids the chosen candidate with that one
-    setting as asked, else what forbids the whole that was asked.
+    The cause is a launcher option, or the constraint that forbids the chosen candidate with only
+    this setting as requested, or else the constraint that forbids the whole request.
     """
     asked = workload.asked
     changes = []
@@ -299,9 +297,9 @@ def _changes(
 
 
 def contradiction(refused: NoPlan) -> tuple[Constraint, ...]:
-    """A minimal set of constraints that together forbid every candidate.
+    """A minimal set of constraints that forbid all candidates.
 
-    Memory has a constraint for each candidate: only that of the smallest candidate is included.
+    Of the memory constraints of each candidate, only the smallest candidate's is included.
     """
     small = [candidate for candidate in refused.rejected if candidate.is_forbidden_by_memory]
     others = [candidate for candidate in refused.rejected if not candidate.is_forbidden_by_memory]

@@ -1,8 +1,8 @@
-"""Assumptions that a memory estimate depends on: then it changes and refuses nothing.
+"""Finds assumptions that a memory estimate depends on; such an estimate has no effect.
 
-An estimate may change or refuse a training only if it would do so for any values of the uncertain
-facts: unstated facts are assumed to be as light as possible. Otherwise the plan has a line on the
-change that the estimate would make, and on the missing facts.
+An estimate may change or refuse a training only if it would do so for all values of uncertain
+facts: unstated facts are assumed as light as possible. Otherwise the plan only reports the
+estimate's change and the missing facts.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LIGHTEST: Mapping[Name, Value] = MappingProxyType(
         Fact.LOADED_PRECISION: Precision.BF16.value,
     }
 )
-"""For each fact and setting that an estimate depends on, the value that takes least memory."""
+"""The value with the least memory, by fact and setting."""
 IN_THE_MODEL = (
     Fact.ADAPTER,
     Fact.LORA_RANK,
@@ -62,9 +62,9 @@ IN_THE_MODEL = (
     Fact.LANGUAGE_TRAINED,
     Fact.VISION_TRAINED,
 )
-"""Facts that a worker reports as soon as it has made the model."""
+"""Facts that a worker reports once it has created the model."""
 OF_ADAPTERS = (Fact.LORA_RANK, Fact.QUANTIZATION_BITS)
-"""A model without adapters can't be trained in fewer bits."""
+"""Facts of adapters: a model without any can't be trained in fewer bits."""
 TOWERS = (Fact.LANGUAGE_TRAINED, Fact.VISION_TRAINED)
 OF_FSDP = (Setting.RESHARD_AFTER_FORWARD,)
 
@@ -72,18 +72,18 @@ OF_FSDP = (Setting.RESHARD_AFTER_FORWARD,)
 def doubt_of(
     found: Plan | NoPlan, search: Callable[..., Plan | NoPlan], fixed: Mapping[Setting, Value]
 ) -> Doubt | None:
-    """The doubt about a change or refusal because of memory; None if it is certain.
+    """The doubt about a change or refusal for memory; None if it is certain.
 
-    It is certain if an attempt has run out of memory, and if it would be the same if all that
-    is only assumed were as light as it can be. Named are the facts of which each alone could undo
-    it, else as few as could do so together. Arguments that weren't understood could undo anything,
-    until a worker has reported the model that they led to.
+    It is certain if an attempt has run out of memory, or if it stays the same with all assumptions
+    at their lightest values. The doubt names the facts that each alone could undo the decision,
+    else the fewest facts that could together. Arguments that weren't understood could undo anything
+    until a worker has reported the resulting model.
 
     Args:
-        found: the plan, or that there is none.
-        search: plans a request and a workload on hardware, as the plan was found.
-        fixed: settings that can't be changed any more; of those that are only assumed, the
-            lightest values are tried all the same.
+        found: the plan, or the refusal.
+        search: plans a request and a workload on hardware, like the original search.
+        fixed: settings that can't change any more; the lightest values of merely assumed ones are
+            tried anyway.
     """
     workload = found.workload
     names = uncertain(workload)
@@ -94,7 +94,7 @@ def doubt_of(
         return None
 
     def fits(lighter: Sequence[Name]) -> bool:
-        # DeepSpeed's buckets are more than a tiny model: as it is, it may be lighter.
+        # DeepSpeed's buckets outweigh a tiny model, which may be lighter without.
         kept = [name for name in lighter if name is not Fact.ENGINE]
         return fits_as(lighter) or (len(kept) < len(lighter) and fits_as(kept))
 
@@ -119,7 +119,7 @@ def doubt_of(
 
 
 def _missing(found: Plan | NoPlan) -> tuple[str, ...]:
-    """Unknowns without a fact that could undo anything, in words."""
+    """Unknown things without a fact that could undo the decision, in words."""
     workload, hardware = found.workload, found.hardware
     device, spread = hardware.accelerator, workload.known.get(Fact.DEVICE_MAP)
     vague = () if _is_seen(workload) else workload.not_understood
@@ -139,14 +139,14 @@ def _is_refused_by_memory(found: NoPlan) -> bool:
 
 
 def changed_for_memory(plan: Plan) -> tuple[Change, ...]:
-    """The changes of a plan that only memory asks for."""
+    """A plan's changes made only for memory."""
     return tuple(
         change for change in plan.changes if change.constraint.cause.kind is CauseKind.MEMORY
     )
 
 
 def uncertain(workload: Workload) -> list[Name]:
-    """The assumptions that an estimate depends on."""
+    """The assumptions an estimate depends on."""
     has_tower = workload.model is not None and workload.model.vision is not None
     is_whole = workload.is_certain(Fact.ADAPTER) and workload.value(Fact.ADAPTER) == Adapter.NONE
     is_plain = workload.is_certain(Fact.ENGINE) and workload.engine is Engine.DDP
@@ -167,13 +167,13 @@ def uncertain(workload: Workload) -> list[Name]:
 
 
 def _is_seen(workload: Workload) -> bool:
-    """Whether a worker has reported the model that it made."""
+    """Whether a worker has reported its model."""
     seen = workload.known.get(Fact.ADAPTER)
     return seen is not None and seen.origin.certainty >= Certainty.OBSERVED
 
 
 def _lightened(workload: Workload, names: Iterable[Name]) -> Workload:
-    """The workload with these facts and settings at their lightest values."""
+    """The workload with these names at their lightest values."""
     for name in names:
         if name in LIGHTEST:
             workload = supposed(workload, name, LIGHTEST[name])

@@ -1,12 +1,12 @@
-"""The progress board of a node: shared memory with a slot for each rank.
+"""The progress board of a node: shared memory with a slot per rank.
 
-The launcher makes it (`Board`), each worker writes its own slot (`Slot`), and everybody who can
-open it reads all slots (`rows`). No lock is needed: a slot has one writer, and a reader that meets
-a write is off by one movement.
+The launcher creates it (`Board`), each worker writes its slot (`Slot`), and any process that can
+open it reads all slots (`rows`). No lock is needed: a slot has one writer, and a concurrent reader
+misses at most one movement.
 
-The memory has no name (memfd_create(2)), so no file can be left behind, and its pages are allocated
-at once: with a mapped file on a full disk, SIGBUS would kill a worker that marks a step. It is
-opened by way of the launcher's process, which only the same user may do (proc_pid_fd(5)).
+The memory has no name (memfd_create(2)), so no file is left behind. Its pages are allocated at
+once: with a mapped file on a full disk, SIGBUS would kill a worker that marks a step. It is opened
+through the launcher's process, which only the same user may do (proc_pid_fd(5)).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ..core.limits import SECONDS, Count, Counter, Limit, Pid, Rank, Seconds
 VARIABLE = "SAFE_LAUNCH_BOARD"
 """Environment variable with the board's path, for the workers."""
 WINDOW = 16
-"""Latest steps whose times a slot keeps."""
+"""Number of latest steps with times in a slot."""
 _NAME = "safe-launch-board"
 _HEAD = struct.Struct("<8sII")
-"""Mark with the version of this layout, the first rank, the number of ranks."""
+"""Mark with the layout's version, the first rank, the number of ranks."""
 _MARK = b"slboard3"
 _STATE = struct.Struct("<IIqQQQQQQQQQQQQ")
 """Process, phase, step, main thread; then, in nanoseconds of the monotonic clock, the last movement
@@ -41,24 +41,24 @@ the samples and the tokens of the timed steps."""
 _PROCESS, _STEP, _CHANGED, _ENTERED, _LONGEST, _TIMED, _TRAINED, _KEPT = 0, 1, 3, 4, 5, 6, 7, 8
 _PEAK, _CONTEXT, _START, _SAMPLES, _TOKENS = 9, 10, 11, 12, 13
 _WORDS = _STATE.size // 8
-"""Places of these in words of 64 bits, and their number; the phase is the process's upper half."""
+"""Indices of these fields in 64-bit words, and their number; process and phase share word 0."""
 _TIMES = struct.Struct("<QQ")
 """A step's own time and its whole time, in nanoseconds; a slot has `WINDOW` of them."""
 _SIZE = _STATE.size + WINDOW * _TIMES.size
 
 
 class Phase(IntEnum):
-    """A rank's activity, as seen by the guards."""
+    """A rank's activity, as observed by guards."""
 
     STARTING = 0
-    """The worker's process is being made; the script hasn't begun."""
+    """The worker's process starts; the script hasn't begun."""
     LOADING = 1
-    """The script runs and no step is done yet: imports, data, model, compilation."""
+    """The script runs without a step yet: imports, data, model, compilation."""
     TRAINING = 2
     EVALUATION = 3
     SAVING = 4
     ENDED = 5
-    """The script has run to its end."""
+    """The script has completed."""
 
 
 def _are_times(times: tuple[float, ...]) -> bool:
@@ -70,28 +70,28 @@ Times = Annotated[tuple[float, ...], Limit("a few numbers of seconds", _are_time
 
 @dataclass(frozen=True, slots=True)
 class RankProgress:
-    """How far a rank has come.
+    """The progress of a rank.
 
     Attributes:
-        pid: its process; 0 before it has begun.
-        thread: its main thread (`threading.get_ident`); 0 before it has begun.
+        pid: its process id; 0 before its start.
+        thread: its main thread (`threading.get_ident`); 0 before its start.
         phase: its current activity.
-        step: optimizer steps done; None if nothing counts them.
-        quiet: seconds since anything last moved.
+        step: optimizer steps done; None without a counter.
+        quiet: seconds since the last movement.
         in_phase: seconds since the phase began.
-        longest_quiet: the longest time without a movement in this phase so far, in seconds, in
-            all of its turns; 0 if nothing has moved yet.
-        own: seconds of each of the latest steps before the rank waited for others; the latest
-            last, at most `WINDOW`.
-        whole: seconds of the same steps from end to end.
-        timed: how many steps have been timed.
-        trained: seconds of all of them together.
-        peak: bytes of memory that were held at most so far, on the device or else by the process;
-            0 if it isn't known. Before the script's end a device's context isn't counted.
-        context: bytes of them that aren't the training's, see `Measured`.
-        start: optimizer steps that had been done when the attempt began, by a resume.
-        samples: samples of the timed steps, as this rank has seen them; 0 if it hasn't.
-        tokens: their tokens, padding included; 0 if it has seen none.
+        longest_quiet: maximum seconds without a movement in all turns of this phase; 0 before
+            any movement.
+        own: seconds before waiting for other ranks in each of the latest steps, latest last, at
+            most `WINDOW`.
+        whole: total seconds of the same steps.
+        timed: number of timed steps.
+        trained: total seconds of timed steps.
+        peak: peak bytes of memory so far, on the device or else of the process; 0 if unknown.
+            Excludes a device's context before the script's end.
+        context: bytes of the peak outside of the training, see `Measured`.
+        start: optimizer steps done before the attempt, by a resume.
+        samples: this rank's samples in timed steps; 0 if unknown.
+        tokens: their tokens with padding; 0 if unknown.
     """
 
     rank: Rank
@@ -114,10 +114,10 @@ class RankProgress:
 
 
 class Slot:
-    """A rank's own slot; without a board, memory that nobody reads."""
+    """A rank's slot; without a board, unread memory."""
 
     def __init__(self, memory: mmap.mmap, offset: int) -> None:
-        # Words of 64 bits, as in `_STATE` and `_TIMES`; the first is of two halves.
+        # 64-bit words, as in `_STATE` and `_TIMES`; the first has two halves.
         self._words = memoryview(memory)[offset : offset + _SIZE].cast("q")
         self._pid = 0
         self._phase = Phase.STARTING
@@ -132,12 +132,12 @@ class Slot:
 
     @property
     def step(self) -> int:
-        """The optimizer steps last marked; -1 before."""
+        """The last marked optimizer steps; -1 before any."""
         return self._words[_STEP]
 
     @property
     def start(self) -> int:
-        """Steps that had been done when the attempt began."""
+        """Steps done before the attempt."""
         return self._words[_START]
 
     def begin(self, thread: int) -> None:
@@ -148,7 +148,7 @@ class Slot:
         self.enter(Phase.STARTING)
 
     def enter(self, phase: Phase) -> Phase:
-        """Enters a phase, which is a movement; returns the phase before."""
+        """Enters a phase, which is a movement; returns the previous phase."""
         before, now = self._phase, self.moved()
         if phase is not before:
             self._longest[before] = self._quiet
@@ -158,7 +158,7 @@ class Slot:
         return before
 
     def moved(self, step: int | None = None) -> int:
-        """Marks a movement, and the optimizer steps done if they are known.
+        """Marks a movement, and known optimizer steps.
 
         Returns:
             The time, in nanoseconds of the monotonic clock.
@@ -173,16 +173,16 @@ class Slot:
         return now
 
     def count(self, step: int | None) -> None:
-        """Notes the optimizer steps done, if they are known, and no movement: it costs least."""
+        """Notes known optimizer steps without a movement, which is cheapest."""
         if step is not None:
             self._words[_STEP] = step
 
     def resumed(self, start: int) -> None:
-        """Notes that these steps had been done when the attempt began."""
+        """Notes steps done before the attempt."""
         self._words[_START] = start
 
     def timed(self, own: int, whole: int, samples: int = 0, tokens: int = 0) -> None:
-        """Keeps the times of a step, in nanoseconds; and counts it, as `trained` does."""
+        """Stores a step's times, in nanoseconds, and counts it like `trained`."""
         words = self._words
         place = _WORDS + 2 * (words[_KEPT] % WINDOW)
         words[place] = own
@@ -191,24 +191,24 @@ class Slot:
         self.trained(1, whole, samples, tokens)
 
     def trained(self, steps: int, whole: int, samples: int = 0, tokens: int = 0) -> None:
-        """Counts steps: the nanoseconds that they took together, and what they were trained on."""
+        """Counts steps, their total nanoseconds, samples and tokens."""
         self._words[_SAMPLES] += samples
         self._words[_TOKENS] += tokens
         self._words[_TIMED] += steps
         self._words[_TRAINED] += whole
 
     def held(self, peak: int, context: int) -> None:
-        """Notes the memory that was held at most, and what isn't the training's, in bytes."""
+        """Notes peak memory, and its part outside of the training, in bytes."""
         self._words[_PEAK], self._words[_CONTEXT] = peak, context
 
 
 def unread_slot() -> Slot:
-    """A slot that nobody reads."""
+    """An unread slot."""
     return Slot(mmap.mmap(-1, _SIZE), 0)
 
 
 def slot_of(path: str | None, rank: int) -> Slot:
-    """A rank's slot of the board at a path; one that nobody reads if there is none."""
+    """A rank's slot on the board at a path; an unread one without a board."""
     with suppress(OSError, ValueError, struct.error):
         if path:
             memory = _mapped(path, writable=True)
@@ -219,17 +219,17 @@ def slot_of(path: str | None, rank: int) -> Slot:
 
 
 class Board:
-    """A node's board, as its launcher makes it.
+    """A node's board, created by its launcher.
 
     Attributes:
-        path: the path at which processes of the same user on this host can open it.
+        path: the path for processes of the same user on this host.
     """
 
     def __init__(self, first: int, count: int) -> None:
-        """Makes the board for ranks `first` to `first + count - 1`.
+        """Creates the board for ranks `first` to `first + count - 1`.
 
         Raises:
-            OSError: there is no memory for it.
+            OSError: there isn't enough memory.
         """
         size = _HEAD.size + count * _SIZE
         self._descriptor = os.memfd_create(_NAME)
@@ -247,21 +247,21 @@ class Board:
         self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def rows(self) -> tuple[RankProgress, ...]:
-        """How far each rank has come."""
+        """The progress of each rank."""
         return tuple(_rows(self._memory))
 
     def close(self) -> None:
-        """Gives the memory back once no worker has it any more."""
+        """Releases the memory once no worker uses it."""
         self._memory.close()
         os.close(self._descriptor)
 
 
 def rows(path: str | Path) -> tuple[RankProgress, ...]:
-    """How far each rank has come, from a board of this host.
+    """Reads each rank's progress from a board on this host.
 
     Raises:
-        OSError: it can't be opened: its launcher has ended, or belongs to another user.
-        ValueError: it isn't a board of this version.
+        OSError: the board can't be opened: its launcher has ended, or belongs to another user.
+        ValueError: the file isn't a board of this version.
     """
     memory = _mapped(str(path), writable=False)
     with memory:
@@ -271,9 +271,9 @@ def rows(path: str | Path) -> tuple[RankProgress, ...]:
 
 
 def board_of(pid: int) -> Path | None:
-    """The board that a launcher has while an attempt runs; None if it has none.
+    """The board of a launcher during an attempt, if any.
 
-    A process that has opened it, as a worker has, has it as well: mmap keeps a descriptor.
+    Also found for processes that opened it, such as workers: mmap keeps a descriptor.
     """
     with suppress(OSError):  # it has ended, or belongs to another user
         for link in Path(f"/proc/{pid}/fd").iterdir():

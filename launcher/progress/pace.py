@@ -1,4 +1,4 @@
-"""The steps that an attempt had done over time, kept in its folder for its report."""
+"""An attempt's steps over time, stored in its folder for its report."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..system import private_files, regular_files
 from .board import RankProgress
 
 MOST = 512
-"""Points that are kept; if there are more, every second one is dropped."""
+"""Maximum points to keep; of more, every second one is dropped."""
 
 Point = tuple[float, int]
-"""Seconds of the wall clock since the epoch, and the optimizer steps done by then."""
+"""Seconds since the epoch, and optimizer steps done."""
 
 
 def extended(points: Sequence[Point], rows: Sequence[RankProgress]) -> tuple[Point, ...]:
-    """The points with what the first of these ranks has done by now."""
+    """Appends the first rank's current steps to the points."""
     step = rows[0].step if rows else None
     longer = (*points, *(() if step is None else ((time.time(), step),)))
     return longer if len(longer) <= MOST else (*longer[:-1:2], longer[-1])
@@ -29,13 +29,13 @@ def write(folder: Path, points: Sequence[Point]) -> None:
     """Writes the points into an attempt's folder.
 
     Raises:
-        OSError: they can't be written, e.g. the disk is full; the old ones stay.
+        OSError: the write failed, e.g. the disk is full; the old file stays.
     """
     private_files.replace(folder / "pace.json", msgspec.json.encode(points) + b"\n")
 
 
 def read(folder: Path) -> tuple[Point, ...]:
-    """The points of an attempt; none if there are none, or none that can be read."""
+    """Reads the points of an attempt; empty if missing or unreadable."""
     try:
         content = regular_files.read(folder / "pace.json")
         return msgspec.json.decode(content, type=tuple[Point, ...])

@@ -1,4 +1,4 @@
-"""The board of a node as a file in the attempt's folder, for other nodes and for later."""
+"""Stores a node's board in the attempt's folder, for other nodes and for later."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .board import RankProgress
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """How far the ranks of a node had come.
+    """The progress of a node's ranks.
 
     Attributes:
         node: the node's rank.
-        written: when, in seconds of the wall clock since the epoch.
+        written: time of writing, in seconds since the epoch.
     """
 
     node: int
@@ -32,17 +32,17 @@ class Snapshot:
 
 
 def write(folder: Path, node: int, rows: Sequence[RankProgress]) -> None:
-    """Writes a node's rows into an attempt's folder; a reader meets the old file or the new one.
+    """Writes a node's rows into an attempt's folder atomically.
 
     Raises:
-        OSError: it can't be written, e.g. the disk is full; the old file stays.
+        OSError: the write failed, e.g. the disk is full; the old file stays.
     """
     snapshot = Snapshot(node, os.uname().nodename, time.time(), tuple(rows))
     private_files.replace(_path(folder, node), msgspec.json.encode(snapshot) + b"\n")
 
 
 def read(folder: Path, node: int) -> Snapshot | Refused:
-    """A node's rows as last written into an attempt's folder."""
+    """Reads a node's last rows in an attempt's folder."""
     path = _path(folder, node)
     try:
         return msgspec.json.decode(regular_files.read(path), type=Snapshot)

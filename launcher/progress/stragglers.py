@@ -1,4 +1,4 @@
-"""Stragglers: ranks that keep the others waiting, step after step."""
+"""Detects stragglers: ranks that repeatedly make others wait."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from statistics import fmean, median
 from .board import WINDOW, RankProgress
 
 FACTOR = 1.5
-"""Factor of a straggler's time over the median of the others: beyond the effect of batches of
-different lengths, as a step's own time is without the waiting that evens ranks out."""
+"""Minimum ratio of a straggler's time to the others' median, above the effect of different batch
+lengths, as own times exclude the waiting that evens ranks out."""
 SHARE = 0.1
-"""Least part of a whole step that it costs the others."""
+"""Minimum share of a whole step lost by the others."""
 LEAST = 0.005
-"""Least seconds of a step that it costs the others: below that, the time slices of a busy host's
-scheduler dominate, of a few milliseconds (sched(7))."""
+"""Minimum seconds per step lost by the others, above a busy host's scheduler time slices of a few
+milliseconds (sched(7))."""
 PARTS = 4
-"""Parts of the window, in each of which a straggler must be slower on average: a loader that
-delivers several batches at a time is detected, a pause of a step or two is ignored."""
+"""Parts of the window; a straggler must be slower on average in each: that detects a loader which
+delivers several batches at a time, and ignores a pause of a step or two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """A rank that keeps the others waiting.
+    """A rank that makes others wait.
 
     Attributes:
-        factor: its own time over the median of the others'.
-        seconds: what it costs them, each step.
+        factor: ratio of its own time to the others' median.
+        seconds: time lost by the others per step.
     """
 
     rank: int
@@ -35,7 +35,7 @@ class Straggler:
     seconds: float
 
     def text(self, host: str) -> str:
-        """A sentence for a person."""
+        """Formats the straggler as a sentence."""
         times = f"{self.factor:.1f}" if self.factor < 10 else f"{self.factor:.0f}"
         return (
             f"rank {self.rank} on {host} keeps the others waiting, {self.seconds:.2g} s a step: "
@@ -44,10 +44,10 @@ class Straggler:
 
 
 def stragglers(rows: Sequence[RankProgress]) -> tuple[Straggler, ...]:
-    """The ranks whose own times stand out over the latest `WINDOW` steps, the slowest first.
+    """Ranks with outlying own times in the latest `WINDOW` steps, slowest first.
 
-    None while a rank has done fewer steps, and none if as many ranks are slow as aren't: then
-    the two halves do different things, which a single rank of two hardly does.
+    Empty while a rank has fewer steps, or if half of more than two ranks are slow: then both halves
+    do different work.
     """
     if len(rows) < 2 or any(len(row.own) < WINDOW for row in rows):
         return ()

@@ -10,7 +10,7 @@ NAMED = 5
 
 
 def rows(asked: Asked) -> list[Row]:
-    """How far the script ran, and the consequences."""
+    """Rows on the script's progress and the consequences."""
     found = [("asked", f"{asked.script}, in one process: {_how(asked)}")]
     if asked.written:
         others = len(asked.written) - NAMED

@@ -201,7 +201,7 @@ def suspect_row(changed: Mapping[Setting, tuple[Value | None, Value]], first: in
 
 
 def outcome_text(outcome: Outcome, findings: Mapping[int, Finding]) -> str:
-    """How an attempt ended, as one line."""
+    """Describes an attempt's end in one line."""
     match outcome:
         case Succeeded(remarks=remarks):
             return "; ".join(["succeeded", *remarks])

@@ -129,7 +129,7 @@ def _doing(kind: HangKind, standing: Standing) -> tuple[str, str]:
 
 
 def _stuck_children(standing: Standing) -> str:
-    """Where the processes of a data loader stand, if the user's own code shows in their stacks."""
+    """Positions of data loader workers, if the user's code shows in their stacks."""
     files = set(standing.own_files)
     spots = {
         f"in {cleaned(own[-1].function)} at {_spot(own[-1])}"
@@ -188,7 +188,7 @@ def _by_place(report: HangReport) -> list[tuple[list[int], str]]:
 
 
 def _place_text(standing: Standing) -> str:
-    """Where a rank stands: the user's line with its text, then the call that waits."""
+    """A rank's position: the user's line with its text, then the waiting call."""
     frame = shown_frame(standing)
     if frame is None:
         return _without_stack(standing)

@@ -250,7 +250,7 @@ def correction_rows(
     *,
     whole: bool = False,
 ) -> list[Row]:
-    """How the next attempt differs from the failed attempt.
+    """Differences between the next and the failed attempt.
 
     Causes in `told` were just printed. With `whole`, the rows include each change's cost.
     """

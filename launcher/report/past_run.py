@@ -27,7 +27,7 @@ class PastRun:
 
     @property
     def seconds(self) -> float | None:
-        """How long it took, or has taken; None if that isn't known."""
+        """The run's duration so far; None if unknown."""
         ends = [each.ended for each in self.status.launchers[:1]]
         if self.begun is None or (not self.status.is_running and None in ends):
             return None
@@ -35,7 +35,7 @@ class PastRun:
 
     @property
     def ended(self) -> str:
-        """How it ended, in a few words."""
+        """The run's end, in a few words."""
         if self.status.outcome is None:
             return "runs" if self.status.is_running else "cut off"
         code = self.status.outcome["exit_code"]

@@ -37,7 +37,7 @@ STATES = {
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:
-    """How far a rank has come.
+    """The progress of a rank.
 
     Attributes:
         progress: its row of the board.
@@ -90,7 +90,7 @@ class RankStatus:
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """How a run goes, or went.
+    """The status of a running or past run.
 
     Attributes:
         launchers: the records of its launchers, by node; none of an older version's run.
@@ -182,7 +182,7 @@ class RunStatus:
         return f"began on {head.host}, which has written nothing for more than {span(FRESH)}"
 
     def _when(self) -> str:
-        """How long ago it ended; empty if that isn't known."""
+        """The time since the run's end; empty if unknown."""
         ends = [launcher.ended for launcher in self.launchers[:1]]
         return "".join(f" {span(time.time() - end)} ago" for end in ends if end)
 

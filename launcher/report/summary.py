@@ -40,7 +40,7 @@ def show_end(
 
 
 def document(outcomes: Sequence[Outcome], code: int) -> dict[str, object]:
-    """How the run ended, for the run directory."""
+    """The run's end, for the run directory."""
     speed = throughput_of(outcomes)
     trained = {} if speed is None else {"throughput": speed.document()}
     last = outcomes[-1]

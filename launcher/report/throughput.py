@@ -92,7 +92,7 @@ def line_of(document: Told) -> str:
 
 
 def throughput_of(outcomes: Sequence[Outcome]) -> Throughput | None:
-    """How fast a run has trained; None if no step was timed."""
+    """The throughput of a run; None without timed steps."""
     last = next((outcome for outcome in reversed(outcomes) if _first(outcome)), None)
     row = None if last is None else _first(last)
     if last is None or row is None or row.step is None:

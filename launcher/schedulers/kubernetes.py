@@ -1,4 +1,4 @@
-"""A Kubernetes Indexed Job with a headless Service, by itself or in a JobSet."""
+"""A Kubernetes Indexed Job with a headless Service, alone or in a JobSet."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ KINDS: tuple[tuple[str, str, str, str, str], ...] = (
     ),
     ("MPI", "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
-"""By kind: processes of the job, this process's rank, its index on the host, processes there.
+"""Variables by kind: number of processes, rank, index on the host, number of processes there.
 
 Slurm's PMI sets PMI_SIZE and PMI_RANK too, but not the last two of Hydra's.
 """
@@ -23,7 +23,7 @@ Slurm's PMI sets PMI_SIZE and PMI_RANK too, but not the last two of Hydra's.
 def read(environment: Mapping[str, str], _here: Here) -> Reported | None:
     """This launcher's place among the processes of mpirun.
 
-    MPI doesn't say on which host rank 0 is, unless all are on one host.
+    MPI's variables don't contain rank 0's host, unless all ranks are on one host.
 
     Raises:
         LaunchError: a variable has an invalid value.

@@ -96,21 +96,21 @@ def alone(scheduled: Reported | None, times: JoinTimes) -> Placement:
 
 
 def _store_port(stated: Sequence[Reported]) -> int:
-    """The port that the user names on a single node; a script may use it for a process group."""
+    """The user's port on a single node; a script may use it for a process group."""
     named = _first(stated, "port")
     return 0 if named is None or named.port is None else named.port
 
 
 def _first(every: Sequence[Reported], name: str) -> Reported | None:
-    """The first source that states a value of a kind."""
+    """The first source with a value."""
     return next((report for report in every if getattr(report, name) not in (None, "")), None)
 
 
 def _node_range(counted: Reported, scheduled: Reported | None) -> tuple[int, int]:
-    """The least and the greatest number of nodes; at most as many as the scheduler has started.
+    """The minimum and maximum number of nodes, at most the scheduler's number.
 
     Raises:
-        LaunchError: the scheduler has started fewer or more than were asked for.
+        LaunchError: the scheduler has started fewer or more than requested.
     """
     assert counted.nodes is not None, "it says how many"
     least, most = counted.nodes
@@ -130,7 +130,7 @@ def _node_range(counted: Reported, scheduled: Reported | None) -> tuple[int, int
 
 
 def _source_of_rank(every: Sequence[Reported], scheduled: Reported | None) -> Reported | None:
-    """The source that states which node this is.
+    """The source of this node's rank.
 
     Raises:
         LaunchError: a source contradicts the scheduler.
@@ -151,10 +151,10 @@ def _source_of_rank(every: Sequence[Reported], scheduled: Reported | None) -> Re
 
 
 def _rows(found: Placement, stated: Sequence[Reported], scheduled: Reported | None) -> list[Row]:
-    """Rows on where each value was read."""
+    """Rows on the sources of values."""
 
     def source(name: str) -> str:
-        """The source of a value, and the sources that aren't used."""
+        """The source of a value, and its unused sources."""
         every = [*stated, *([] if scheduled is None else [scheduled])]
         first = _first(every, name)
         if first is None:

@@ -1,4 +1,4 @@
-"""The schedulers, and the placement that follows from all sources.
+"""Determines the placement from schedulers and other sources.
 
 A scheduler is a module with `read(environment, here) -> Reported | None`. To support another one,
 add a module here and to `SCHEDULERS`. The first that recognizes this launcher is used, so a
@@ -62,7 +62,7 @@ def placement_of(
     }
     times, notes = torchrun_options.times(conf, silence), torchrun_options.unknown_settings(conf)
     if "standalone" in given or "standalone" in pet:
-        # Everything else about other nodes is ignored, as in torchrun.
+        # Ignores everything else about other nodes, as torchrun does.
         return replace(alone(scheduled, times), sources=notes)
     stated = [
         torchrun_options.reported(given, by_variable=False, here=here),

@@ -1,4 +1,4 @@
-"""The nodes of a job according to one source, before sources are merged."""
+"""A source's statements about a job's nodes, before merging sources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import MappingProxyType
 from ..core.errors import LaunchError
 
 DIGITS = 18
-"""Of a whole number; Slurm's largest have ten."""
+"""Maximum digits of an integer; Slurm's largest have ten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +18,18 @@ class Reported:
 
     Attributes:
         by: the source, in words.
-        nodes: the least and the greatest number of launchers.
-        is_head: whether this launcher is node 0, if no rank is given.
+        nodes: minimum and maximum number of launchers.
+        is_head: whether this launcher is node 0, without a rank.
         owns_address: whether node 0's address is this host's, if neither of these is given.
         address: name or address of node 0.
         hosts: the nodes' names by rank.
-        job: an id that only the launchers of this job have.
+        job: an id shared only by this job's launchers.
         local: index of this launcher among those on its host.
-        beside: the number of launchers of the job on this host, this one included.
-        nproc: workers of this launcher at most.
-        has_tasks: whether each task has one or a few workers, so that `nproc` is exact.
-        origins: where each of these was read, by attribute.
-        refusal: why no launch on several nodes can start here, unless the user gives their number.
+        beside: number of the job's launchers on this host, including this one.
+        nproc: maximum workers of this launcher.
+        has_tasks: whether each task has one or a few workers, so `nproc` is exact.
+        origins: source of each value, by attribute.
+        refusal: reason against a launch on several nodes, unless the user states their number.
     """
 
     by: str
@@ -49,25 +49,25 @@ class Reported:
     refusal: LaunchError | None = None
 
     def origin(self, name: str) -> str:
-        """Where an attribute was read."""
+        """The source of an attribute."""
         return self.origins.get(name, self.by)
 
 
 def number(environment: Mapping[str, str], name: str, least: int = 0) -> int | None:
-    """A whole number in a variable; None if it isn't set.
+    """Reads an integer from a variable; None if unset.
 
     Raises:
-        LaunchError: it has another value.
+        LaunchError: the value is invalid.
     """
     text = environment.get(name, "").strip()
     return whole(text, name, least) if text else None
 
 
 def whole(text: str, name: str, least: int = 0) -> int:
-    """Parses the whole number in an option or a variable.
+    """Parses an integer from an option or a variable.
 
     Raises:
-        LaunchError: it isn't a whole number, is less than `least`, or has more than `DIGITS`.
+        LaunchError: the text isn't an integer, is below `least`, or has more than `DIGITS`.
     """
     if not text.isascii() or not text.isdigit():
         raise LaunchError(f"{name} {text!r} isn't a whole number")
@@ -82,7 +82,7 @@ def port(text: str, name: str) -> int:
     """Parses a port number.
 
     Raises:
-        LaunchError: it isn't between 1 and 65535.
+        LaunchError: the number isn't between 1 and 65535.
     """
     value = whole(text, name)
     if not 0 < value < 2**16:

@@ -1,4 +1,4 @@
-"""Slurm: what `srun` sets for its tasks (srun(1), OUTPUT ENVIRONMENT VARIABLES; as of 22.05)."""
+"""Slurm: variables of `srun`'s tasks (srun(1), OUTPUT ENVIRONMENT VARIABLES; as of 22.05)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .slurm_hostlist import devices, hosts, tasks_on
 from .this_host import Here
 
 NO_TASKS = 4_294_967_290
-"""Step numbers from here on aren't srun's tasks: interactive, batch, external (slurm.h)."""
+"""First step number that isn't srun's: interactive, batch, external (slurm.h)."""
 FIRST_PORT, PORTS = 16_384, 16_384
 """Ports below Linux's ephemeral ones, which start at 32768."""
 PORTS_OF_A_JOB = 16
-"""Steps of a job with different ports, also from those of the next jobs."""
+"""Number of a job's steps with different ports, distinct from the next jobs'."""
 
 
 def read(environment: Mapping[str, str], here: Here) -> Reported | None:
@@ -46,9 +46,9 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
 def is_task(environment: Mapping[str, str], here: Here) -> bool:
     """Whether srun has started this launcher.
 
-    A batch script has no step. But the shell that `sbatch` is called from may be in a step, whose
-    variables are inherited: they are a task's only if they agree with the job's own. A shell of
-    `srun --pty` is one task, in which a person types.
+    A batch script has no step, but may inherit variables of a step in which `sbatch` was called:
+    they are a task's only if they agree with the job's own. A shell of `srun --pty` is a task for a
+    person.
     """
     step = number(environment, "SLURM_STEP_ID")
     if step is None or step >= NO_TASKS or "SLURM_PROCID" not in environment:
@@ -100,7 +100,7 @@ def _task(environment: Mapping[str, str]) -> Reported:
 
 
 def _shell(environment: Mapping[str, str]) -> Reported:
-    """A batch script's own step, or a shell: one launcher, however many nodes there are."""
+    """A batch script's own step, or a shell: one launcher for any number of nodes."""
     nodes = number(environment, "SLURM_NNODES") or 1
     workers, origin = _workers(environment, several=False)
     refusal = None
@@ -129,10 +129,9 @@ def _beside(environment: Mapping[str, str], node: int) -> int:
 
 
 def _workers(environment: Mapping[str, str], *, several: bool) -> tuple[int | None, str]:
-    """The number of this launcher's workers: one for each device of the task, or of the node.
+    """The number of workers: one per device of the task or the node.
 
-    If a node has several tasks, each has one worker, unless the task was given several devices of
-    its own.
+    With several tasks per node, each has one worker, unless it has several devices.
     """
     for name in ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURMD_TRES_BIND"):
         text = environment.get(name, "")
@@ -159,7 +158,7 @@ def port_of(job: int, step: int) -> int:
 
 
 def munge_socket(environment: Mapping[str, str]) -> str:
-    """The socket of this host's munged by slurm.conf's AuthInfo; empty for munge's default."""
+    """The socket of this host's munged from slurm.conf's AuthInfo; empty for the default."""
     path = Path(environment.get("SLURM_CONF") or "/etc/slurm/slurm.conf")
     with suppress(OSError):
         found = re.search(

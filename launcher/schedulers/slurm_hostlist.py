@@ -1,4 +1,4 @@
-"""Slurm's short forms: lists of hosts, numbers of tasks by node, generic resources."""
+"""Parses Slurm's short forms: lists of hosts, tasks per node, generic resources."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 HOSTS = 65_536
-"""Of a list at most; Slurm itself has as many in a range (MAX_RANGE of src/common/hostlist.h)."""
+"""Maximum hosts of a list, Slurm's maximum per range (MAX_RANGE of src/common/hostlist.h)."""
 BRACKETS = 16
-"""In one host's name; Slurm itself has names of one or two."""
+"""Maximum brackets in a host's name; Slurm uses one or two."""
 
 
 def hosts(text: str) -> Iterator[str]:
@@ -86,7 +86,7 @@ def tasks_on(text: str, node: int) -> int | None:
 def devices(text: str) -> int | None:
     """The number of devices in a request: `4`, `a100:4`, `gpu:a100:2,gpu:v100:1`, `gres/npu:8`.
 
-    None if it names none: `cpu=4`, `shard:2`.
+    None without devices: `cpu=4`, `shard:2`.
     """
     total, seen = 0, False
     for part in text.split(","):

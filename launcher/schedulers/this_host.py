@@ -1,4 +1,4 @@
-"""Facts about this host that a scheduler's reader uses besides the environment."""
+"""Facts about this host for schedulers' readers, besides the environment."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """This host's names, and whether a person is typing.
+    """This host's names, and whether it is used interactively.
 
     Attributes:
-        full_name: looks up the name with its domain, by /etc/hosts or a resolver; may be slow.
-        has_terminal: standard input is a terminal.
+        full_name: looks up the name with domain in /etc/hosts or a resolver; may be slow.
+        has_terminal: whether standard input is a terminal.
         owns: whether an address or a name is this host's own.
     """
 
@@ -38,8 +38,8 @@ def this_host() -> Here:
 def owns(host: str) -> bool:
     """Whether an address or a name is this host's own, on any of its interfaces.
 
-    An address is ours if a socket can be bound to it. A name that doesn't resolve (yet) is compared
-    with the host's own, with and without its domain.
+    An address is this host's if a socket can be bound to it. An unresolvable name is compared with
+    the host's own, with and without its domain.
     """
     name = socket.gethostname()
     if host in ("localhost", name, name.partition(".")[0]):

@@ -1,4 +1,4 @@
-"""torchrun's options for many nodes, and the PET_* variables that stand for them."""
+"""torchrun's options for several nodes, and their PET_* variables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPTIONS = (
     *("nnodes", "node_rank", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf"),
     *("standalone", "master_addr", "master_port", "local_addr"),
 )
-"""torchrun's names, without `--nproc-per-node`."""
+"""torchrun's options, without `--nproc-per-node`."""
 BACKENDS = ("static", "c10d")
 USED = (
     *("join_timeout", "timeout", "last_call_timeout"),
@@ -31,21 +31,21 @@ WITHOUT_EFFECT = (
     *("rank", "use_libuv", "protocol", "etcd_prefix"),
     *("cert", "key", "cacert", "ssl_cert", "ssl_cert_key", "ca_cert"),
 )
-"""Keys that torch reads, and that have no effect here: those of c10d, static and etcd
-(torch/distributed/elastic/rendezvous; use_libuv until torch 2.4)."""
+"""Keys read by torch without effect here: of c10d, static and etcd (torch/distributed/elastic/
+rendezvous; use_libuv until torch 2.4)."""
 CONFIGURATION = (*USED, "is_host", "store_type")
 DEFAULT = "torchrun's default"
 C10D_PORT = 29400
 """The default port of torch's c10d (c10d_rendezvous_backend.py)."""
 KEEP_ALIVE = (5.0, 3.0)
-"""torch's seconds between heartbeats, and how many may be missed."""
+"""torch's seconds between heartbeats, and the number that may be missed."""
 BLANK = " \t\n'\""
-"""Characters around a setting of --rdzv-conf that aren't part of it."""
+"""Characters to strip around a setting of --rdzv-conf."""
 YES, NO = ("1", "true", "t", "yes", "y"), ("0", "false", "f", "no", "n")
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The options in PET_* variables; switches that are off or empty are left out."""
+    """The options in PET_* variables, without empty ones and switches that are off."""
     given = {name: environment.get(f"PET_{name.upper()}", "") for name in OPTIONS}
     if given["standalone"].lower() in NO:
         given["standalone"] = ""
@@ -53,12 +53,12 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def spelled(name: str, *, by_variable: bool) -> str:
-    """An option as the user writes it."""
+    """An option in the user's spelling."""
     return f"PET_{name.upper()}" if by_variable else f"--{name.replace('_', '-')}"
 
 
 def reported(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Reported:
-    """The placement that the options state.
+    """The placement stated by options.
 
     The values are `given` by torchrun's names, from the command line or from PET_* variables.
 
@@ -118,7 +118,7 @@ def refuse_backend(backend: str, name: str) -> None:
     """Refuses unsupported backends; the nodes always meet at node 0's launcher.
 
     Raises:
-        LaunchError: it is etcd, or unknown to torchrun.
+        LaunchError: the backend is etcd, or unknown to torchrun.
     """
     if backend.startswith("etcd"):
         problem = f"{name} {backend}: etcd isn't needed, node 0's launcher replaces it"
@@ -129,10 +129,10 @@ def refuse_backend(backend: str, name: str) -> None:
 
 
 def node_range(text: str, name: str) -> tuple[int, int]:
-    """The least and the greatest number of nodes in `N` or `MIN:MAX`.
+    """Parses the minimum and maximum number of nodes from `N` or `MIN:MAX`.
 
     Raises:
-        LaunchError: it is neither.
+        LaunchError: the text has neither form.
     """
     found = re.fullmatch(rf"(\d{{1,{DIGITS}}})(?::(\d{{1,{DIGITS}}}))?", text.strip(), re.ASCII)
     if found is None:
@@ -151,7 +151,7 @@ def endpoint(text: str, name: str) -> tuple[str, int | None]:
     An IPv6 address without brackets has no port: its last part would be ambiguous.
 
     Raises:
-        LaunchError: it is none of these.
+        LaunchError: the text has none of these forms.
     """
     text = text.strip()
     found = re.fullmatch(r"\[([^][]+)\](?::([^:/]*))?|([\w.-]+)(?::([^:/]*))?", text)
@@ -164,7 +164,7 @@ def endpoint(text: str, name: str) -> tuple[str, int | None]:
 
 
 def is_ipv6(text: str) -> bool:
-    """Whether this is an IPv6 address, with or without a scope."""
+    """Whether a text is an IPv6 address, with or without a scope."""
     try:
         ipaddress.IPv6Address(text)
     except ValueError:
@@ -197,7 +197,7 @@ def configuration(text: str, name: str) -> dict[str, str]:
 
 
 def unknown_settings(conf: Mapping[str, str]) -> tuple[Row, ...]:
-    """A row about unknown keys of --rdzv-conf, if there are any."""
+    """A row about unknown keys of --rdzv-conf, if any."""
     known = (*CONFIGURATION, *WITHOUT_EFFECT)
     strange = [key for key in conf if key not in known]
     if not strange:
@@ -211,7 +211,7 @@ def seconds(text: str, name: str) -> float:
     """Parses a positive time in seconds.
 
     Raises:
-        LaunchError: it isn't a positive number.
+        LaunchError: the time isn't a positive number.
     """
     try:
         value = float(text)
@@ -223,7 +223,7 @@ def seconds(text: str, name: str) -> float:
 
 
 def times(conf: Mapping[str, str], silence: float | None) -> JoinTimes:
-    """The timeouts by --rdzv-conf and --node-timeout, or else our defaults."""
+    """Timeouts from --rdzv-conf and --node-timeout, or the defaults."""
     default = JoinTimes()
     number = {key: float(value) for key, value in conf.items() if key in USED}
     if silence is None and {"keep_alive_interval", "keep_alive_max_attempt"} & number.keys():

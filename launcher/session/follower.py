@@ -139,7 +139,7 @@ def _take_part(order: Order, own: Own, run: Path, link: Connection) -> AttemptEn
 
 
 def _last_end(outcomes: Sequence[AttemptEnd]) -> Ended | None:
-    """How this node's workers ended in the last attempt; None if none were started."""
+    """The end of this node's workers in the last attempt; None if none were started."""
     return next((end for outcome in outcomes[-1:] for end in outcome.ended.values()), None)
 
 

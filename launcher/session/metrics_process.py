@@ -15,7 +15,7 @@ from ..core.reasons import reason_of
 from ..system import regular_files, terminal
 
 Target = socket.socket | Path | None
-"""Where metrics are shown: a listening socket, a file, nowhere."""
+"""The output of metrics: a listening socket, a file, or none."""
 OWN = (b"# HELP safe_launch_", b'{"time":')
 """First bytes of a file of metrics that a launch has written."""
 PATIENCE = 5.0

@@ -69,7 +69,7 @@ def clean_up(start: Start) -> None:
 
 
 def latest_saves(outcomes: Sequence[Outcome]) -> list[tuple[Saves, ...]]:
-    """Where the training that failed last saved, in each attempt that reached it (`Seen.saves`)."""
+    """Save folders of the last failed training in each attempt that reached it (`Seen.saves`)."""
     saves = [
         outcome.seen.saves
         for outcome in outcomes

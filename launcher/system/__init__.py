@@ -1,4 +1,4 @@
-"""The edges of a launcher's own process: terminal, typed files, run directory, signals, orphans.
+"""Boundaries of a launcher's process: terminal, typed files, run directory, signals, orphans.
 
 In: text, paths and process ids. Out: lines on the terminal, values read from YAML and JSON, files.
 """

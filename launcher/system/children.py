@@ -27,17 +27,17 @@ def adopt_descendants(*, wanted: bool) -> None:
 
 
 def exit_code(child: int) -> int:
-    """The exit code of a child that has ended, -N for signal N; it isn't reaped.
+    """The exit code of an ended child, -N for signal N, without reaping it.
 
     Raises:
-        ChildProcessError: it is no child of this process.
+        ChildProcessError: the process isn't a child of this one.
     """
     status: Any = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     return int(status.si_status if status.si_code == os.CLD_EXITED else -status.si_status)
 
 
 def reap() -> None:
-    """Reaps every child that has ended."""
+    """Reaps all ended children."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

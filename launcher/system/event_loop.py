@@ -1,4 +1,4 @@
-"""Calls handlers as soon as their events happen, without polling."""
+"""Calls handlers on their events, without polling."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Readable(Protocol):
 
 
 class EventLoop:
-    """Handlers of events; a context manager that closes the descriptors it has opened."""
+    """Handlers of events; a context manager that closes the descriptors it opens."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -38,13 +38,13 @@ class EventLoop:
         self._selector.register(source, selectors.EVENT_READ, handler)
 
     def on_end(self, pid: int, handler: Callable[[], None]) -> None:
-        """Registers a handler that is called when a process has ended, but not been reaped."""
+        """Registers a handler for the end of a process, before it is reaped."""
         descriptor = os.pidfd_open(pid)
         self._processes.add(descriptor)
         self.on_readable(descriptor, partial(self._ended, descriptor, handler))
 
     def after(self, seconds: float, handler: Callable[[], None]) -> None:
-        """Calls a handler once, in so many seconds; this replaces its earlier time."""
+        """Calls a handler once after a delay, replacing its earlier time."""
         self._timers[handler] = time.monotonic() + seconds
 
     def forget(self, source: int | Readable) -> None:
@@ -52,7 +52,7 @@ class EventLoop:
         self._selector.unregister(source)
 
     def wait(self, seconds: float | None) -> None:
-        """Waits for an event, at most so many seconds, and calls its handlers."""
+        """Waits for an event, up to a timeout, and calls its handlers."""
         if self._timers:
             due = max(0.0, min(self._timers.values()) - time.monotonic())
             seconds = due if seconds is None else min(seconds, due)

@@ -1,4 +1,4 @@
-"""The files below folders that a user has named, up to a tolerable number."""
+"""Finds files below folders named by a user, up to a limit."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 from ..core.count_of import count_of
 
 DEEPEST = 12
-"""Folders between the named one and a file; torchrun's logs lie 3 deep, in a job's folder 6."""
+"""Maximum depth of a file below a named folder; torchrun's logs are 3 deep, 6 in a job's folder."""
 MOST = 100_000
-"""Files and folders that are looked at below a named one; a local disk takes a second for them."""
+"""Maximum files and folders to visit; a local disk takes a second for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilesBelow:
-    """The files found below a folder.
+    """Files found below folders.
 
     Attributes:
-        files: the named files, and those below the named folders, in the order of their paths.
-        left_out: parts that weren't looked at, in sentences.
+        files: named files and files below named folders, in order of paths.
+        left_out: unvisited parts, in sentences.
     """
 
     files: tuple[Path, ...]
@@ -30,9 +30,9 @@ class FilesBelow:
 
 
 def find(paths: Sequence[Path], deepest: int = DEEPEST, most: int = MOST) -> FilesBelow:
-    """The files among the paths, and below them; links to folders aren't followed.
+    """Finds files among the paths and below, without following links to folders.
 
-    The limits are as of `DEEPEST` and `MOST`; the nearest files come first.
+    The limits are like `DEEPEST` and `MOST`; nearest files come first.
     """
     found: list[Path] = []
     left_out: list[str] = []
@@ -83,7 +83,7 @@ def _below(top: Path, deepest: int, most: int) -> FilesBelow:
 
 
 def _named(folders: Sequence[str]) -> str:
-    """A folder and how many others there are, with their verb."""
+    """Formats a folder and the number of others, with a verb."""
     if len(folders) == 1:
         return f"{folders[0]} is"
     return f"{folders[0]} and {count_of(len(folders) - 1, 'other folder')} are"

@@ -1,4 +1,4 @@
-"""The run directories that are kept: their sizes, and those to remove."""
+"""Measures stored run directories and chooses those to remove."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from . import launcher_record
 from .launcher_record import LauncherRecord, State
 
 MARKS = ("request.json", "launcher-*.json", "attempt-*")
-"""Files by which a run directory is recognized; one is enough."""
+"""Files that identify a run directory; one suffices."""
 NAME = re.compile(r".*-\d{8}-\d{6}-[0-9a-f]{6}", re.ASCII | re.DOTALL)
 """Names of run directories (`run_directory.new_id`)."""
 VARIABLE = "SAFE_LAUNCH_RUNS_GIB"
 """Environment variable that limits the default folder's size, in GiB; 0 for no limit."""
 DAY = 86_400.0
 MOST = 500
-"""Run directories in the default folder at most."""
+"""Maximum run directories in the default folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Limits:
     """Limits on a folder of run directories.
 
     Attributes:
-        size: their bytes altogether.
-        age: seconds since one was last written to.
+        size: total bytes.
+        age: seconds since a run's last write.
     """
 
     runs: float = math.inf
@@ -49,7 +49,7 @@ class KeptRun:
 
     Attributes:
         size: bytes of its files.
-        changed: when a file of it was last written, in seconds of the wall clock since the epoch.
+        changed: time of the last write, in seconds since the epoch.
     """
 
     folder: Path
@@ -57,9 +57,9 @@ class KeptRun:
     changed: float
 
     def has_ended(self, now: float) -> bool:
-        """Whether no launcher writes into it any more.
+        """Whether no launcher writes to it any more.
 
-        If its host can't be seen, a day without a sign of life counts as the end.
+        On an unreachable host, a day without a sign of life counts as the end.
         """
         if (self.folder / "outcome.json").exists() or now - self.changed > DAY:
             return not self._is_running()

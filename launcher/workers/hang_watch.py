@@ -185,7 +185,7 @@ class HangWatch:
             self.proof, self._proven_at = report, now
 
     def _standings(self) -> Iterator[Standing]:
-        """Where every rank stands; the ranks of nodes that don't answer can't be reached."""
+        """The positions of all ranks; ranks of unresponsive nodes are unreachable."""
         for node, ranks in enumerate(self.ranks):
             if node in self._answers:
                 yield from self._answers[node]

@@ -1,4 +1,4 @@
-"""Which signals stop workers in each case, and at which intervals."""
+"""Signals that stop workers in each case, and their intervals."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Supervisor:
         return self._fault if self.progress.state is AttemptState.BROKEN else None
 
     def end(self, node: int, output: Output, dumped: Sequence[Standing] = ()) -> AttemptEnd:
-        """How the attempt ended on the nodes that this node knows of."""
+        """The end of the attempt on all nodes known to this node."""
         own = (*self._hangs.records(), *self._checks.records())
         failures = (*own, *self.workers.failures(self.stops.sent, output))
         is_success = self.progress.has_finished

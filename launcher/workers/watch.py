@@ -17,7 +17,7 @@ Model = Mapping[str, Any]
 
 
 class Judge(Protocol):
-    """Who decides on node 0 what the plan does with what the workers report."""
+    """Decides on node 0 how the plan reacts to workers' reports."""
 
     def replaced(self) -> Path | Refused | None:
         """The folder of the attempt that the workers' settings are corrections of.

@@ -1,4 +1,4 @@
-"""The training: the user's script, its arguments, configuration files and model.
+"""Reads the training from the user's script, its arguments, configuration files and model.
 
-In: a `LaunchRequest`. Out: a `Workload`, with the origin of every value; nothing is run.
+In: a `LaunchRequest`. Out: a `Workload` with the origin of every value. Nothing is run.
 """

@@ -1,7 +1,7 @@
-"""A setting that is stated in two places, of which one silently wins; each as a line.
+"""Settings stated in two places of which one silently wins; each as a line.
 
-Only those that the framework accepts silently: transformers and accelerate raise on values that
-must agree. A default isn't a statement.
+Covers only pairs that the framework accepts silently: transformers and accelerate raise on values
+that must agree. A default isn't a statement.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ HALVES = ("bf16", "fp16")
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A value as it stands somewhere.
+    """A stated value.
 
     Attributes:
         value: the value.
-        where: the place with the setting's name, e.g. `zero3.json: gradient_clipping`.
-        at: the line, if there is one.
+        where: the place and the setting's name, e.g. `zero3.json: gradient_clipping`.
+        at: the line, if known.
     """
 
     value: object
@@ -48,16 +48,16 @@ class Stated:
 
 
 Place = Callable[[str, object], Stated]
-"""A value in a configuration, or the default of an absent key."""
+"""Function that returns a configuration's value, or the default for an absent key."""
 
 
 def line(ignored: Stated, holds: Stated) -> str:
-    """The line on two statements: both, and which is in force."""
+    """Formats two statements and which one is in force."""
     return f"{ignored} has no effect: {holds} is in force ({EXPLAINED})"
 
 
 def differing(ignored: Stated, holds: Stated) -> Iterator[str]:
-    """The line, if the two differ."""
+    """Yields the line if the two values differ."""
     if ignored.value != holds.value:
         yield line(ignored, holds)
 
@@ -67,9 +67,9 @@ def of_trainer(
 ) -> Iterator[str]:
     """Arguments of a Trainer that DeepSpeed's configuration overrides.
 
-    Values that it leaves to them ("auto") have been filled in, and values that must agree are
-    compared by transformers (transformers/integrations/deepspeed.py, `trainer_config_process`):
-    that leaves the values that its optimizer and schedule don't state, and their kinds.
+    Its "auto" values have been filled in, and transformers compares values that must agree
+    (transformers/integrations/deepspeed.py, `trainer_config_process`): the values of its optimizer
+    and schedule that the Trainer doesn't fill in remain, and their kinds.
 
     Args:
         stated: the arguments that aren't left to their defaults, by name.
@@ -104,7 +104,7 @@ def of_trainer(
 
 
 def _optimizer(stated: Mapping[str, Stated], config: Config, of_config: Place) -> Iterator[str]:
-    """The same for the optimizer that the configuration has DeepSpeed make."""
+    """Arguments overridden by the optimizer in the configuration."""
     own = section(config, "optimizer")
     kind, given = str(own.get("type")), section(own, "params")
     yield from _other_kind(stated.get("optim"), of_config("optimizer.type", kind))
@@ -119,7 +119,7 @@ def _optimizer(stated: Mapping[str, Stated], config: Config, of_config: Place) -
 def of_optimizer(
     stated: Mapping[str, Stated], kind: Stated, groups: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Arguments of a Trainer that the optimizer passed to it decides."""
+    """Arguments of a Trainer that a passed optimizer overrides."""
     for name, (key, _) in DEFAULTS.items():
         held = [group.get(f"initial_{key}", group.get(key)) for group in groups]
         if name in stated and held and stated[name].value not in held:
@@ -129,22 +129,23 @@ def of_optimizer(
 
 
 def _other_kind(asked: Stated | None, held: Stated) -> Iterator[str]:
-    """The line, if another kind of optimizer was asked for."""
+    """Yields the line if another kind of optimizer was requested."""
     kinds = {optimizer_named(str(stated.value)) for stated in (asked, held) if stated is not None}
     if asked is not None and None not in kinds and len(kinds) > 1:
         yield line(asked, held)
 
 
 def of_precision(given: Stated | None, around: Stated | None, config: Config) -> Iterator[str]:
-    """An Accelerator's precision that another place overrides.
+    """An Accelerator's precision that another setting overrides.
 
-    Arguments win over the environment, and DeepSpeed's configuration over both; if it names
-    another half than they, accelerate raises.
+    Arguments win over the environment, and DeepSpeed's configuration over both; accelerate raises
+    if the configuration names the other half precision.
 
     Args:
         given: the Accelerator's argument; None if it has none.
-        around: the environment's variable; None if it isn't set. Its `no` is only what
-            `accelerate launch` sets by default.
+        around: the environment variable; None if it isn't set. `no` is ignored, as `accelerate
+            launch`
+            sets it by default.
         config: DeepSpeed's configuration; empty without DeepSpeed.
     """
     if given is not None and around is not None and around.value != "no":
@@ -163,10 +164,10 @@ def of_precision(given: Stated | None, around: Stated | None, config: Config) ->
 def of_variables(
     own: Mapping[str, str], environment: Mapping[str, str], file: str
 ) -> Iterator[str]:
-    """Variables that accelerate's configuration file would set, and that are set otherwise."""
+    """Variables of accelerate's configuration file that the environment overrides."""
     for name, value in own.items():
         held = environment.get(name, value)
-        # A `no` may be accelerate's default, and truth has several words.
+        # A `no` may be accelerate's default, and true has several spellings.
         if value not in (*TRUE, *FALSE) and not _is_same(held, value):
             yield line(Stated(value, f"{file}: {name}"), Stated(held, f"${name}"))
 
@@ -179,13 +180,13 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def of_workers(workers: int | None, where: str, nproc: int, source: str) -> Iterator[str]:
-    """The number of workers in accelerate's configuration file, if another place decides it.
+    """The number of workers in accelerate's configuration file, if overridden.
 
     Args:
-        workers: on each machine, by the file; None if it doesn't say it.
+        workers: number per machine in the file, if any.
         where: the file and its key.
-        nproc: on each node, as they are launched.
-        source: of that number.
+        nproc: number of workers launched per node.
+        source: origin of `nproc`.
     """
     if workers is not None:
         yield from differing(Stated(workers, where), Stated(nproc, "nproc", source))

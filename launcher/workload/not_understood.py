@@ -1,4 +1,4 @@
-"""Flags that decide memory or a known failure, by their names, and that no reader understood."""
+"""Finds flags that no reader understood and whose names suggest an effect on memory or failures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MATTERS = re.compile(
     r"|dtype|packing|task_type|liger|experts|ema(_|$)|(^|_)kt(_|$)|unsloth|shift_attn|mixture_of_depths"
     r"|config_overrides|num_(hidden_)?layers|max_memory|megatron|swap"
 )
-"""Names that concern memory, parallelism, or the trained parameters."""
+"""Names about memory, parallelism, or trained parameters."""
 MINOR = re.compile(
     r"(^|_)(eval|test|val|valid|validation|predict|save|saving|log|logging|load_from|resume|push)"
     r"(_|$)|dropout|alpha|bias|path|dir$|file|steps?$|_name$|weight|init|column|seed|beta|scale"
     r"|lr|schedul|warmup|limit|funcs|template|map_batch|num_proc|merge|bnb_4bit|nested|double"
     r"|group_by|within|pretrain_|learning_rate|cls_to_wrap|gather|ratio|overwrite|plugin|delete|preproc|sampler|strategy|server|port|aligner|impl$|coef|(^|_)kl(_|$)|args$|quant\w*_method|fp8_"
 )
-"""Parts of names that decide none of it."""
+"""Parts of names without such an effect."""
 
 
 def not_understood(flags: Flags) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""The readers: each reads what a framework will train, without running the script.
+"""Readers determine a framework's training without running the script.
 
-A reader is a module with `read(script) -> Iterable[Statement]`. To teach safe-launch a framework,
-add a module here and to `READERS`. Each statement has its source; of two on a name the higher
+A reader is a module with `read(script) -> Iterable[Statement]`. To support another framework, add
+a module here and to `READERS`. Each statement has a source; of two with the same name the higher
 origin takes precedence, so the order here matters only among equal origins.
 """
 
@@ -40,13 +40,13 @@ OWN_BATCHES = {
     *("batch_sampler", "BatchSampler", "get_train_dataloader"),
     *("split_batches", "dispatch_batches"),
 }
-"""Names by which batches are made otherwise than by a size for each rank."""
+"""Names in sources that build batches by other means than a size per rank."""
 IN_PART = re.compile(
     r"lora|peft|adapt|requires_grad|freez|froze|trainable|no_grad|inference_mode"
     r"|teacher|student|distil|reward|critic|referen|(^|_)ref(_|$)",
     re.IGNORECASE,
 )
-"""Words of those who don't train all of a model, or hold others beside it."""
+"""Words in sources that train only part of a model, or hold other models beside it."""
 
 
 class Reader(Protocol):
@@ -75,7 +75,7 @@ READERS: tuple[Reader, ...] = (
 
 
 def read_workload(request: LaunchRequest) -> Workload:
-    """All that the readers find about the training.
+    """Reads everything known about the training.
 
     Raises:
         LaunchError: the script, or a file that it names, can't be used.
@@ -105,7 +105,7 @@ def read_workload(request: LaunchRequest) -> Workload:
 
 
 def _names_parts(script: Script) -> bool:
-    """Whether the source or a flag names adapters, or weights or models that aren't trained."""
+    """Whether the source or a flag mentions adapters, frozen weights or further models."""
     words = (script.words.named, script.words.set, script.flags.all)
     return any(map(IN_PART.search, chain.from_iterable(words)))
 

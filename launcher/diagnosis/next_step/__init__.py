@@ -1,4 +1,4 @@
-"""The next step for a failure without an entry in the catalogue, by the facts in its log.
+"""Recommends a next step for failures without a catalogue entry, by facts in their logs.
 
-In: the record of a failure. Out: a `Step`, by the first of a few general rules that applies.
+In: the record of a failure. Out: a `Step` from the first general rule that applies.
 """

@@ -1,4 +1,4 @@
-"""Ranks that waited too long for one that was busy alone, by the lines before."""
+"""Recognizes ranks that waited too long for a single busy rank."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .step import Basis, Case, Step
 
 TIMEOUT = re.compile(r"\btime(?:d )?-?out\b|\bTimed out\b", re.IGNORECASE)
 OF_WAITING = re.compile(r"Watchdog|watchdog|ProcessGroup(?:NCCL|HCCL|Gloo)|Timed out waiting")
-"""Lines of those that waited."""
+"""Lines of the waiting ranks."""
 MOST = 6
-"""Lines before the first of these that are looked at."""
+"""Lines to inspect before the first line of a waiting rank."""
 LONGEST = 90
-"""Characters of a line that are quoted."""
+"""Maximum characters to quote of a line."""
 LONGER = (
     "The others wait longer with `init_process_group(timeout=timedelta(hours=2))`, with the Trainer"
     " by `--ddp_timeout 7200`."
@@ -26,7 +26,7 @@ WAITED = "(“{line}”) while the others waited."
 
 @dataclass(frozen=True, slots=True)
 class Business:
-    """An activity that a rank may be busy with."""
+    """An activity that may keep a rank busy."""
 
     words: re.Pattern[str]
     do: str
@@ -65,13 +65,13 @@ KINDS = (
         f" was evaluating {WAITED}",
     ),
 )
-"""The most telling first."""
+"""Activities by lines, the most specific first."""
 STEP = re.compile(r"\bloss\b", re.IGNORECASE)
-"""A line of the training itself."""
+"""A line of a training step."""
 
 
 def busy_rank(case: Case) -> Step | None:
-    """A rank's last activity before the others gave up waiting."""
+    """Reports a rank's last activity before the others' timeout."""
     if not TIMEOUT.search(case.message):
         return None
     before = takewhile(lambda line: not OF_WAITING.search(line), case.record.log_tail)

@@ -1,4 +1,4 @@
-"""Chooses what to do next about a failure, by the first rule that applies."""
+"""Chooses the next step after a failure from the first rule that applies."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "requirement": requirement,
     }
 )
-"""The rules, the surest first; each returns None if it doesn't apply."""
+"""The rules, most certain first; a rule returns None if it doesn't apply."""
 
 SURER = ("race-on-files", "busy-rank")
-"""Rules that know more than an entry that is general, or about the end of who waited."""
+"""Rules more specific than general entries, or entries about a waiting rank."""
 SUREST = ("other-modules", "refused-itself")
-"""Rules that know more than any entry."""
+"""Rules more specific than any entry."""
 
 
 def surer_step(entry: KnownFailure, record: FailureRecord) -> Step | None:
-    """The step of a rule more specific than the matching entry; None if there is none."""
+    """The step of a rule more specific than the matching entry, if any."""
     is_wide = entry.is_general or entry.role is Role.CASCADE
     case = case_of(record)
     steps = ((name, RULES[name](case)) for name in (*SUREST, *(SURER if is_wide else ())))

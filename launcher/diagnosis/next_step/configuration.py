@@ -1,4 +1,4 @@
-"""Configurations and command lines that don't fit the code that reads them."""
+"""Recognizes configurations and command lines that don't fit the code that reads them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .step import Basis, Case, Step, filled
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """How a reader of configurations refuses one."""
+    """A configuration reader's error message."""
 
     words: str
     do: str
@@ -76,7 +76,7 @@ REFUSALS = (
         " release notes and `help(...)` of the class tell.",
     ),
 )
-"""Readers' words, the first that fits counts."""
+"""Readers' error messages; the first match counts."""
 
 
 OF_SHELL = (
@@ -118,18 +118,18 @@ OF_SHELL = (
         " that has moved. Several processes run better on Linux or in WSL 2.",
     ),
 )
-"""The words of a shell, or of a program that was given a wrong command line."""
+"""Error messages of shells and programs about a wrong command line."""
 SETTERS = (
     (r"SLURM_", "`srun`"),
     (r"(?:LOCAL_)?RANK\Z|(?:LOCAL_)?WORLD_SIZE\Z|MASTER_(?:ADDR|PORT)\Z", "`torchrun`"),
 )
-"""Launchers that set variables, by how these begin."""
+"""Launchers by prefixes of the variables they set."""
 SCRIPT = re.compile(r"\.(?:py|pyw)\Z|^<")
-"""Files that Python is meant to run."""
+"""Names of files that Python can run."""
 
 
 def configuration(case: Case) -> Step | None:
-    """Names the key, argument or variable at fault, and the correction."""
+    """Names the faulty key, argument or variable, and the correction."""
     if (step := _variable(case) or _no_script(case)) is not None:
         return step
     for refusal in REFUSALS if case.kind else (*REFUSALS, *OF_SHELL):
@@ -141,7 +141,7 @@ def configuration(case: Case) -> Step | None:
 
 
 def _variable(case: Case) -> Step | None:
-    """A variable of the environment that is read and not set."""
+    """An environment variable that is read but not set."""
     frame = case.frame
     name = case.message.strip("'\"")
     if case.kind != "KeyError" or not name.isidentifier() or frame is None:
@@ -167,7 +167,7 @@ def _variable(case: Case) -> Step | None:
 
 
 def _no_script(case: Case) -> Step | None:
-    """A file that isn't Python and was run as the script, as its option's name is missing."""
+    """A non-Python file run as the script, because its option's name is missing."""
     frame = case.frame
     if case.kind != "SyntaxError" or frame is None or SCRIPT.search(frame.file):
         return None

@@ -1,4 +1,4 @@
-"""An end without an error in the log: where to find the worker's own output."""
+"""Advises where to find the error if a log ends without one."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ SIGNALS = {
     ),
     signal.SIGINT: "Somebody pressed Ctrl+C, or the scheduler sent it: nothing is to be mended",
 }
-"""The meaning of ends by signals."""
+"""The meaning of an exit by signal."""
 
 
 def ended_silently(case: Case) -> Step | None:
-    """The facts on an end without an error in this log, and where to find the error."""
+    """The known facts about an end without an error, and where to find the error."""
     record = case.record
     if record.exception or (record.exit_code is None and record.signal is None):
         return None

@@ -1,4 +1,4 @@
-"""An unknown cause: who raised it, what to search for, what to attach to a report."""
+"""Advice on an unknown cause: its origin, a search text, the contents of a report."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PLACES = {
     "wandb": "wandb/wandb",
     "xformers": "facebookresearch/xformers",
 }
-"""Where a package's bugs are reported, on github.com."""
+"""Packages' repositories on github.com, for bug reports."""
 STEADY = frozenset(
     (
         *(
@@ -66,7 +66,7 @@ STEADY = frozenset(
         *("lightning", "pytorch_lightning", "ray", "fire", "hydra", "requests", "urllib3"),
     )
 )
-"""Packages that most calls go through, in any version."""
+"""Packages on most call stacks, compatible in many versions."""
 OF_VERSIONS = frozenset(
     (
         "AssertionError",
@@ -78,21 +78,21 @@ OF_VERSIONS = frozenset(
         "ValueError",
     )
 )
-"""Exceptions by which packages whose versions don't fit show it."""
+"""Exceptions typical of incompatible package versions."""
 HANDS_ON = re.compile(r"\*args, \*\*\(?kw")
-"""A line that only hands on the arguments that it was called with."""
+"""A line that only passes on its arguments."""
 QUOTED = re.compile(r"(?<!\w)'([^']*)'|\"([^\"]*)\"|`([^`]*)`")
 CUT = "\0"
-"""Stands for a value in a message."""
+"""Placeholder for a value in a message."""
 VALUES = re.compile(
     rf"{CUT}|<[^<>]*>|\[[^\]]*\]|\([^()]*\d[^()]*\)|(?:[A-Za-z]:)?[\w.~-]*[/\\][\w./\\~-]+"
     r"|\b0x[0-9a-fA-F]+\b|-?\b\d[\w.,:]*\b|\b\w+=\S+|[{}:;]"
 )
 """Parts of a message specific to one run: paths, numbers, assignments, most quotations."""
 FEWEST = 3
-"""Words of a fragment that are worth searching for."""
+"""Minimum words of a fragment to search for."""
 MOST = 12
-"""Words that are searched for at most."""
+"""Maximum words to search for."""
 TOOLS = {
     Device.NPU: "`npu-smi info`",
     Device.ROCM: "`rocm-smi`",
@@ -103,7 +103,7 @@ TOOLS = {
 
 
 def fallback(case: Case) -> Step:
-    """Who raised it, what to search for, and what to attach."""
+    """Names the origin, a search text, and attachments for a report."""
     package, callers = _package(case), _frameworks(case)
     place = PLACES.get(package or "")
     where = f" at https://github.com/{place}/issues" if place else ""
@@ -125,13 +125,13 @@ def fallback(case: Case) -> Step:
 
 
 def _frameworks(case: Case) -> tuple[str, ...]:
-    """The packages that the call went through, outermost first, which are used in many versions."""
+    """Packages on the call stack, outermost first, without those common to most stacks."""
     names = (package_of_file(frame.file) for frame in case.frames)
     return tuple(dict.fromkeys(name for name in names if name and name not in STEADY))
 
 
 def _owner(case: Case, package: str | None) -> str:
-    """Whose line failed."""
+    """Describes the owner of the failed line."""
     if not case.kind:
         return "The log shows no exception"
     if package:
@@ -142,7 +142,7 @@ def _owner(case: Case, package: str | None) -> str:
 
 
 def search_text(case: Case) -> str:
-    """The message without what only this run has, in quotation marks, behind its type."""
+    """The exception's type and its quoted message, without parts specific to this run."""
     line = case.raised.message.strip().partition("\n")[0] or case.message
     if case.frame is not None and case.frame.source.startswith("assert ") and line[:1] in "{[(":
         line = case.frame.source  # the message is nothing but values
@@ -162,13 +162,13 @@ def search_text(case: Case) -> str:
 
 
 def _name_or_cut(quoted: re.Match[str]) -> str:
-    """A name that is quoted, which the next run's message has as well; no other quotation."""
+    """Keeps quoted names, which recur in other runs; cuts other quotations."""
     text = next(filter(None, quoted.groups()), "")
     return f"'{text}'" if text.isidentifier() else CUT
 
 
 def _package(case: Case) -> str | None:
-    """The package of the innermost frame that isn't Python's own; none for the script's."""
+    """The package of the innermost frame outside the standard library; None for the script."""
     frames = (f for f in reversed(case.frames) if not HANDS_ON.search(f.source))
     names = (package_of_file(frame.file) for frame in frames)
     found = next((name for name in names if name != PYTHON), None)

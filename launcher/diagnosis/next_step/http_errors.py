@@ -1,4 +1,4 @@
-"""Answers of servers: the meaning of a code, by the client."""
+"""Interprets HTTP errors by service."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .step import Basis, Case, Step
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A server that trainings ask.
+    """A service used by trainings.
 
     Attributes:
         name: its name.
-        words: pattern of its host, or of its client's files.
-        login: the way to log in.
-        offline: how to do without it; empty if that can't be.
+        words: pattern of its host or its client's files.
+        login: how to log in.
+        offline: how to run without it; empty if impossible.
     """
 
     name: str
@@ -79,7 +79,7 @@ SERVICES = (
         "the key that the server was started with",
     ),
 )
-"""Servers by their hosts and clients."""
+"""Services by host and client."""
 CODE = re.compile(
     r"\b(?P<code>40[0134689]|41[03]|42[29]|50[02346]|52\d) (?:Client|Server) Error"
     r"|\b(?:HTTP(?:/[\d.]+)?|status|status[_ ]code|StatusCode|error code|Error code|code|HTTP"
@@ -110,20 +110,20 @@ LOST = re.compile(
     r"RemoteDisconnected|Connection(?: aborted|Reset| reset| refused|Refused|Aborted)"
     r"|Server disconnected|Max retries exceeded|All connection attempts failed"
 )
-"""Words of HTTP clients whose server is gone."""
+"""Messages of HTTP clients about lost connections."""
 CLIENTS = ("openai.", "anthropic.", "httpx.", "aiohttp.", "requests.", "urllib3.")
-"""Modules of the exceptions that HTTP clients raise."""
+"""Modules of HTTP clients' exceptions."""
 OTHER = "{name} refused the request with {code}: its text says why"
 NAMES = {
     "404": r"RepositoryNotFound|EntryNotFound|RevisionNotFound",
     "403": "GatedRepo",
     "401": "LocalTokenNotFound",
 }
-"""Exceptions of clients that stand for a code."""
+"""Client exceptions by HTTP code."""
 
 
 def connection_lost(case: Case) -> Step | None:
-    """A server that has closed or refused the connection, of an HTTP client."""
+    """Advice on a connection closed or refused by an HTTP server."""
     files = " ".join(frame.file for frame in case.frames)
     words = f"{case.kind} {case.message}"
     is_http = case.raised.exception.startswith(CLIENTS) or re.search(r"/(?:requests|httpx)/", files)
@@ -146,13 +146,13 @@ def connection_lost(case: Case) -> Step | None:
 
 
 def _service(*places: str) -> Service | None:
-    """The server that the first of some texts names."""
+    """The service named in the first matching text."""
     found = (service for place in places for service in SERVICES if re.search(service.words, place))
     return next(found, None)
 
 
 def http_error(case: Case) -> Step | None:
-    """The meaning of an HTTP error and the advice, by whose server it is."""
+    """The meaning of an HTTP error with advice on its service."""
     text = f"{case.kind} {case.message}"
     found = CODE.search(case.message)
     code = next(filter(None, found.groups()), "") if found else ""

@@ -1,4 +1,4 @@
-"""The instruction in the message itself, or the requirement of the code that raised it."""
+"""Finds an instruction or a requirement in the message itself."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ REFUSED_VALUE = re.compile(
     r"\b(?:when|if) [`'\"]?(?P<name>[a-z]\w*_\w+)(?P<sign>=|: | = )"
     r"(?P<value>[Tt]rue|[Ff]alse)\b"
 )
-"""A switch's value under which something isn't possible."""
+"""A setting's value that the message declares unsupported."""
 EITHER = re.compile(
     r"\bmust be (?:either |one of )?(?P<allowed>[^.;]*?),? (?:but )?(?:got|is|was):? "
     r"['\"`]?(?P<got>\w+)['\"`]?\.?$"
 )
-"""A check that lists what it allows, and what it got."""
+"""A check that lists the allowed values and the actual one."""
 GUARDS = ("trust_remote_code", "weights_only")
-"""Switches that keep out code of others: a rule never advises to turn one."""
+"""Security switches, which no rule advises to change."""
 COMPARED = (
     (
         re.compile(
@@ -45,11 +45,11 @@ COMPARED = (
         "Make what is too small larger, or lower what it is compared with. ",
     ),
 )
-"""Comparisons that failed, and the remedy."""
+"""Failed comparisons with remedies."""
 MOST = 2
-"""Sentences that are quoted at most."""
+"""Maximum sentences to quote."""
 WHOLE = 160
-"""Characters of a message that is quoted as a whole."""
+"""Maximum characters of a message to quote completely."""
 LONGEST = 320
 
 
@@ -59,7 +59,7 @@ def sentences(message: str) -> list[str]:
 
 
 def instruction(case: Case) -> Step | None:
-    """The instruction that the message gives."""
+    """The instruction in the message."""
     found = _found(case, INSTRUCTION)
     is_pythons = "did you mean" in case.message.lower() and case.kind == "AttributeError"
     if not found or is_pythons:  # Python's own guess, which another version makes wrong
@@ -68,7 +68,7 @@ def instruction(case: Case) -> Step | None:
 
 
 def refused_itself(case: Case) -> Step | None:
-    """A check that refuses a value which it lists as allowed."""
+    """Reports a check that refuses a value it lists as allowed."""
     found = EITHER.search(case.message)
     if found is None or not re.search(rf"['\"`]{found['got']}['\"`]", found["allowed"]):
         return None
@@ -83,7 +83,7 @@ def refused_itself(case: Case) -> Step | None:
 
 
 def refused_value(case: Case) -> Step | None:
-    """The value of a switch with which the code that raised refuses to work."""
+    """Reports a setting's value that the raising code doesn't support."""
     found = REFUSED_VALUE.search(case.message)
     if found is None or found["name"] in GUARDS:
         return None
@@ -95,7 +95,7 @@ def refused_value(case: Case) -> Step | None:
 
 
 def requirement(case: Case) -> Step | None:
-    """The condition of the code that raised, which what it was given doesn't meet."""
+    """Reports a requirement of the raising code that its input doesn't meet."""
     found = _found(case, REQUIREMENT)
     if not found:
         return None
@@ -115,9 +115,9 @@ def requirement(case: Case) -> Step | None:
 
 
 def _found(case: Case, pattern: re.Pattern[str]) -> list[str]:
-    """The sentences that the pattern finds, without those that help only to debug.
+    """The sentences matched by the pattern, except debugging hints.
 
-    A short message is quoted as a whole: its other sentences have the values.
+    A short message is quoted completely: its other sentences contain the values.
     """
     foreign = NVIDIA if run_of(case).is_no_nvidia else None
     said = [
@@ -137,7 +137,7 @@ def _quoted(texts: list[str]) -> str:
 
 
 def _speaker(case: Case) -> str:
-    """Whose words they are."""
+    """Describes the source of the message."""
     if case.is_users:
         return "The script"
     package = package_of_file(case.frame.file) if case.frame else None

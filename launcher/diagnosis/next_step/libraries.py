@@ -1,4 +1,4 @@
-"""Compiled parts of packages that don't fit the installed libraries."""
+"""Recognizes compiled extensions that don't fit the installed libraries."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LIBRARIES = (
     (r"libamd|libhip|libro?c|librccl", "another version of ROCm"),
     (r"libascend|libhccl|libge_|libgraph", "another version of CANN"),
 )
-"""Compiled libraries by the beginning of their names, and who brings them."""
+"""Providers of compiled libraries, by the beginning of their names."""
 OF_TORCH = re.compile(r"c10|torch|at4?[A-Z_]|N2at")
 """Parts of torch's C++ names."""
 
 
 def compiled_part(case: Case) -> Step | None:
-    """The target of a package's compiled part, and the remedy."""
+    """Names the library a compiled extension needs, and the remedy."""
     if case.kind not in ("ImportError", "OSError"):
         return None
     if found := SYMBOL.search(case.message):
@@ -36,7 +36,7 @@ def compiled_part(case: Case) -> Step | None:
 
 
 def _binary(case: Case, found: re.Match[str]) -> Step:
-    """A compiled library that was built for another version of its dependency."""
+    """An extension built for another version of its dependency."""
     library = found["library"] or found["dll"]
     symbol = found["symbol"] or ""
     path = re.search(r"(\S+/)" + re.escape(library), case.message)
@@ -56,7 +56,7 @@ def _binary(case: Case, found: re.Match[str]) -> Step:
 
 
 def _without_library(case: Case, library: str) -> Step | None:
-    """A compiled part wants a library that isn't here, as it was built for something else."""
+    """An extension built for another platform, whose library is missing."""
     names = (package_of_file(frame.file) for frame in reversed(case.frames))
     brings = next((who for names, who in LIBRARIES if re.match(names, library)), None)
     package = next(

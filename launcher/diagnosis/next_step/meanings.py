@@ -1,4 +1,4 @@
-"""The meanings of exceptions for the lines that raise them."""
+"""Meanings of exceptions for the lines that raise them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Meaning:
     Attributes:
         kinds: pattern of the exception's type.
         message: pattern searched in its message.
-        do: what to do, with the names of groups of the two patterns in braces.
+        do: the advice, with names of the patterns' groups in braces.
         source: pattern searched in the line, which must match; empty for any line.
     """
 
@@ -277,7 +277,7 @@ MEANINGS = (
     ),
     Meaning("KeyboardInterrupt", "", "Somebody stopped it by hand: nothing is to be mended."),
 )
-"""Meanings of exceptions; the first that fits counts."""
+"""Meanings of exceptions; the first match counts."""
 PROGRAMMING = frozenset(
     (
         "TypeError",
@@ -289,7 +289,7 @@ PROGRAMMING = frozenset(
         "Exception",
     )
 )
-"""Exceptions about a value of the line that raised them; others may come from what it calls."""
+"""Exceptions about a value in the raising line; others may come from its callees."""
 MEANINGS_OF_VALUES = tuple(
     meaning
     for meaning in MEANINGS
@@ -303,4 +303,4 @@ MEANINGS_OF_VALUES = tuple(
     )
     or meaning.message.startswith("Can't get attribute")
 )
-"""Those that hold whoever raised the exception."""
+"""Meanings that apply to any raising code."""

@@ -1,4 +1,4 @@
-"""Memory that ran out: the allocator, and the device's or the host's."""
+"""Advice on exhausted memory by allocator, device or host."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .step import Basis, Case, Step
 
 @dataclass(frozen=True, slots=True)
 class Allocator:
-    """An allocator, by the words of its message.
+    """An allocator, recognized by its message.
 
     Attributes:
         words: pattern of its message.
         name: its name.
-        of: what ran out: `device`, `host`, or something that has its own advice.
-        do: the advice; empty for the general one of a device or a host.
+        of: the exhausted resource: `device`, `host`, or a resource with specific advice.
+        do: the advice; empty for the general advice on a device or host.
     """
 
     words: str
@@ -133,7 +133,7 @@ WORDS = re.compile(
 
 
 def out_of_memory(case: Case) -> Step | None:
-    """Names the memory that ran out, and settings that need less of it."""
+    """Names the exhausted memory and settings that need less."""
     text = f"{case.raised.exception}: {case.message}"
     if WORDS.search(text) is None:
         return None

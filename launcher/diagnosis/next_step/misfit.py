@@ -1,4 +1,4 @@
-"""Two packages of versions that don't fit each other, and which of them to change."""
+"""Recognizes two packages with incompatible versions, and the one to change."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ ARGUMENT = re.compile(
     r" '(?P<name>\w+)'|(?P<counted>[\w.]+)\(\) takes (?:from )?\d+"
 )
 GENERATED = "unsloth_compiled_cache"
-"""The folder of the code that unsloth generates from trl's and keeps over upgrades."""
+"""Folder of code that unsloth generates from trl's and keeps across upgrades."""
 DISTINCT = re.compile(r"[A-Z]\w+[A-Z]\w+|_?\w+_\w+_\w+")
-"""A name that two packages hardly share by chance."""
+"""A name unlikely to be shared by two packages."""
 PLAIN = frozenset(
     {"NoneType", "str", "int", "float", "bool", "list", "dict", "tuple", "set", "Namespace"}
 )
@@ -87,7 +87,7 @@ def _callers(case: Case) -> tuple[str, ...]:
 
 
 def _frames(case: Case) -> tuple[Frame, ...]:
-    """The frames that name the attribute or argument themselves."""
+    """The frames whose code names the attribute or argument."""
     return tuple(
         frame
         for frame in case.frames
@@ -130,10 +130,9 @@ def _of_object(case: Case) -> Step | None:
 
 
 def _of_project(case: Case, kind: str, name: str) -> Step | None:
-    """A script reads an attribute that a package's class has in some versions only.
+    """A script reads an attribute that only some versions of a package's class have.
 
-    The object is of that class, or of the project's own that derives from it, which the package
-    calls.
+    The object's class is the package's, or a subclass in the project that the package calls.
     """
     package = package_of_name(kind)
     if package is not None and history_of(package, name):
@@ -157,7 +156,7 @@ def _of_project(case: Case, kind: str, name: str) -> Step | None:
 
 
 def _of_owner(case: Case, owner: str, name: str, other: str) -> Step:
-    """A package misses an attribute that it should have set itself."""
+    """A package lacks an attribute that it should have set itself."""
     version = versions_of(case.record).get(owner, "")
     has = f" (here {version})" if version else ""
     before = (
@@ -209,7 +208,7 @@ def _of_call(case: Case) -> Step | None:
 
 
 def _of_part(case: Case) -> Step | None:
-    """A part of a package that comes in several distributions."""
+    """A module that several distributions provide."""
     found = SUBMODULE.match(case.message)
     if found is None or found["module"] not in SPACES:
         return None
@@ -251,7 +250,7 @@ def _of_name(case: Case) -> Step | None:
 
 
 def _both(case: Case, wanting: str, second: str) -> str:
-    """How to make two packages fit, with the versions that are known."""
+    """Advice to make two packages fit, with known versions."""
     versions = versions_of(case.record)
     known = ", ".join(f"{name} {versions[name]}" for name in (wanting, second) if name in versions)
     seen = f"The log has {known}. " if known else ""

@@ -1,4 +1,4 @@
-"""A failure in the user's own script: the line, its values, the meaning of the exception."""
+"""Advice on a failure in the user's script: the line, its values, the exception's meaning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .step import Basis, Case, Step, filled
 
 GENERAL = "Print the values in this line just before it; the message tells which of them is wrong."
 LONGEST = 240
-"""Characters of a message that are quoted."""
+"""Maximum characters to quote of a message."""
 
 
 def own_line(case: Case) -> Step | None:
@@ -55,7 +55,7 @@ def called_line(case: Case) -> Step | None:
 
 
 def own_frame(case: Case) -> Frame | None:
-    """The frame in the user's file that raised, by itself or in what Python calls for it."""
+    """The user's frame that raised, directly or through the standard library."""
     frames = [
         frame
         for frame in case.frames

@@ -26,7 +26,7 @@ PLAIN = (
     r"(?:pass|set|install|use|upgrade|update|downgrade|specify|provide|add|remove|disable|enable"
     r"|increase|decrease|reduce|lower|switch|replace|export|delete|wait|ensure|rename|pin|rerun)"
 )
-"""Verbs that begin an instruction and hardly anything else."""
+"""Phrases that almost always begin an instruction."""
 BEFORE = r"^|[.!?:;,] |\bor |\band |\bthen |\bto \w+[^.,]{0,60}, "
 ASKED = r"(?:either|also|first|make sure to|try to|consider)"
 LOOKED = r"make sure|ensure|raise|check|inspect|verify|refer"
@@ -74,7 +74,7 @@ REQUIREMENT = re.compile(
     ),
     re.IGNORECASE,
 )
-"""A sentence that states a condition which isn't met."""
+"""A sentence that states an unmet condition."""
 FOR_DEVELOPERS = re.compile(
     "|".join(
         (
@@ -89,11 +89,11 @@ FOR_DEVELOPERS = re.compile(
     ),
     re.IGNORECASE,
 )
-"""A sentence that helps to find a fault, or to report it, and mends nothing."""
+"""A sentence about debugging or reporting, without a remedy."""
 NVIDIA = re.compile(r"nvidia|\bcuda[ _-]?(?:toolkit|home|driver)|\bNCCL_|cu1[123]\d", re.IGNORECASE)
-"""Advice that is of no use on another vendor's devices."""
+"""Advice specific to NVIDIA devices."""
 NAME = re.compile(
     r"(?<![\w.-])(?:(--[\w-]+)"
     r"|`?([a-z][a-z0-9]*(?:_[a-z0-9]+)+)`?(?= ?=| \(\d| must| should| ha(?:s|ve) to| needs? to))"
 )
-"""A setting's name: a flag, or words joined by underscores before a value or what it must be."""
+"""A setting's name: a flag, or words joined by underscores before a value or a requirement."""

@@ -1,4 +1,4 @@
-"""Failures that come of several ranks: a race on files, parts instead of wholes, other modules."""
+"""Recognizes failures caused by several ranks: file races, shards, different modules."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ SHAPES = re.compile(
     r"|\b(?:tensor [ab]|existing size|size of the tensor) \((\d+)\)|for input of size (\d+)$"
 )
 SHARDING = re.compile(r"zero|fsdp|deepspeed|shard|stage[ _]?3|\'weight\'", re.I)
-"""Words of a run whose weights are divided among ranks."""
+"""Words that indicate sharded weights."""
 SHAPED = re.compile(r"shape|size|mismatch|dimension|numel|elements", re.I)
 
 
 def race_on_files(case: Case) -> Step | None:
-    """A file that one rank removed or moved while another was about to."""
+    """A file removed or moved by one rank while another used it."""
     if case.kind not in VANISHED or TAKEN.search(case.message) is None or not _is_ranked(case):
         return None
     last = case.frames[-4:]
@@ -66,7 +66,7 @@ def race_on_files(case: Case) -> Step | None:
 
 
 def other_modules(case: Case) -> Step | None:
-    """Ranks in the same operation with other shapes: they run other modules."""
+    """Ranks in the same operation with different shapes, which run different modules."""
     found = COLLECTIVE.search(case.raised.message)
     if found is None or found["this"] != found["that"] or found["a"] == found["b"]:
         return None
@@ -81,7 +81,7 @@ def other_modules(case: Case) -> Step | None:
 
 
 def sharded(case: Case) -> Step | None:
-    """Two shapes of which one is the other's part by the number of ranks, or empty."""
+    """Two shapes of which one is empty or a shard of the other."""
     if SHAPED.search(case.message) is None:
         return None
     shapes = [
@@ -112,13 +112,13 @@ def sharded(case: Case) -> Step | None:
 
 
 def _is_ranked(case: Case) -> bool:
-    """Whether the log shows a run of several ranks, by a prefix, a word or a number of them."""
+    """Whether the log shows several ranks, by a prefix, a word or a number."""
     named = case.record.rank is not None or RANKED.search(case.around) is not None
     return named or bool(_world_sizes(case))
 
 
 def _world_sizes(case: Case) -> frozenset[int]:
-    """The numbers of ranks that the log names, without 1."""
+    """Numbers of ranks above 1 in the log."""
     return frozenset(int(n) for n in WORLD.findall(case.around) if 1 < int(n) < 100_000)
 
 
@@ -127,7 +127,7 @@ def _is_empty(shape: tuple[int, ...]) -> bool:
 
 
 def _ratio(a: tuple[int, ...], b: tuple[int, ...]) -> int | None:
-    """By what whole number two shapes differ in just one size; None for any other two."""
+    """The integer ratio of two shapes that differ in a single size, if any."""
     if len(a) != len(b):
         return None
     different = [(max(x, y), min(x, y)) for x, y in zip(a, b, strict=True) if x != y]

@@ -1,4 +1,4 @@
-"""The kind of run in a log: whose loop, on which accelerators."""
+"""Detects a log's training loop and accelerator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .step import Case
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A training loop that is known by its files and words."""
+    """A training loop recognized by its files and words."""
 
     name: str
     words: str
@@ -51,10 +51,10 @@ LOOPS = (
         "`per_device_train_batch_size`, `gradient_checkpointing`",
     ),
 )
-"""Loops, those that run inside others first."""
+"""Training loops, nested ones first."""
 SURELY_NPU = re.compile(r"torch_npu|HCCL|hccl|\b[Aa]scend|ASCEND_|\bEI\d{4}\b|\bnpu:\d|npu-smi")
 SURELY_ROCM = re.compile(r"\bROCm|\brocm|\bHIP (?:error|out)|RCCL|\bgfx\d{3}")
-"""Words that count more than those of CUDA, which these devices' builds use as well."""
+"""Evidence of ROCm that outweighs words of CUDA, which ROCm builds use too."""
 ON_CPU = re.compile(
     r"\bgloo\b|ds_accelerator to cpu|device[= :'\"]+cpu\b|\bno (?:GPU|accelerator|CUDA)", re.I
 )
@@ -65,9 +65,9 @@ class Run:
     """The facts on a run.
 
     Attributes:
-        loop: its training loop; None if the log doesn't show one.
-        device: its accelerator; None if the log doesn't show one.
-        is_cpu: the log speaks of a run without an accelerator.
+        loop: its training loop; None if unknown.
+        device: its accelerator; None if unknown.
+        is_cpu: whether the log shows a run without an accelerator.
     """
 
     loop: Loop | None
@@ -76,17 +76,17 @@ class Run:
 
     @property
     def is_no_nvidia(self) -> bool:
-        """Whether it has another maker's devices, or none: advice on NVIDIA's is wrong then."""
+        """Whether the devices are another vendor's or absent, so advice on NVIDIA's is wrong."""
         return self.is_cpu or self.device in (Device.NPU, Device.ROCM, Device.XPU)
 
     @property
     def less_memory(self) -> str:
-        """The loop's settings that need less memory; empty if the loop isn't known."""
+        """The loop's settings that reduce memory; empty if the loop is unknown."""
         return "" if self.loop is None else self.loop.less_memory
 
 
 def run_of(case: Case) -> Run:
-    """The kind of run that a failure's log shows."""
+    """Detects the kind of run in a failure's log."""
     around = case.around
     loop = next((loop for loop in LOOPS if re.search(loop.words, around)), None)
     device = device_of(case.record)

@@ -1,4 +1,4 @@
-"""A skew between two packages that a failure shows, and the step that mends it."""
+"""Recognizes a version skew between two packages, and recommends a remedy."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ...evidence.failure_record import Raised
 from .step import Basis, Case, Step
 
 QUOTED = "because of the following error"
-"""The words between an import that failed and the error that it quotes."""
+"""Text between a failed import and the quoted error."""
 
 
 def shown_skew(case: Case) -> Skew | None:
-    """The skew of the first exception that shows one.
+    """The version skew shown by the first such exception.
 
     transformers raises another error from a failed import, and quotes it.
     """
@@ -37,7 +37,7 @@ def shown_skew(case: Case) -> Skew | None:
 
 
 def step_of(case: Case, skew: Skew) -> Step:
-    """The step that mends a skew."""
+    """The step that fixes a skew."""
     if skew.kind is Wanting.SAME:
         return Step(_subject(skew), Basis.INFERRED)
     return Step(f"{_subject(skew)} {direction(skew, case.record)}", Basis.INFERRED)
@@ -62,7 +62,7 @@ def _subject(skew: Skew) -> str:
 
 
 def _without_frame(raised: Raised) -> Skew | None:
-    """The skew of an exception whose frame the log doesn't show; who wants it stays unknown."""
+    """The skew of an exception without a frame in the log; its user stays unknown."""
     if raised.frame is not None:
         return None
     message = " ".join(raised.message.split())

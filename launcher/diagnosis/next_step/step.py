@@ -10,18 +10,18 @@ from enum import StrEnum
 from ...evidence.failure_record import FailureRecord, Frame, Raised
 
 HANDED_ON = re.compile(r"Caught \w+ in (?:DataLoader worker process|pin memory thread|replica)")
-"""How torch begins the message of an exception that another process or thread raised."""
+"""Prefix of torch's message for an exception of another process or thread."""
 RERAISED = ("raise self._value", "raise self._exception")
-"""Lines by which Python's pools raise a worker's exception again."""
+"""Lines of Python's pools that re-raise a worker's exception."""
 
 
 class Basis(StrEnum):
-    """How a step is known."""
+    """The basis of a step."""
 
     SAID = "quoted from the message"
     """The message itself gives the instruction."""
     INFERRED = "inferred from the log"
-    """A rule concludes it from facts in the log."""
+    """A rule infers it from facts in the log."""
     OPEN = "how to find out more"
     """The log doesn't show the cause."""
 
@@ -32,8 +32,8 @@ class Step:
 
     Attributes:
         do: the advice, as a line.
-        basis: how it is known.
-        rule: the name of the rule that found it; empty until one has.
+        basis: the basis of the advice.
+        rule: name of the rule; empty until it is known.
     """
 
     do: str
@@ -43,7 +43,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A failure as the rules look at it: one of its exceptions, and all that is known around it.
+    """A rule's view of a failure: one of its exceptions and the context.
 
     Attributes:
         record: the record of the failure.
@@ -62,28 +62,28 @@ class Case:
 
     @property
     def message(self) -> str:
-        """The message, with every run of white space as one space."""
+        """The message with normalized white space."""
         return " ".join(self.raised.message.split())
 
     @property
     def frame(self) -> Frame | None:
-        """Where it was raised, if known."""
+        """The frame that raised, if known."""
         return self.raised.frame
 
     @property
     def is_users(self) -> bool:
-        """Whether it was raised in a file of the user's."""
+        """Whether a user's file raised it."""
         return self.frame is not None and self.frame.file in self.record.user_files
 
     @property
     def around(self) -> str:
-        """The log before it, its frames and its message."""
+        """The preceding log, the frames and the message."""
         frames = (f"{frame.file} {frame.source}" for frame in self.frames)
         return "\n".join([*self.record.log_tail, *frames, self.raised.message])
 
 
 def case_of(record: FailureRecord) -> Case:
-    """The case of a record's last exception; of its line if it has none."""
+    """The case of a record's last exception, or its line."""
     raised = raised_first(record)
     if raised.frame is None or raised.frame in record.frames:
         return Case(record, raised, record.frames)
@@ -91,7 +91,7 @@ def case_of(record: FailureRecord) -> Case:
 
 
 def raised_first(record: FailureRecord) -> Raised:
-    """The last exception, or the one of another process that it hands on; else the line."""
+    """The last exception, or the one it passes on from another process, or the line."""
     last, *chain = [*record.raised()] or [Raised("", record.message)]
     is_again = last.frame is not None and last.frame.source in RERAISED
     if not chain or not (is_again or HANDED_ON.match(last.message)):
@@ -100,5 +100,5 @@ def raised_first(record: FailureRecord) -> Raised:
 
 
 def filled(text: str, found: Mapping[str, str | None]) -> str:
-    """A text with what was found in the place of each name in braces; `it` for what wasn't."""
+    """Replaces names in braces with matched groups, or `it` if unmatched."""
     return re.sub(r"\{(\w+)\}", lambda name: found.get(name[1]) or "it", text)

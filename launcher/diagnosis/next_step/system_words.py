@@ -1,4 +1,4 @@
-"""Errors of the operating system by their words, in any exception."""
+"""Recognizes operating system errors by their text, in any exception."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ WORDS = (
         ),
     ),
 )
-"""The C library's words (strerror), and the step."""
+"""Steps by texts of the C library (strerror)."""
 
 
 def system_error(case: Case) -> Step | None:

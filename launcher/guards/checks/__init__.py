@@ -1,7 +1,7 @@
-"""Guards that collect values of a running training, which `launcher/checks/` judges.
+"""Guards that collect values of a running training for `launcher/checks/` to judge.
 
-Nothing here waits: no collective, no synchronization with a device, no answer from the launcher.
+Nothing here waits for a collective, a device or the launcher.
 
-In: optimizers, batches, models and saves, as frameworks have them. Out: findings, and digests that
+In: optimizers, batches, models and saves of the frameworks. Out: findings, and digests that
 node 0 compares.
 """

@@ -1,4 +1,4 @@
-"""Notes to which type models compute under autocast."""
+"""Notes the dtype in which models compute under autocast."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ACCELERATE = "accelerate.accelerator"
 HOOKED = ("torch.nn.parallel.distributed", ACCELERATE)
 
 types: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-"""By model, without its wrapper: the type of its first pass in training; no autocast, no entry."""
+"""By unwrapped model: the autocast dtype of its first training pass; no entry without autocast."""
 asked: set[str] = set()
-"""The mixed precisions of the accelerators, e.g. `bf16`."""
+"""Mixed precisions of the Accelerators, e.g. `bf16`."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Looks at the first pass of models under DistributedDataParallel, and at accelerators."""
+    """Inspects the first pass of DistributedDataParallel models, and Accelerators."""
     if module.__name__ == ACCELERATE:
         wrapt.wrap_function_wrapper(module, "Accelerator.__init__", _accelerated)
         return

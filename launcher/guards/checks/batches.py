@@ -1,4 +1,4 @@
-"""Looks at the first batches: which labels count, and whether one comes again and again."""
+"""Checks the first batches for ignored labels and repeated data."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ TRAINER, DDP, LOADER = (
 )
 HOOKED = (TRAINER, DDP, LOADER)
 JUDGES = data.ignored_labels, data.shifted_labels, data.endless_answers, data.untrained_words
-"""What judges the answers to the questions about a batch, in their order."""
+"""Judges of a batch's facts, in the order of the facts."""
 DRAWN = 8
-"""Batches of a process at which is looked."""
+"""Batches inspected per process."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps what gives a model its batches, and what draws them."""
+    """Wraps models' forward passes and loaders' iterators."""
     match module.__name__:
         case name if name == TRAINER:
             labels = Labels(observations)
@@ -63,7 +63,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 class Labels:
-    """Which labels of the first batches count; read once their values have come."""
+    """Which labels of the first batches count, read asynchronously."""
 
     def __init__(self, observations: Observations) -> None:
         self.is_open = True
@@ -72,7 +72,7 @@ class Labels:
         self._where = ""
 
     def watch(self, wrapper: Any) -> None:
-        """Looks at the first batches that a model gets in training."""
+        """Inspects a model's first training batches."""
         import torch
 
         def see(model: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ class Labels:
         handle = wrapper.register_forward_pre_hook(see, with_kwargs=True)
 
     def look(self, batch: Any, model: Any = None) -> None:
-        """Begins to ask which labels of a batch count; judges the first batches."""
+        """Begins to read which labels of a batch count; judges earlier batches."""
         labels: Any = batch.get("labels") if isinstance(batch, Mapping) else None
         is_whole = hasattr(labels, "is_floating_point") and not labels.is_floating_point()
         if not is_whole or not makes(Check.DATA):
@@ -108,7 +108,7 @@ class Labels:
 
 
 class Draws:
-    """The first batches that loaders give, and the optimizer steps by then."""
+    """Loaders' first batches, and the optimizer steps before each."""
 
     def __init__(self, observations: Observations) -> None:
         self._observations = observations
@@ -117,7 +117,7 @@ class Draws:
         self._first = first_steps_of(observations)
 
     def next(self, wrapped: Any, iterator: Any, args: Any, kwargs: Any) -> Any:
-        """Gives the next batch, and looks at it while it is one of the first."""
+        """Returns the next batch, inspecting the first few."""
         batch = wrapped(*args, **kwargs)
         if len(self._digests) < DRAWN and makes(Check.DATA):
             looking(self._observations, Check.DATA, self._look, iterator, batch)
@@ -126,7 +126,7 @@ class Draws:
         return batch
 
     def _look(self, iterator: Any, batch: Any) -> None:
-        """Looks at a batch of several that the loader has."""
+        """Inspects a batch of a loader with several."""
         with suppress(TypeError):  # a stream has no length
             if len(iterator) < 2:
                 return
@@ -137,7 +137,7 @@ class Draws:
 
 
 def _has_rows(batch: Any) -> bool:
-    """Whether the samples of a batch differ, on the host: else equal batches say nothing."""
+    """Whether a batch on the host has differing samples; otherwise equal batches prove nothing."""
     for tensor in tensors_in(batch):
         if tensor.device.type != "cpu" or tensor.ndim < 1 or len(tensor) < 2:
             continue

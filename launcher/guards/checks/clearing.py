@@ -1,4 +1,4 @@
-"""Notices gradients that a loop clears between the passes that it is to add up."""
+"""Detects gradients cleared between passes that should accumulate."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .models import parameters_of
 from .told import tell
 
 MOST = 192
-"""Passes that are looked at."""
+"""Maximum passes to inspect."""
 MAKERS = ("transformers", "deepspeed", "lightning", "lightning_fabric", "pytorch_lightning")
-"""Packages that clear gradients for the user's loop."""
+"""Packages that clear gradients for the user."""
 
 
 class Stepping(Protocol):
@@ -26,10 +26,10 @@ class Stepping(Protocol):
 
 
 class Clearing:
-    """The backward passes of the first steps, by their line, and those that began with nothing.
+    """Backward passes of the first steps by line, and those that began without gradients.
 
     Attributes:
-        is_open: whether further ones are looked at.
+        is_open: whether to inspect further passes.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Clearing:
         self._version: int | None = None  # of a parameter that a step may change
 
     def look(self) -> None:
-        """Looks at what was kept of the passes of this step, before the next one."""
+        """Inspects which gradients this step's earlier passes left, before the next pass."""
         steps = sum(watch.steps for _, watch in self._optimizers())
         held = list(self._parameters())
         is_plain = not (scalers.used or data_parallel.others or is_called_by(*MAKERS))
@@ -75,5 +75,5 @@ class Clearing:
 
 
 def _is_plain(parameter: Any) -> bool:
-    """Whether its gradient is where torch puts it; FSDP2 keeps it elsewhere between passes."""
+    """Whether the gradient is in `grad`; FSDP2 stores it elsewhere between passes."""
     return not hasattr(parameter, "to_local")

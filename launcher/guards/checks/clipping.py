@@ -1,4 +1,4 @@
-"""Notices gradients that are clipped where there are none, while still scaled, or too late."""
+"""Detects clipping of missing gradients, of scaled gradients, or too late."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .told import looking, makes, tell
 
 HOOKED = ("torch.nn.utils.clip_grad",)
 LOOKED = 4
-"""Calls that are looked at."""
+"""Calls to inspect."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps the function that clips."""
+    """Wraps the clipping function."""
     module.clip_grad_norm_ = _looking(  # type: ignore[attr-defined]
         module.clip_grad_norm_, observations
     )
 
 
 def _looking(function: Any, observations: Observations) -> Any:
-    """The function, which looks at its first calls; a plain one, which can be compiled."""
+    """Wraps a function in a plain one, which can be compiled, to inspect its first calls."""
     looked = 0
 
     @functools.wraps(function)

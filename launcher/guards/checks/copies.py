@@ -8,19 +8,19 @@ from itertools import pairwise
 from typing import Any
 
 ELEMENTS = 32
-"""Of a parameter so many elements in a row, from its middle."""
+"""Consecutive elements sampled from the middle of a parameter."""
 MOST = 8
-"""Parameters that are sampled of those there are."""
+"""Maximum parameters to sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Values that are on their way to the host.
+    """An asynchronous copy of values to the host.
 
     Attributes:
-        host: a tensor in the host's memory.
-        event: recorded behind the copy; None if it is already there.
-        ends: where each part ends.
+        host: a tensor in host memory.
+        event: recorded after the copy; None if the copy is complete.
+        ends: end offset of each part.
         module: torch's module for the device, e.g. `torch.cuda`; None on the host.
     """
 
@@ -31,7 +31,7 @@ class Copy:
 
     @property
     def is_there(self) -> bool:
-        """Whether it can be read; an event that is asked in a capture would end that."""
+        """Whether the copy is complete; querying an event during a graph capture would abort it."""
         if self.event is None:
             return True
         return not _is_captured(self.module) and bool(self.event.query())
@@ -43,9 +43,9 @@ class Copy:
 
 
 def copied(parts: Sequence[Any]) -> Copy | None:
-    """Begins to copy tensors of one dimension; None if that would disturb the device.
+    """Begins to copy 1-D tensors; None if that would disturb the device.
 
-    Types narrower than float32 keep every bit of their values in it.
+    Copies as float32, which is exact for narrower types.
     """
     import torch
 
@@ -71,20 +71,20 @@ def copied(parts: Sequence[Any]) -> Copy | None:
 
 
 def _is_captured(module: Any) -> bool:
-    """Whether a graph of the device is being captured, which takes no copies to the host."""
+    """Whether a device graph is being captured, which allows no copies to the host."""
     ask = getattr(module, "is_current_stream_capturing", None)
     return ask is not None and bool(ask())
 
 
 def spread(members: Sequence[Any], most: int = MOST) -> list[Any]:
-    """Some of these, evenly over all, the first and the last among them."""
+    """Evenly spaced members, including the first and the last."""
     if len(members) <= most:
         return list(members)
     return [members[place * (len(members) - 1) // (most - 1)] for place in range(most)]
 
 
 def sample(tensor: Any) -> Any | None:
-    """Elements in the middle of a tensor; None if that takes a copy of it."""
+    """Elements from the middle of a tensor; None if that requires copying the tensor."""
     import torch
 
     is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
@@ -97,5 +97,5 @@ def sample(tensor: Any) -> Any | None:
 
 
 def local(tensor: Any) -> Any:
-    """This rank's shard of a tensor that FSDP2 shards; any other as it is."""
+    """This rank's shard of an FSDP2 tensor; other tensors unchanged."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor

@@ -1,4 +1,4 @@
-"""Looks at DeepSpeed's engines, between whose steps the weights of all ranks are alike."""
+"""Checks DeepSpeed engines, whose weights are equal on all ranks between steps."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .told import looking, makes, skip, tell
 
 HOOKED = ("deepspeed.runtime.engine",)
 DONE = (0, 1, 2, 3, 9, 99, 999)
-"""Steps after which an engine is looked at."""
+"""Steps after which to inspect an engine."""
 MOST = 30
-"""Steps in which two must be made; a loss scale that falls leaves steps out."""
+"""Maximum steps in which to see two effective ones; a falling loss scale skips steps."""
 
 
 class EngineWatch:
@@ -39,7 +39,7 @@ class EngineWatch:
         self._gradients = Gradients(observations, self._where)
 
     def look(self, engine: Any) -> None:
-        """Looks at the weights before a step."""
+        """Inspects the weights before a step."""
         step = int(engine.global_steps)
         if step == self._looked or (step not in DONE and step % 1000):
             return
@@ -69,7 +69,7 @@ class EngineWatch:
         self._judge()
 
     def over(self, engine: Any) -> None:
-        """Looks at the gradients of the steps after the first, until two were made."""
+        """Inspects gradients after the first step until two effective steps."""
         step = int(engine.global_steps)
         if step != self._over and step <= MOST and engine.zero_optimization_stage() <= 2:
             if not self._over:
@@ -90,7 +90,7 @@ class EngineWatch:
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Looks before the steps of every engine."""
+    """Wraps every engine's step."""
     watches: weakref.WeakKeyDictionary[Any, EngineWatch] = weakref.WeakKeyDictionary()
 
     def step(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:

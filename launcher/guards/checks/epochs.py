@@ -1,4 +1,4 @@
-"""Notices a DistributedSampler that orders the samples of every epoch as those of the first."""
+"""Detects a DistributedSampler that repeats the first epoch's order."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .told import looking, makes, tell
 HOOKED = ("torch.utils.data.dataloader",)
 
 _epochs: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
-"""By sampler: its epoch when it began last, and the optimizer steps by then."""
+"""By sampler: its epoch and the optimizer steps when it last began."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Looks at every loader that begins."""
+    """Wraps loaders' `__iter__`."""
 
     def begin(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         if makes(Check.DATA):
@@ -34,7 +34,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _look(observations: Observations, loader: Any) -> None:
-    """Compares the epoch with the last one's, where there were steps and it is trained on."""
+    """Compares the epoch with the previous one, if there were training steps between."""
     import torch
     from torch.utils.data import DistributedSampler
 

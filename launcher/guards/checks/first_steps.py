@@ -1,6 +1,6 @@
-"""Notes the losses of the first steps, and what they depend on, to compare another attempt's.
+"""Records the first steps' losses and their inputs, to compare them with another attempt's.
 
-A step is known to be over when the next one's first backward pass begins: nothing waits for it.
+A step ends when the next one's first backward pass begins; nothing waits.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from .told import looking, makes
 
 HOOKED = ("torch.autograd",)
 PASSES = 64
-"""Backward passes of a step that are noted, at most."""
+"""Maximum backward passes to record per step."""
 LATE = 5
-"""Steps after the last that is noted in which its values have come."""
+"""Steps to wait for the values of the last recorded step."""
 DRAWN, SAMPLES = 32, 512
-"""Batches and samples of which digests are made, at most."""
+"""Maximum batches and samples to digest."""
 BYTES = 1024
-"""Of each tensor of a sample."""
+"""Bytes to digest of each tensor of a sample."""
 
 
 @dataclass(slots=True)
 class Noted:
-    """A step so far: its random states, the batches drawn by its end, and its passes' losses."""
+    """A step's random states, batches drawn by its end, and losses of its passes."""
 
     random: str
     drawn: int = 0
@@ -45,7 +45,7 @@ class FirstSteps:
     """The first steps of a process.
 
     Attributes:
-        is_open: whether more is to be noted.
+        is_open: whether to record more.
     """
 
     def __init__(self, observations: Observations) -> None:
@@ -58,7 +58,7 @@ class FirstSteps:
         self._drawn: list[tuple[int, int]] | None = []
 
     def draw(self, batch: Any) -> None:
-        """Adds a batch's samples to what was drawn; the sums don't depend on how it is divided."""
+        """Adds a batch's samples to sums that are independent of the batch division."""
         if self._drawn is None:
             return
         count, digest = self._drawn[-1] if self._drawn else (0, 0)
@@ -69,7 +69,7 @@ class FirstSteps:
             self._drawn.append((count + len(rows), (digest + sum(rows)) % (1 << 32)))
 
     def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps the backward pass; one within another is a checkpointed block's."""
+        """Wraps the backward pass; a nested one belongs to a checkpointed block."""
         import torch
 
         @functools.wraps(function)
@@ -86,7 +86,7 @@ class FirstSteps:
         return noting
 
     def _pass(self, args: Any, kwargs: Any) -> None:
-        """A backward pass is about to begin."""
+        """Records a pass before it begins."""
         if not makes(Check.OURS):
             self._end()
             return
@@ -109,7 +109,7 @@ class FirstSteps:
             noted.losses.append(copy)
 
     def _send(self) -> None:
-        """Sends the steps that are over and whose values have come."""
+        """Sends completed steps whose values have arrived."""
         for step, noted in list(self._noted.items())[self._sent : STEPS]:
             if not all(copy.is_there for copy in noted.losses):
                 return
@@ -124,7 +124,7 @@ class FirstSteps:
 
 
 def _random(tensor: Any) -> str:
-    """A digest of torch's random states: of the host, and of the device that computes."""
+    """Digest of torch's random states of the host and the computing device."""
     import torch
 
     states = [torch.get_rng_state()]
@@ -134,7 +134,7 @@ def _random(tensor: Any) -> str:
 
 
 def _digests(batch: Any) -> Iterator[int]:
-    """A digest of each sample of a batch; none of one that isn't on the host as rows."""
+    """Digests of a batch's samples; none unless the batch is rows on the host."""
     import torch
 
     found = [each.detach() for each in tensors_in(batch) if each.ndim]
@@ -153,6 +153,6 @@ first_steps_of = functools.cache(FirstSteps)
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Notes the losses that backward is called on."""
+    """Wraps `backward` to record losses."""
     first: FirstSteps = first_steps_of(observations)
     module.backward = first.backward(module.backward)  # type: ignore[attr-defined]

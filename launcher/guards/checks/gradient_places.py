@@ -1,4 +1,4 @@
-"""Elements in the middle of a parameter: in its gradients, and in what optimizers hold of them."""
+"""Locates a parameter's middle elements in its gradients and in optimizers."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ HOOKED = (FRAGMENTS.module, FSDP)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A part of the middle row of a tensor, which any layout gives without a copy of the tensor.
+    """Part of a tensor's middle row, readable in any layout without copying the tensor.
 
     Attributes:
-        shape: the tensor's.
+        shape: the tensor's shape.
     """
 
     shape: tuple[int, ...]
 
     @property
     def count(self) -> int:
-        """Its elements."""
+        """Number of elements."""
         return min(self.shape[-1], ELEMENTS)
 
     @property
     def begin(self) -> int:
-        """Its first element, by its place among all elements."""
+        """Flat index of the first element."""
         row = 0
         for size in self.shape[:-1]:
             row = row * size + size // 2
         return row * self.shape[-1] + (self.shape[-1] - self.count) // 2
 
     def of(self, tensor: Any) -> Any:
-        """The line of a whole tensor, as a copy: a view would keep a gradient from being moved."""
+        """Copies the line of a whole tensor: a view would prevent moving a gradient."""
         import torch
 
         kind = torch.float64 if tensor.dtype is torch.float64 else torch.float32
@@ -51,11 +51,11 @@ class Line:
         return tensor.detach()[first : first + self.count].to(kind, copy=True)
 
     def of_shard(self, begin: int, values: Any) -> tuple[int, Any] | None:
-        """What a shard has of it, and from which of its elements on.
+        """The shard's part of the line, and its offset in the line.
 
         Args:
-            begin: the shard's first element among all of the tensor.
-            values: the shard, of one dimension.
+            begin: flat index of the shard's first element.
+            values: the flat shard.
         """
         first = max(begin, self.begin)
         end = min(begin + values.numel(), self.begin + self.count)
@@ -65,18 +65,18 @@ class Line:
 
 
 Place = tuple[int, Any] | None
-"""From which element of a line on, and the values from there on; None if none is held here."""
+"""Offset in a line, and the values from there; None if this rank holds none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """The part of a parameter that is in a rank's partition of DeepSpeed's optimizer.
+    """The part of a parameter in a rank's partition of DeepSpeed's optimizer.
 
     Attributes:
-        flat: the optimizer's tensor.
-        start: its first element among the parameter's.
-        place: the same among the flat tensor's.
-        count: its elements.
+        flat: the optimizer's flat tensor.
+        start: offset of the part in the parameter.
+        place: offset of the part in the flat tensor.
+        count: number of elements.
     """
 
     flat: weakref.ref[Any]
@@ -87,12 +87,12 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A parameter that FSDP2 has divided, and where it puts the whole one for the passes.
+    """A parameter sharded by FSDP2, and the location of its unsharded form.
 
     Attributes:
         owner: its module.
-        attribute: its name there.
-        name: the model's.
+        attribute: its name in the module.
+        name: its name in the model.
     """
 
     owner: weakref.ref[Any]
@@ -100,14 +100,14 @@ class Owned:
     name: str
 
 
-# By the parameter's id, which is its own while what is noted with it lives: `swap_tensors`, with
-# which FSDP2's models are moved, refuses a parameter that anybody holds a weak reference to.
+# Keyed by the parameter's id, valid while the entry's references live. Weak references aren't an
+# option: `swap_tensors`, which moves FSDP2's models, refuses weakly referenced parameters.
 _fragments: dict[int, Fragment] = {}
 _owned: dict[int, Owned] = {}
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Notes what FSDP2 divides, and where DeepSpeed's optimizers keep their part of it."""
+    """Wraps FSDP2's sharding and DeepSpeed's optimizers to note where parts are."""
     if module.__name__ == FSDP:
         if hasattr(module, "fully_shard"):  # from torch 2.6 on
             wrapt.wrap_function_wrapper(module, "fully_shard", _shard)
@@ -127,7 +127,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-    """Notes it at once: a block that reentrant checkpointing runs twice stays whole."""
+    """Notes sharded parameters at once: reentrant checkpointing may leave a block unsharded."""
     result = wrapped(*args, **kwargs)
     given = args[0] if args else kwargs["module"]
     for root in given if isinstance(given, list | tuple) else [given]:
@@ -139,13 +139,13 @@ def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
 
 
 def owned(parameter: Any) -> Owned | None:
-    """What is noted of a parameter that FSDP2 has divided."""
+    """The entry of a parameter sharded by FSDP2."""
     found = _owned.get(id(parameter))
     return found if found is not None and found.owner() is not None else None
 
 
 def is_known(optimizer: Any, parameter: Any) -> bool:
-    """Whether an optimizer holds a parameter, or a part of it that DeepSpeed tells of."""
+    """Whether an optimizer holds a parameter or its DeepSpeed partition."""
     groups = optimizer.param_groups
     return id(parameter) in _fragments or any(
         each is parameter for group in groups for each in group["params"]
@@ -153,7 +153,7 @@ def is_known(optimizer: Any, parameter: Any) -> bool:
 
 
 def reached_by(optimizer: Any, parameter: Any, line: Line) -> Place:
-    """What of a line's gradient an optimizer is about to use; None if another rank has it."""
+    """The line's gradient that an optimizer is about to use; None if another rank holds it."""
     held = {id(each): each for group in optimizer.param_groups for each in group["params"]}
     if id(parameter) not in held:
         return _in_partition(held, parameter, line)
@@ -182,7 +182,7 @@ def _in_partition(held: dict[int, Any], parameter: Any, line: Line) -> Place:
 
 
 def is_row_sharded(parameter: Any, ranks: int) -> bool:
-    """Whether FSDP2 has divided a parameter by its rows among all ranks."""
+    """Whether FSDP2 shards a parameter by rows over all ranks."""
     mesh, placements = parameter.device_mesh, parameter.placements
     is_first = len(placements) == 1 and placements[0].is_shard(0)
     return is_first and type(placements[0]).__name__ == "Shard" and mesh.size() == ranks

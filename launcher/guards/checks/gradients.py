@@ -1,7 +1,7 @@
-"""Looks at gradients on their way: what backward passes add, and what the optimizer gets of it.
+"""Samples gradients as backward passes add them and as the optimizer gets them.
 
-Hooks of a few parameters see every addition, before anything reduces it. Node 0 compares the mean
-over the ranks with what has reached the optimizers; no rank waits for it.
+Hooks on a few parameters see every addition before its reduction. Node 0 compares the mean over
+ranks with the optimizers' gradients; no rank waits.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _places: Counter[str] = Counter()
 
 @dataclass(slots=True, eq=False)
 class Sampled:
-    """A parameter that is looked at.
+    """A sampled parameter.
 
     Attributes:
-        name: the model's.
-        parameter: what the optimizer holds; of DeepSpeed's, what the model does.
-        line: the elements.
-        owner: the module in which FSDP2 puts another tensor for the passes; else None.
-        attribute: the parameter's name there.
-        parts: what backward passes have added in this step.
-        coming: what a pass is about to add.
-        reached: what the optimizer is about to use.
+        name: its name in the model.
+        parameter: the optimizer's parameter; with DeepSpeed, the model's.
+        line: the sampled elements.
+        owner: the module where FSDP2 puts the unsharded tensor; None for others.
+        attribute: the parameter's name in `owner`.
+        parts: gradients added by this step's backward passes.
+        coming: the gradient a pass is about to add.
+        reached: the gradient the optimizer is about to use.
     """
 
     name: str
@@ -52,13 +52,13 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A step of which the values are on their way.
+    """A step whose values are being copied.
 
     Attributes:
-        counts: additions of each parameter.
-        begins: from which element on the optimizer's values of it are; None for none.
+        counts: additions per parameter.
+        begins: offsets of the optimizer's values per parameter; None for no values.
         parts: the additions.
-        reached: what the optimizer has got.
+        reached: the optimizer's gradients.
     """
 
     counts: tuple[int, ...]
@@ -68,7 +68,7 @@ class Window:
 
 
 class Gradients:
-    """The looks at one optimizer's gradients: two steps, after the one that they are chosen in."""
+    """Samples of one optimizer's gradients in the two steps after choosing parameters."""
 
     def __init__(self, observations: Observations, where: str) -> None:
         self._observations = observations
@@ -86,13 +86,13 @@ class Gradients:
     def begin(
         self, way: Way, sampled: Sequence[Sampled], *types: Any, weights: Copy | None = None
     ) -> None:
-        """Chooses what is looked at from the next step on.
+        """Chooses what to sample from the next step on.
 
         Args:
-            way: what takes gradients to the optimizer.
+            way: the mechanism that takes gradients to the optimizer.
             sampled: the parameters.
-            types: in which gradients are sent between ranks, as far as that is known.
-            weights: if given, only ranks are compared that began with the same.
+            types: known types in which gradients are sent between ranks.
+            weights: if passed, only ranks that began with equal values are compared.
         """
         self._way, self._sampled, self._types = way, tuple(sampled), {*types}
         self._weights = weights
@@ -100,7 +100,7 @@ class Gradients:
         self._place = f"{self._where}#{_places[self._where]}"
 
     def take(self, optimizer: Any) -> None:
-        """Notes what the optimizer is about to use; it may step once for each of its groups."""
+        """Notes the gradients the optimizer is about to use, possibly once per parameter group."""
         if not self._handles:
             return
         self._has_stepped = True
@@ -111,7 +111,7 @@ class Gradients:
                 self._types.add(found[1].dtype)
 
     def over(self, step: int) -> None:
-        """A step is over, and the next begins; one that was left out says nothing.
+        """Ends a step and begins the next; skipped steps are ignored.
 
         Args:
             step: its number.
@@ -127,7 +127,7 @@ class Gradients:
             self._send(step)
 
     def _attached(self, sampled: Sampled) -> Iterator[Any]:
-        """Hooks that see what is added to a parameter."""
+        """Hooks on a parameter that see additions."""
         if sampled.owner is None:
             yield from self._hooks(sampled, sampled.parameter)
             return
@@ -141,14 +141,14 @@ class Gradients:
         yield sampled.owner.register_forward_pre_hook(forward)
 
     def _hooks(self, sampled: Sampled, tensor: Any) -> list[Any]:
-        """Before an addition, and after it: a gradient may be asked for without one."""
+        """Hooks before and after an addition: a gradient may be computed without being added."""
         return [
             tensor.register_hook(partial(self._comes, sampled, tensor)),
             tensor.register_post_accumulate_grad_hook(partial(self._is_added, sampled)),
         ]
 
     def _comes(self, sampled: Sampled, tensor: Any, gradient: Any) -> None:
-        """Copies what is about to be added; nothing that was added before was kept by now."""
+        """Copies the gradient about to be added."""
         is_kept = self._way is Way.DEEPSPEED or any(
             each.grad is not None for each in (tensor, sampled.parameter)
         )
@@ -171,7 +171,7 @@ class Gradients:
             sampled.parts = [*first, one + other, last]
 
     def _keep(self) -> None:
-        """Begins to copy what was seen of a step."""
+        """Begins to copy a step's samples."""
         counts = tuple(len(each.parts) for each in self._sampled)
         begins = tuple(None if each.reached is None else each.reached[0] for each in self._sampled)
         parts = copied([part for each in self._sampled for part in each.parts])
@@ -192,7 +192,7 @@ class Gradients:
             each.parameter = each.owner = None
 
     def end(self) -> None:
-        """Looks no more."""
+        """Removes all hooks."""
         self._detach()
         self._sampled, self._windows = (), []
 
@@ -208,14 +208,14 @@ class Gradients:
         value = encoded(Seen(self._way, roundoff, windows))
         names = tuple(each.name[-200:] for each in self._sampled)
         weights = self._weights.parts() if self._weights else []
-        # Other ranks' parts of a model may begin with the same constants.
+        # Ranks with different parts of a model may begin with the same constants.
         if len(value) <= LINE and all(len({*part}) > 1 for part in weights):
             place = f"{self._place}#{digest_of(*weights)}"
             self._observations.send(Compared(Shared.GRADIENTS, value, place, step, names))
         self.end()
 
     def _passed(self, window: Window) -> Iterator[Passed]:
-        """Each parameter's rows."""
+        """The rows of each parameter."""
         parts, reached = iter(window.parts.parts()), iter(window.reached.parts())
         for sampled, count, begin in zip(self._sampled, window.counts, window.begins, strict=True):
             length = sampled.line.count

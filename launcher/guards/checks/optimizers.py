@@ -1,4 +1,4 @@
-"""Looks at an optimizer's first steps, and at few later ones: its parameters and gradients."""
+"""Checks an optimizer's parameters and gradients in its first steps and few later ones."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from .told import looking, makes, skip, tell
 
 HOOKED = ("torch.optim.optimizer", SKIP_CODE.module)
 FIRST = 10
-"""First steps, whose gradients are looked at."""
+"""Number of first steps whose gradients are inspected."""
 VALUES = (1, 2, 3, 4, 5, 10, 100, 1000)
-"""Steps whose values are sampled; then every 1,000."""
+"""Steps with sampled values, followed by every 1,000th."""
 CHECKS = (
     *(Check.TRAINED, Check.REPLICAS, Check.GRADIENTS, Check.PRECISION),
     *(Check.SCHEDULE, Check.SAVED, Check.RESUMED),
 )
 
 alive: weakref.WeakSet[Any] = weakref.WeakSet()
-"""All optimizers that are alive."""
+"""All live optimizers."""
 
 
 class Watch:
     """Observations of an optimizer.
 
     Attributes:
-        steps: its steps so far.
-        where: the user's line that made it.
+        steps: number of steps so far.
+        where: the user's line that created it.
     """
 
     def __init__(self, optimizer: Any, observations: Observations) -> None:
@@ -72,11 +72,11 @@ class Watch:
         optimizer.register_step_post_hook(self.after)
 
     def __deepcopy__(self, _memo: object) -> Watch:
-        """Itself: what is seen isn't a part of the optimizer."""
+        """Returns itself: observations aren't part of the optimizer's state."""
         return self
 
     def before(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """Looks at the gradients and weights before a step."""
+        """Inspects gradients and weights before a step."""
         if (self.steps + 1 < self._next and not self._resumes.open) or _is_compiling():
             return
         if self._resumes.open:
@@ -86,7 +86,7 @@ class Watch:
         looking(self._observations, Check.TRAINED, self._look, optimizer)
 
     def after(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """Looks at the weights after it."""
+        """Inspects weights after a step."""
         if _is_compiling():
             skip(self._observations, Check.TRAINED, "the optimizer's step is compiled")
             return
@@ -151,7 +151,7 @@ class Watch:
                 self._had.add(id(parameter))
 
     def _look_at_mode(self, optimizer: Any) -> None:
-        """Whether a model that it trains is in evaluation mode, for the second time in a row."""
+        """Reports a trained model in evaluation mode at two inspections in a row."""
         held = {id(each) for each in parameters_of(optimizer)}
         layers = [
             name
@@ -165,7 +165,7 @@ class Watch:
         self._was_evaluating = bool(layers)
 
     def _look_at_others(self) -> None:
-        """Optimizers that have made no step by now, and what only they hold."""
+        """Reports optimizers without any step that alone hold some parameters."""
         of_models = self._of_models()
         seen = schedules_of(self._observations)
         held = {id(each) for other in seen.stepped for each in parameters_of(other)}
@@ -181,7 +181,7 @@ class Watch:
             tell(self._observations, built.idle(kind, names, self.steps, watch.where))
 
     def _of_models(self) -> dict[int, tuple[str, Any]]:
-        """The models' parameters and their names, by id; none where an engine holds others."""
+        """The models' parameters and their names by id; empty if an engine holds copies."""
         models = models_of(self._observations)
         of_models = {id(each): (name, each) for _, name, each in parameters_in(models)}
         is_sharded = any(hasattr(each, "to_local") for _, each in of_models.values())
@@ -189,7 +189,7 @@ class Watch:
         return {} if by_engine or is_sharded else of_models
 
     def _look_at_types(self, optimizer: Any, names: dict[int, str], *, by_engine: bool) -> None:
-        """Compares the types of weights and gradients with those of the passes."""
+        """Compares the dtypes of weights and gradients with those of the passes."""
         import torch
 
         held = {id(each) for each in parameters_of(optimizer)}
@@ -210,7 +210,7 @@ class Watch:
         }
 
         def sizes_in(*kinds: Any) -> dict[str, int]:
-            """Elements of those in a type, by name; a single one is a scale."""
+            """Elements of the parameters in a dtype, by name; single elements are scales."""
             return {
                 name: each.numel()
                 for name, each in given.items()
@@ -226,12 +226,12 @@ class Watch:
             tell(self._observations, precision.without_copy(kind, sizes, elements, self.where))
 
     def _is_loaded_so(self, dtype: Any) -> bool:
-        """Whether transformers has loaded a model in a type, which many fine-tunings mean."""
+        """Whether transformers loaded a model in this dtype, usually on purpose."""
         configs = [getattr(model, "config", None) for model in models_of(self._observations)]
         return any(getattr(config, "dtype", None) is dtype for config in configs)
 
     def _look_at_groups(self, optimizer: Any, names: dict[int, str]) -> None:
-        """Looks for a group that is to be spared from weight decay, and that is empty."""
+        """Looks for an empty parameter group without weight decay."""
         groups = list(enumerate(optimizer.param_groups))
         spared = [
             number
@@ -249,7 +249,7 @@ class Watch:
             tell(self._observations, built.decays_all(*about))
 
     def _gradients(self, optimizer: Any) -> trained.Gradients:
-        """Which parameters have had gradients; where an engine holds them, only its own."""
+        """Parameters with gradients so far; with an engine, only the engine's."""
         names = names_of(optimizer, self._observations)
         to_train = [each for each in parameters_of(optimizer) if each.requires_grad]
         of_models = self._of_models()
@@ -275,7 +275,7 @@ class Watch:
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Looks at every optimizer from its first step on."""
+    """Wraps every optimizer's step."""
     if module.__name__ == SKIP_CODE.module:
         with observations.going_on():
             skip_code = SKIP_CODE.of(module)

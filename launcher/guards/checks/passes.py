@@ -1,4 +1,4 @@
-"""Looks at the losses of a plain loop: whether each is a mean that nothing divides, and of what."""
+"""Checks whether losses of a plain loop are undivided means, and of what."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAKERS = (
     *("transformers", "accelerate", "deepspeed", "lightning", "lightning_fabric"),
     "pytorch_lightning",
 )
-"""Packages that go backward for the user's loop."""
+"""Packages that run backward passes for the user."""
 PASSED_ON = ("_DDPSinkBackward", "ToCopyBackward0", "ViewBackward0")
-"""What stands between a loss and what made it."""
+"""Autograd nodes to skip between a loss and the function that computed it."""
 PLAIN = "MeanBackward0"
 MEANS = tuple(
     f"{name}Backward0"
@@ -28,9 +28,9 @@ MEANS = tuple(
         *("BinaryCrossEntropy", "BinaryCrossEntropyWithLogits"),
     )
 )
-"""What autograd calls losses of torch's that are a mean by default."""
+"""Autograd nodes of torch losses that are means by default."""
 AROUND = ("MulBackward0", "DivBackward0", PLAIN, *PASSED_ON)
-"""What a script does with a loss, and what carries it."""
+"""Autograd nodes of a script's arithmetic on a loss."""
 TWICE = {
     "LogSoftmaxBackward0": ("SoftmaxBackward0", "cross_entropy takes the softmax of a softmax"),
     "BinaryCrossEntropyWithLogitsBackward0": (
@@ -38,13 +38,13 @@ TWICE = {
         "binary_cross_entropy_with_logits takes the sigmoid of a sigmoid",
     ),
 }
-"""By what a loss does first to the output: what the model mustn't have done, and the fault."""
+"""By a loss's first node on the output: the model's redundant node, and the fault."""
 SHAPES = (
     *("ViewBackward0", "UnsafeViewBackward0", "TransposeBackward0", "PermuteBackward0"),
     *("SqueezeBackward1", "SelectBackward0", "SliceBackward0", "ToCopyBackward0", "CloneBackward0"),
     *("ReshapeAliasBackward0", "TBackward0", "_DDPSinkBackward"),
 )
-"""What leaves an output's values as they are."""
+"""Autograd nodes that keep an output's values."""
 MEAN = 1
 """torch's number of that reduction (torch/nn/_reduction.py)."""
 
@@ -53,7 +53,7 @@ class Passes:
     """The backward passes of the first steps.
 
     Attributes:
-        is_open: whether further ones are looked at.
+        is_open: whether to inspect further passes.
     """
 
     def __init__(self, observations: Observations) -> None:
@@ -63,7 +63,7 @@ class Passes:
         self._is_first = True
 
     def look(self, tensors: Any, gradients: Any = None) -> None:
-        """Looks at what is about to go backward."""
+        """Inspects a backward pass's tensors before it begins."""
         steps = self._observations.steps_of_all() or 0
         self.is_open = steps <= divided.STEPS and not is_called_by(*MAKERS)
         if self._is_first:
@@ -87,7 +87,7 @@ class Passes:
 
 
 def _done_twice(loss: Any) -> str:
-    """What a loss does to an output to which the model has done it already; empty for nothing."""
+    """The normalization that both loss and model apply to an output; empty if none."""
     made = _before(getattr(loss, "grad_fn", None), AROUND)
     if made is not None and made.name().startswith("NllLoss"):
         made = made.next_functions[0][0]
@@ -97,14 +97,14 @@ def _done_twice(loss: Any) -> str:
 
 
 def _before(made: Any, names: Collection[str]) -> Any:
-    """The first step back from here that isn't one of these."""
+    """The first earlier node with another name than these."""
     while made is not None and made.name() in names:
         made = made.next_functions[0][0]
     return made
 
 
 def _is_mean(loss: Any) -> bool:
-    """Whether a loss is one of torch's means, as it is."""
+    """Whether a loss is an unscaled mean from torch."""
     made = getattr(loss, "grad_fn", None)
     if made is not None and made.name() == "MulBackward0" and scalers.scaling:
         made = made.next_functions[0][0]

@@ -1,7 +1,7 @@
-"""Notices a schedule that accelerate steps once a rank, and that is over long before the training.
+"""Detects a schedule that accelerate steps once per rank, so that it ends far too early.
 
-accelerate means a schedule to be as long as its loader before it was divided among the ranks: for
-each step of the optimizer it steps the schedule as often as there are ranks.
+accelerate expects a schedule as long as its undivided loader: per optimizer step, it steps the
+schedule as many times as there are ranks.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ HOOKED = ("accelerate.scheduler",)
 
 @dataclass(slots=True)
 class _Schedule:
-    """A schedule that accelerate steps once a rank.
+    """A schedule that accelerate steps once per rank.
 
     Attributes:
-        length: its steps, of which the last reaches its final rate.
-        at: the user's line that gave it to accelerate.
-        repeats: whether it begins anew after that.
-        steps: the optimizer's steps since.
+        length: steps until its final rate.
+        at: the user's line that passed it to accelerate.
+        repeats: whether it then begins again.
+        steps: optimizer steps since.
     """
 
     length: int
@@ -97,10 +97,10 @@ def _finding(schedule: _Schedule, ranks: int, step: int | None) -> Finding:
 
 
 def length_of(scheduler: Any) -> int | None:
-    """The steps after which a schedule has reached its end for good; None for any other.
+    """Steps until a schedule's final rate; None if it has none.
 
-    Schedules that repeat, warm up or stay constant have none: torch's OneCycleLR and PolynomialLR
-    have, a LinearLR that falls, and those of transformers with a number of steps.
+    Schedules that repeat, warm up or stay constant have none. torch's OneCycleLR, PolynomialLR and
+    falling LinearLR have one, and transformers' schedules with a number of steps.
     """
     kind = type(scheduler).__name__
     if kind == "LambdaLR":
@@ -112,13 +112,13 @@ def length_of(scheduler: Any) -> int | None:
 
 
 def half_period(scheduler: Any) -> int | None:
-    """The steps after which a cosine is at its end, and rises again; None for any other."""
+    """Steps until a cosine's minimum, from which it rises again; None for other schedules."""
     is_cosine = type(scheduler).__name__ == "CosineAnnealingLR"
     return _positive(scheduler.T_max) if is_cosine else None
 
 
 def given_steps(scheduler: Any, name: str) -> int | None:
-    """A number of steps that one of transformers' schedules was made with."""
+    """A step count argument of a transformers schedule."""
     given = (getattr(each, "keywords", {}) for each in getattr(scheduler, "lr_lambdas", ()))
     numbers = {each.get(name) for each in given}
     return _positive(numbers.pop() if len(numbers) == 1 else None)

@@ -1,4 +1,4 @@
-"""Notices an optimizer whose parameters FSDP2 has replaced since it was made: it trains nothing."""
+"""Detects an optimizer that trains nothing, as FSDP2 has replaced its parameters."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ TORCHS = "torch.distributed.fsdp"
 HOOKED = (TORCHS, "torch.optim.optimizer")
 
 told: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The optimizers that were found to hold replaced parameters alone."""
+"""Reported optimizers, which hold only replaced parameters."""
 
 
 class Replaced:
-    """The parameters that `fully_shard` has replaced by its own, as far as somebody holds them."""
+    """Parameters that `fully_shard` replaced, while referenced elsewhere."""
 
     def __init__(self, observations: Observations) -> None:
         self._observations = observations
@@ -34,7 +34,7 @@ class Replaced:
         self._sound: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def shard(self, wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-        """Notes which parameters `fully_shard` replaces."""
+        """Notes the parameters that `fully_shard` replaces."""
         given = args[0] if args else kwargs.get("module")
         modules = given if isinstance(given, list | tuple) else [given]
         before: list[Any] = []
@@ -49,7 +49,7 @@ class Replaced:
         return result
 
     def stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """Finds an optimizer that has replaced parameters alone, and gradients for none."""
+        """Reports an optimizer that holds only replaced parameters, without gradients."""
         if not self._parameters or optimizer in self._sound:
             return
         held = [each for group in optimizer.param_groups for each in group["params"]]
@@ -83,7 +83,7 @@ _replaced = functools.cache(Replaced)
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps `fully_shard`, and looks at every optimizer's first step."""
+    """Wraps `fully_shard` and every optimizer's first step."""
     replaced: Replaced = _replaced(observations)
     if module.__name__ != TORCHS:
         module.register_optimizer_step_post_hook(replaced.stepped)

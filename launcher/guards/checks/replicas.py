@@ -1,4 +1,4 @@
-"""Digests of replicated weights, which node 0 compares between ranks: no rank waits for another."""
+"""Digests replicated weights for node 0 to compare; no rank waits."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ BETWEEN = {
     ),
     LOCAL: ("LocalSGD.__init__", "the script averages models itself (LocalSGD)"),
 }
-"""Features that let replicas differ, each with the reason why it isn't judged."""
+"""Features that let replicas differ, with the reason to skip the check."""
 MOST = 16
 
 _told: Counter[tuple[str, tuple[str, ...]]] = Counter()
 unjudged: list[str] = []
-"""Why replicas may differ in this process; empty unless they may."""
+"""Reasons why replicas may differ in this process."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Notes what lets replicas differ."""
+    """Notes features that let replicas differ."""
     path, why = BETWEEN[module.__name__]
 
     def wrapper(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
@@ -54,7 +54,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 class Replicas:
-    """The digests of one optimizer's replicated parameters; none is read before it has come."""
+    """Digests of one optimizer's replicated parameters, read after their copies arrive."""
 
     def __init__(self, observations: Observations, where: str) -> None:
         self._observations = observations
@@ -67,13 +67,14 @@ class Replicas:
     def look(
         self, parameters: Sequence[tuple[str, Any]], done: int, *, if_begun_alike: bool = False
     ) -> None:
-        """Begins to copy samples of what is replicated; sends what has come.
+        """Begins to copy samples of replicated parameters, and sends earlier samples.
 
         Args:
-            parameters: that every rank holds whole, and is to hold alike, with their names.
-            done: steps by then.
-            if_begun_alike: only ranks are compared that began with the same values, and not with
-                constants: others hold parts of a model.
+            parameters: names and parameters that must be whole and equal on every rank.
+            done: number of steps.
+            if_begun_alike: compare only ranks that began with equal, non-constant values: others
+                hold
+                different parts of a model.
         """
         self._is_by_values = if_begun_alike
         self._send()
@@ -111,14 +112,14 @@ class Replicas:
 
 
 def replicated_by_ddp(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, Any]]:
-    """An optimizer's parameters that DDP keeps alike, with their names."""
+    """An optimizer's DDP parameters, with their names."""
     alike = in_wrappers()
     held = (each for group in optimizer.param_groups for each in group["params"])
     return [(names[id(each)], each) for each in held if id(each) in alike]
 
 
 def beside_shards(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, Any]]:
-    """An optimizer's parameters that FSDP2 leaves whole beside others that it shards."""
+    """An optimizer's unsharded parameters beside FSDP2's sharded ones."""
     held = [each for group in optimizer.param_groups for each in group["params"]]
     meshes = [each.device_mesh for each in held if hasattr(each, "to_local")]
     if not meshes or any(mesh.size() != _world() for mesh in meshes):
@@ -127,7 +128,7 @@ def beside_shards(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, A
 
 
 def replicated_by_engine(engine: Any) -> list[tuple[str, Any]]:
-    """Parameters that DeepSpeed replicates below stage 3, unless layers are split."""
+    """Parameters DeepSpeed replicates below stage 3, unless layers are split."""
     if int(engine.zero_optimization_stage()) > 2 or not engine.dp_world_size == _world() > 1:
         return []
     found = [(name, each) for name, each in engine.module.named_parameters() if each.requires_grad]
@@ -139,7 +140,7 @@ def replicated_by_engine(engine: Any) -> list[tuple[str, Any]]:
 
 
 def in_wrappers() -> set[int]:
-    """Ids of the parameters that DDP keeps alike on all ranks."""
+    """Ids of the parameters that DDP replicates."""
     return {
         id(parameter)
         for wrapper in data_parallel.wrapped
@@ -154,6 +155,6 @@ def _world() -> int:
 
 
 def digest_of(*rows: list[float]) -> str:
-    """A digest of values, bit for bit."""
+    """Digest of values, bit for bit."""
     packed = b"".join(struct.pack(f"{len(values)}d", *values) for values in rows)
     return blake2b(packed, digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""Notes on rank 0 how a training goes on after a save, and how one begins that has loaded it."""
+"""Records on rank 0 the steps after a save, and after loading one."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ TRAINER, DDP, ACCELERATE, TORCH = (
 )
 HOOKED = (TRAINER, DDP, ACCELERATE, TORCH)
 FRAMEWORKS = ("transformers", "accelerate", "deepspeed", "lightning", "pytorch_lightning")
-"""Packages whose own files aren't the user's checkpoints."""
+"""Packages whose internal files aren't the user's checkpoints."""
 TENSORS, ELEMENTS = 4, 256
-"""Of a batch so many tensors, and of each so many elements, make the digest."""
+"""Tensors of a batch, and elements of each, in the digest."""
 
 
 Look = Callable[["Resumes", Any, Any, Any], None]
-"""Called with an object whose method is called, and its arguments."""
+"""Callback for a method's object and arguments."""
 
 
 @dataclass(slots=True)
 class Open:
-    """What follows a begin or a save, as far as it has come.
+    """An incomplete record of the steps after a begin or a save.
 
     Attributes:
-        done: called once all is there.
+        done: called when the record is complete.
     """
 
     done: Callable[[Start], None]
@@ -60,8 +60,8 @@ class Resumes:
     """The saves and the resume of a process.
 
     Attributes:
-        open: what isn't complete yet.
-        has_trainer: whether a Trainer gives the batches.
+        open: incomplete records.
+        has_trainer: whether a Trainer provides the batches.
     """
 
     def __init__(self, observations: Observations) -> None:
@@ -73,14 +73,14 @@ class Resumes:
         self._optimizer: Callable[[], Any] = lambda: None
 
     def batch(self, batch: Any) -> None:
-        """A model is about to get a batch."""
+        """Records a batch before its forward pass."""
         for each in self.open:
             if each.batch is None:
                 parts = [one.detach().reshape(-1)[:ELEMENTS] for one in tensors_in(batch)]
                 each.batch = copied([*islice((one for one in parts if one.numel()), TENSORS)])
 
     def step(self, optimizer: Any) -> None:
-        """An optimizer is about to step; the first that has done counts."""
+        """Records an optimizer's step; only the first optimizer to step counts."""
         if self._optimizer() not in (None, optimizer):
             return
         self._optimizer = weakref.ref(optimizer)
@@ -104,12 +104,12 @@ class Resumes:
             self._observations.send(Noted(*self._loaded, first))
 
     def loads(self, path: str) -> None:
-        """A state is loaded: before the first step, what follows resumes from it."""
+        """Records a load before the first step as a resume."""
         if self._first is None and not any(each.rates for each in self.open) and is_noted(path):
             self._loaded = str(Path(path).absolute()), user_place()
 
     def saved(self, path: str) -> None:
-        """A state was saved; it may be over after that."""
+        """Records a save, which may be the end of the training."""
         optimizer = self._optimizer()
         if self._first is None or optimizer is None or not is_noted(path):
             return
@@ -121,7 +121,7 @@ class Resumes:
             self.watch(wrapper)
 
     def watch(self, wrapper: Any) -> None:
-        """Looks at the next batch that a wrapper gets in training."""
+        """Inspects a wrapper's next training batch."""
         import torch
 
         def see(model: Any, args: Any, kwargs: Any) -> None:
@@ -133,15 +133,15 @@ class Resumes:
 
 
 def is_noted(path: str) -> bool:
-    """Whether this rank notes what happens to a path: rank 0 does, for all."""
+    """Whether this rank records a path: rank 0 does for all."""
     return makes(Check.RESUMED) and os.environ.get("RANK") == "0" and len(path) < LINE // 2
 
 
 def _rate(optimizer: Any) -> float:
-    """The first group's rate.
+    """The first group's learning rate.
 
     Raises:
-        TypeError: it is on a device.
+        TypeError: the rate is on a device.
     """
     rate = optimizer.param_groups[0]["lr"]
     if not isinstance(rate, int | float):
@@ -153,7 +153,7 @@ resumes_of = functools.cache(Resumes)
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps what saves, what loads, and what gives a model its batches."""
+    """Wraps functions that save, load, or pass batches to models."""
     resumes: Resumes = resumes_of(observations)
 
     def wrap(path: str, *, before: Look | None = None, after: Look | None = None) -> None:
@@ -189,7 +189,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _nothing(*_given: Any) -> None:
-    """Looks at nothing."""
+    """Does nothing."""
 
 
 def _trains(resumes: Resumes, trainer: Any, args: Any, kwargs: Any) -> None:
@@ -227,7 +227,7 @@ def _state_loads(resumes: Resumes, _accelerator: Any, args: Any, kwargs: Any) ->
 
 
 def _object_saved(resumes: Resumes, _instance: Any, args: Any, kwargs: Any) -> None:
-    """A dict in which an optimizer's state is, saved by a plain training loop."""
+    """Records a plain loop's saved dict if it contains an optimizer's state."""
     given = args[0] if args else kwargs.get("obj")
     path = args[1] if len(args) > 1 else kwargs.get("f")
     if not isinstance(given, Mapping) or not isinstance(path, str | Path):

@@ -1,4 +1,4 @@
-"""Chooses the parameters whose gradients are looked at, and what they pass through."""
+"""Chooses the parameters whose gradients are sampled, and their way to the optimizer."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .told import makes, skip
 
 HOOKED = ("torch.nn.modules.module",)
 LEAST = 8
-"""Elements of a row, at least."""
+"""Minimum elements per row."""
 
 _compiled: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def install(module: ModuleType, _observations: Observations) -> None:
-    """Notes the modules that are compiled in place."""
+    """Notes modules compiled in place."""
 
     def compiled(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         _compiled.add(instance)
@@ -41,7 +41,7 @@ def install(module: ModuleType, _observations: Observations) -> None:
 def begin_with(
     gradients: Gradients, optimizer: Any, names: Mapping[int, str], observations: Observations
 ) -> None:
-    """Chooses of an optimizer's parameters, under DDP, FSDP2, or a script's own averaging."""
+    """Chooses from an optimizer's parameters under DDP, FSDP2, or custom averaging."""
     held = [each for each in parameters_of(optimizer) if each.requires_grad]
     if not _is_judged(observations) or not held:
         return
@@ -74,7 +74,7 @@ def _some(parameters: Sequence[Any], names: Mapping[int, str]) -> list[Sampled]:
 def _begin_sharded(
     gradients: Gradients, held: Sequence[Any], models: Sequence[Any], observations: Observations
 ) -> None:
-    """Chooses of FSDP2's parameters; forward and backward passes see others in their place."""
+    """Chooses from FSDP2's parameters; the passes use unsharded tensors instead."""
     import torch
 
     usable = [
@@ -92,7 +92,7 @@ def _begin_sharded(
 
 
 def begin_with_engine(gradients: Gradients, engine: Any, observations: Observations) -> None:
-    """Chooses of the parameters that a DeepSpeed engine replicates."""
+    """Chooses from the parameters that a DeepSpeed engine replicates."""
     if not _is_judged(observations):
         return
     if _is_compiled(engine.module):
@@ -114,7 +114,7 @@ def _is_judged(observations: Observations) -> bool:
 
 
 def _usable(parameters: Sequence[Any], embeddings: set[int]) -> list[Any]:
-    """Those of which a row tells something, on one device: few rows of an embedding are used."""
+    """Parameters with informative rows, on one device; few rows of an embedding are used."""
     found = [
         each
         for each in parameters
@@ -143,7 +143,7 @@ def _embeddings(models: Sequence[Any]) -> set[int]:
 
 
 def _is_compiled(model: Any) -> bool:
-    """Whether a part of it is compiled: hooks may not be seen there, or compile it again."""
+    """Whether any submodule is compiled: hooks there may be ignored or cause recompilation."""
     return any(
         type(module).__name__ == "OptimizedModule" or module in _compiled
         for module in model.modules()

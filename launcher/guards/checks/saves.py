@@ -1,4 +1,4 @@
-"""Looks at what is saved: whether it is the weights that were trained; and what is loaded."""
+"""Checks that saved weights are the trained ones, and that loaded weights fit."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ FOLDERS = {
 MODULES = "torch.nn.modules.module"
 HOOKED = (TORCH, MODULES, *FOLDERS)
 SMALL = 1 << 22
-"""Bytes of a saved weight that is read again, at most."""
+"""Maximum bytes of a saved weight to read again."""
 TYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-"""The types in safetensors whose values are read, and torch's names of them."""
+"""safetensors dtypes whose values are read, and torch's names for them."""
 KEYS = ("model", "module", "state_dict", "model_state_dict", "net")
-"""Under which scripts keep a state dict among others."""
+"""Common keys of a state dict in a checkpoint."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -56,7 +56,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _load(observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-    """Looks at what a load finds in the model that it is for."""
+    """Checks a load against its model."""
     result = wrapped(*args, **kwargs)
     if makes(Check.SAVED) and getattr(result, "unexpected_keys", None):
         given = args[0] if args else kwargs.get("state_dict")
@@ -65,7 +65,7 @@ def _load(observations: Observations, wrapped: Any, _instance: Any, args: Any, k
 
 
 def _look_at_load(observations: Observations, given: Any, result: Any) -> None:
-    """The names that a load was given, and those that didn't fit."""
+    """Checks the loaded names against the names that didn't fit."""
     names = given, result.unexpected_keys, result.missing_keys
     tell(observations, saved.loads_nothing(*names, user_place()))
 
@@ -73,7 +73,7 @@ def _look_at_load(observations: Observations, given: Any, result: Any) -> None:
 def _look_at_object(
     observations: Observations, _instance: Any, args: Any, kwargs: Mapping[str, Any]
 ) -> None:
-    """A state dict that `torch.save` is given, alone or under one of the usual keys."""
+    """Checks a state dict passed to `torch.save`, alone or under a usual key."""
     given = args[0] if args else kwargs.get("obj")
     if not isinstance(given, Mapping) or is_called_by("deepspeed"):
         return  # DeepSpeed's own checkpoints have the weights in other files
@@ -97,7 +97,7 @@ def _look_at_object(
 def _look_at_folder(
     observations: Observations, instance: Any, args: Any, kwargs: Mapping[str, Any]
 ) -> None:
-    """What `save_pretrained` has written, by the headers of its files."""
+    """Checks files written by `save_pretrained` by their headers."""
     if not kwargs.get("is_main_process", True) or kwargs.get("state_dict") == {}:
         return  # an empty state dict is a placeholder, as the Trainer writes under stage 3
     folder = Path(args[0] if args else kwargs["save_directory"])
@@ -126,7 +126,7 @@ def _stale(
     *,
     is_certain: bool,
 ) -> Finding | None:
-    """Weights as they were before the training; what is saved is on the host by now."""
+    """Reports saved weights equal to those before the training."""
     now = {name: _values(live[name]) for name in values if name in live}
     found = saved.differing(values, now, begun.values(), step, where)
     return None if found is None else replace(found, certain=is_certain)
@@ -145,7 +145,7 @@ def _read(tensor: safetensors_headers.Tensor) -> list[float]:
 
 
 def _is_of_rank(file: object) -> bool:
-    """Whether a file may be this rank's own, as others write theirs."""
+    """Whether a file may be one of several per-rank files."""
     rank = os.environ.get("RANK", "0")
     return not isinstance(file, str | os.PathLike) or rank in re.findall(r"\d+", os.fspath(file))
 
@@ -155,7 +155,7 @@ def _shape(parameter: Any) -> tuple[int, ...]:
 
 
 def _bare(name: str) -> str:
-    """A weight's name without what wrappers put before it."""
+    """A weight's name without wrappers' prefixes."""
     for prefix in ("module.", "_orig_mod."):
         name = name.removeprefix(prefix)
     return name

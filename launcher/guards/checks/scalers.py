@@ -1,4 +1,4 @@
-"""Notes which scalers have scaled a loss, and whether the gradients still are."""
+"""Tracks scalers that have scaled a loss, and whether gradients still are scaled."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ...evidence.observations import Observations
 HOOKED = ("torch.amp.grad_scaler",)
 
 used: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The scalers that have scaled a loss."""
+"""Scalers that have scaled a loss."""
 scaling: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Those that haven't unscaled its gradients yet."""
+"""Scalers that haven't unscaled the gradients yet."""
 
 
 def install(module: ModuleType, _observations: Observations) -> None:
-    """Wraps what a scaler does."""
+    """Wraps the methods of scalers."""
     wrap = partial(wrapt.wrap_function_wrapper, module)
     wrap("GradScaler.scale", _scaling)
     for name in ("unscale_", "step", "update"):

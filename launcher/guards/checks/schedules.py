@@ -27,13 +27,13 @@ from .told import looking, makes, tell
 ACCELERATE, TRAINER = "accelerate.scheduler", "transformers.trainer"
 HOOKED = ("torch.optim.lr_scheduler", "torch.autograd", ACCELERATE, TRAINER)
 SLACK = 5
-"""Steps by which a schedule may be ahead of its optimizer, as a scaler has left them out."""
+"""Steps by which a schedule may be ahead of its optimizer, as a scaler skips some."""
 MANY = 10
-"""Steps in which a rate is to be above zero."""
+"""Steps within which a rate must rise above zero."""
 
 
 class Watched(Protocol):
-    """An optimizer whose steps are seen: how many it has made, and the user's line that made it."""
+    """Step count and creating line of a watched optimizer."""
 
     steps: int
     where: str
@@ -41,15 +41,15 @@ class Watched(Protocol):
 
 @dataclass(slots=True)
 class Total:
-    """The total of a schedule, to be compared with what its optimizer has made by its end.
+    """A schedule's total steps, to compare with its optimizer's at the end.
 
     Attributes:
-        kind: its class.
-        steps: after which its rate has reached its end.
-        where: the user's line that made it.
-        optimizer: its optimizer's.
-        before: steps of the optimizer, and backward passes, before it was made.
-        ranks: how often it is stepped for each step of the optimizer.
+        kind: class of the schedule.
+        steps: steps until its final rate.
+        where: the user's line that created it.
+        optimizer: class of its optimizer.
+        before: optimizer steps and backward passes before its creation.
+        ranks: schedule steps per optimizer step.
     """
 
     kind: str
@@ -65,10 +65,10 @@ class Schedules:
 
     Attributes:
         passes: backward passes so far.
-        places: the user's lines that made the schedules.
-        totals: of those that have any.
-        optimizers: the optimizers whose steps are seen.
-        stepped: those that have made any.
+        places: the user's lines that created the schedules.
+        totals: of schedules with a total.
+        optimizers: the watched optimizers.
+        stepped: optimizers with at least one step.
     """
 
     def __init__(self, observations: Observations) -> None:
@@ -86,7 +86,7 @@ class Schedules:
         self._seen = weakref.WeakKeyDictionary()  # by schedule: its steps and the passes
 
     def made(self, scheduler: Any) -> None:
-        """A schedule was made; its numbers of steps are set."""
+        """Records a new schedule, whose step counts are set."""
         self._begun[scheduler] = int(scheduler.last_epoch)
         warmup = given_steps(scheduler, "num_warmup_steps") or 0
         training = given_steps(scheduler, "num_training_steps") or 0
@@ -102,14 +102,14 @@ class Schedules:
             )
 
     def end(self, total: Total) -> None:
-        """A schedule is dropped, as its training is over."""
+        """Checks a dropped schedule, whose training is over."""
         steps = max(1, total.optimizer.steps - total.before[0])
         accumulation = max(1, round((self.passes - total.before[1]) / steps))
         about = steps * total.ranks, accumulation, int(os.environ.get("WORLD_SIZE", "1"))
         tell(self._observations, schedule.too_long(total.kind, total.steps, *about, total.where))
 
     def given(self, scheduler: Any, steps: int | None) -> None:
-        """A Trainer has a schedule, and is going to make so many steps; None for one of its own."""
+        """Records a Trainer's schedule and its planned steps; None if the Trainer created it."""
         total = self.totals.get(scheduler)
         found = total and steps and schedule.unfit(total.kind, total.steps, steps, total.where)
         tell(self._observations, found or None)
@@ -117,11 +117,11 @@ class Schedules:
             total.steps = 0  # nothing is left to be compared
 
     def stepping(self, optimizer: Any, steps: int) -> None:
-        """An optimizer is about to step.
+        """Checks schedules before an optimizer's step.
 
         Args:
-            optimizer: what steps.
-            steps: those that it has made.
+            optimizer: the stepping optimizer.
+            steps: its previous steps.
         """
         self.stepped.add(optimizer)
         if steps < MANY:
@@ -147,18 +147,18 @@ class Schedules:
             self._look_for_others(steps)
 
     def has_used(self, parameters: Sequence[Any]) -> bool:
-        """Whether a step has used what these have got, and no backward pass has come since."""
+        """Whether a step has used these parameters' gradients, without a backward pass since."""
         return all(0 < self.passes == self._used.get(id(each)) for each in parameters)
 
     def _look_for_resumed(self, optimizer: Any, steps: int) -> None:
-        """Gives up the totals of schedules that have begun before this process, or step oftener."""
+        """Drops totals of schedules that began before this process or step more often."""
         for scheduler, total in list(self.totals.items()):
             made = steps - total.before[0] + SLACK
             if _is_of(scheduler, optimizer) and scheduler.last_epoch > made * total.ranks:
                 total.steps = 0
 
     def _look_for_others(self, steps: int) -> None:
-        """A schedule that was stepped meanwhile, of an optimizer that wasn't."""
+        """Reports a stepped schedule whose optimizer wasn't stepped."""
         for scheduler, where in list(self.places.items()):
             other = scheduler.optimizer
             is_idle = other in self.optimizers and other not in self.stepped
@@ -188,7 +188,7 @@ class Schedules:
 
 
 def _is_of(scheduler: Any, optimizer: Any) -> bool:
-    """Whether a schedule changes an optimizer's rates, which wrappers of it share."""
+    """Whether a schedule changes an optimizer's rates, which its wrappers share."""
     own: Any = getattr(scheduler, "optimizer", None)
     return own is optimizer or getattr(own, "param_groups", None) is optimizer.param_groups
 
@@ -197,7 +197,7 @@ schedules_of = functools.cache(Schedules)
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Notes every schedule, and counts backward passes by a plain function, which costs least."""
+    """Wraps every schedule, and counts backward passes in a plain function, the cheapest way."""
     schedules: Schedules = schedules_of(observations)
 
     def made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:

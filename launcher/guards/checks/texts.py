@@ -1,4 +1,4 @@
-"""Questions about the texts that a language model of transformers' is trained on."""
+"""Checks on the texts that train a transformers language model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ...evidence.observations import Observations
 
 HOOKED = ("transformers.modeling_utils",)
 IGNORED = -100
-"""torch's default for what cross entropy leaves out (torch.nn.CrossEntropyLoss)."""
+"""torch's default label to ignore (torch.nn.CrossEntropyLoss)."""
 
 _extended: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""By model: its tokens before more were added."""
+"""By model: its number of tokens before adding more."""
 
 
 def install(module: ModuleType, _observations: Observations) -> None:
-    """Notes which models are given more tokens."""
+    """Notes models whose embeddings are resized."""
 
     def resized(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         before: Any = getattr(instance.get_input_embeddings(), "num_embeddings", None)
@@ -35,10 +35,10 @@ def install(module: ModuleType, _observations: Observations) -> None:
 
 
 def asked_of_texts(batch: Mapping[str, Any], labels: Any, model: Any) -> Iterator[Any]:
-    """Tensors of one truth each; nothing for what isn't a decoder's batch.
+    """Boolean tensors on a decoder's batch; none for other batches.
 
-    Whether all labels are the next tokens, whether the ends of texts don't count though what is
-    before them does, and whether there are added tokens that aren't trained.
+    Whether all labels are the next tokens, whether ends of texts are ignored but not the tokens
+    before, and whether added tokens occur that aren't trained.
     """
     model = _bare(model)
     ids: Any = batch.get("input_ids")
@@ -63,7 +63,7 @@ def asked_of_texts(batch: Mapping[str, Any], labels: Any, model: Any) -> Iterato
 
 
 def _are(ids: Any, tokens: Any) -> Any:
-    """Which of these are one of some tokens."""
+    """Mask of ids in a set of tokens."""
     found = ids != ids
     for token in tokens if isinstance(tokens, list | tuple) else (tokens,):
         found = found | (ids == token) if isinstance(token, int) else found
@@ -71,7 +71,7 @@ def _are(ids: Any, tokens: Any) -> Any:
 
 
 def _bare(model: Any) -> Any:
-    """A decoder of transformers' whose loss shifts labels, without wrappers; None for others."""
+    """The unwrapped transformers decoder if its loss shifts labels."""
     model = getattr(model, "module", model)
     model = model.get_base_model() if hasattr(model, "get_base_model") else model
     kind = type(model)

@@ -1,4 +1,4 @@
-"""Looks at the weights that a model's configuration ties: whether they still are one."""
+"""Checks whether weights tied by a model's configuration still are one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .told import tell
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Two weights that are no longer one; their values tell whether they are to be.
+    """Two formerly tied weights; their values show whether that is intended.
 
     Attributes:
-        output: name of the output layer's.
-        embedding: name of the embedding's.
+        output: name of the output layer's weight.
+        embedding: name of the embedding's weight.
         copy: samples of both.
     """
 
@@ -28,7 +28,7 @@ class Apart:
 
 
 def apart(models: Iterable[Any]) -> Iterator[Apart]:
-    """Of transformers' models; without what isn't to be tied, and what nobody trains."""
+    """Untied weights of transformers models; skips intended and untrained ones."""
     for model in models:
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         if not hasattr(base, "get_output_embeddings"):
@@ -53,7 +53,7 @@ def apart(models: Iterable[Any]) -> Iterator[Apart]:
 
 
 def judge(observations: Observations, found: list[Apart], where: str) -> list[Apart]:
-    """Tells of those whose values have come; returns the others."""
+    """Reports pairs whose values have arrived; returns the others."""
     for each in found:
         if each.copy.is_there:
             one, other = each.copy.parts()

@@ -17,7 +17,7 @@ _told = weakref.WeakKeyDictionary()
 
 
 def makes(*checks: Check) -> bool:
-    """Whether this worker makes one of the checks."""
+    """Whether this worker runs any of the checks."""
     return any(is_on(check, os.environ) for check in checks)
 
 
@@ -29,12 +29,12 @@ def tell(observations: Observations, *findings: Finding | None) -> None:
 
 
 def is_certain(observations: Observations, check: Check) -> bool:
-    """Whether a check has found something for certain, which may explain what another sees."""
+    """Whether a check has a certain finding, which may explain other findings."""
     return any((check, True) == key[:2] for key in _told.get(observations, ()))
 
 
 def skip(observations: Observations, check: Check, why: str) -> None:
-    """Sends why a check isn't made, once."""
+    """Sends the reason to skip a check, once."""
     if makes(check):
         _once(observations, (check, why), Skipped(check, why))
 
@@ -49,7 +49,7 @@ def _once(observations: Observations, key: tuple[object, ...], message: Message)
 def looking(
     observations: Observations, check: Check, look: Callable[..., object], *given: Any
 ) -> None:
-    """Calls a look; an exception in it skips the check instead of ending the training."""
+    """Runs a check; an exception skips it instead of ending the training."""
     try:
         look(*given)
     except MissingNameError as error:

@@ -1,4 +1,4 @@
-"""The values of an optimizer's parameters around a step: what it changes, and what it leaves."""
+"""Samples an optimizer's parameters before and after a step."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from .copies import Copy, copied, local, sample, spread
 from .told import is_certain, skip, tell
 
 ADAPTER = "lora_B"
-"""PEFT's name of the matrix that begins at zero; `lora_embedding_B` doesn't."""
+"""PEFT's name of the zero-initialized matrix, unlike `lora_embedding_B`."""
 MOST_ADAPTERS = 4
 LOOKED = 32
-"""Parameters among which those are chosen that can be sampled."""
+"""Candidates to choose sampled parameters from."""
 ZEROS = 5
-"""Looks in a row at which all sampled gradients are zero, and then all gradients are looked at."""
+"""Inspections in a row with zero sampled gradients before all gradients are inspected."""
 
 done: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""The steps of each optimizer that were looked at, with a rate and a gradient."""
+"""Inspected steps of each optimizer with a rate and a gradient."""
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """A step that was looked at.
+    """An inspected step.
 
     Attributes:
         step: its number.
-        trained: each sampled parameter, without its values yet.
-        frozen: the same of those that no step may change.
-        is_rising: the rate is higher than at the look before: it warms up.
-        adapters: names of the sampled adapters' matrices.
+        trained: the sampled parameters, without values yet.
+        frozen: the sampled frozen parameters.
+        is_rising: whether the rate is higher than at the last inspection, in warmup.
+        adapters: names of the sampled adapter matrices.
         before: values, gradients, frozen values and adapters.
-        largest: the largest gradient of each parameter; None where that isn't looked at.
+        largest: the largest gradient of each parameter; None if not inspected.
     """
 
     step: int
@@ -50,7 +50,7 @@ class Around:
 
 
 class Values:
-    """The looks at one optimizer; none is read before its values have come."""
+    """Inspections of one optimizer, read after their values arrive."""
 
     def __init__(self, observations: Observations, optimizer: Any, where: str) -> None:
         self._observations = observations
@@ -67,12 +67,12 @@ class Values:
     def before(
         self, optimizer: Any, names: dict[int, str], matrices: list[tuple[str, Any]], step: int
     ) -> None:
-        """Begins to copy what a step is going to change.
+        """Begins to copy parameters before a step.
 
         Args:
-            optimizer: what steps.
-            names: of its tensors, by id.
-            matrices: the models' adapters that begin at zero, with their names.
+            optimizer: the stepping optimizer.
+            names: its parameters' names, by id.
+            matrices: names and matrices of zero-initialized adapters.
             step: its number.
         """
         self._read()
@@ -117,7 +117,7 @@ class Values:
         )
 
     def after(self, _optimizer: Any, step: int) -> None:
-        """Begins to copy what it has become; reads what has come by now."""
+        """Begins to copy parameters after a step; reads earlier copies."""
         if self._open is not None and self._open.step == step:
             moving, fixed = self._held
             after = copied([*map(_part, moving), *map(_part, fixed)])
@@ -127,7 +127,7 @@ class Values:
         self._read()
 
     def _read(self) -> None:
-        """Judges the looks whose values have come."""
+        """Judges inspections whose values have arrived."""
         while self._waiting and self._waiting[0][1].is_there:
             self._judge(*self._waiting.pop(0))
 
@@ -168,7 +168,7 @@ class Values:
 
 
 def _part(parameter: Any) -> Any | None:
-    """A sample of what this rank holds of it."""
+    """A sample of this rank's part."""
     return None if parameter is None else sample(local(parameter))
 
 
@@ -181,7 +181,7 @@ def _largest(parameters: list[Any]) -> Copy | None:
 
 
 def _is_frozen(parameter: Any) -> bool:
-    """Whether no step may change it; an engine's own copies may need no gradient."""
+    """Whether steps mustn't change a parameter; an engine's copies may need no gradient."""
     import torch
 
     return isinstance(parameter, torch.nn.Parameter) and not parameter.requires_grad
@@ -192,5 +192,5 @@ def _type(parameter: Any) -> str:
 
 
 def _finite(values: list[float]) -> list[float]:
-    """Gradients, with 0 for those that overflowed: such a step may be left out."""
+    """Gradients with 0 for overflows, whose step may be skipped."""
     return [value if math.isfinite(value) else 0.0 for value in values]

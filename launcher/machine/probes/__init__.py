@@ -1,5 +1,5 @@
-"""The devices on this host, as reported by each vendor's own tool, without torch.
+"""Probes: this host's devices, from each vendor's tool, without torch.
 
-In: the environment and the vendor's library or command. Out: a `Device` for each
-that this job may use.
+In: the environment and the vendor's library or command. Out: a `Device` per device available to
+this job.
 """

@@ -19,7 +19,7 @@ NAMES = ("card series", "card model", "card sku")
 
 
 def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
-    """The GPUs that torch on ROCm would see; an MI250X counts as two.
+    """The GPUs visible to torch on ROCm; an MI250X counts as two.
 
     ROCR_VISIBLE_DEVICES is applied first, then HIP_VISIBLE_DEVICES (or CUDA_VISIBLE_DEVICES).
     """
@@ -34,7 +34,7 @@ def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
 
 
 def _document(text: str) -> Any:
-    """The JSON in a tool's output, without warnings before and after it."""
+    """Parses the JSON in a tool's output, ignoring warnings around it."""
     for start in re.finditer(r"^[\[{]", text, re.MULTILINE):
         try:
             return json.JSONDecoder().raw_decode(text, start.start())[0]
@@ -44,13 +44,13 @@ def _document(text: str) -> Any:
 
 
 def _whole(value: object) -> int:
-    """A whole number; 0 for `N/A`."""
+    """Parses an integer; 0 for `N/A`."""
     text = str(value)
     return int(text) if text.isdecimal() else 0
 
 
 def from_rocm_smi(text: str) -> list[Device]:
-    """The cards of `rocm-smi --json`: the keys of names changed between versions."""
+    """Parses `rocm-smi --json`, whose keys of names vary between versions."""
     cards = _document(text)
     if not isinstance(cards, dict):
         return []
@@ -72,7 +72,7 @@ def _uuid(number: str) -> str:
 
 
 def from_amd_smi(static: str, metric: str = "") -> list[Device]:
-    """The GPUs of `amd-smi static --json`, with memory in use by `amd-smi metric --json`."""
+    """Parses `amd-smi static --json`, with used memory from `amd-smi metric --json`."""
     in_use = {gpu.get("gpu"): _mebibytes(gpu, "mem_usage", "used_vram") for gpu in _gpus(metric)}
     devices = []
     for gpu in _gpus(static):
@@ -84,7 +84,7 @@ def from_amd_smi(static: str, metric: str = "") -> list[Device]:
 
 
 def _gpus(text: str) -> Iterator[dict[str, Any]]:
-    """The mappings of a document of amd-smi: a list, which newer versions put under a key."""
+    """The GPUs in amd-smi's JSON: a list, in newer versions under a key."""
     whole = _document(text)
     listed = whole.get("gpu_data") if isinstance(whole, dict) else whole
     for gpu in listed if isinstance(listed, list) else ():
@@ -93,7 +93,7 @@ def _gpus(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _mebibytes(gpu: dict[str, Any], section: str, key: str) -> int:
-    """Bytes of `{"value": 196592, "unit": "MB"}`, which are MiB; 0 if there is none."""
+    """Converts `{"value": 196592, "unit": "MB"}`, in MiB, to bytes; 0 if missing."""
     values = gpu.get(section)
     size = values.get(key) if isinstance(values, dict) else None
     return _whole(size.get("value")) * MIB if isinstance(size, dict) else 0

@@ -1,4 +1,4 @@
-"""Huawei's NPUs, from the table that `npu-smi info` prints."""
+"""Huawei's NPUs, from the table of `npu-smi info`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAIR = re.compile(r"(\d+)\s*/\s*(\d+)")
 
 
 def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
-    """The NPUs that torch_npu would see; a 910C counts as two.
+    """The NPUs visible to torch_npu; a 910C counts as two.
 
     The variable counts devices in the order of the table, not by the numbers in it.
     """
@@ -30,11 +30,11 @@ def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
 
 
 def missing_libraries(environment: Mapping[str, str]) -> str | None:
-    """A sentence if torch_npu is installed and CANN's libraries aren't found; else None.
+    """A warning if torch_npu is installed without CANN's libraries; None otherwise.
 
-    From 2.5 on torch loads torch_npu when it is imported itself (`_import_device_backends` in
-    torch/__init__.py), so that fails as well. The dynamic linker looks beside torch_npu's library,
-    in LD_LIBRARY_PATH, in its cache and in the system's folders (ld.so(8)).
+    From 2.5 on, torch loads torch_npu on import (`_import_device_backends` in torch/__init__.py),
+    so that fails too. The dynamic linker looks beside torch_npu's library, in LD_LIBRARY_PATH, in
+    its cache and in the system's folders (ld.so(8)).
     """
     spec = PathFinder.find_spec("torch_npu")
     if spec is None or not spec.origin or environment.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
@@ -59,7 +59,7 @@ def missing_libraries(environment: Mapping[str, str]) -> str | None:
 
 
 def parsed(text: str) -> list[Device]:
-    """The chips in a table of `npu-smi info`, of any version and width.
+    """Parses a table of `npu-smi info` of any version and width.
 
     Each chip has two lines of three cells: number and name first, then the chip's number, sometimes
     with a physical id, its bus and its use. The last pair of numbers there is the memory in MiB:

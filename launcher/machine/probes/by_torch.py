@@ -1,4 +1,4 @@
-"""Devices that no tool here finds, counted by torch in a separate process."""
+"""Counts devices without a probe, with torch in a separate process."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 MODULES = {"gpu": "cuda", "auto": "accelerator"}
-"""The module of torch that counts for a word of torchrun's, if it isn't the word itself."""
+"""torch modules for torchrun's device words, if named differently."""
 SECONDS = 120
-"""Seconds that the import of torch may take, from a slow disk."""
+"""Timeout in seconds for importing torch from a slow disk."""
 COUNT = """\
 import importlib, sys, torch
 try:
@@ -20,11 +20,11 @@ print("\\n", devices.device_count() if devices.is_available() else 0)
 
 
 def counted(word: str) -> int:
-    """The devices that torchrun's --nproc-per-node would count by a word; 0 if there are none.
+    """The number of devices for a word of torchrun's --nproc-per-node.
 
-    torch is asked only if it has more devices than those of the probes: if it is built for
-    XPU, or a package brings a backend (the entry points that `import torch` loads). `auto` needs
-    torch 2.6 or newer.
+    Queries torch only if it may have other devices than the probes: if it is built for XPU, or a
+    package brings a backend (the entry points that `import torch` loads). `auto` needs torch 2.6 or
+    newer.
     """
     if word == "cpu" or not word.isidentifier() or not _has_others():
         return 0

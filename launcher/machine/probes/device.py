@@ -1,4 +1,4 @@
-"""A device as reported by its vendor's tool, and the variables that hide devices."""
+"""A device from its vendor's tool, and the variables that hide devices."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import TypeVar
 
 Kind = TypeVar("Kind")
 SECONDS = 10
-"""Seconds that a vendor's tool may take; a hung driver must not hang the launcher."""
+"""Timeout in seconds for a vendor's tool, as a driver may hang."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device.
+    """A device.
 
     Attributes:
         kind: cuda, npu or rocm.
-        name: as its vendor's tool prints it.
-        total: bytes of memory that the tool reports.
-        used: bytes of it that are in use, the driver's own included.
-        uuid: its identifier; empty if the tool prints none.
+        name: its name in the vendor's tool.
+        total: bytes of memory in the tool.
+        used: bytes in use, including the driver's.
+        uuid: its identifier; empty if unknown.
     """
 
     kind: str
@@ -33,10 +33,10 @@ class Device:
 
 
 def visible(devices: Sequence[Kind], text: str | None, uuids: Sequence[str] = ()) -> list[Kind]:
-    """The devices that a `*_VISIBLE_DEVICES` variable makes visible.
+    """The devices selected by a `*_VISIBLE_DEVICES` variable.
 
-    Like the drivers: indices, ranges of them (Ascend), or prefixes of identifiers, up to
-    the first unknown item; an empty list hides all.
+    Like drivers, accepts indices, ranges (Ascend), or prefixes of identifiers, up to the first
+    unknown item; an empty list hides all.
     """
     if text is None:
         return list(devices)
@@ -60,7 +60,7 @@ def visible(devices: Sequence[Kind], text: str | None, uuids: Sequence[str] = ()
 
 
 def said(command: Sequence[str]) -> str | None:
-    """The output of a vendor's tool; None if it isn't installed, fails or hangs."""
+    """Runs a vendor's tool and returns its output; None if missing, failing or hanging."""
     if shutil.which(command[0]) is None:
         return None
     try:
@@ -73,5 +73,5 @@ def said(command: Sequence[str]) -> str | None:
 
 
 def first_of(environment: Mapping[str, str], *names: str) -> str | None:
-    """The value of the first of these variables that is set."""
+    """The value of the first set variable."""
     return next((environment[name] for name in names if name in environment), None)

@@ -10,7 +10,7 @@ from .device import Device, visible
 
 
 def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
-    """The GPUs that CUDA would see, including instances of divided GPUs (MIG)."""
+    """The GPUs visible to CUDA, including MIG instances."""
     if not has_driver():
         return ()
     try:
@@ -39,7 +39,7 @@ def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
 
 
 def has_driver() -> bool:
-    """Whether the library that pynvml loads is there; importing pynvml to learn it is slow."""
+    """Whether pynvml's library exists, as importing pynvml is slow."""
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -48,7 +48,7 @@ def has_driver() -> bool:
 
 
 def _shown(pynvml: Any, handle: Any) -> Device:
-    """A GPU, or the first instance of a divided GPU, which is all that CUDA uses of it."""
+    """A GPU, or the first MIG instance, the only one that CUDA uses."""
     instances = list(_instances(pynvml, handle))
     return instances[0] if instances else _device(pynvml, handle)
 
@@ -65,7 +65,7 @@ def _device(pynvml: Any, handle: Any, name: str | None = None) -> Device:
 
 
 def _instances(pynvml: Any, handle: Any) -> Iterator[Device]:
-    """The instances of a divided GPU; empty for an undivided one."""
+    """The MIG instances of a GPU; empty without MIG."""
     try:
         current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
         most = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle) if current else 0
@@ -80,5 +80,5 @@ def _instances(pynvml: Any, handle: Any) -> Iterator[Device]:
 
 
 def text(value: str | bytes) -> str:
-    """Text from NVML, whose older versions return bytes."""
+    """Decodes text from NVML, bytes in older versions."""
     return value.decode() if isinstance(value, bytes) else value

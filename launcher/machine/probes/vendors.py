@@ -1,8 +1,8 @@
-"""The probes: the devices on this host, as reported by vendors' own tools, without torch.
+"""Runs the probes of all vendors, without torch.
 
-A probe is a module with `probe(environment) -> tuple[Device, ...]`: the devices that this job may
-use, empty without the vendor's tool. To teach safe-launch another vendor, add a module
-here and to `PROBES`.
+A probe is a module with `probe(environment) -> tuple[Device, ...]`: the devices available to this
+job, or none without the vendor's tool. To support another vendor, add a module here and to
+`PROBES`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The memory of forward and backward passes for each token.
+"""Memory of forward and backward passes per token.
 
-The formulas count the tensors that autograd saves and the largest temporaries of the backward
-pass, operation by operation, for the layers as transformers writes them
-(models/llama/modeling_llama.py): norms in fp32, rotary embeddings that save nothing, attention that
-saves its inputs and output, a gated feed-forward part. docs/design/memory.md has the table and the
-measurements.
+The formulas count the tensors saved by autograd and the largest temporaries of the backward pass,
+operation by operation, for layers as in transformers (models/llama/modeling_llama.py): fp32 norms,
+rotary embeddings that save nothing, attention that saves its inputs and output, a gated
+feed-forward part. docs/design/memory.md has the table and the measurements.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ INTO_FFN = r"gate_proj|up_proj|gate_up_proj|fc1|c_fc|\bw1\b|\bw3\b|h_to_4h|inter
 OUT_OF_FFN = r"down_proj|fc2|mlp\.c_proj|\bw2\b|4h_to_h|output\.dense"
 
 FUSED = r"qkv|W_pack|wqkv|query_key_value|c_attn"
-"""Names of fused projections to queries, keys and values."""
+"""Names of fused query, key and value projections."""
 SAVED_BY = {"relu": 0, "gelu_new": 4, "gelu_fast": 4, "quick_gelu": 2}
-"""Tensors that a function saves besides its result: none if the result is enough, one for
-torch's, more if it is written in Python (transformers/activations.py)."""
+"""Tensors an activation function saves besides its result: none if the result suffices, one for
+torch's, more if written in Python (transformers/activations.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens of one sample in the language model; patches of it, and of one of its images."""
+    """Tokens of a sample in the language model; patches per sample and per image."""
 
     language: int
     patches: int
@@ -45,11 +44,11 @@ class Activations:
     """Bytes of a micro batch's activations.
 
     Attributes:
-        layers_at_turn: held by all layers at the turn from forward to backward.
-        final_norm: held by the final norm then.
-        one_layer: additional bytes while one layer runs backward, its temporaries included.
-        first_layer: held while the first layer runs backward, after all others.
-        vision: held by the vision tower at the turn.
+        layers_at_turn: held by all layers between forward and backward pass.
+        final_norm: held by the final norm at that time.
+        one_layer: additional bytes during one layer's backward pass, with temporaries.
+        first_layer: held during the first layer's backward pass, after all others.
+        vision: held by the vision tower between the passes.
     """
 
     layers_at_turn: int
@@ -60,7 +59,7 @@ class Activations:
 
 
 def tokens_of(workload: Workload, model: Model) -> Tokens | None:
-    """Tokens of one sample; None if the length of a sequence isn't known."""
+    """Tokens of a sample; None if the sequence length is unknown."""
     length = workload.value(Fact.SEQUENCE_LENGTH)
     if length is None:
         return None
@@ -68,7 +67,7 @@ def tokens_of(workload: Workload, model: Model) -> Tokens | None:
     if tower is None:
         return Tokens(int(length), int(stated or 0), 0)
     image = ((tower.slice or tower.image) // tower.patch) ** 2 if tower.patch else 0
-    # If any size is taken, every token of the language model could come from an image.
+    # With images of any size, every language model token may come from an image.
     patches = image * tower.slices or int(length) * tower.merge**2
     patches = patches if stated is None else int(stated)
     return Tokens(int(length), patches, min(image or patches, patches))
@@ -76,10 +75,10 @@ def tokens_of(workload: Workload, model: Model) -> Tokens | None:
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """The types of a layer's tensors.
+    """Dtypes of a layer's tensors, and what its operations save.
 
     Attributes:
-        computed: bytes of an element in the computation.
+        computed: bytes per element in the computation.
         stream: bytes of an element of the residual stream; under autocast it has the weights' type,
             and the input of every linear layer is cast each time.
         adapter: bytes of an element of an adapter's input, which peft casts to the adapter's type.
@@ -102,7 +101,7 @@ class Types:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Bytes per token of one layer: saved in all, saved by the feed-forward part, temporaries."""
+    """Bytes per token of a layer: saved in total, saved by the feed-forward part, temporaries."""
 
     saved: int
     ffn: int
@@ -120,9 +119,9 @@ class Layer:
 def layer_of(
     stack: Stack, weights: tuple[Weight, ...], types: Types, attention: Attention, length: int
 ) -> Layer:
-    """The bytes that one layer holds for a token of a sequence of `length`.
+    """Bytes a layer holds per token of a sequence of `length`.
 
-    A weight that takes no gradient saves no input; an adapter saves its own.
+    A frozen weight saves no input; its adapter does.
     """
     e, stream = types.computed, types.stream
     h, q = stack.hidden, stack.heads * stack.head_dim
@@ -175,10 +174,10 @@ def layer_of(
 
 
 def _ffn_temporary(stack: Stack, tensor: int, down: int, *, fused: bool) -> int:
-    """Bytes a token that the feed-forward part's backward pass adds to what it has saved.
+    """Bytes per token that the feed-forward part's backward pass adds to its saved tensors.
 
-    A gated part has the gradients of product, gate and projection; a fused one that of the product
-    alone, and the product itself if it isn't saved.
+    A gated part adds the gradients of product, gate and projection; a fused one only the product's,
+    and the product itself if it isn't saved.
     """
     if fused:
         return 2 * tensor - down
@@ -186,7 +185,7 @@ def _ffn_temporary(stack: Stack, tensor: int, down: int, *, fused: bool) -> int:
 
 
 def _inputs(weights: tuple[Weight, ...], pattern: str, types: Types) -> int:
-    """Bytes per element of the inputs that the matching linear layers save."""
+    """Bytes per element of the inputs saved by matching linear layers."""
     matching = [
         weight for weight in weights if re.search(pattern, weight.name) and len(weight.shape) > 1
     ]
@@ -207,7 +206,7 @@ def _inputs(weights: tuple[Weight, ...], pattern: str, types: Types) -> int:
 
 
 def _norms(stack: Stack, weights: tuple[Weight, ...]) -> int:
-    """The number of norms of the residual stream in a layer."""
+    """Number of norms of the residual stream per layer."""
     found = sum(
         weight.shape == (stack.hidden,) and ("norm" in weight.name or "ln" in weight.name)
         for weight in weights
@@ -224,7 +223,7 @@ def activations_of(
     mode: Checkpointing,
     workload: Workload,
 ) -> Activations:
-    """The activations of a micro batch with that many sequences."""
+    """Activations of a micro batch of `micro_batch` samples."""
     attention = Attention(str(workload.value(Fact.ATTENTION) or Attention.SDPA))
     stack = model.language
     weights = tuple(model.within(stack))
@@ -256,7 +255,7 @@ def _vision(
     mode: Checkpointing,
     attention: Attention,
 ) -> int:
-    """Bytes that the vision tower holds at the turn; a frozen tower saves nothing."""
+    """Bytes the vision tower holds between the passes; a frozen tower saves nothing."""
     tower = model.vision
     if tower is None:
         return 0

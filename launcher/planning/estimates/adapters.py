@@ -1,8 +1,7 @@
-"""Which parts of a model are trained: adapters, frozen towers, quantized layers.
+"""Determines a model's trained parts: adapters, frozen towers, quantized layers.
 
-Adapters are those of peft: which modules get one is decided in peft/tuners/tuners_utils.py
-(`check_target_module_exists`), what `modules_to_save` copies in peft/utils/other.py
-(`_set_trainable`).
+Models peft's adapters: peft/tuners/tuners_utils.py (`check_target_module_exists`) decides which
+modules get one, peft/utils/other.py (`_set_trainable`) what `modules_to_save` copies.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ _DEFAULT_TARGETS: dict[str, str] = {
 """Model types by peft's default targets for them (peft/utils/constants.py)."""
 
 _BITS = {4: 4.5, 8: 8.0}
-"""Bits of an element, scales included: NF4 has 32 bits of scale for 64 elements."""
+"""Bits per element with scales: NF4 has 32 scale bits per 64 elements."""
 _CALIBRATED_BITS = 20 / 128
-"""Bits that GPTQ and AWQ add for an element: a scale of 16 and a zero of 4 for 128 elements."""
+"""Additional bits per element in GPTQ and AWQ: a 16-bit scale and a 4-bit zero per 128 elements."""
 
 _PROJECTORS = {
     "aligner",
@@ -69,7 +68,7 @@ def default_targets(model_type: str) -> str | None:
 
 
 def assumed(workload: Workload) -> tuple[str, ...]:
-    """The assumptions of `trained_model` if nothing is stated, as phrases."""
+    """Assumptions of `trained_model` on unstated values, as phrases."""
     model = workload.model
     if model is None or not _gets_adapters(workload, model):
         return ()
@@ -84,9 +83,9 @@ def assumed(workload: Workload) -> tuple[str, ...]:
 
 
 def trained_model(workload: Workload) -> Model | None:
-    """The model as it is trained in this run; None if the model is unknown.
+    """The model as trained in this run; None if the model is unknown.
 
-    A model that already has adapters, as reported by a worker, isn't changed.
+    A model reported by a worker with adapters isn't changed.
     """
     model = workload.model
     if model is None or _has_adapters(model):
@@ -109,7 +108,7 @@ def trained_model(workload: Workload) -> Model | None:
 
 
 def part_of(model: Model, weight: Weight) -> str:
-    """Which part of a model a weight belongs to: `vision`, `projector` or `language`."""
+    """The part of a weight: `vision`, `projector` or `language`."""
     if model.vision is None:
         return "language"
     if _PROJECTORS & set(weight.name.split(".")):
@@ -128,13 +127,13 @@ def _gets_adapters(workload: Workload, model: Model) -> bool:
 
 
 def _frozen_parts(workload: Workload) -> set[str]:
-    """The parts that the script doesn't train."""
+    """Parts frozen by the script."""
     facts = (("language", Fact.LANGUAGE_TRAINED), ("vision", Fact.VISION_TRAINED))
     return {part for part, fact in facts if workload.value(fact) is False}
 
 
 def _quantized(model: Model, workload: Workload) -> Model:
-    """The model with its linear layers in fewer bits; a calibrated one's tower stays as it is."""
+    """Quantizes the model's linear layers, except the tower of a calibrated model."""
     bits = workload.value(Fact.QUANTIZATION_BITS)
     if not isinstance(bits, int) or bits not in _BITS:
         return model
@@ -152,7 +151,7 @@ def _quantized(model: Model, workload: Workload) -> Model:
 
 
 def _adapted(model: Model, workload: Workload) -> Model:
-    """The model with adapters, everything else frozen."""
+    """Adds adapters to the model and freezes everything else."""
     rank = workload.value(Fact.LORA_RANK)
     rank = rank if isinstance(rank, int) else DEFAULT_RANK
     targets = workload.value(Fact.LORA_TARGETS) or default_targets(model.model_type) or ALL_LINEAR
@@ -183,7 +182,7 @@ def _adapted(model: Model, workload: Workload) -> Model:
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """Names separated by commas."""
+    """Splits names at commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -193,7 +192,7 @@ def _is_expression(targets: str) -> bool:
 
 
 def _matches(weight: Weight, targets: str) -> int:
-    """How many of a weight's equal modules get an adapter."""
+    """Number of a weight's equal modules with an adapter."""
     if not weight.name.endswith(".weight") or len(weight.shape) < 2:
         return 0
     names = _listed(targets)
@@ -212,7 +211,7 @@ def _matches(weight: Weight, targets: str) -> int:
 
 
 def _matched_layers(module: str, pattern: str, count: int) -> int:
-    """How many modules match an expression, with each number of `module` filled in."""
+    """Number of modules that match an expression, with each layer number filled in."""
     try:
         expression = re.compile(pattern)
     except re.error:
@@ -222,12 +221,12 @@ def _matched_layers(module: str, pattern: str, count: int) -> int:
         return sum(
             1 for index in range(count) if expression.fullmatch(module.replace("*", str(index)))
         )
-    # Which layers have which experts isn't known: the first expert stands for all.
+    # The experts per layer are unknown: the first expert represents all.
     return count if expression.fullmatch(module.replace("*", "0")) else 0
 
 
 def _expert_adapters(weight: Weight, rank: int, targets: str) -> Iterator[Weight]:
-    """The adapters of all experts of a layer, which transformers 5 holds in one parameter.
+    """Adapters of all experts of a layer, one parameter in transformers 5.
 
     The adapter of the fused gate and up projection has twice the rank
     (peft/utils/transformers_weight_conversion.py).
@@ -244,7 +243,7 @@ def _expert_adapters(weight: Weight, rank: int, targets: str) -> Iterator[Weight
 def _adapter(
     weight: Weight, rank: int, count: int, *, transposed: bool, twice: bool
 ) -> Iterator[Weight]:
-    """The two matrices of an adapter; with `twice`, as a part of a fused pair."""
+    """Both matrices of an adapter; with `twice`, of a fused pair."""
     if weight.is_embedding:
         entries, width = weight.shape
         yield Weight(f"{weight.module}.lora_embedding_A", (rank, entries), count)
@@ -259,7 +258,7 @@ def _adapter(
 
 
 def _owner(name: str, saved: tuple[str, ...]) -> str:
-    """The outermost module of a weight that is trained in full; empty for none."""
+    """The outermost fully trained module of a weight; empty if none."""
     parts = name.split(".")[:-1]
     for end in range(1, len(parts) + 1):
         module = ".".join(parts[:end])
@@ -269,14 +268,14 @@ def _owner(name: str, saved: tuple[str, ...]) -> str:
 
 
 def _copy(weight: Weight, name: str, saved: tuple[str, ...]) -> Weight:
-    """The trained copy of a weight that is trained in full."""
+    """The trained copy of a fully trained weight."""
     owner = _owner(name, saved)
     rest = name.removeprefix(f"{owner}.")
     return replace(weight, name=f"{owner}.modules_to_save.{rest}", trained=True, bits=None)
 
 
 def _saved_output(model: Model, saved: tuple[str, ...]) -> Iterator[Weight]:
-    """The trained copy of an output projection that is tied to the embedding."""
+    """The trained copy of an output projection tied to the embedding."""
     if not model.tied or not saved or not "lm_head".endswith(saved):
         return
     tables = [weight for weight in model.weights if weight.is_embedding and weight.count == 1]

@@ -1,4 +1,4 @@
-"""The overhead of torch's caching allocator: fragments, and unused memory that it keeps."""
+"""Overhead of torch's caching allocator: fragments and unused cached blocks."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from .logits import unfit_share
 
 MOVES_WITH_TOKENS = (Component.ACTIVATIONS, Component.LOGITS, Component.VISION)
 OF_BACKWARD = (*MOVES_WITH_TOKENS, Component.GATHERED)
-"""Components whose blocks are free at the optimizer's step."""
+"""Components whose blocks are free at the optimizer step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocator:
-    """The overhead, as shares of the memory that changes in a step.
+    """Allocator overhead, as shares of the memory that changes within a step.
 
-    The allocator keeps blocks that nothing uses, and gives them back before it fails
-    (c10/cuda/CUDACachingAllocator.cpp, `release_cached_blocks`): they are measured, as reserved
-    memory, but no training runs out of memory because of them.
+    The allocator caches unused blocks, and releases them before failing
+    (c10/cuda/CUDACachingAllocator.cpp, `release_cached_blocks`): they count in the measured
+    reserved memory, but no training runs out of memory because of them.
 
     Attributes:
-        fragments: share of all such memory that is lost in fragments.
-        varying: share of the logits that is kept if lengths vary: no larger blocks are free for
-            those of a longer sequence, while smaller tensors fit into the blocks of shorter ones.
-        segments: whether segments have the size of their first tensor, so that some stay unused.
-        gathered: share of what ZeRO-3 gathers that is kept, in blocks of all sizes.
-        margin: the bound's margin on the memory that changes.
-        margin_of_kept: the same if there is room for what is kept.
-        margin_of_states: the bound's margin on the memory that doesn't change.
+        fragments: share lost to fragmentation.
+        varying: share of the logits kept if lengths vary: longer sequences don't fit into free
+            blocks,
+            while smaller tensors fit into the blocks of shorter ones.
+        segments: whether segments have their first tensor's size, so some stay unused.
+        gathered: share of ZeRO-3's gathered parameters kept in blocks of all sizes.
+        margin: the bound's margin on changing memory.
+        margin_of_kept: the same if cached blocks fit.
+        margin_of_states: the bound's margin on constant memory.
         margin_in_bytes: the bound's fixed margin.
     """
 
@@ -49,14 +50,14 @@ class Allocator:
     def kept(
         self, moments: Mapping[str, Mapping[Component, int]], gathered: int, workload: Workload
     ) -> dict[str, int]:
-        """Bytes that it keeps at each moment of a step.
+        """Bytes cached at each moment of a step.
 
-        At the optimizer's step that is what the backward pass held: its blocks are too small for
-        DeepSpeed's flat tensors, and torch's temporaries are as many as the parameters.
+        At the optimizer step, these are the backward pass's blocks: they are too small for
+        DeepSpeed's flat tensors, while torch's temporaries are as many as the parameters.
 
         Args:
             moments: changing bytes, by component.
-            gathered: bytes that ZeRO-3 gathers.
+            gathered: bytes gathered by ZeRO-3.
             workload: the known facts of the training.
         """
         if workload.value(Fact.CACHE_EMPTIED):
@@ -71,12 +72,12 @@ class Allocator:
         return kept | {"step": max(kept["step"], held)}
 
     def bound(self, needed: int, held: int, fixed: int, room: int) -> int:
-        """Bytes to budget with: beyond the room only what is needed counts.
+        """Bytes to budget with: beyond the room, only needed bytes count.
 
         Args:
             needed: bytes without which the training fails.
-            held: bytes including those that are kept.
-            fixed: bytes that don't change in a step.
+            held: bytes including cached blocks.
+            fixed: bytes constant within a step.
             room: bytes that a rank may use.
         """
         states = self.margin_of_states * fixed + self.margin_in_bytes
@@ -99,10 +100,10 @@ EXPANDABLE = Allocator(
     margin_of_states=0.02,
     margin_in_bytes=2**29,
 )
-"""With expandable segments."""
+"""Overhead with expandable segments."""
 PROCESS = replace(EXPANDABLE, margin_in_bytes=2**26)
-"""On a CPU, which has no caching allocator; the margin is for stacks of threads that start with the
-training."""
+"""Overhead on a CPU, which has no caching allocator; the margin is for stacks of threads started by
+the training."""
 CACHING = Allocator(
     fragments=0.04,
     varying=2.2,
@@ -113,13 +114,13 @@ CACHING = Allocator(
     margin_of_states=0.1,
     margin_in_bytes=GIB,
 )
-"""Without expandable segments blocks of every size are held. Chosen by published measurements of
-reserved memory, which docs/measured/memory-published.md lists by source: `varying` by ms-swift's
-benchmark, `gathered` by Qwen's ZeRO-3 rows."""
+"""Overhead without expandable segments, where blocks of every size are held. Fitted to published
+measurements of reserved memory (docs/measured/memory-published.md): `varying` to ms-swift's
+benchmark, `gathered` to Qwen's ZeRO-3 rows."""
 
 
 def allocator_of(workload: Workload, hardware: Hardware) -> Allocator:
-    """How the workers' allocator behaves, by the user's environment or the profile's."""
+    """The workers' allocator, by the user's environment or the profile."""
     device = hardware.accelerator
     if device.memory == 0:
         return PROCESS

@@ -1,4 +1,4 @@
-"""How much memory a candidate needs, by component."""
+"""A candidate's memory by component."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ class Component(StrEnum):
     """The purpose of an amount of memory."""
 
     PARAMETERS = "parameters"
-    """The weights that forward and backward compute with."""
+    """Weights used by forward and backward passes."""
     GRADIENTS = "gradients"
     OPTIMIZER = "optimizer"
     """The optimizer's states and fp32 master weights."""
     BUCKETS = "buckets"
     """Buffers for collectives: DDP's and ZeRO's buckets."""
     GATHERED = "gathered"
-    """ZeRO-3's parameters that are gathered at the moment, and those that are never partitioned."""
+    """ZeRO-3's currently gathered parameters, and those never partitioned."""
     ACTIVATIONS = "activations"
-    """Activations that the layers save for the backward pass, and one layer's temporaries."""
+    """Activations saved by layers for the backward pass, and one layer's temporaries."""
     LOGITS = "logits"
     """The output projection's result, its upcast and the loss's temporaries."""
     VISION = "vision"
@@ -30,9 +30,9 @@ class Component(StrEnum):
     CONTEXT = "context"
     """The accelerator's context, workspaces and communication buffers."""
     SLACK = "slack"
-    """Memory that the allocator loses in fragments."""
+    """Memory lost to fragmentation in the allocator."""
     KEPT = "kept"
-    """Memory that the allocator keeps though nothing uses it; it is given back if it is needed."""
+    """Unused memory cached by the allocator, released if needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,15 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The memory that a candidate needs on every rank.
+    """A candidate's memory on every rank.
 
     Attributes:
-        phases: the moments that can be the peak, e.g. the backward pass and the optimizer step.
-        bound: the budgeted bytes: expected plus a margin; docs/design/memory.md: how often it held.
-        host: bytes of host memory that all ranks of a node need together.
-        error: relative error that 19 of 20 estimates of such trainings stay below; if an attempt
-            ran out of memory, which is measured, there is none, but a reserve: it is below 0.
+        phases: possible peaks, e.g. the backward pass and the optimizer step.
+        bound: budgeted bytes, expected plus a margin; accuracy in docs/design/memory.md.
+        host: bytes of host memory needed by all ranks of a node together.
+        error: relative error not exceeded by 19 of 20 similar estimates; after an attempt ran out
+            of
+            memory, a reserve below 0 instead, as its need is measured.
         assumed: assumptions about unknown values, as phrases.
     """
 
@@ -74,15 +75,15 @@ class Estimate:
 
     @property
     def peak(self) -> Phase:
-        """The moment that needs the most memory."""
+        """The moment with the most memory."""
         return max(self.phases, key=lambda phase: phase.needed)
 
     @property
     def expected(self) -> int:
-        """Bytes at that moment."""
+        """Bytes at the peak."""
         return self.peak.total
 
     @property
     def least(self) -> int:
-        """The lower bound of the need in bytes: the expected need, less the error."""
+        """Lower bound of the need in bytes: the expected need less the error."""
         return int(self.peak.needed * (1 - self.error))

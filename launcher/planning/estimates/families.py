@@ -1,4 +1,4 @@
-"""Families of trainings, and how far estimates of each are off."""
+"""Families of trainings, and the error of their estimates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .model_sizes import ModelSizes
 
 
 class Family(StrEnum):
-    """A kind of training whose estimates have much the same error."""
+    """A kind of training with similar estimate errors."""
 
     FULL = "full"
     """All weights are trained."""
@@ -36,12 +36,12 @@ ERRORS: Mapping[Family, float] = MappingProxyType(
         Family.VISION: 0.3,
     }
 )
-"""Relative error that 19 of 20 estimates of a family stay below, by the published measurements
-of one sample a batch or of a known length (docs/measured/memory-published.md)."""
+"""Relative error not exceeded by 19 of 20 estimates of a family, from published measurements of one
+sample per batch or of a known length (docs/measured/memory-published.md)."""
 
 
 def family_of(sizes: ModelSizes) -> Family:
-    """The family of a training: the first that applies of those with the larger errors."""
+    """The family of a training: of several, the one with the largest error."""
     if _has_company(sizes.workload):
         return Family.PREFERENCE
     if sizes.model.vision is not None:
@@ -52,6 +52,6 @@ def family_of(sizes: ModelSizes) -> Family:
 
 
 def _has_company(workload: Workload) -> bool:
-    """Whether a sample is more than a sequence, or other models are held."""
+    """Whether a sample has several sequences, or other models are loaded."""
     plain = workload.value(Fact.OBJECTIVE) in (None, Objective.SUPERVISED)
     return not plain or bool(workload.value(Fact.FROZEN_BESIDE))

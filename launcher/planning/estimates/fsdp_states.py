@@ -1,4 +1,4 @@
-"""The memory that FSDP2 holds from moment to moment: shards, gathered units, gradients on the way.
+"""FSDP2's memory at each moment: shards, gathered units, unreduced gradients.
 
 Notation: U elements of a unit on N ranks (fsdp_units.py), Ut of those that are trained; bytes of an
 element: e in the computation, m of a shard, r of a reduction. The sources are
@@ -30,7 +30,7 @@ from .training_states import (
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """Bytes of an element: computed with, of a shard, reduced."""
+    """Bytes per element in the computation, of a shard, and in a reduction."""
 
     computed: int
     shard: int
@@ -38,7 +38,7 @@ class Bytes:
 
 
 def fsdp_states(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
-    """The states that one rank holds under FSDP2.
+    """States of one rank under FSDP2.
 
     - shards, on which the optimizer steps, in m; frozen ones as they were loaded
     - gradients and the optimizer's states in the type of the shards; a unit's gradients are one
@@ -66,7 +66,7 @@ def fsdp_states(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
 def moments_of(
     sizes: ModelSizes, parts: Division, bytes_of: Bytes, candidate: Candidate, world: int
 ) -> Mapping[str, Mapping[Component, int]]:
-    """A rank's memory besides activations, at the moments of a step.
+    """A rank's memory without activations, at each moment of a step.
 
     - a unit is gathered into one flat tensor and copied out of it: e U each. The flat one is held
       until the next unit's is there, in the backward pass until the copy is made
@@ -179,10 +179,10 @@ def moments_of(
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The bytes of gradients during a micro batch.
+    """Bytes of gradients during a micro batch.
 
-    accelerate reduces the gradients of a step's last micro batch alone, and keeps those of the
-    others in full, in r (`no_sync`, `set_requires_gradient_sync`). A plain script reduces each.
+    accelerate reduces only the gradients of a step's last micro batch, and keeps the others' in
+    full, in r (`no_sync`, `set_requires_gradient_sync`). A plain script reduces each.
     """
 
     all: Unit
@@ -192,7 +192,7 @@ class Held:
     deferred: bool
 
     def done(self, units: Unit) -> float:
-        """Gradients of earlier micro batches, and shards of those that this one has reduced."""
+        """Gradients of earlier micro batches, and this one's reduced shards."""
         shard = 0.0 if is_offloaded(self.candidate) else self.bytes_of.shard / self.world
         if not accumulates(self.candidate):
             return shard * units.reduced
@@ -202,14 +202,14 @@ class Held:
         return shard * self.all.reduced
 
     def new(self, elements: int) -> float:
-        """Gradients that aren't reduced yet; autograd adds to those of earlier micro batches."""
+        """Unreduced gradients; autograd adds to those of earlier micro batches."""
         added = accumulates(self.candidate) and self.deferred
         same = self.bytes_of.computed == self.bytes_of.reduced
         return 0.0 if added and same else self.bytes_of.computed * elements
 
 
 def bytes_of_elements(sizes: ModelSizes, candidate: Candidate) -> Bytes:
-    """The types of computation, shards and reduction; adapters are fp32 unless something casts."""
+    """Dtypes of computation, shards and reduction; adapters are fp32 unless cast."""
     workload, computed = sizes.workload, element_bytes(candidate)
     master = workload.value(Fact.MASTER_PRECISION)
     loaded = 4 if sizes.in_fp32 else loaded_bytes(workload)
@@ -224,7 +224,7 @@ def is_offloaded(candidate: Candidate) -> bool:
 
 
 def is_deferred(sizes: ModelSizes) -> bool:
-    """Whether only the last micro batch of a step reduces gradients, as accelerate has it."""
+    """Whether only a step's last micro batch reduces gradients, as in accelerate."""
     return sizes.workload.framework in (Framework.TRANSFORMERS, Framework.ACCELERATE)
 
 

@@ -1,6 +1,6 @@
-"""How FSDP2 divides a model into units: what is gathered together, in elements.
+"""FSDP2's units of a model, gathered together, in elements.
 
-Every parameter of a unit is filled up to a multiple of the N ranks in its first dimension. The
+Every parameter of a unit is padded to a multiple of the N ranks in its first dimension. The
 sources are torch/distributed/fsdp/_fully_shard/_fsdp_param.py of torch 2.13, and
 accelerate/utils/fsdp_utils.py.
 """
@@ -18,17 +18,17 @@ from .model_sizes import ModelSizes
 from .versions import is_at_least
 
 CARVED_SINCE = (1, 14)
-"""The version of accelerate from which on embedding and head are units (`fsdp2_prepare_model`)."""
+"""First accelerate version with separate units for embedding and head (`fsdp2_prepare_model`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Parameters that are gathered together, in elements.
+    """Parameters gathered together, in elements.
 
     Attributes:
-        gathered: U, all of them.
-        reduced: Ut, those that are trained.
-        gradients: the same without padding.
+        gathered: U, all parameters.
+        reduced: Ut, the trained parameters.
+        gradients: trained parameters without padding.
     """
 
     gathered: int = 0
@@ -53,13 +53,13 @@ class Division:
     """A model's units.
 
     Attributes:
-        root: the parameters of no other unit; gathered from the first forward to the last backward.
+        root: parameters outside other units; gathered from the first forward to the last backward.
         layer: the largest layer.
-        layers: how many layers are units; 0 if they belong to the root.
+        layers: number of layers that are units; 0 if they belong to the root.
         embedding: the input embedding if it is a separate unit.
-        head: the output projection if it is one, which stays gathered after its forward pass.
-        tied: whether the head is the embedding, and so is gathered as long as the root.
-        carved: whether accelerate has made head and embedding units.
+        head: the output projection if it is a unit, which stays gathered after its forward pass.
+        tied: whether the head is the embedding, and so stays gathered as long as the root.
+        carved: whether accelerate makes head and embedding units.
     """
 
     root: Unit
@@ -77,7 +77,7 @@ class Division:
 
 
 def division_of(sizes: ModelSizes, world: int) -> Division:
-    """The units of a model: layers or none, and what accelerate makes of the rest."""
+    """The units of a model: layers if any, and accelerate's units of the rest."""
     model, workload = sizes.model, sizes.workload
     stacks = [model.language, *([model.vision] if model.vision else [])]
     if workload.value(Fact.FSDP_UNITS) == Units.WHOLE:

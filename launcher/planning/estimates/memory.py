@@ -1,4 +1,4 @@
-"""The memory that a candidate needs on every rank, by component."""
+"""Estimates a candidate's memory on every rank, by component."""
 
 from __future__ import annotations
 
@@ -31,37 +31,37 @@ from .training_states import (
 from .versions import is_at_least
 
 STAYS = (Component.PARAMETERS, Component.OPTIMIZER, Component.CONTEXT)
-"""Components that are the same at every moment of a step."""
+"""Components that are constant within a step."""
 SURELY = 1.02
-"""An attempt that ran out of memory is assumed to have needed at least this times its limit."""
+"""Assumed minimum need of an attempt that ran out of memory, relative to its limit."""
 SPREAD = 0.01
-"""By this share two processes that do the same differ in their memory, a small one's at most."""
+"""Relative difference in memory of equal processes, at most in small ones."""
 RESERVED = 2**27
-"""Bytes of addresses that glibc reserves when it makes a thread's arena (malloc/arena.c, twice
-HEAP_MAX_SIZE); a process is measured by its addresses, and these don't grow with the batch."""
+"""Address space that glibc reserves for a thread's arena (malloc/arena.c, twice HEAP_MAX_SIZE). A
+process is measured by its address space, and arenas don't grow with the batch."""
 MOST_SCALED = 2.0
-"""The memory that changes in a step is at most this times what formulas say: more is something
-else, and doesn't grow with the batch. It may be any part of that: sequences can be short."""
+"""Maximum ratio of the measured memory that changes within a step to the formulas': any excess is
+something else that doesn't grow with the batch. The ratio has no minimum, as sequences can be
+short."""
 
 
 def estimate(
     workload: Workload, candidate: Candidate, hardware: Hardware, ranks: Ranks
 ) -> Estimate | None:
-    """The memory that a candidate needs on every rank; None if the model isn't known.
+    """A candidate's memory on every rank; None if the model is unknown.
 
-    Absent settings have DeepSpeed's or torch's default.
+    Absent settings have DeepSpeed's or torch's defaults.
     """
     sizes = calibrated_sizes(workload, hardware, ranks)
     return None if sizes is None else estimate_of(sizes, candidate, hardware, ranks)
 
 
 def calibrated_sizes(workload: Workload, hardware: Hardware, ranks: Ranks) -> ModelSizes | None:
-    """The sizes of a workload's model, calibrated with the memory that attempts have needed.
+    """Sizes of a workload's model, calibrated with the measured memory of attempts.
 
-    What has trained needed what it held. An attempt that ran out of memory needed more than it
-    could get. The formulas must agree with both: at first the memory that changes in a step is
-    scaled. If that wasn't enough, the missing memory doesn't shrink with the batch, and counts as
-    context.
+    A completed attempt needed the memory it held; one that ran out of memory needed more than its
+    limit. To match both, first the memory that changes within a step is scaled. If that doesn't
+    suffice, the rest doesn't shrink with the batch, and counts as context.
     """
     sizes = model_sizes_of(workload)
     if sizes is None or not (hardware.accelerator.sized or hardware.accelerator.memory):
@@ -91,7 +91,7 @@ def calibrated_sizes(workload: Workload, hardware: Hardware, ranks: Ranks) -> Mo
 def _as_trained(
     sizes: ModelSizes, trained: Measured, hardware: Hardware, ranks: Ranks
 ) -> ModelSizes:
-    """The sizes, scaled so that a training needs the memory that was measured."""
+    """The sizes, scaled to match a training's measured memory."""
     context = hardware.accelerator.taken if trained.context is None else trained.context
     sizes = replace(sizes, context=context)
     peak = estimate_of(sizes, trained.settings, hardware, ranks).peak
@@ -110,7 +110,7 @@ def _as_trained(
 def estimate_of(
     sizes: ModelSizes, candidate: Candidate, hardware: Hardware, ranks: Ranks
 ) -> Estimate:
-    """The memory that a candidate needs; the sizes are computed once for all candidates."""
+    """A candidate's memory, from sizes computed once for all candidates."""
     states = states_of(sizes, candidate, ranks.world)
     context = hardware.accelerator.taken if sizes.context is None else sizes.context
     own_memory = hardware.accelerator.memory > 0
@@ -135,7 +135,7 @@ def estimate_of(
     }
     most = max(sum(components.values()) for components in needed.values())
     held = max(sum(needed[name].values()) + kept[name] for name in needed)
-    # Held memory shrinks only for want of room.
+    # Cached memory shrinks only if there is no room.
     held = max(most, min(held, room))
     phases = [
         Phase(name, {**components, Component.KEPT: held - sum(components.values())})
@@ -149,14 +149,14 @@ def estimate_of(
         phases=tuple(phases),
         bound=allocator.bound(most, held, fixed, room),
         host=int(states.host * ranks.on_host) if own_memory else 0,
-        # What a measured attempt ran out of isn't tried again for an error's sake.
+        # A configuration measured to run out of memory isn't retried within the error.
         error=-SPREAD if sizes.workload.measured else ERRORS[family_of(sizes)],
         assumed=tuple(taken),
     )
 
 
 def states_of(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
-    """The states that one rank holds under the candidate."""
+    """States of one rank under the candidate."""
     if sizes.workload.engine is Engine.FSDP:
         return fsdp_states(sizes, candidate, world)
     engine = zero if is_deepspeed(sizes.workload, candidate) else data_parallel
@@ -166,7 +166,7 @@ def states_of(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
 def phases_of(
     sizes: ModelSizes, candidate: Candidate, states: States
 ) -> dict[str, Mapping[Component, int]]:
-    """The moments of a step that can be the peak, with the memory that changes in each."""
+    """Possible peaks of a step, with the changing memory at each."""
     moments = states.moments or _moments(sizes, candidate, states)
     step = {Component.STEP: int(max(states.at_step, states.at_norm))}
     stage_3 = candidate.get(Setting.ZERO_STAGE) == 3
@@ -211,7 +211,7 @@ def phases_of(
         }
     generated = {Component.GATHERED: 0}
     if stage_3 and sizes.workload.value(Fact.TRAINED_BESIDE):
-        # PPO: gathered to generate with (trl/models/utils.py, `unwrap_model_for_generation`).
+        # PPO: gathered for generation (trl/models/utils.py, `unwrap_model_for_generation`).
         generated = {Component.GATHERED: size * sizes.plain}
     return {**phases, "step": step, "generation": generated}
 
@@ -241,7 +241,7 @@ def _moments(
 
 
 def types_of(workload: Workload, candidate: Candidate) -> Types:
-    """Bytes of the elements that activations consist of, and what keeps them."""
+    """Bytes per element of activations, and the operations that save them."""
     computed = element_bytes(candidate)
     fused = bool(workload.value(Fact.FUSED_LAYERS))
     by_bitsandbytes = "bitsandbytes" in workload.versions and not workload.value(Fact.CALIBRATED)

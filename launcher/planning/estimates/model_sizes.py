@@ -20,31 +20,31 @@ DEEPSPEED_DEFAULTS: Mapping[Fact, int] = {
     Fact.MAX_REUSE_DISTANCE: 1_000_000_000,
     Fact.SUB_GROUP: 1_000_000_000,
 }
-"""Elements, from deepspeed/runtime/zero/config.py."""
+"""Default sizes in elements (deepspeed/runtime/zero/config.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSizes:
-    """Sizes of the model that memory and time depend on, in elements unless stated otherwise.
+    """Model sizes that determine memory and time, in elements unless stated otherwise.
 
     Attributes:
         workload: the known facts of the training.
         model: with adapters, frozen parts and quantized weights.
         quantized: bytes of quantized weights, which don't depend on the training's precision.
-        plain: elements of the other parameters, with those of a model that is trained in addition.
-        trained: elements of those that are trained.
+        plain: elements of the other parameters, including those of a second trained model.
+        trained: elements of the trained parameters.
         largest: elements of the largest trained parameter.
-        small: elements of the parameters that ZeRO-3 doesn't partition.
+        small: elements of parameters not partitioned by ZeRO-3.
         layer: elements of one layer of the language model.
         widest: elements of the largest parameter in a layer.
         head: elements of the output projection.
-        head_is_trained: whether it takes a gradient.
+        head_is_trained: whether the output projection takes a gradient.
         in_fp32: elements that stay in fp32 with 16-bit weights: adapters.
-        reference: elements of frozen models that are also held: a copy of the model, a teacher.
-        limit: bytes that a rank was observed to get at most; None if unknown.
-        context: measured bytes that aren't the training's; None if unknown.
-        scale: measured ratio of the memory that changes in a step to the formulas' value.
-        foreach: whether torch's optimizers take all parameters at once, as they don't on a CPU.
+        reference: elements of other frozen models: a copy of the model, a teacher.
+        limit: maximum bytes a rank was observed to get; None if unknown.
+        context: measured bytes outside of the training; None if unknown.
+        scale: measured ratio of the memory changing within a step to the formulas' value.
+        foreach: whether torch's optimizers process all parameters at once, unlike on a CPU.
     """
 
     workload: Workload
@@ -68,7 +68,7 @@ class ModelSizes:
     def elements(self, fact: Fact) -> int:
         """A size in DeepSpeed's configuration, in elements.
 
-        Hugging Face fills in "auto" by the hidden width (transformers/integrations/deepspeed.py).
+        Hugging Face derives "auto" from the hidden width (transformers/integrations/deepspeed.py).
         """
         stated = self.workload.value(fact)
         if stated is not None:
@@ -88,7 +88,7 @@ class ModelSizes:
 def model_sizes_of(workload: Workload) -> ModelSizes | None:
     """The sizes of a workload's model; None if the model is unknown or not modelled.
 
-    Ranks that share a sample or a copy of the model aren't modelled, and not all of FSDP is.
+    Not modelled: ranks that share a sample or a copy of the model, and parts of FSDP.
     """
     model = trained_model(workload)
     if model is None or workload.value(Fact.MODEL_PARALLEL):
@@ -124,9 +124,9 @@ def model_sizes_of(workload: Workload) -> ModelSizes | None:
 
 
 def _is_modelled(workload: Workload, model: Model) -> bool:
-    """Whether FSDP's memory is: version 2 with known units, without other models beside.
+    """Whether FSDP's memory is modelled: version 2 with known units, without other models.
 
-    Whether 4-bit weights are sharded depends on the type that they are stored in
+    The storage dtype of 4-bit weights decides whether they are sharded
     (accelerate/utils/fsdp_utils.py, `fsdp2_prepare_model`).
     """
     known = workload.value(Fact.FSDP_VERSION) == 2 and workload.value(Fact.FSDP_UNITS) is not None
@@ -136,9 +136,9 @@ def _is_modelled(workload: Workload, model: Model) -> bool:
 
 
 def needs_reference(workload: Workload) -> bool:
-    """Whether preference training holds a reference copy of the model; not with adapters.
+    """Whether preference training has a reference copy of the model, unlike with adapters.
 
-    trl/trainer/dpo_trainer.py: the adapters are switched off for the reference's passes.
+    trl/trainer/dpo_trainer.py disables the adapters for the reference's passes instead.
     """
     adapted = workload.value(Fact.ADAPTER) == Adapter.LORA
     return not adapted and bool(workload.value(Fact.REFERENCE_MODEL))

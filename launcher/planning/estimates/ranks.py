@@ -1,4 +1,4 @@
-"""How many ranks train together, and how many of them share a host."""
+"""Number of ranks in the job and per host."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Ranks:
     """The data-parallel ranks of a job.
 
     Attributes:
-        world: all of them.
-        on_host: the most ranks on any host; they share its memory and its processors.
+        world: number of all ranks.
+        on_host: maximum ranks on a host, which share its memory and processors.
     """
 
     world: int
@@ -27,9 +27,9 @@ class Ranks:
 
 
 def ranks_of(request: LaunchRequest, hardware: Hardware) -> Ranks:
-    """The ranks of a launch; at most as many per launcher as there are accelerators.
+    """The ranks of a launch, at most one per accelerator.
 
-    A CPU, which has no separate memory, doesn't limit them.
+    CPUs don't limit the number.
     """
     most = max(request.nodes)
     bound = hardware.accelerators if hardware.accelerator.memory else 0

@@ -1,9 +1,9 @@
-"""Predicts how long a step takes under a candidate, to compare candidates.
+"""Predicts a candidate's step time, only to rank candidates.
 
-The prediction serves to rank. It includes: dense FLOPs of the forward and backward pass
-(arXiv 2001.08361, section 2.1), once more forward with checkpointing, the volumes that each ZeRO
-stage sends (https://www.deepspeed.ai/2021/03/07/zero3-offload.html: 2 Pt up to stage 2, 3 P at
-stage 3) and FSDP2 does, and what offload moves between host and accelerator.
+Includes dense FLOPs of the forward and backward pass (arXiv 2001.08361, section 2.1), another
+forward with checkpointing, the volumes sent by each ZeRO stage
+(https://www.deepspeed.ai/2021/03/07/zero3-offload.html: 2 Pt up to stage 2, 3 P at stage 3) and by
+FSDP2, and offload's transfers between host and accelerator.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .training_states import (
 )
 
 UTILISATION = 0.45
-"""Share of the dense peak that training reaches; it cancels out except in comparisons with
+"""Share of the dense peak reached in training; cancels out except in comparisons with
 communication."""
 OVERLAP = 0.5
-"""Computation and communication overlap by this share of the shorter one."""
+"""Overlap of computation and communication, as a share of the shorter one."""
 LAUNCHES = 6e-4
 """Seconds to launch a layer's kernels in one micro batch, forward and backward."""
 HOST_BANDWIDTH = 1.5e11
-"""Bytes/s of a node's CPUs in the optimizer's step, all ranks together."""
+"""Bytes/s of a node's CPUs in the optimizer step, all ranks together."""
 TOKENS = 1024
-"""Assumed tokens of a sample if the length of a sequence is unknown."""
+"""Assumed tokens per sample if the sequence length is unknown."""
 
 
 def step_seconds(
@@ -60,7 +60,7 @@ def _compute(sizes: ModelSizes, candidate: Candidate, hardware: Hardware) -> flo
 
 
 def _active_elements(sizes: ModelSizes) -> int:
-    """Elements that a token passes through; of a mixture's experts, only those it is routed to."""
+    """Elements used per token: in a mixture, only those of the routed experts."""
     stack = sizes.model.language
     if not stack.experts:
         return sizes.model.parameters
@@ -71,7 +71,7 @@ def _active_elements(sizes: ModelSizes) -> int:
 def _communication(
     sizes: ModelSizes, candidate: Candidate, hardware: Hardware, ranks: Ranks
 ) -> float:
-    """Seconds to send gradients in a step, and at stage 3 parameters twice per micro batch.
+    """Seconds to send gradients per step, and at stage 3 parameters twice per micro batch.
 
     Stage 2 reduces in every micro batch; DDP and stage 1 once per step. Over several hosts the
     slowest link in the rings sets the pace.
@@ -100,7 +100,7 @@ def _communication(
 
 
 def _sent_by_fsdp(sizes: ModelSizes, candidate: Candidate, steps: int) -> float:
-    """Bytes that FSDP2 sends: weights for a micro batch, again for its backward pass, gradients."""
+    """Bytes sent by FSDP2: weights for each micro batch's passes, and gradients."""
     bytes_of = bytes_of_elements(sizes, candidate)
     gathers = 1 + (candidate.get(Setting.RESHARD_AFTER_FORWARD, True) is not False)
     reductions = 1 if is_deferred(sizes) else steps

@@ -1,4 +1,4 @@
-"""The memory that training holds from step to step: weights, gradients, states, buckets.
+"""Memory held from step to step: weights, gradients, states, buckets.
 
 Notation: P elements of all parameters, Pt of the trained ones, N data-parallel ranks, e bytes of an
 element of the computation (2 in 16 bit, 4 in fp32), g of a gradient, K bytes of master weights and
@@ -18,7 +18,7 @@ from .model_sizes import ModelSizes
 from .versions import is_at_least
 
 Candidate = Mapping[Setting, Value]
-"""An assignment of settings to be evaluated."""
+"""An assignment of settings to evaluate."""
 
 STATE_BYTES = {
     Optimizer.ADAMW: 8.0,
@@ -33,10 +33,10 @@ STATE_BYTES = {
 row and a column of each matrix for Adafactor (arXiv 1804.04235)."""
 
 FUSED_SINCE = {"transformers": (4, 54), "torch": (2, 8)}
-"""Versions from which on transformers' default AdamW is torch's fused one."""
+"""First versions in which transformers' default AdamW is torch's fused one."""
 OVERFLOW_BYTES = 11
-"""Bytes an element of a gradient in which DeepSpeed seeks overflows: an fp32 copy, three masks, and
-the last of them in fp32 (deepspeed/runtime/zero/stage_1_and_2.py); more than the norm's fp64."""
+"""Bytes per gradient element for DeepSpeed's overflow search: an fp32 copy, three masks, and the
+last mask in fp32 (deepspeed/runtime/zero/stage_1_and_2.py); more than the norm's fp64 copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,19 @@ class States:
     """Bytes on one rank, by purpose and moment.
 
     Attributes:
-        parameters: weights, in full or this rank's part.
+        parameters: weights, in full or this rank's partition.
         optimizer: master weights and states.
-        grads_between_micro_batches: gradients that are kept from one micro batch to the next.
+        grads_between_micro_batches: gradients kept between micro batches.
         grads_end_of_backward: all gradients at the end of the backward pass.
         largest_grad: the largest gradient, before it is reduced or partitioned.
-        buckets: buffers in which gradients are reduced during the backward pass.
-        gathered_at_turn: second copies of parameters at the turn from forward to backward: those
-            that ZeRO-3 has gathered then, or autocast's.
-        gathered_in_layer: the same while a layer is in its backward pass.
+        buckets: buffers to reduce gradients during the backward pass.
+        gathered_at_turn: copies of parameters between forward and backward pass: gathered by
+            ZeRO-3,
+            or cast by autocast.
+        gathered_in_layer: the same during a layer's backward pass.
         at_step: gradients and their copies at the optimizer step.
-        at_norm: gradients, and the temporaries of their norm and of the search for overflows.
-        host: bytes that the rank keeps in host memory.
+        at_norm: gradients, and temporaries of their norm and of the overflow search.
+        host: the rank's bytes in host memory.
         moments: FSDP's gradients, buckets and gathered parameters at each moment of a step.
     """
 
@@ -74,7 +75,7 @@ class States:
 
 
 def zero(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
-    """The states that one rank holds under DeepSpeed."""
+    """States of one rank under DeepSpeed."""
     stage = int(candidate.get(Setting.ZERO_STAGE, 0))
     states = (zero_0, zero_1_or_2, zero_1_or_2, zero_3)[stage](sizes, candidate, world)
     offload = Offload(str(candidate.get(Setting.OFFLOAD, Offload.NONE)))
@@ -147,7 +148,7 @@ def zero_3(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
         sizes.elements(Fact.MAX_REUSE_DISTANCE) // 2, sizes.elements(Fact.MAX_LIVE_PARAMETERS)
     )
     fetched, most = sizes.elements(Fact.PREFETCH_BUCKET), sizes.plain - sizes.small
-    # Reentrant recomputation ends as a forward pass does, with a release; each linear layer is then
+    # Reentrant recomputation ends with a release, like a forward pass; each linear layer is then
     # gathered again.
     nested = candidate.get(Setting.GRADIENT_CHECKPOINTING) == Checkpointing.REENTRANT
     at_work = sizes.widest if nested else sizes.layer
@@ -168,10 +169,10 @@ def zero_3(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
 
 
 def _offloaded(states: States, sizes: ModelSizes, candidate: Candidate, world: int) -> States:
-    """The states with the optimizer, or parameters too, in host memory.
+    """Moves the optimizer, or the parameters too, to host memory.
 
-    Master weights, states and gradients, in their own type and in fp32, are in host memory; a
-    gradient goes there as soon as it is reduced (stage_1_and_2.py, `cpu_offload`; stage3.py,
+    Master weights, states and gradients, in their dtype and in fp32, are in host memory; each
+    gradient moves there once reduced (stage_1_and_2.py, `cpu_offload`; stage3.py,
     `offload_optimizer`).
     """
     stage = int(candidate.get(Setting.ZERO_STAGE, 0))
@@ -226,12 +227,12 @@ def data_parallel(sizes: ModelSizes, candidate: Candidate, world: int) -> States
 
 
 def step_bytes(sizes: ModelSizes) -> int:
-    """Bytes of temporaries per fp32 parameter at AdamW's step.
+    """Bytes of temporaries per fp32 parameter in AdamW's step.
 
-    torch.optim.AdamW takes all parameters at once on an accelerator ("foreach"), with temporaries
-    about as large as they are (torch/optim/optimizer.py, `_foreach_doc`); fused kernels need none,
-    neither torch's nor DeepSpeed's own. Where nothing says which it is: transformers' default,
-    torch's fused one since 4.54 with torch 2.8 (transformers/training_args.py, `default_optim`).
+    On an accelerator, torch.optim.AdamW processes all parameters at once ("foreach"), with
+    temporaries about as large as they are (torch/optim/optimizer.py, `_foreach_doc`); fused kernels
+    of torch and DeepSpeed need none. Assumes transformers' default if nothing is stated: torch's
+    fused one since 4.54 with torch 2.8 (transformers/training_args.py, `default_optim`).
     """
     workload = sizes.workload
     if not sizes.foreach or optimizer_of(workload) is not Optimizer.ADAMW:
@@ -251,7 +252,7 @@ def is_deepspeed(workload: Workload, candidate: Candidate) -> bool:
 
 
 def checkpointing_of(workload: Workload, candidate: Candidate) -> Checkpointing:
-    """How activations are checkpointed; the lighter implementation if unknown."""
+    """The checkpointing mode; the lighter one if unknown."""
     mode = candidate.get(Setting.GRADIENT_CHECKPOINTING)
     if mode is not None:
         return Checkpointing(str(mode))
@@ -260,20 +261,20 @@ def checkpointing_of(workload: Workload, candidate: Candidate) -> Checkpointing:
 
 
 def element_bytes(candidate: Candidate) -> int:
-    """Bytes of an element of the forward and backward computation."""
+    """Bytes per element in forward and backward passes."""
     return 4 if candidate.get(Setting.PRECISION) == Precision.FP32 else 2
 
 
 def gradient_bytes(sizes: ModelSizes, candidate: Candidate) -> int:
-    """Bytes of a gradient's element as DeepSpeed keeps it."""
+    """Bytes per gradient element in DeepSpeed."""
     return 4 if sizes.workload.value(Fact.FP32_ACCUMULATION) else element_bytes(candidate)
 
 
 def loaded_bytes(workload: Workload) -> int:
-    """Bytes of a weight's element if no engine casts it.
+    """Bytes per weight element without an engine's cast.
 
-    If no argument names it, it is transformers' default: since 5.0 that of the checkpoint
-    (modeling_utils.py, `from_pretrained`), before it fp32.
+    By default, transformers uses the checkpoint's dtype since 5.0 (modeling_utils.py,
+    `from_pretrained`), and fp32 before.
     """
     loaded = workload.value(Fact.LOADED_PRECISION)
     if loaded is not None:
@@ -291,7 +292,7 @@ def optimizer_of(workload: Workload) -> Optimizer:
 
 
 def master_bytes(sizes: ModelSizes) -> float:
-    """K: fp32 master weights and optimizer states, bytes a trained parameter."""
+    """K: bytes of fp32 master weights and optimizer states per trained parameter."""
     return 4 + STATE_BYTES[optimizer_of(sizes.workload)]
 
 

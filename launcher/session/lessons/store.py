@@ -1,4 +1,4 @@
-"""Where lessons are kept: a file each, in the user's cache or a folder that a team shares."""
+"""Stores lessons, a file each, in the user's cache or a team's shared folder."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Kept:
 
 
 def folders(environment: Mapping[str, str]) -> tuple[Folder, ...]:
-    """Where lessons are read; they are written to the first. None if they are switched off."""
+    """The folders of lessons, the first for writing; empty if lessons are off."""
     shared, own = environment.get(SHARED, ""), _own()
     if shared == OFF:
         return ()

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Which process workers can be forked from."""
+    """The process from which workers can be forked."""
 
     NONE = "none"
     """None: no process is running."""

@@ -23,19 +23,19 @@ from ...system import regular_files
 from ...system.typed_yaml import DocumentError, line_of, read_mapping
 
 MODELLED = ("NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "DEEPSPEED")
-"""Values of `distributed_type` whose memory and failures are known here."""
+"""Values of `distributed_type` whose memory and failures are modelled."""
 UNKNOWN = ("MULTI_XPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU", "MULTI_NEURON")
-"""Those for devices of which nothing is known here."""
+"""Values for kinds of devices that aren't modelled."""
 STARTED = (*MODELLED, "FSDP", "MEGATRON_LM", *UNKNOWN)
-"""Those for which `accelerate launch` calls torchrun (accelerate/commands/launch.py)."""
+"""Values for which `accelerate launch` calls torchrun (accelerate/commands/launch.py)."""
 OTHERS = ("TPU", "XLA")
-"""Those whose processes torch_xla starts."""
+"""Values whose processes torch_xla starts."""
 ON_CPUS = ("NO", "MULTI_CPU")
-"""Those that are for processors as well."""
+"""Values that also apply to CPUs."""
 ALONE = "starts one process on CPUs, unless mpirun starts it"
 """accelerate/commands/launch.py, `launch_command`: `simple_launcher` wherever `cpu` is set."""
 FURTHER = ("dynamo_config", "dynamo_backend", "fp8_config", "parallelism_config")
-"""Sections whose variables only accelerate itself can derive."""
+"""Sections whose variables only accelerate can derive."""
 DEEPSPEED = {
     "zero_stage": "ZERO_STAGE",
     "offload_optimizer_device": "OFFLOAD_OPTIMIZER_DEVICE",
@@ -55,7 +55,7 @@ names = ("ACCELERATE_", "FSDP_", "MEGATRON_LM_", "PARALLELISM_CONFIG_")
 found = prepare_multi_gpu_env(options).items()
 print(json.dumps(dict(one for one in found if one[0].startswith(names))))
 """
-"""Prints the variables that the installed accelerate sets; they differ from version to version."""
+"""Program that prints the installed accelerate's variables, which vary between versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class Configuration:
 
     Attributes:
         variables: of the workers, by name.
-        workers: on each machine; None if the file doesn't say it.
+        workers: number per machine; None if the file doesn't state it.
         source: the file and its key for the number of workers.
-        notes: what is launched without being modelled, or isn't read.
-        devices: its name for its devices, if their kind is unknown here.
+        notes: settings that are launched but not modelled, or not read.
+        devices: accelerate's name of the devices, if their kind isn't modelled.
     """
 
     variables: Mapping[str, str]
@@ -78,14 +78,14 @@ class Configuration:
 
 
 NONE = Configuration({}, None, "")
-"""No file."""
+"""Configuration without a file."""
 
 
 def read(path: Path) -> Configuration:
     """Reads a configuration file.
 
     Raises:
-        LaunchError: the file can't be read, or can't be launched; the message names file and line.
+        LaunchError: the file can't be read or launched; the message names file and line.
     """
     config = read_mapping(path)
     text = regular_files.read_text(path)
@@ -109,7 +109,7 @@ def read(path: Path) -> Configuration:
 
 
 def _workers(processes: object, machines: object) -> int | None:
-    """The number of workers on each machine; None if the file doesn't say it."""
+    """Number of workers per machine; None if the file doesn't state it."""
     if isinstance(processes, int) and isinstance(machines, int) and processes >= machines > 0:
         return processes // machines
     return None
@@ -119,7 +119,7 @@ def _kind(config: Mapping[str, Any], path: Path, text: str) -> str:
     """The value of `distributed_type`.
 
     Raises:
-        LaunchError: its workers can't be started here, or accelerate doesn't know it.
+        LaunchError: its workers can't be started here, or the value is unknown to accelerate.
     """
     kind = str(config.get("distributed_type", "NO")).upper()
     place = str(config.get("compute_environment", "LOCAL_MACHINE"))
@@ -188,7 +188,7 @@ def _by_accelerate(path: Path) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """A value of YAML as accelerate writes it; a bare `no` is read as false."""
+    """A YAML value as accelerate writes it; a bare `no` is parsed as false."""
     if isinstance(value, bool):
         return "true" if value else "no"
     return str(value)

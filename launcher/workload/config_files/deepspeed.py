@@ -29,11 +29,11 @@ OFFLOADS = {
 
 
 class ConfigError(ValueError):
-    """A configuration that DeepSpeed can't read either; the message says where and why."""
+    """A configuration that DeepSpeed can't read either; the message has place and reason."""
 
 
 def load(source: object) -> Config:
-    """A copy of the configuration in a file, a JSON text, base64 of that, or a dict.
+    """Copies a configuration from a file, a JSON text, base64 of one, or a dict.
 
     Raises:
         ConfigError: the file doesn't exist or isn't a JSON object.
@@ -62,9 +62,9 @@ def load(source: object) -> Config:
 
 
 def _hjson(text: str) -> object:
-    """A text in Hjson, which DeepSpeed reads: comments, commas at an end; None for anything else.
+    """Parses Hjson, as DeepSpeed does (comments, trailing commas); None if invalid.
 
-    DeepSpeed brings the package (deepspeed/runtime/config.py, `DeepSpeedConfig.__init__`).
+    DeepSpeed depends on the package (deepspeed/runtime/config.py, `DeepSpeedConfig.__init__`).
     """
     try:
         import hjson
@@ -77,7 +77,7 @@ def _hjson(text: str) -> object:
 
 
 def _file_or_base64(name: str) -> str:
-    """The text of the file of that name; if there is none, the name decoded as base64."""
+    """The text of a file; if there is no such file, the name decoded as base64."""
     try:
         return regular_files.read_text(Path(name))
     except UnicodeDecodeError as error:
@@ -92,7 +92,7 @@ def _file_or_base64(name: str) -> str:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; duplicate keys are refused, as in DeepSpeed."""
+    """Builds a JSON object; refuses duplicate keys, like DeepSpeed."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -102,7 +102,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def section(config: Config, name: str) -> Config:
-    """A section of the configuration; empty if it is absent or not a mapping."""
+    """A section of the configuration; empty if absent or not a mapping."""
     value = config.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -118,10 +118,9 @@ def offload_of(config: Config) -> Offload:
 
 
 def _set_offload(config: Config, offload: Offload) -> None:
-    """Adds or removes the two sections of offload; keeps what they already contain.
+    """Adds or removes the two offload sections, keeping their contents.
 
-    Pinned memory is the value in DeepSpeed's own examples; a section's swapping to disk (NVMe) is
-    kept.
+    Pins memory, as DeepSpeed's examples do; keeps a section's swapping to disk (NVMe).
     """
     zero = config["zero_optimization"] = section(config, "zero_optimization")
     for name, held in (
@@ -136,7 +135,7 @@ def _set_offload(config: Config, offload: Offload) -> None:
 
 
 def minimal(settings: Mapping[Setting, Value]) -> Config:
-    """A configuration for a script on Hugging Face's Trainer that has none.
+    """Creates a configuration for a script on Hugging Face's Trainer without one.
 
     "auto" is filled in by transformers from its own arguments (integrations/deepspeed.py).
     """
@@ -158,12 +157,11 @@ def minimal(settings: Mapping[Setting, Value]) -> Config:
 
 
 def with_settings(config: Config, settings: Mapping[Setting, Value]) -> Config:
-    """A copy of the configuration with the settings, without keys that only another stage allows.
+    """Copies the configuration with the settings, without keys that only another stage allows.
 
-    `offload_param` is only for stage 3 (`deepspeed/runtime/zero/config.py`); the other `stage3_*`
-    keys are ignored below stage 3 and are kept. So is `train_batch_size`, since micro batch and
-    accumulation only change so that it stays the same. An "auto" is kept if the framework fills
-    it in from its own arguments.
+    `offload_param` requires stage 3 (`deepspeed/runtime/zero/config.py`); the other `stage3_*` keys
+    are ignored below stage 3 and kept. `train_batch_size` is kept, as micro batch and accumulation
+    only change so that it stays the same. An "auto" is kept if the framework fills it in.
     """
     edited = copy.deepcopy(config)
     if Setting.ZERO_STAGE in settings:

@@ -1,4 +1,4 @@
-"""The statements of a DeepSpeed configuration: stage, offload, batch, sizes, precision.
+"""Reads a DeepSpeed configuration: stage, offload, batch, sizes, precision.
 
 "auto" is left to the framework that fills it in.
 """
@@ -17,7 +17,7 @@ from .vocabulary import DEEPSPEED, optimizer_named
 
 
 class Reader(Protocol):
-    """The reader of a configuration: its number of workers, and its lists of remarks."""
+    """Reader of a configuration, with its number of workers and lists of remarks."""
 
     @property
     def world(self) -> int:
@@ -25,7 +25,7 @@ class Reader(Protocol):
 
     @property
     def notes(self) -> list[str]:
-        """Settings that can't be used, as sentences."""
+        """Unusable settings, as sentences."""
 
     @property
     def unmodelled(self) -> list[str]:
@@ -51,11 +51,11 @@ AUTO = {
     Fact.PREFETCH_BUCKET: 50_000_000,
     Fact.PERSISTENCE_THRESHOLD: 100_000,
 }
-"""Sizes that Hugging Face derives from the hidden width if they are "auto", and DeepSpeed's own
-defaults if they are absent (transformers/integrations/deepspeed.py)."""
+"""Defaults in DeepSpeed of sizes that Hugging Face derives from the hidden width if "auto"
+(transformers/integrations/deepspeed.py)."""
 OFFLOADED = ("offload_optimizer", "offload_param")
 WARMUP_RATE = 0.001
-"""The rate that WarmupLR ends at before 0.17.2 by default."""
+"""Default final rate of WarmupLR before 0.17.2."""
 
 
 def of_config(
@@ -118,7 +118,7 @@ def of_config(
 def batch_of(
     config: Config, label: str, reader: Reader
 ) -> tuple[int | None, int | None, int | None]:
-    """Micro batch, accumulation and global batch; None if they aren't stated as numbers."""
+    """Micro batch, accumulation and global batch; None unless stated as numbers."""
 
     def whole_number(key: str) -> int | None:
         value = config.get(key)
@@ -137,7 +137,7 @@ def batch_of(
 
 
 def _optimizer(config: Config, label: str, reader: Reader, origin: Origin) -> Iterator[Statement]:
-    """The optimizer that DeepSpeed creates; otherwise the script has its own."""
+    """The optimizer that DeepSpeed creates, if the script has none."""
     name = section(config, "optimizer").get("type")
     if name is None:
         return
@@ -158,13 +158,13 @@ def _optimizer(config: Config, label: str, reader: Reader, origin: Origin) -> It
 
 
 def _is_quantized(zero: Config) -> bool:
-    """Whether ZeRO++ quantizes weights that it gathers from a node's own copy."""
+    """Whether ZeRO++ quantizes weights gathered from a node's secondary partition."""
     ranks = zero.get("zero_hpz_partition_size")
     return isinstance(ranks, int) and ranks > 1 and zero.get("zero_quantized_weights") is True
 
 
 def _checks_by_default(config: Config) -> bool:
-    """Whether nothing is stated of overflows, under either name that bf16's section may have."""
+    """Whether overflow checks are unset under both names of the bf16 section."""
     return not any("check_grad_overflow" in section(config, name) for name in ("bf16", "bfloat16"))
 
 
@@ -183,7 +183,7 @@ def _schedule(config: Config, label: str, origin: Origin) -> Iterator[Statement]
 
 
 def _sizes(zero: Config, label: str, reader: Reader, origin: Origin) -> Iterator[Statement]:
-    """Buckets and thresholds, in elements; "auto" is filled in by the framework."""
+    """Bucket sizes and thresholds, in elements; the framework fills in "auto"."""
     for fact, key in SIZES.items():
         value = zero.get(key)
         source = f"{label}: zero_optimization.{key}"
@@ -205,13 +205,13 @@ def _sizes(zero: Config, label: str, reader: Reader, origin: Origin) -> Iterator
 
 
 def _elements(value: object) -> int | None:
-    """A whole number, which may also be written as 5e8."""
+    """Parses a whole number, also in the form 5e8."""
     whole = isinstance(value, int | float) and value >= 0 and value % 1 == 0
     return int(value) if isinstance(value, int | float) and whole else None
 
 
 def _precision(config: Config) -> Precision | None:
-    """The enabled precision, else fp32; None if it is left to the framework ("auto")."""
+    """The enabled precision, or fp32; None if left to the framework ("auto")."""
     enabled = {
         precision: section(config, name).get("enabled", False)
         for name, precision in (

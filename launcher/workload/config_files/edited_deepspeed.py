@@ -1,4 +1,4 @@
-"""DeepSpeed's configuration with other settings, in the form in which the script gives it."""
+"""Edits DeepSpeed's configuration in the form in which the script passes it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ...system import private_files, regular_files
 from .deepspeed import Config, load, minimal, with_settings
 
 VARIABLE = "SAFE_LAUNCH_EDITED"
-"""Environment variable with the attempt's folder for files that the launcher has changed."""
+"""Environment variable with the attempt's folder for edited files."""
 
 
 def edited(source: object, settings: Mapping[Setting, Value]) -> object:
-    """A configuration with the settings, as the script may use it: a path stays a path.
+    """Applies the settings to a configuration; a path stays a path.
 
-    A changed file is a copy whose path ends as the script's does; if no file can be written, it
-    is a dict. If nothing changes it is the same object.
+    An edited file is a copy whose path ends like the script's; if no file can be written, the
+    result is a dict. Without changes, it is the same object.
 
     Args:
         source: a file's path, JSON, base64 of that, or a dict.
@@ -48,13 +48,13 @@ def edited(source: object, settings: Mapping[Setting, Value]) -> object:
 
 
 def new(settings: Mapping[Setting, Value]) -> object:
-    """A configuration for a script on the Trainer that has none, named as such files mostly are."""
+    """Creates a configuration for a script on the Trainer, under a conventional file name."""
     stage = settings.get(Setting.ZERO_STAGE, 0)
     return _written(Path(f"zero{stage}.json"), minimal(settings))
 
 
 def _written(name: Path, config: Config) -> object:
-    """The file's path; every rank of a node finds it whole, whoever was the first to write it."""
+    """Writes the file atomically, as all ranks of a node do, and returns its path."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         return config

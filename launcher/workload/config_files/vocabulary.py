@@ -28,7 +28,7 @@ CALLS: Mapping[Setting, tuple[Sequence[str], str]] = {
     Setting.STATIC_GRAPH: (("DistributedDataParallel",), "static_graph"),
     Setting.RESHARD_AFTER_FORWARD: (("fully_shard",), "reshard_after_forward"),
 }
-"""The functions of torch that take a setting, and by which argument."""
+"""torch functions that take a setting, and its argument."""
 
 OPTIMIZERS: tuple[tuple[str, Optimizer | None], ...] = (
     ("galore", None),
@@ -51,9 +51,9 @@ OPTIMIZERS: tuple[tuple[str, Optimizer | None], ...] = (
     ("sgd_momentum", Optimizer.LION),
     ("sgd", Optimizer.SGD),
 )
-"""Parts of names (transformers/training_args.py, OptimizerNames; deepspeed/runtime/config.py;
-swift/optimizers/mapping.py); the first match decides; None if the states have no name here.
-8-bit optimizers with one state count as those with two."""
+"""Optimizers by parts of names (transformers/training_args.py, OptimizerNames;
+deepspeed/runtime/config.py; swift/optimizers/mapping.py); the first match counts; None if the
+states have no name here. 8-bit optimizers with one state count as those with two."""
 
 ATTENTIONS: tuple[tuple[str, Attention | None], ...] = (
     ("auto", None),

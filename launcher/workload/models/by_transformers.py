@@ -1,4 +1,4 @@
-"""A model's shape by the installed transformers, if no file holds its weights."""
+"""Determines a model's shape with the installed transformers, if no file has its weights."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ...core.described_model import is_described_model
 from ...system import private_files, regular_files, run_directory, terminal
 
 SECONDS = 60
-"""Seconds that the import of transformers and the construction may take."""
+"""Time limit in seconds for importing transformers and constructing the model."""
 QUIET = {
     "CUDA_VISIBLE_DEVICES": "",
     "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_VERBOSITY": "error",
 }
-"""It needs neither a device nor the network."""
+"""Environment of the process, which needs neither a device nor the network."""
 
 
 def described_by_transformers(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The model of a configuration, as `core/described_model.py` has it; None if unknown.
+    """Describes a configuration's model (`core/described_model.py`); None if unknown.
 
-    Takes seconds for the first time. The answer is kept in the user's cache, by the configuration
-    and transformers' version.
+    Takes seconds at first. Results are cached for the user by configuration and transformers
+    version.
     """
     try:
         version = metadata.version("transformers")
@@ -54,7 +54,7 @@ def described_by_transformers(config: Mapping[str, Any]) -> dict[str, Any] | Non
 
 
 def _kept(digest: str) -> Path | None:
-    """The file of an answer; None for a user without a home."""
+    """Cache file of a result; None for a user without a home."""
     try:
         return run_directory.default_root().parent / "models" / f"{digest}.json"
     except RuntimeError:

@@ -25,11 +25,11 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "patch": ("patch_size",),
     "image": ("image_size",),
 }
-"""Keys of config.json by a name for them all."""
+"""Keys of config.json by a common name."""
 
 HIDDEN_DROPOUT = ("hidden_dropout_prob", "hidden_dropout", "resid_pdrop", "dropout")
 ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
-"""Keys of rates of dropout: of a layer's two outputs, of the attention's probabilities."""
+"""Dropout rate keys: of a layer's two outputs, of attention probabilities."""
 
 _POSITIVE = ("hidden", "layers", "heads", "kv", "head_dim", "ffn", "vocab", "patch")
 
@@ -57,14 +57,14 @@ class ConfigSizes:
         """The size called `name`: a name of `ALIASES`, a derived size or a key.
 
         Raises:
-            MissingSizeError: nothing gives it.
+            MissingSizeError: the size is unknown.
             LaunchError: the value isn't a size.
         """
         if name in self.derived:
             if name in _POSITIVE and self.derived[name] < 1:
                 raise MissingSizeError(f"{self.where}{ALIASES[name][0]}, which can't be 0")
             return self.derived[name]
-        # DeepSeek's heads have two parts, and each its own keys.
+        # DeepSeek's heads have two parts with separate keys.
         if name == "head_dim" and self.config.get("qk_nope_head_dim") is not None:
             return self["qk_nope_head_dim"] + self.get("qk_rope_head_dim")
         if name == "kv" and self.config.get("qk_nope_head_dim") is not None:
@@ -81,14 +81,14 @@ class ConfigSizes:
         raise MissingSizeError(f"{self.where}{ALIASES.get(name, (name,))[0]}")
 
     def get(self, name: str, default: int = 0) -> int:
-        """The size called `name`, or `default` if nothing states it."""
+        """The size called `name`, or `default` if unknown."""
         try:
             return self[name]
         except MissingSizeError:
             return default
 
     def derive(self, sizes: Mapping[str, int]) -> ConfigSizes:
-        """The same with further sizes, which don't replace those that are derived already."""
+        """Adds derived sizes, keeping existing ones."""
         return replace(self, derived={**sizes, **self.derived})
 
     def _checked(self, name: str, key: str, value: object) -> int:
@@ -109,7 +109,7 @@ class ConfigSizes:
 
 
 def activation(config: Mapping[str, Any]) -> str:
-    """The feed-forward part's function, under its various names in configurations."""
+    """The activation function, under its various names in configurations."""
     nested = [value for value in config.values() if isinstance(value, dict)]
     for part in (config, *nested):
         for key in ("hidden_activation", "hidden_act", "activation_function", "activation"):
@@ -119,7 +119,7 @@ def activation(config: Mapping[str, Any]) -> str:
 
 
 def stored_type(config: Mapping[str, Any]) -> str:
-    """The type of the weights in the configuration, e.g. `bfloat16`."""
+    """The weights' dtype in the configuration, e.g. `bfloat16`."""
     for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         named = part.get("dtype") or part.get("torch_dtype")
         if isinstance(named, str):
@@ -128,6 +128,6 @@ def stored_type(config: Mapping[str, Any]) -> str:
 
 
 def drops(config: Mapping[str, Any], keys: tuple[str, ...]) -> bool:
-    """Whether a rate of dropout among these keys is above zero."""
+    """Whether any of these dropout rates is positive."""
     rates = (config.get(key) for key in keys)
     return any(isinstance(rate, int | float) and rate > 0 for rate in rates)

@@ -26,9 +26,9 @@ WITHOUT_ROTATION = {
 }
 """Model types without rotary embeddings: positions are embedded or biased."""
 SLICES = {"minicpmv": 448, "minicpmo": 448}
-"""Side of the slices, in pixels, into which these model types cut an image."""
+"""Side in pixels of these model types' image slices."""
 MERGES = {"qwen": 2, "qwen2_vl": 2, "qwen2_5_vl": 2, "qwen3_vl": 2, "gemma3": 4}
-"""Patches along each side that become a token, in model types whose configuration may omit it."""
+"""Patches per side merged into a token, in model types whose configuration may omit it."""
 _LANGUAGE_KEYS = ("text_config", "llm_config", "language_config")
 _VISION_KEYS = ("vision_config", "visual")
 _TOWER_NAMES = {"visual", "vision_tower", "vision_model", "vision_encoder", "vpm", "vit"}
@@ -47,7 +47,7 @@ def model_from_config(
         config: config.json, or a configuration's `to_dict()`.
         weights: all weights.
         source: the source of both.
-        notes: gets a sentence on why there is no model.
+        notes: receives the reason if there is no model.
 
     Raises:
         LaunchError: a size in the configuration is invalid.
@@ -61,7 +61,7 @@ def model_from_config(
 
 
 def weights_of(described: Mapping[str, Any]) -> tuple[Weight, ...]:
-    """The weights that a process has described (`core/described_model.py`)."""
+    """Weights from a process's description (`core/described_model.py`)."""
     return tuple(
         Weight(str(name), tuple(sizes), count, trained, bits)
         for name, sizes, trained, bits, count in described["weights"]
@@ -69,10 +69,10 @@ def weights_of(described: Mapping[str, Any]) -> tuple[Weight, ...]:
 
 
 def check_sizes(config: Config, path: str) -> None:
-    """Refuses a configuration in a file `path` that states an impossible size.
+    """Checks the sizes of the configuration in file `path`.
 
     Raises:
-        LaunchError: it does.
+        LaunchError: a size is impossible.
     """
     whole, label = _unwrapped(config, f"{path}: ")
     text = ConfigSizes(*_section(whole, label, _LANGUAGE_KEYS) or (whole, label))
@@ -84,7 +84,7 @@ def shape(config: Config, weights: tuple[Weight, ...], path: str, source: str) -
     """The model that the configuration in the file `path` describes.
 
     Raises:
-        UnknownShapeError: the configuration doesn't determine it.
+        UnknownShapeError: the configuration doesn't determine the shape.
         LaunchError: a size in the configuration is invalid.
     """
     model_type = str(config.get("model_type") or "")
@@ -94,7 +94,7 @@ def shape(config: Config, weights: tuple[Weight, ...], path: str, source: str) -
         language = ConfigSizes(text, label)
         has_output = _has_output(config)
         if has_output and _is_tied(config, text):
-            # A copy that peft trains isn't tied any more.
+            # A copy trained by peft is no longer tied.
             weights = tuple(each for each in weights if not each.is_output or each.is_copy)
         tied = has_output and not any(weight.is_output for weight in weights)
         prefix, tower_prefix = _prefixes(weights)
@@ -127,9 +127,9 @@ def _class(config: Config) -> str:
 
 
 def _has_output(config: Config) -> bool:
-    """Whether the configuration's class has a projection to the vocabulary.
+    """Whether the configuration's class has an output projection to the vocabulary.
 
-    Masked language models are mostly loaded without theirs.
+    Masked language models are usually loaded without one.
     """
     name = _class(config)
     bare = name.endswith("Model") and not name.endswith(("HeadModel", "ChatModel", "GLMModel"))
@@ -175,7 +175,7 @@ def _prefixes(weights: tuple[Weight, ...]) -> tuple[str, str]:
 
 
 def _vocabulary(weights: tuple[Weight, ...], language: ConfigSizes, *, tied: bool) -> int:
-    """Entries of the output projection."""
+    """Vocabulary size of the output projection."""
     declared = language.get("vocab")
     for weight in weights:
         if weight.is_output:
@@ -188,7 +188,7 @@ def _stack(prefix: str, sizes: ConfigSizes, weights: tuple[Weight, ...]) -> Stac
     """The layers of one tower; the weights take precedence over the configuration.
 
     Raises:
-        MissingSizeError: neither has a size.
+        MissingSizeError: neither has a required size.
     """
     inside = [weight for weight in weights if prefix and weight.name.startswith(prefix)]
     hidden = hidden_of(inside, sizes.get("hidden")) or sizes["hidden"]
@@ -238,7 +238,7 @@ def _tower(
 
 
 def _merge(sizes: ConfigSizes, config: Config, model_type: str) -> int:
-    """Patches along each side that become one token of the language model."""
+    """Patches per side merged into one token of the language model."""
     ratio = config.get("downsample_ratio")
     if isinstance(ratio, float) and 0 < ratio <= 1:
         return round(1 / ratio)

@@ -1,4 +1,4 @@
-"""Finds a model on this machine and reads its shape, without network and without its weights."""
+"""Finds a model on this machine and reads its shape, without the network or its weights."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def read_model(
     notes: list[str],
     environment: Mapping[str, str] | None = None,
 ) -> Model | None:
-    """The shape of a model; None if the files on this machine don't determine it.
+    """Reads a model's shape; None if this machine's files don't determine it.
 
     Args:
-        name_or_path: a folder, or a hub's name whose files are cached on this machine.
-        where: the folder of relative paths.
-        notes: gets sentences on the reasons, or on omissions.
+        name_or_path: a folder, or a hub name with cached files.
+        where: base folder of relative paths.
+        notes: receives sentences on reasons or omissions.
         environment: variables that locate the caches; None for this process's own.
 
     Raises:
-        LaunchError: a file of the model is broken, so that training would fail as well.
+        LaunchError: a model file is broken, so training would fail too.
     """
     try:
         folder = Path(where, Path(name_or_path).expanduser())
@@ -80,7 +80,7 @@ def _shape(
     source: str,
     notes: list[str],
 ) -> Model | None:
-    """The shape by the headers, or by the installed transformers if those aren't enough.
+    """The shape from the headers, or from the installed transformers if they don't suffice.
 
     Raises:
         LaunchError: a size in the configuration is invalid.
@@ -109,7 +109,7 @@ def _config(path: Path) -> dict[str, Any]:
     """A config.json.
 
     Raises:
-        LaunchError: it can't be read, or isn't a JSON object.
+        LaunchError: the file can't be read, or isn't a JSON object.
     """
     try:
         config = json.loads(regular_files.read(path))
@@ -123,7 +123,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def _cached(name: str, environment: Mapping[str, str]) -> Path | None:
-    """The newest files of a hub's model in this machine's caches; None if they aren't cached."""
+    """The newest cached snapshot of a hub model, if any."""
     parts = name.strip("/").split("/")
     if len(parts) > 2 or not all(parts) or any(part in (".", "..") for part in parts):
         return None
@@ -139,7 +139,7 @@ def _cached(name: str, environment: Mapping[str, str]) -> Path | None:
             return revisions[0]
     if len(parts) == 2:
         for cache in _modelscope_caches(environment):
-            # ModelScope replaces dots by three underscores.
+            # ModelScope replaces dots with three underscores.
             for folder in (cache / name, cache / parts[0] / parts[1].replace(".", "___")):
                 if (folder / "config.json").is_file():
                     return folder

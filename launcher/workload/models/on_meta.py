@@ -1,6 +1,6 @@
 """Describes the model that transformers builds from a configuration, without its weights.
 
-A separate process (`by_transformers.py` starts it): config.json on stdin, the description
+Runs in a process started by `by_transformers.py`: config.json on stdin, the description
 (`core/described_model.py`) on stdout. The model's own code is never executed.
 """
 
@@ -20,14 +20,14 @@ CLASSES = (
     "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING",
     "MODEL_MAPPING",
 )
-"""Classes by that of the configuration, which names none of transformers'; the likeliest first."""
+"""Fallback model classes by configuration class, likeliest first."""
 
 
 def described(config: dict[str, Any]) -> dict[str, Any]:
-    """The description of the model that a configuration stands for.
+    """Describes the model of a configuration.
 
     Raises:
-        Exception: transformers doesn't know its type, or can't build it from these values.
+        Exception: transformers lacks its type, or can't build it from these values.
     """
     import transformers
 

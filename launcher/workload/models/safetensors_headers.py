@@ -1,7 +1,7 @@
-"""Names and shapes of the weights in safetensors files, read from their headers only.
+"""Reads names and shapes of weights from the headers of safetensors files.
 
-The format is that of https://huggingface.co/docs/safetensors: eight bytes with the length of a JSON
-text, that text, the tensors' bytes.
+The format (https://huggingface.co/docs/safetensors): eight bytes with the length of a JSON text,
+the text, the tensors' bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Tensor:
 
     Attributes:
         name: as in the state dict.
-        dtype: the format's name of its type, e.g. `BF16`, `I32`, `F8_E4M3`.
+        dtype: the format's dtype name, e.g. `BF16`, `I32`, `F8_E4M3`.
         shape: as stored.
         begin: offset of its first byte in the file.
         end: offset after its last byte.
@@ -44,7 +44,7 @@ class Tensor:
     path: Path
 
     def content(self) -> bytes:
-        """Its bytes."""
+        """The tensor's bytes."""
         with regular_files.opened(self.path) as file:
             file.seek(self.begin)
             return file.read(self.end - self.begin)

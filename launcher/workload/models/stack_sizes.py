@@ -1,4 +1,4 @@
-"""Sizes of a stack of transformer layers by its weights, not by its configuration."""
+"""Derives sizes of a transformer stack from its weights, not from its configuration."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ...core.model import Weight
 GATES = ("gate_proj", "gate_up_proj", "mlp.w3", "feed_forward.w3", "experts.*.w3")
 FEED_FORWARD = ("mlp", "ffn", "feed_forward", ".fc", "intermediate")
 FUSED = ("query_key_value", "qkv_proj", "qkv", "c_attn", "w_pack", "wqkv", "in_proj")
-"""Modules that project to queries, keys and values at once."""
+"""Fused projections to queries, keys and values."""
 
 
 def hidden_of(inside: Iterable[Weight], declared: int) -> int:
-    """Width of the residual stream: that of the norms. The declared one counts if it is among them.
+    """Width of the residual stream, from the norms, preferring the declared one among them.
 
-    In some configurations of towers the key means the language model's width.
+    In some towers' configurations the key means the language model's width.
     """
     widths: Counter[int] = Counter()
     for weight in inside:
@@ -26,15 +26,15 @@ def hidden_of(inside: Iterable[Weight], declared: int) -> int:
 
 
 def layers_of(inside: Iterable[Weight], hidden: int) -> int:
-    """How many layers there are: as many as one of their norms; 0 if unknown."""
+    """Number of layers, from the count of a norm; 0 if unknown."""
     return max((weight.count for weight in inside if weight.shape == (hidden,)), default=0)
 
 
 def ffn_of(inside: Iterable[Weight], hidden: int, declared: int) -> int:
     """Width of the feed-forward part; 0 if unknown.
 
-    The declared one if the weights have it, or if there are none. Qwen's first models declare both
-    branches of the gate together.
+    The declared width if the weights have it, or if there are none. Qwen's first models declare the
+    sum of both branches of the gate.
     """
     widths = {width for width, _ in _feed_forward(inside, hidden)}
     if declared and (not widths or {declared, 2 * declared} & widths):
@@ -45,7 +45,7 @@ def ffn_of(inside: Iterable[Weight], hidden: int, declared: int) -> int:
 
 
 def is_gated(inside: Iterable[Weight], hidden: int, ffn: int) -> bool:
-    """Whether the feed-forward part has a gate: by its name, or as a third matrix of its size."""
+    """Whether the feed-forward part has a gate, by name or as a third matrix of its size."""
     weights = list(inside)
     if any(gate in weight.name for weight in weights for gate in GATES):
         return True
@@ -56,7 +56,7 @@ def is_gated(inside: Iterable[Weight], hidden: int, ffn: int) -> bool:
 
 
 def _feed_forward(inside: Iterable[Weight], hidden: int) -> Iterator[tuple[int, int]]:
-    """The other side of each matrix of the feed-forward part, and how many there are."""
+    """Inner width and number of each feed-forward matrix."""
     for weight in inside:
         is_matrix = len(weight.shape) == 2 and hidden in weight.shape
         is_inside = any(part in weight.name for part in FEED_FORWARD)
@@ -65,7 +65,7 @@ def _feed_forward(inside: Iterable[Weight], hidden: int) -> Iterator[tuple[int, 
 
 
 def head_dim_of(inside: Iterable[Weight], hidden: int, heads: int) -> int:
-    """Width of a head, by the projection to queries; 0 if unknown."""
+    """Width of a head, from the query projection; 0 if unknown."""
     for module, width in _projections(inside, hidden):
         if module == "q_proj" and width % heads == 0:
             return width // heads
@@ -73,7 +73,7 @@ def head_dim_of(inside: Iterable[Weight], hidden: int, heads: int) -> int:
 
 
 def kv_heads_of(inside: Iterable[Weight], hidden: int, heads: int, head_dim: int) -> int:
-    """Heads of keys, by the projection's rows; 0 if unknown."""
+    """Number of key heads, from the projection's rows; 0 if unknown."""
     for module, width in _projections(inside, hidden):
         if module == "k_proj" and width % head_dim == 0:
             return width // head_dim

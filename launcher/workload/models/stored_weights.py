@@ -1,4 +1,4 @@
-"""The weights in a checkpoint's tensors; quantized tensors as the weights that they encode.
+"""Reads the weights of a checkpoint, decoding the shapes of quantized tensors.
 
 Layouts: GPTQ (gptqmodel/nn_modules/qlinear), AWQ (awq/modules/linear/gemm.py), bitsandbytes
 (bitsandbytes/functional.py, QuantState.as_dict), FP8 in blocks (transformers/integrations/
@@ -32,7 +32,7 @@ _PIECES = re.compile(
 
 
 _LEFT_OUT = 0.01
-"""Share of a checkpoint's bytes that may be constants; a larger share is an unknown packing."""
+"""Maximum share of a checkpoint's bytes in constants; more indicates an unknown packing."""
 
 
 def weights_of(
@@ -40,8 +40,8 @@ def weights_of(
 ) -> tuple[Weight, ...] | None:
     """The weights in a checkpoint, with equal weights of all layers as one.
 
-    The bits of a quantized weight include all that is stored for it; it is never trained. None
-    where weights are packed in an unknown way.
+    A quantized weight's bits include its scales and other parts; the weight is never trained. None
+    if the packing is unknown.
     """
     pieces: dict[str, dict[str, Tensor]] = {}
     plain: list[Tensor] = []
@@ -104,7 +104,7 @@ def _quantized(
 def _unpacked(
     packed: tuple[int, ...], scales: Tensor | None, settings: Mapping[str, Any]
 ) -> tuple[int, ...]:
-    """[outputs, inputs] of GPTQ's and AWQ's integers, each of which packs several weights."""
+    """[outputs, inputs] of GPTQ's and AWQ's packed integers."""
     bits = settings.get("bits") or settings.get("w_bit")
     inputs, outputs = packed if len(packed) == 2 else (0, 0)
     if scales is not None and len(scales.shape) == 2 and scales.shape[1] != outputs:

@@ -1,4 +1,4 @@
-"""Makes a model of transformers' without its weights, on torch's meta device."""
+"""Creates a transformers model without weights, on torch's meta device."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ...core.private_names import ATTENTION
 
 
 def without_weights(kind: Any, config: Any) -> Any:
-    """The model; the generators of random numbers stay as they are.
+    """Creates the model without advancing random number generators.
 
     Args:
         kind: its class.
         config: its configuration, which the model may adapt.
 
     Raises:
-        Exception: the class can't be made so, or not of this configuration.
+        Exception: the class can't be created on the meta device, or from this configuration.
     """
     import torch
     import transformers
@@ -40,7 +40,7 @@ def without_weights(kind: Any, config: Any) -> Any:
 
 @contextmanager
 def _same_random_numbers() -> Iterator[None]:
-    """Puts Python's and numpy's generators back."""
+    """Restores Python's and numpy's generators."""
     numpy: Any = sys.modules.get("numpy")
     states = random.getstate(), numpy and numpy.random.get_state()
     try:

@@ -1,4 +1,4 @@
-"""The readers: each reads what a framework will train, without running the script.
+"""Readers determine a framework's training without running the script.
 
-In: a `Script`. Out: statements on settings and facts, each with its source.
+In: a `Script`. Out: statements on settings and facts, each with a source.
 """

@@ -1,4 +1,4 @@
-"""Reads the environment variables in which `accelerate launch` passes on its configuration.
+"""Reads the variables in which `accelerate launch` passes its configuration.
 
 The names are those of `prepare_deepspeed_cmd_env` and `prepare_multi_gpu_env` in
 accelerate/utils/launch.py.
@@ -41,13 +41,13 @@ PLUGINS = {"deepspeed_plugin", "deepspeed_plugins"}
 
 
 def read(script: Script) -> Iterator[Statement]:
-    """Engine, stage, accumulation and precision that the environment asks for.
+    """Engine, stage, accumulation and precision in the environment.
 
-    If a CPU was asked for, accelerate trains with DDP instead of DeepSpeed or FSDP. Arguments of
+    On a requested CPU, accelerate trains with DDP instead of DeepSpeed or FSDP. Arguments of
     `Accelerator` replace the variables (accelerate/state.py and accelerator.py, 1.10.1 and 1.15.0).
 
     Raises:
-        LaunchError: its DeepSpeed configuration can't be used.
+        LaunchError: the DeepSpeed configuration can't be used.
     """
     variables = script.environment
     if script.names & OTHERS and not script.names & READERS:
@@ -109,7 +109,7 @@ def read(script: Script) -> Iterator[Statement]:
 
 
 def _own_arguments(script: Script) -> dict[str, object]:
-    """The arguments of the script's own calls of `Accelerator`; values if they are literals."""
+    """Arguments of the script's `Accelerator` calls, with their values if literal."""
     path = module_file(script.program) or script_file(script.program)
     tree = parsed(path) if path is not None and path.is_file() else ast.Module([], [])
     return {

@@ -50,12 +50,12 @@ def read(script: Script) -> Iterator[Statement]:
 
 
 def is_bare(script: Script) -> bool:
-    """Whether `--deepspeed` stands alone: then it is the switch of DeepSpeed's own argparse."""
+    """Whether `--deepspeed` has no value: then it is the switch of DeepSpeed's argparse."""
     return "deepspeed" in script.flags and script.flags["deepspeed"].value is None
 
 
 def _made_by_script(script: Script) -> Iterator[Statement]:
-    """Stage and offload of a configuration that the script makes of its flags: DeepSpeed-Chat."""
+    """Stage and offload of a configuration built from flags by the script: DeepSpeed-Chat."""
     bare, stage = script.flags["deepspeed"], script.text("zero_stage")
     yield Fact.ENGINE, bare.known(Engine.DEEPSPEED.value)
     if stage is None:
@@ -97,11 +97,10 @@ def statements(config: Config, label: str, script: Script) -> Iterator[Statement
 
 
 def _refuse_contradictions(config: Config, label: str, script: Script) -> None:
-    """Refuses values that transformers and DeepSpeed would refuse when the training starts.
+    """Refuses values that transformers and DeepSpeed would refuse at the start of training.
 
-    That flags must agree is the Trainer's rule (transformers/integrations/deepspeed.py,
-    `fill_match`), that the numbers of a configuration must is DeepSpeed's own
-    (deepspeed/runtime/config.py, `_batch_assertion`).
+    The Trainer requires flags to agree (transformers/integrations/deepspeed.py, `fill_match`),
+    DeepSpeed the numbers of a configuration (deepspeed/runtime/config.py, `_batch_assertion`).
 
     Raises:
         LaunchError: two numbers that must agree don't; the message has both, with their places.

@@ -1,4 +1,4 @@
-"""Reads the settings that FlagEmbedding's modules decide without flags.
+"""Reads settings that FlagEmbedding's modules fix without flags.
 
 Checked in its version 1.4.2: FlagEmbedding/finetune/*/decoder_only/*/arguments.py, and
 FlagEmbedding/abc/finetune/embedder/AbsModeling.py.
@@ -21,10 +21,10 @@ _default = partial(default_of, "FlagEmbedding's")
 
 
 def read(script: Script) -> Iterator[Statement]:
-    """Adapters that need no flag, DDP's flag, and whether the batch is part of the loss."""
+    """Default adapters, DDP's flag, and whether the batch is part of the loss."""
     if script.owner != "FlagEmbedding":
         return
-    # It wraps the model in its own class, so the Trainer doesn't recognize it as transformers'.
+    # Its wrapper class keeps the Trainer from recognizing the model as transformers'.
     yield Setting.FIND_UNUSED_PARAMETERS, _default("ddp_find_unused_parameters", value=True)
     if "embedder" in script.program:
         source = "FlagEmbedding's embedders take the other passages of a batch for wrong ones"

@@ -19,25 +19,25 @@ from ..script.script import Script
 
 LAYERS = "TRANSFORMER_BASED_WRAP"
 UNITS = {LAYERS: Units.LAYERS, "NO_WRAP": Units.WHOLE}
-"""accelerate's policies; which units one by size makes depends on the model."""
+"""Units by accelerate's policies; those of the size policy depend on the model."""
 PREFIX = "fsdp_"
-"""Keys of `--fsdp_config` may have it (transformers/training_args.py, `_process_fsdp_args`)."""
+"""Optional prefix of `--fsdp_config` keys (transformers/training_args.py, `_process_fsdp_args`)."""
 
 
 def flag(script: Script) -> Given | None:
-    """The Trainer's flag for FSDP: with a value or, in late 5.x, alone."""
+    """The Trainer's FSDP flag: with a value or, in late 5.x, alone."""
     given = script.flags.get("fsdp")
     return given if given is not None and given.value is None else script.text("fsdp")
 
 
 def of_trainer(script: Script, asked: Given, mixed: Known | None) -> Iterator[Statement]:
-    """The settings of `--fsdp` and `--fsdp_config`, in accelerate's words.
+    """Settings of `--fsdp` and `--fsdp_config`, in accelerate's terms.
 
-    transformers 4 sets accelerate's variables, 5 the arguments that they stand for
+    transformers 4 sets accelerate's variables, 5 the corresponding arguments
     (transformers/training_args.py, `__post_init__` and `_process_fsdp_args`).
 
     Args:
-        script: whose arguments they are.
+        script: the owner of the arguments.
         asked: the flag.
         mixed: the type of mixed precision; None without.
     """

@@ -24,7 +24,7 @@ def read(script: Script) -> Iterator[Statement]:
     """Length, adapters, towers, checkpointing and types, by its flags and defaults.
 
     Raises:
-        LaunchError: it would refuse the arguments.
+        LaunchError: LLaMA-Factory would refuse the arguments.
     """
     if script.owner != "llamafactory" or script.text("model_name_or_path") is None:
         return
@@ -58,7 +58,7 @@ def _refuse(script: Script, kind: Given | None) -> None:
 
 
 def _checkpointing(script: Script) -> Iterator[Statement]:
-    """Enabled by its own switch, regardless of the Trainer's, and reentrant."""
+    """Reentrant checkpointing, enabled by its own switch regardless of the Trainer's."""
     off = script.boolean("disable_gradient_checkpointing")
     if off is not None and off.value:
         known = off.known(Checkpointing.OFF.value)
@@ -77,9 +77,9 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
 
 
 def _types(script: Script, kind: Given | None) -> Iterator[Statement]:
-    """The weights are loaded in the computation's type; trained ones become fp32.
+    """Dtypes: weights are loaded in the computation's dtype; trained ones become fp32.
 
-    `pure_bf16` keeps their type.
+    `pure_bf16` keeps their dtype.
     """
     pure = script.boolean("pure_bf16")
     if pure is not None and pure.value:

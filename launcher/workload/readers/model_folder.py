@@ -17,9 +17,9 @@ from ..script.given import Given
 from ..script.script import Script
 
 FROM_SCRATCH = "config_name"
-"""transformers' examples: a model that is made of a configuration, if no other flag names one.
+"""Flag of transformers' examples for a model initialized from a configuration.
 
-Hydra's flag of that name has another meaning, so it counts for a folder, or beside `AutoConfig`.
+Hydra's flag of that name differs, so it counts only for a folder, or beside `AutoConfig`.
 """
 
 FLAGS = (
@@ -34,12 +34,12 @@ FLAGS = (
     "model_type",
     FROM_SCRATCH,
 )
-"""transformers' examples, ms-swift, trl, LLaMA-Factory and the scripts of models themselves.
+"""Flags of transformers' examples, ms-swift, trl, LLaMA-Factory and models' own scripts.
 
-`model_type` was a name in a registry of ms-swift 2; it counts only if it is a folder.
+`model_type` was a registry name in ms-swift 2; it counts only if it is a folder.
 """
 UNSURE = ("model_type", FROM_SCRATCH)
-"""Flags that have other meanings as well."""
+"""Flags with other meanings too."""
 
 
 def read_model_of(script: Script) -> tuple[Model | None, tuple[str, ...]]:
@@ -57,7 +57,7 @@ def read_model_of(script: Script) -> tuple[Model | None, tuple[str, ...]]:
 
 
 def statements(script: Script, model: Model | None) -> Iterator[Statement]:
-    """The type of a model from scratch: its configuration's, else fp32, in every version.
+    """Dtype of a model from scratch: its configuration's, or fp32, in every version.
 
     transformers/modeling_utils.py, `_from_config`.
     """
@@ -71,7 +71,7 @@ def statements(script: Script, model: Model | None) -> Iterator[Statement]:
 def _named(script: Script) -> tuple[str, Given | None]:
     """The flag that names the model, and its value."""
     for flag in FLAGS:
-        # ms-swift's `--model_name` is the name that a model is taught.
+        # ms-swift's `--model_name` is the name a model learns to use for itself.
         given = None if flag == "model_name" and script.owner == "swift" else script.text(flag)
         if given is None or not isinstance(given.value, str):
             continue
@@ -82,5 +82,5 @@ def _named(script: Script) -> tuple[str, Given | None]:
 
 
 def _folder(given: Given) -> str:
-    """The folder, or the name, of a model; a configuration may be named by its file."""
+    """The folder or hub name of a model; a configuration may be given by its file."""
     return str(given.value).removesuffix("/config.json")

@@ -26,7 +26,7 @@ from .peft_flags import KINDS, LORA
 from .training_arguments import mode_asked
 
 FOLDERS = ("config", "llm/ds_config")
-"""The folders of its configurations in 4.x, and in 2.x and 3.x."""
+"""Folders of ms-swift's configurations in 4.x, and in 2.x and 3.x."""
 CONFIGURATIONS = {
     "zero0": (0, Offload.NONE),
     "zero1": (1, Offload.NONE),
@@ -39,9 +39,9 @@ CONFIGURATIONS = {
     "zero2-offload": (2, Offload.OPTIMIZER),
     "zero3-offload": (3, Offload.OPTIMIZER_AND_PARAMETERS),
 }
-"""Their stage and offload; `zero3-offload` of 2.x leaves the optimizer on the device."""
+"""Stage and offload by name; `zero3-offload` of 2.x leaves the optimizer on the device."""
 BUCKET = 200_000_000
-"""Both bucket sizes below stage 3; at stage 3 they are "auto"."""
+"""Both bucket sizes below stage 3; "auto" at stage 3."""
 SCORING = ("seq_cls", "embedding", "reranker", "generative_reranker")
 """Tasks without logits of the whole vocabulary (swift/model/register.py)."""
 SIGNS = {
@@ -54,11 +54,11 @@ SIGNS = {
     "model": 3,
     "torch_dtype": 3,
 }
-"""Flags by the first major version that has them, the most certain first."""
+"""First major version by flag, the most reliable first."""
 REENTRANT_WITH_DDP = re.compile(r"3\.[0-5](\.|$)")
 """Versions that use reentrant checkpointing with DDP too."""
 WITHOUT_ACCUMULATION = re.compile(r"3\.[0-2](\.|$)")
-"""Versions that use transformers' default of the accumulation."""
+"""Versions that use transformers' default accumulation."""
 
 _default = partial(default_of, "ms-swift's")
 
@@ -83,12 +83,12 @@ def read(script: Script) -> Iterator[Statement]:
 
 
 def _major(script: Script) -> int | None:
-    """The major version that the flags belong to; None if they don't show it."""
+    """The major version, from the flags; None if ambiguous."""
     return next((major for flag, major in SIGNS.items() if flag in script.flags), None)
 
 
 def _configuration(script: Script) -> Iterator[Statement]:
-    """The statements in a named configuration: read if ms-swift is installed, else by its name."""
+    """Statements of a named configuration, from its file if ms-swift is installed."""
     named = script.text("deepspeed")
     if named is None or str(named.value) not in CONFIGURATIONS:
         return
@@ -142,7 +142,7 @@ def _batch(script: Script, major: int | None, version: str) -> Iterator[Statemen
 
 
 def _checkpointing(script: Script, major: int | None, version: str) -> Iterator[Statement]:
-    """Enabled unless switched off; 3.6 and later use the non-reentrant one with DDP."""
+    """Checkpointing, on by default; non-reentrant with DDP since 3.6."""
     switch = script.boolean("gradient_checkpointing")
     if (switch is None and "gradient_checkpointing" in script.flags) or (
         switch is not None and not switch.value
@@ -165,7 +165,7 @@ def _checkpointing(script: Script, major: int | None, version: str) -> Iterator[
 
 
 def _precision(script: Script, major: int | None) -> Iterator[Statement]:
-    """The computation has the type of the loaded weights; fp32 becomes fp16 from 3.0."""
+    """Precision: the loaded weights' dtype; fp32 becomes fp16 from 3.0."""
     if {"bf16", "fp16"} & script.flags.keys():
         return
     for flag in ("torch_dtype", "dtype"):
@@ -180,7 +180,7 @@ def _precision(script: Script, major: int | None) -> Iterator[Statement]:
 
 
 def _trained(script: Script, major: int | None) -> Iterator[Statement]:
-    """LoRA of rank 8; from 3.0 on in all linear layers, except those of a vision tower."""
+    """Trained parts: LoRA of rank 8; from 3.0 on in all linear layers outside a vision tower."""
     kind = next((text for name in KINDS if (text := script.text(name))), None)
     if kind is None:
         if "pt" in script.program.replace("/", ".").split(".") and major in (2, None):
@@ -191,7 +191,7 @@ def _trained(script: Script, major: int | None) -> Iterator[Statement]:
     if adapted and "lora_rank" not in script.flags:
         yield Fact.LORA_RANK, _default("lora_rank", 8)
     if adapted and major == 4:
-        # Left to transformers, which doesn't recognize a model that peft wraps as its own.
+        # Left to transformers, which doesn't recognize peft's wrapper as its own model.
         source = "transformers' default of ddp_find_unused_parameters with ms-swift's adapters"
         yield Setting.FIND_UNUSED_PARAMETERS, Known(True, Origin.DEFAULT, source)
     if major is None or major < 3:

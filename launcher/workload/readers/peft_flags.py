@@ -1,4 +1,4 @@
-"""Reads the flags by which the common scripts ask for adapters and quantization."""
+"""Reads common scripts' flags for adapters and quantization."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from ..script.script import Script
 from .training_arguments import is_trainers
 
 SWITCHES = ("use_lora", "use_peft", "use_peft_lora", "lora_enable")
-"""Booleans: MiniCPM-V, Qwen and FlagEmbedding; trl; peft's examples; LLaVA."""
+"""Boolean flags: of MiniCPM-V, Qwen and FlagEmbedding; trl; peft's examples; LLaVA."""
 QUANTIZED = ("q_lora", "use_qlora")
-"""Booleans: Qwen's and MiniCPM-V's scripts, which use them only with `use_lora`."""
+"""Boolean flags of Qwen's and MiniCPM-V's scripts, used only with `use_lora`."""
 KINDS = ("finetuning_type", "tuner_type", "train_type", "sft_type")
-"""Words: LLaMA-Factory, ms-swift 4.x, 3.x and 2.x."""
+"""Flags with a kind: of LLaMA-Factory, ms-swift 4.x, 3.x and 2.x."""
 LORA = {"lora", "qlora", "adalora", "longlora", "rslora", "dora"}
 FROZEN_BASE = {
     *("adapter", "bone", "boft", "ia3", "llamapro", "oft", "reft", "vera", "fourierft"),
     *("lora_llm", "freeze"),
 }
-"""Kinds of which only this is known: they don't train all weights of the model."""
+"""Kinds known only not to train all weights of the model."""
 OTHERS = re.compile(
     r"^(use|enable)_(oft|boft|hra|deft|ia3|vera|loha|lokr|adapter|prompt_tuning|prefix_tuning"
     r"|p_tuning|bone|miss|fourierft|road|randlora|vblora|poly|ln_tuning|shira|c3a|osf|trainable_tokens"
     r"|galore|apollo|badam|lisa|llama_pro|reft|psoft|hira|glora)$"
     r"|^lisa_activated_layers$"
 )
-"""Switches of methods that train less than the model, in other ways than LoRA."""
+"""Switches of partial training methods other than LoRA."""
 BLOCKWISE = ("use_badam", "use_llama_pro", "lisa_activated_layers")
-"""LLaMA-Factory's and ms-swift's: a part of the layers is trained at a time, or at all."""
+"""Flags of LLaMA-Factory and ms-swift that train some layers, all at once or in turn."""
 PARTS = ("use_llm_lora", "use_backbone_lora")
-"""InternVL's: the rank, 0 for none, of adapters in the language model and in the vision tower."""
+"""InternVL's adapter ranks in the language model and the vision tower; 0 for none."""
 RANKS = ("lora_rank", "lora_r", "lora_dim", *PARTS, "r")
 TARGETS = ("target_regex", "target_modules", "lora_target_modules", "lora_target")
 SAVED = ("modules_to_save", "lora_modules_to_save", "additional_target")
 ALL = {"all", "all-linear", "all_linear"}
 DEFAULTS = {"default", "auto", "embedding", "all-embedding", "all-norm"}
-"""Words of ms-swift for targets that depend on the model."""
+"""ms-swift's target names that depend on the model."""
 LOADED_IN = (
     *(("load_in_4bit", 4), ("load_in_8bit", 8)),
     *(("use_4bit_quantization", 4), ("use_8bit_quantization", 8)),
 )
-"""Booleans: transformers' and trl's; peft's examples."""
+"""Boolean flags: of transformers and trl; peft's examples."""
 BEFOREHAND = {"GPTQConfig", "AwqConfig", "AWQConfig"}
-"""transformers' configurations of models that were quantized beforehand."""
+"""transformers configurations of pre-quantized models."""
 BITS = ("quantization_bit", "quant_bits", "bits")
 
 
 def read(script: Script) -> Iterator[Statement]:
-    """Adapters with rank and targets, bits of quantized weights.
+    """Adapters with rank and targets, and bits of quantized weights.
 
     Raises:
-        LaunchError: two flags exclude each other, so that loading the model would fail.
+        LaunchError: two flags exclude each other, so loading the model would fail.
     """
     adapter = adapter_of(script)
     if adapter is not None:
@@ -71,9 +71,9 @@ def read(script: Script) -> Iterator[Statement]:
 
 
 def adapter_of(script: Script) -> Given | None:
-    """The adapter that the flags state: a member of `Adapter`, or empty for another kind.
+    """The adapter in the flags: a member of `Adapter`, or empty for another kind.
 
-    None if they state nothing.
+    None if the flags state nothing.
     """
     for name in KINDS:
         kind = script.text(name)
@@ -100,7 +100,7 @@ def adapter_of(script: Script) -> Given | None:
 
 
 def _part_of_full(script: Script) -> Given | None:
-    """A flag by which a full training trains only some layers at a time."""
+    """A flag that limits a full training to some layers at a time."""
     given = next((each for name in BLOCKWISE if (each := script.flags.get(name))), None)
     return None if given is None or given.says_no else given
 
@@ -131,7 +131,7 @@ def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
 
 
 def _hint(script: Script) -> str:
-    """A mention of adapters that may not be trained; empty for none."""
+    """A hint at adapters that may be unused; empty if none."""
     for name, given in script.flags.all.items():
         if re.search(r"lora|peft|adapter|(^|_)oft(_|$)", name) and not given.says_no:
             return given.source
@@ -143,7 +143,7 @@ def _hint(script: Script) -> str:
 
 
 def _lora(script: Script, *, wanted: bool) -> Iterator[Statement]:
-    """Rank and targets; without a flag for adapters, they may come from the script."""
+    """Rank and targets; without an adapter flag, the script may set them."""
     if "ModelConfig" in script.names and "trl" in script.names and wanted:
         source = "trl's default of lora_r"  # trl/trainer/model_config.py
         yield Fact.LORA_RANK, Known(16, Origin.DEFAULT, source)
@@ -168,7 +168,7 @@ def _lora(script: Script, *, wanted: bool) -> Iterator[Statement]:
 
 
 def words_of(given: Given) -> list[str]:
-    """A list of words, separated by commas or spaces, in brackets or as YAML.
+    """Splits words separated by commas or spaces, in brackets or as YAML.
 
     A single regular expression isn't split.
     """

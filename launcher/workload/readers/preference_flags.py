@@ -1,4 +1,4 @@
-"""Reads whether samples are pairs of sequences, and which other models are held too."""
+"""Reads whether samples are pairs, and which other models are loaded."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ JUDGES = {
     "gkd": ("teacher_model", "teacher_model_name_or_path"),
     "ppo": ("reward_model", "reward_model_path"),
 }
-"""Methods in which another model takes part, and the flags that name it: ms-swift's and trl's."""
+"""Methods with another model, and its flags: ms-swift's and trl's."""
 PAIRED = {"dpo", "ipo", "orpo", "cpo", "simpo", "rm"}
-"""A chosen and a rejected sequence; KTO's sample is one sequence."""
+"""Methods with a chosen and a rejected sequence per sample, unlike KTO."""
 REFERENCED = {"dpo", "ipo", "kto"}
 TRAINERS = {
     "DPOTrainer": "dpo",
@@ -31,16 +31,16 @@ TRAINERS = {
     "GKDTrainer": "gkd",
     "PPOTrainer": "ppo",
 }
-"""trl's."""
+"""trl's trainers, by method."""
 SPANNING = {"kto": "KTOTrainer", "grpo": "GRPOTrainer", "rloo": "RLOOTrainer"}
-"""Methods whose loss compares samples of a micro batch, with trl's trainers: KTO mixes pairs and
-refuses a single one (trl/trainer/kto_trainer.py), the others need whole groups of answers."""
+"""Methods whose loss compares a micro batch's samples, with trl's trainers: KTO mixes pairs and
+refuses a single sample (trl/trainer/kto_trainer.py), the others need whole groups of answers."""
 TRL = {*TRAINERS, *SPANNING.values(), "SFTTrainer", "BCOTrainer", "GOLDTrainer"}
-"""trl's that an entry may name."""
+"""trl's trainers that a catalogue entry may name."""
 REFERENCES = ("ref_model", "ref_model_id_or_path", "ref_model_name_or_path")
 WITHOUT = ("reference_free", "precompute_ref_log_probs")
 ADAPTING = {"LoraConfig", "get_peft_model"}
-"""A script with one of these may add adapters to its model regardless of the flags."""
+"""Names of which any means that a script may add adapters regardless of flags."""
 
 
 def read(script: Script) -> Iterator[Statement]:
@@ -77,7 +77,7 @@ def _spanning(script: Script) -> Iterator[Statement]:
 
 
 def _trainer(script: Script) -> Iterator[Statement]:
-    """The one of trl's that a script of the user's own imports."""
+    """The trl trainer that a custom script imports."""
     found = script.names & TRL
     if len(found) == 1 and "trl" in script.names and not script.owner:
         (name,) = found
@@ -87,7 +87,7 @@ def _trainer(script: Script) -> Iterator[Statement]:
 def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:
     """GKD's teacher; PPO's reference, reward model and critic, which begins as the reward model.
 
-    Adapters make the reference needless, and ms-swift gives the critic some too
+    With adapters no reference is needed, and ms-swift adds some to the critic too
     (swift/rlhf_trainers/ppo_trainer.py, swift/pipelines/train/rlhf.py; trl's
     examples/scripts/ppo/ppo.py).
     """
@@ -115,7 +115,7 @@ def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:
 
 
 def _named(script: Script) -> Given | None:
-    """The method: named by a flag, by the program, or by the trainer that the script imports."""
+    """The method, from a flag, the program, or the imported trainer."""
     known = PAIRED | REFERENCED | (set(JUDGES) if script.owner == "swift" else set())
     for name in ("rlhf_type", "stage"):
         given = script.text(name)
@@ -130,7 +130,7 @@ def _named(script: Script) -> Given | None:
 
 
 def _reference(script: Script, kind: str, named: Given) -> Given | None:
-    """Whether a copy of the model is held; None if unknown.
+    """Whether a reference copy of the model is loaded; None if unknown.
 
     Adapters need no copy: without them the model is its own reference (trl/trainer/dpo_trainer.py,
     src/llamafactory/train/trainer_utils.py, swift/arguments/rlhf_args.py).

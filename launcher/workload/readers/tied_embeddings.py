@@ -1,4 +1,4 @@
-"""Whether embeddings that share a weight with the output are trained as copies beside adapters."""
+"""Detects tied embeddings that are trained as separate copies beside adapters."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ...core.workload import Statement, Workload
 from ..script.script import Script
 
 ENDS = {"lm_head", "embed_tokens", "wte", "embed_out", "embed_in", "word_embeddings"}
-"""Names of the two ends (modeling files of transformers)."""
+"""Names of input and output embeddings (modeling files of transformers)."""
 
 
 def is_end(module: str) -> bool:
-    """Whether a module of that name is the input or the output embedding."""
+    """Whether a module name is the input or output embedding."""
     return module.rpartition(".")[2] in ENDS
 
 
 def statements(script: Script, workload: Workload, model: Model | None) -> Iterator[Statement]:
-    """An end is trained in full if the model ties it and peft doesn't keep the tie."""
+    """States full training of an embedding that the model ties and peft unties."""
     saved = workload.known.get(Fact.LORA_SAVED)
     kept = script.boolean("ensure_weight_tying")
     if saved is None or model is None or script.decides("ensure_weight_tying"):

@@ -1,4 +1,4 @@
-"""Reads Hugging Face's TrainingArguments: flags, files of arguments, and the version's defaults."""
+"""Reads TrainingArguments from flags, argument files, and the version's defaults."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ SIGNS = (
     "gradient_checkpointing_kwargs",
     "activation_checkpointing_kwargs",
 )
-"""Flags that no other framework has."""
+"""Flags unique to TrainingArguments."""
 SWITCHES = ("activation_checkpointing", "gradient_checkpointing", "grad_checkpoint")
-"""transformers' newer and older name, InternVL's."""
+"""The checkpointing switch: transformers' newer and older name, InternVL's."""
 CHECKPOINTED = {
     *("gradient_checkpointing_enable", "activation_checkpointing_enable"),
     *("prepare_model_for_kbit_training", "prepare_model_for_int8_training"),
     *("enable_gradient_checkpointing", "_set_gradient_checkpointing", "set_grad_checkpointing"),
     *("torch.utils.checkpoint", "checkpoint_sequential"),
 }
-"""Names in a source that may have activations recomputed without the switch: transformers'
-and peft's, diffusers', timm's and torch's."""
+"""Names in a source that may enable checkpointing without the switch: of transformers, peft,
+diffusers, timm and torch."""
 BATCHES = ("loader_batch_size", "per_device_train_batch_size", "micro_batch_size")
-"""Batch sizes of a script without a Trainer: its loader's, and two unambiguous names."""
+"""Flags for the batch size in a script without a Trainer: two are unambiguous."""
 MIXED = {"fp16": Precision.FP16, "bf16": Precision.BF16}
-"""Words of accelerate for a precision; `no` leaves it to the model."""
+"""accelerate's names of precisions; `no` leaves it to the model."""
 
 
 def given(script: Script) -> bool:
-    """Whether the script gets flags of TrainingArguments that aren't its own."""
+    """Whether the script gets TrainingArguments flags that its own parser doesn't declare."""
     return any(
         name in script.flags and not (script.declares(name) or script.decides(name))
         for name in SIGNS
@@ -97,7 +97,7 @@ def _batch(script: Script) -> Iterator[Statement]:
 
 
 def _own_batch(script: Script) -> Iterator[Statement]:
-    """The same for the script's own loop; its DeepSpeed configuration decides."""
+    """Batch of a custom loop; its DeepSpeed configuration takes precedence."""
     if any(script.text(name) for name in FLAGS):
         return
     for setting, names in zip(BATCH, (BATCHES, (ARGUMENTS[BATCH[1]],)), strict=True):
@@ -110,7 +110,7 @@ def _positive(script: Script, name: str) -> Given | None:
     """A flag with a positive whole number.
 
     Raises:
-        LaunchError: it is a whole number, but not positive.
+        LaunchError: the number isn't positive.
     """
     given = script.flags.get(name)
     text = "" if given is None else str(given.value)
@@ -120,7 +120,7 @@ def _positive(script: Script, name: str) -> Given | None:
 
 
 def _checkpointing(script: Script) -> Iterator[Statement]:
-    # Late 5.x calls it activation_checkpointing and still accepts the older name.
+    # Late 5.x renamed it to activation_checkpointing, and still accepts the older name.
     name = next((switch for switch in SWITCHES if switch in script.flags), SWITCHES[1])
     switch = script.boolean(name)
     if switch is not None and switch.value:
@@ -137,12 +137,12 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
 
 
 def _has_own(script: Script) -> bool:
-    """Whether a framework sets its own defaults of checkpointing and precision."""
+    """Whether a framework overrides the defaults of checkpointing and precision."""
     return "trl" in script.names or script.owner in ("swift", "llamafactory")
 
 
 def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[Statement]:
-    """Which implementation recomputes, if a switch asks for it."""
+    """The checkpointing implementation, if a switch enables it."""
     mode = mode_asked(script) if by_trainer else None
     if mode is None and by_trainer and _takes_default(script):
         default = default_mode(script.versions)
@@ -156,14 +156,14 @@ def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[
 
 
 def _at_most(mode: Known, switch: Given) -> Known:
-    """The mode, with the certainty and the source of the switch that it needs."""
+    """The mode, with its switch's certainty and source."""
     if mode.origin < switch.origin:
         return Known(mode.value, mode.origin, f"{switch.source}, {mode.source}")
     return Known(mode.value, switch.origin, mode.source)
 
 
 def _takes_default(script: Script) -> bool:
-    """Whether the implementation is the one that transformers defaults to.
+    """Whether the implementation is transformers' default.
 
     trl had another default before transformers 5, and takes the reentrant one with adapters at
     stage 3 (trl/trainer/sft_trainer.py, `SFTTrainer.__init__`).
@@ -178,12 +178,12 @@ def _takes_default(script: Script) -> bool:
 
 
 def _is_engine_set(script: Script) -> bool:
-    """Whether the environment asks for DeepSpeed."""
+    """Whether the environment enables DeepSpeed."""
     return script.environment.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in TRUE
 
 
 def mode_asked(script: Script) -> Known | None:
-    """The implementation in the switch's kwargs; None if they leave it open."""
+    """The implementation in the switch's kwargs, if stated."""
     kwargs = next((given for each in SWITCHES if (given := script.text(f"{each}_kwargs"))), None)
     mode = None if kwargs is None else _mode(_mapping(kwargs, script).get("use_reentrant"))
     return None if kwargs is None or mode is None else kwargs.known(mode.value)
@@ -196,7 +196,7 @@ def _mode(use_reentrant: object) -> Checkpointing | None:
 
 
 def default_mode(versions: Mapping[str, str]) -> tuple[Checkpointing, str] | None:
-    """The mode of gradient checkpointing without `use_reentrant`, and the source of that default.
+    """Default checkpointing mode without `use_reentrant`, and its source.
 
     transformers 4.x uses the reentrant implementation, 5.0 and later the non-reentrant one
     (https://github.com/huggingface/transformers/pull/43203).
@@ -210,7 +210,7 @@ def default_mode(versions: Mapping[str, str]) -> tuple[Checkpointing, str] | Non
 
 
 def _mapping(where: Given, script: Script) -> dict[str, Any]:
-    """A dict from a file, or from a command line as JSON."""
+    """A dict from a file, or from JSON on a command line."""
     if isinstance(where.value, dict):
         return where.value
     try:
@@ -236,7 +236,7 @@ def _precision(script: Script) -> Iterator[Statement]:
     for precision in (Precision.BF16, Precision.FP16):
         flag = script.boolean(precision.value)
         if flag is not None and flag.value:
-            # The meaning in the script's own parser is reported by the workers.
+            # Workers report the flag's meaning in the script's own parser.
             is_own = script.declares(precision.value) and not is_trainers(script)
             origin = Origin.SCRIPT if is_own else flag.origin
             yield Setting.PRECISION, Known(precision.value, origin, flag.source)

@@ -1,4 +1,4 @@
-"""Reads which parts of a vision-language model a script trains, and how large its images are."""
+"""Reads which parts of a vision-language model are trained, and the size of its images."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ FLAGS: tuple[tuple[Fact, bool, tuple[str, ...]], ...] = (
     (LANGUAGE, False, ("freeze_llm", "freeze_language_model", "freeze_language")),
     (LANGUAGE, True, ("tune_llm", "tune_mm_llm", "train_llm")),
 )
-"""The fact, whether the flag names trained parts (MiniCPM-V, Qwen-VL, LLaVA) or frozen parts
-(ms-swift, LLaMA-Factory, InternVL), and the flag's names."""
+"""Fact, whether its flags name trained parts (MiniCPM-V, Qwen-VL, LLaVA) instead of frozen ones
+(ms-swift, LLaMA-Factory, InternVL), and the flags."""
 
 
 def read(script: Script) -> Iterator[Statement]:
-    """Which towers are trained; for a language model with adapters see `_part`."""
+    """The trained towers; for a language model with adapters see `_part`."""
     parts = script.text("mm_tunable_parts")
     if parts is not None:  # LLaVA-NeXT's, which takes precedence over the switches
         names_ = str(parts.value).split(",")
@@ -47,7 +47,7 @@ def read(script: Script) -> Iterator[Statement]:
 def _part(script: Script, fact: Fact, given: Given, *, trained: bool) -> Iterator[Statement]:
     """One part of the model.
 
-    A language model that a script freezes to add adapters is trained by these; in ms-swift and
+    A language model frozen by a script to add adapters is trained by the adapters; in ms-swift and
     LLaMA-Factory freezing also prevents adapters.
     """
     if not trained:
@@ -73,11 +73,10 @@ def _backbone(script: Script) -> Iterator[Statement]:
 
 
 def image_statements(script: Script, model: Model | None) -> Iterator[Statement]:
-    """The maximum of patches in an image, if model and script determine it.
+    """Maximum patches in an image, if model and script determine it.
 
-    A tower for any size (Qwen-VL's) takes as many patches as `max_pixels` holds; a tower of a fixed
-    size (InternVL's) takes the image in tiles, and a small copy of the whole image; so does one of
-    slices (MiniCPM-V's).
+    A tower for any size (Qwen-VL's) takes up to `max_pixels`; a tower of a fixed size (InternVL's)
+    takes the image in tiles plus a small copy of the whole; so does one with slices (MiniCPM-V's).
     """
     tower = None if model is None else model.vision
     if tower is None or not tower.patch:

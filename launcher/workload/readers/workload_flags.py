@@ -1,4 +1,4 @@
-"""Reads other settings that decide the memory: lengths, optimizer, attention, loss."""
+"""Reads other settings that affect memory: lengths, optimizer, attention, loss."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ LENGTHS = (
     "seq_length",
     "seq_len",
 )
-"""TRL's older name, InternVL's and DeepSpeed-Chat's, LLaVA's, Qwen's and MiniCPM-V's,
-LLaMA-Factory's, TRL's and ms-swift's, the language modelling examples of transformers,
+"""Flags for the sequence length: TRL's older name, InternVL's and DeepSpeed-Chat's, LLaVA's, Qwen's
+and MiniCPM-V's, LLaMA-Factory's, TRL's and ms-swift's, transformers' language modelling examples,
 Megatron's and others'."""
 ANSWERED = {"grpo": 512}
-"""Methods of ms-swift whose `max_length` is the prompt's alone, with their default of
+"""ms-swift methods whose `max_length` covers only the prompt, with their default
 `max_completion_length` (swift/arguments/rlhf_args.py)."""
 FUSED = ("use_liger_kernel", "use_liger", "enable_liger_kernel", "use_liger_loss")
 LOW_RANK = ("use_galore", "use_apollo", "use_badam")
@@ -39,21 +39,21 @@ PARALLEL = (
     *("tensor_parallel_size", "tensor_model_parallel_size", "tp_size"),
     *("pipeline_parallel_size", "pipeline_model_parallel_size", "pp_size", "cp_size"),
 )
-"""ms-swift's, Megatron's, InternVL's and others'."""
+"""Flags for parallelism: ms-swift's, Megatron's, InternVL's and others'."""
 DTYPES = ("torch_dtype", "dtype", "model_dtype")
-"""If a script's own options have one of these names, only its source shows their meaning."""
+"""Flags for the dtype; a script's own option of this name may mean something else."""
 PACKING = ("packing", "neat_packing")
-"""ms-swift's and trl's; LLaMA-Factory's."""
+"""Flags for packing: ms-swift's and trl's; LLaMA-Factory's."""
 AMONG_SAMPLES = ("infonce", "online_contrastive")
-"""Losses of ms-swift that compare a micro batch's samples (swift/loss/embedding.py)."""
+"""ms-swift losses that compare a micro batch's samples (swift/loss/embedding.py)."""
 SPREADING = ("auto", "balanced", "balanced_low_0", "sequential")
-"""Words of accelerate for a model whose layers are on several devices of one process."""
+"""accelerate's device maps that split a model over the devices of one process."""
 ONE_STATE = ("use_muon", "use_adam_mini")
 """Switches of LLaMA-Factory and ms-swift that replace the optimizer."""
 
 
 def read(script: Script) -> Iterator[Statement]:
-    """Parallelism, lengths, optimizer, attention, loss and the type of the loaded weights."""
+    """Parallelism, lengths, optimizer, attention, loss and the loaded weights' dtype."""
     yield from _parallel(script)
     yield from _length(script)
     yield from _optimizer(script)
@@ -96,7 +96,7 @@ def _length(script: Script) -> Iterator[Statement]:
 
 
 def _with_answer(script: Script, length: Given) -> Known:
-    """A length, plus the answer's if it is the prompt's alone."""
+    """A length, plus the answer's if it covers only the prompt."""
     method = script.text("rlhf_type")
     if script.owner != "swift" or method is None or str(method.value) not in ANSWERED:
         return length.known(length.value)
@@ -107,9 +107,9 @@ def _with_answer(script: Script, length: Given) -> Known:
 
 
 def _group(script: Script) -> Iterator[Statement]:
-    """FlagEmbedding: a sample is a query and a group of passages, each padded separately.
+    """FlagEmbedding's lengths: a sample is a query and a group of passages, padded separately.
 
-    A reranker takes the query with every passage (FlagEmbedding/abc/finetune/*/AbsArguments.py).
+    A reranker joins the query to each passage (FlagEmbedding/abc/finetune/*/AbsArguments.py).
     """
     passage = script.number("passage_max_len")
     if passage is None:
@@ -120,7 +120,7 @@ def _group(script: Script) -> Iterator[Statement]:
     again = passages if "reranker" in script.program else 1
     total = passages * int(passage.value) + again * queries
     source = f"{passage.source}, {count_of(passages, 'passage')} and {again} times the query"
-    # Each is a separate sequence, padded to the longest: all together are a limit.
+    # Each is a separate sequence, padded to the longest: their sum is an upper bound.
     yield Fact.SEQUENCE_LENGTH, Known(total, min(passage.origin, Origin.SCRIPT), source)
     if again == 1:
         negatives = f"{passage.source}: the passages of a batch are compared with every query"
@@ -163,7 +163,7 @@ def _attention(script: Script) -> Iterator[Statement]:
         return
     for name in ("use_flash_attn", "use_flash_attention", "flash_attn"):
         given = script.flags.get(name)
-        # Other values than booleans mean the model's default: ms-swift's `auto`.
+        # Non-boolean values mean the model's default: ms-swift's `auto`.
         is_switch = given is not None and (
             given.value is None or str(given.value).lower() in TRUE + FALSE
         )
@@ -197,8 +197,8 @@ def _loss(script: Script) -> Iterator[Statement]:
 def _fuses(script: Script, name: str) -> bool:
     """Whether Liger's kernels include the fused projection and loss.
 
-    LLaMA-Factory excludes it if the trainer needs the logits (model_utils/liger_kernel.py);
-    `liger_kernel_config` can switch it off (transformers/training_args.py).
+    LLaMA-Factory leaves it out if the trainer needs logits (model_utils/liger_kernel.py);
+    `liger_kernel_config` can turn it off (transformers/training_args.py).
     """
     stage = script.text("stage")
     if name == "enable_liger_kernel":
@@ -216,16 +216,16 @@ def _loaded(script: Script) -> Iterator[Statement]:
 
 
 def _output(script: Script) -> Iterator[Statement]:
-    """The model may put out scores, if the source names a class of that kind."""
+    """The output kind: scores are possible if the source names such a class."""
     if any(output_of(name) is Output.SCORES for name in script.words.named):
         source = "the class of the model isn't known"
         yield Fact.OUTPUT, Known(Output.VOCABULARY.value, Origin.DEFAULT, source)
 
 
 def _spread(script: Script) -> Iterator[Statement]:
-    """A single process may hold the model on all devices that it sees: `device_map="auto"`.
+    """Whether a single process splits the model over its devices: `device_map="auto"`.
 
-    ms-swift does so by itself without DeepSpeed (swift/utils/torch_utils.py,
+    ms-swift does so by default without DeepSpeed (swift/utils/torch_utils.py,
     `get_default_device_map`).
     """
     listed = [script.environment.get(name, "") for name in VISIBLE]
@@ -243,7 +243,7 @@ def _spread(script: Script) -> Iterator[Statement]:
 def _first_known(
     script: Script, names: Iterable[str], kind_of: Callable[[str], StrEnum | None]
 ) -> Known | None:
-    """The value of the first flag with a known word."""
+    """The value of the first flag with a known value."""
     for name in names:
         named = script.text(name)
         kind = None if named is None else kind_of(str(named.value))
@@ -253,7 +253,7 @@ def _first_known(
 
 
 def _allocator(script: Script) -> Iterator[Statement]:
-    """The allocator's configuration in the user's environment; else the profile decides."""
+    """The allocator configuration in the user's environment; else the profile decides."""
     emptied = script.number("torch_empty_cache_steps")
     if emptied is not None:
         yield Fact.CACHE_EMPTIED, emptied.known(value=True)

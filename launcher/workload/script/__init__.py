@@ -1,4 +1,4 @@
-"""The user's script, read but never run: its flags, its imports, the lines that a failure is about.
+"""Reads the user's script without running it: flags, imports, lines related to a failure.
 
-In: a `LaunchRequest` and the script's source. Out: a `Script`, imports in order, places in files.
+In: a `LaunchRequest` and the script's source. Out: a `Script`, ordered imports, source locations.
 """

@@ -1,4 +1,4 @@
-"""The files of scripts, modules and packages, found without importing anything."""
+"""Finds files of scripts, modules and packages without importing anything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...system import regular_files
 from . import not_python
 
 STANDARD = sysconfig.get_path("stdlib")
-"""The folder of Python's own modules."""
+"""Folder of the standard library."""
 
 
 def package_folders(name: str) -> Iterator[Path]:
@@ -27,7 +27,7 @@ def package_folders(name: str) -> Iterator[Path]:
 
 
 def module_file(name: str) -> Path | None:
-    """The file of a module; None if it isn't on the interpreter's path."""
+    """The file of a module; None if it isn't on `sys.path`."""
     parts = name.split(".")
     if not all(parts) or any("/" in part or "\0" in part for part in parts):
         return None  # of no module
@@ -40,12 +40,12 @@ def module_file(name: str) -> Path | None:
 
 
 def is_installed(path: Path) -> bool:
-    """Whether a file is of an installed package or of Python itself, and not the user's."""
+    """Whether a file belongs to an installed package or Python, not to the user."""
     return any("-packages" in part for part in path.parts) or path.is_relative_to(STANDARD)
 
 
 def script_file(script: str) -> Path | None:
-    """The file of a script: itself, or a folder's `__main__.py`; None for a zip of modules."""
+    """The file of a script, or a folder's `__main__.py`; None for a zip archive."""
     path = Path(script)
     main = path / "__main__.py"
     if path.is_file() and zipfile.is_zipfile(path):
@@ -54,7 +54,7 @@ def script_file(script: str) -> Path | None:
 
 
 def parsed(path: Path) -> ast.Module:
-    """The script's syntax tree.
+    """Parses a script.
 
     Raises:
         LaunchError: the file doesn't exist, can't be read or isn't Python.

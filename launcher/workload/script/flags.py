@@ -1,4 +1,4 @@
-"""The flags of a script, from its command line and its files of arguments."""
+"""Parses a script's flags from its command line and argument files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .given import Given
 
 
 def arguments_file(path: Path | None, names: frozenset[str]) -> list[str]:
-    """Arguments that HfArgumentParser inserts before the command line: a file SCRIPT.args."""
+    """Arguments from SCRIPT.args, which HfArgumentParser inserts before the command line."""
     beside = None if path is None else path.with_suffix(".args")
     if beside is None or "HfArgumentParser" not in names or not beside.is_file():
         return []
@@ -21,10 +21,10 @@ def arguments_file(path: Path | None, names: frozenset[str]) -> list[str]:
 
 
 def flags_of(arguments: Sequence[str], names: frozenset[str], owner: str) -> dict[str, Given]:
-    """The script's flags, in all forms of HfArgumentParser and TrlParser.
+    """Parses flags in all forms of HfArgumentParser and TrlParser.
 
-    `--name value`, `--name=value`, `--name` alone, dashes or underscores; a single .json or .yaml
-    file instead of flags; trl's `--config FILE`, whose values yield to flags; LLaMA-Factory's
+    Forms: `--name value`, `--name=value`, `--name` alone, dashes or underscores; a single .json or
+    .yaml file instead of flags; trl's `--config FILE`, whose values yield to flags; LLaMA-Factory's
     `[train] FILE key=value ...`.
     """
     if owner == "llamafactory" and arguments[:1] == ["train"]:

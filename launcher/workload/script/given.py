@@ -1,4 +1,4 @@
-"""A script's arguments: the value of each flag, and its place."""
+"""A script's arguments, with the value and place of each."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ...core.settings import Value
 from ...core.workload import Known
 
 PARSERS = {"HfArgumentParser", "TrlParser"}
-"""Scripts that use one of these take all arguments from the command line, or defaults."""
+"""Parsers that take all arguments from the command line, or their defaults."""
 
 TRUE = ("yes", "true", "t", "y", "1")
 FALSE = ("no", "false", "f", "n", "0")
-"""The words that `string_to_bool` of transformers/hf_argparser.py reads as true and false."""
+"""True and false values of `string_to_bool` (transformers/hf_argparser.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +36,21 @@ class Given:
 
     @property
     def says_no(self) -> bool:
-        """Whether it is given in order to have nothing; a bare flag isn't."""
+        """Whether the value means off or none; a bare flag doesn't."""
         return self.value is not None and str(self.value).lower() in (*FALSE, "none", "")
 
     def known(self, value: Value) -> Known:
-        """A value that follows from it."""
+        """A value derived from this argument."""
         return Known(value, self.origin, self.source)
 
 
 @dataclass(frozen=True, slots=True)
 class Flags(Mapping[str, Given]):
-    """The arguments by name; it records the lookups.
+    """Arguments by name, with a record of lookups.
 
     Attributes:
         all: the arguments.
-        asked: names that were looked up, given or not.
+        asked: names that were looked up, present or not.
     """
 
     all: Mapping[str, Given] = field(default_factory=dict)
@@ -66,5 +66,5 @@ class Flags(Mapping[str, Given]):
         return iter(self.all)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of arguments."""
         return len(self.all)

@@ -11,8 +11,8 @@ HARMLESS = (
     | {"Path", "random", "re", "sys", "time", "typing", "uuid", "warnings"}
     | {"np", "numpy", "torch"}
 )
-"""First part of the names of calls that may be between two imports without an effect on the later.
-Calls that change the environment are `WRITERS`."""
+"""First part of the names of calls without an effect on later imports. Calls that change the
+environment are in `WRITERS`."""
 WRITERS = {
     "os.environ.clear",
     "os.environ.pop",
@@ -25,13 +25,13 @@ WRITERS = {
 }
 """Calls that change the environment."""
 FINDERS = ("sys.path", "sys.modules", "sys.meta_path")
-"""Names that decide where modules are found: a name may mean another module afterwards."""
+"""Names that affect where modules are found: afterwards a name may mean another module."""
 COLLECTIVES = "torch.distributed"
-"""A worker that has joined a process group can't be re-executed for a variable it sets later."""
+"""Prefix of calls after which a worker can't be re-executed for an environment variable."""
 SEEDS = ("seed", "manual_seed", "manual_seed_all")
-"""Calls that seed a random generator, from which a later import may draw."""
+"""Calls that seed a random generator, which a later import may use."""
 SEARCHED_LAST = ("sys.path.append", "sys.path.extend")
-"""Calls that don't change where modules are found."""
+"""Calls that don't affect where installed modules are found."""
 
 
 def is_harmless(value: ast.expr) -> bool:

@@ -1,6 +1,6 @@
 """Finds a script's imports before its own work, from its syntax tree.
 
-The search ends at the first statement that might affect a later import (`Unknowable`).
+The search ends at the first statement that may affect a later import (`Unknowable`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ...system import regular_files
 from .harmless_calls import HARMLESS, dotted, is_harmless, writes_environment
 
 FIRST = "unsloth"
-"""A module that must be imported before all others, since it changes them."""
+"""A module that must be imported before all others, which it patches."""
 READ_RANK = ("swift",)
-"""Packages that look up a worker's rank when they are imported (ms-swift's). What the script
-imports after them may have to stay after them."""
+"""Packages that read the rank on import (ms-swift's). Later imports of the script may have to stay
+after them."""
 STANDARD = ("frozen", "built-in", sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 """Prefixes of the files of Python's own modules."""
 
@@ -34,8 +34,8 @@ class Import:
 
     Attributes:
         module: its name.
-        names: the names that are imported from it.
-        line: line of the script that causes it, also if a module of the user's does it.
+        names: names imported from it.
+        line: line of the script that causes the import, directly or through a user's module.
     """
 
     module: str
@@ -45,7 +45,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """An environment variable that the script sets to a text before it imports something."""
+    """An environment variable that the script sets to a literal before an import."""
 
     name: str
     value: str
@@ -66,7 +66,7 @@ Step = Import | Variable | Filter
 
 
 class Unknowable(Exception):  # noqa: N818 - it isn't an error: the search ends here
-    """The effect of later imports can't be known without running the script."""
+    """Raised where the effect of later imports is unknown without running the script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class _Place:
 
     Attributes:
         package: the file's package, for relative imports.
-        line: line of the script, if the file is a module of the user's; None in the script itself.
-        visited: files and functions that were already searched.
+        line: line of the script, if the file is a user's module; None in the script itself.
+        visited: files and functions already searched.
         functions: bodies of the file's functions, by name.
     """
 
@@ -123,7 +123,7 @@ def _refuse_first(target: str) -> None:
 
 
 def _installed_module(name: str, place: _Place) -> Iterator[Step]:
-    """The parent packages of an installed module, and then the steps of its file."""
+    """Imports of an installed module's parent packages, then the steps of its file."""
     yield Import(name.rpartition(".")[0] or name, (), 1)
     spec = None
     with suppress(ImportError, ValueError, AttributeError):
@@ -136,7 +136,7 @@ def _installed_module(name: str, place: _Place) -> Iterator[Step]:
 
 
 def _users_module(name: str, folder: Path, place: _Place) -> Iterator[Step]:
-    """The steps of the parent packages of a user's module, and then those of its file."""
+    """Steps of a user's module, parent packages first."""
     first, *rest = name.split(".")
     for depth, part in enumerate(["", *rest]):
         folder = folder / part
@@ -150,7 +150,7 @@ def _users_module(name: str, folder: Path, place: _Place) -> Iterator[Step]:
 
 
 def is_installed(path: str | None) -> bool:
-    """Whether a module's file is Python's own or installed; None is a module without a file."""
+    """Whether a module's file is installed or Python's; None for modules without a file."""
     return path is None or "-packages" in path or path.startswith(STANDARD)
 
 

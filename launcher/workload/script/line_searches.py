@@ -1,4 +1,4 @@
-"""Searches in the user's source files for the lines that a known failure is about."""
+"""Searches the user's source files for lines that cause known failures."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .user_files import tree_of
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How to find the lines that a known failure is about, and how to correct them.
+    """How to find lines that cause a known failure, and how to correct them.
 
     Attributes:
-        find: returns the numbers of such lines in a file's syntax tree.
-        unless: words that make, or may make, the lines harmless, anywhere in the user's files.
-        only_with: words without which, in the user's files, the lines do no harm.
-        change: patterns with replacements for such a line; the first that applies is used.
+        find: returns such lines' numbers in a syntax tree.
+        unless: words anywhere in the user's files that may make the lines harmless.
+        only_with: words in the user's files without which the lines are harmless.
+        change: patterns with replacements for such a line; the first match applies.
     """
 
     find: Callable[[ast.AST], Iterator[int]]
@@ -45,7 +45,7 @@ WITHOUT_MAP = (
     (r"""\s*device_map\s*=\s*(["']\w+["']|\{[^{}]*\})\s*,\s*""", " "),
     (r"""(,\s*)?device_map\s*=\s*(["']\w+["']|\{[^{}]*\})""", ""),
 )
-"""Removes the device map, with the comma after or before it."""
+"""Substitutions that remove a device map with an adjacent comma."""
 SEARCHES: Mapping[str, Search] = {
     "parameter_reductions": Search(parameter_reductions),
     "device_maps": Search(unguarded_calls.device_maps, change=WITHOUT_MAP),
@@ -108,11 +108,11 @@ SEARCHES: Mapping[str, Search] = {
         change=((r"\bevaluation_strategy\b", "eval_strategy"),),
     ),
 }
-"""The searches that an entry's `points_at` may name."""
+"""Searches by the names in an entry's `points_at`."""
 
 
 def spots(name: str, paths: Sequence[str]) -> tuple[SourceLocation, ...]:
-    """The lines that a search finds in the files; files that can't be parsed are skipped.
+    """Lines that a search finds in the files, skipping files that can't be parsed.
 
     Empty if any of the files contains words that make such lines harmless.
     """
@@ -134,7 +134,7 @@ def spots(name: str, paths: Sequence[str]) -> tuple[SourceLocation, ...]:
 
 
 def _words(tree: ast.AST) -> set[str]:
-    """All names, attributes, imports and texts of a file."""
+    """All names, attributes, imports and strings of a file."""
     words: set[str] = set()
     for node in ast.walk(tree):
         match node:

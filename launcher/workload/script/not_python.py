@@ -1,7 +1,6 @@
-"""Refusals of files that are given as the script and aren't Python.
+"""Refuses files passed as the script that aren't Python.
 
-Only a file that Python couldn't run is refused: torchrun passes a file of any name to the
-interpreter.
+Refuses only files Python can't run: torchrun accepts any file name.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ STDIN = ("-", "/dev/stdin")
 
 
 def refusal_unread(path: Path) -> LaunchError | None:
-    """Why a file can't be the script, by its kind; None if it may be.
+    """The error for a file whose kind can't be a script; None if it may be one.
 
-    A pipe can be read only once, and the launcher, every worker and every attempt read the script.
+    A pipe can be read only once, but the launcher, every worker and every attempt read the script.
     """
     if str(path) in STDIN or path.is_fifo():
         problem = f"{path}: the script can't come through a pipe, since every worker reads it"
@@ -36,7 +35,7 @@ def refusal_unread(path: Path) -> LaunchError | None:
 
 
 def _is_notebook(path: Path) -> bool:
-    """Whether a file is a notebook's JSON, which Python may parse as an expression."""
+    """Whether a file is notebook JSON, which Python may parse as an expression."""
     try:
         content = json.loads(regular_files.read(path))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Finds the lines that reduce parameters outside a forward pass, as a dummy loss does."""
+"""Finds lines that reduce parameters outside a forward pass, such as a dummy loss."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOGGERS = {"add_scalar", "add_histogram", "debug", "info", "log", "warning", "wr
 """Methods that report a value, if their first argument is a text or a mapping."""
 TEXTS = (ast.Constant, ast.JoinedStr, ast.Dict)
 WITHOUT_GRAPH = ("no_grad", "inference_mode", "set_grad_enabled(False)", "GatheredParameters")
-"""Contexts without a graph, or in which ZeRO-3's parameters are gathered."""
+"""Contexts without a graph, or with gathered ZeRO-3 parameters."""
 PARAMETER_ITERATORS = ("parameters", "named_parameters")
 
 
@@ -43,7 +43,7 @@ def parameter_reductions(tree: ast.AST) -> Iterator[int]:
 
 
 def _only_reported(tree: ast.AST, cut: set[int]) -> set[int]:
-    """All parts of values whose names only detached parts use, except for losses."""
+    """Ids of the parts of values that only detached expressions use, except for losses."""
     used = {
         node.id
         for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""Reads the arguments of the user's script, and the words of its source; nothing is run."""
+"""Reads the script's arguments and the words of its source without running it."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ OWNERS: tuple[tuple[str, str, frozenset[str]], ...] = (
     ("llamafactory", r"(^|[./])(llamafactory|llmtuner)([./-]|$)", frozenset({"run_exp"})),
     ("FlagEmbedding", r"^FlagEmbedding\.", frozenset()),
 )
-"""Frameworks that own the whole script and take all of its arguments from the command line: a
-pattern of the program's name, and the functions that a script of the user's calls instead."""
+"""Frameworks whose programs take all arguments from the command line: a pattern of the program's
+name, and the functions that a custom script calls instead."""
 
 _PACKAGES = {
     "swift": {"swift"},
     "llamafactory": {"llamafactory", "llmtuner"},
     "FlagEmbedding": {"FlagEmbedding"},
 }
-"""Packages of these frameworks, older names included."""
+"""Packages of the frameworks, with older names."""
 
 
 def read_script(request: LaunchRequest) -> Script:
-    """Reads everything about the script that is known without running it.
+    """Reads everything known about the script without running it.
 
     Raises:
-        LaunchError: there is no such script, it has a syntax error, or its file of arguments can't
-            be read.
+        LaunchError: the script is missing or has a syntax error, or its argument file can't be
+            read.
     """
     path = module_file(request.script) if request.is_module else script_file(request.script)
     tree = None if path is None else parsed(path)
@@ -63,7 +63,7 @@ def read_script(request: LaunchRequest) -> Script:
 
 
 def owner_of(program: str, names: frozenset[str]) -> str:
-    """The framework that a program belongs to; empty for none."""
+    """The framework that owns a program; empty if none."""
     for owner, pattern, functions in OWNERS:
         if re.search(pattern, program) or (functions & names and _PACKAGES[owner] & names):
             return owner

@@ -1,4 +1,4 @@
-"""Losses that a source scales itself although a framework scales them too or relies on it."""
+"""Finds losses that a source scales in addition to its framework, or fails to scale."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 
 ACCUMULATION = re.compile(r"accum|grad_acc|(^|_)gas(_|$|\()", re.IGNORECASE)
-"""The accumulation, by its name in an expression."""
+"""Names of the accumulation in an expression."""
 COUNT = "num_items_in_batch"
 MEANS = {
     *("cross_entropy", "CrossEntropyLoss", "mse_loss", "MSELoss", "l1_loss", "L1Loss", "nll_loss"),
     *("NLLLoss", "BCEWithLogitsLoss", "binary_cross_entropy_with_logits", "BCELoss"),
 }
-"""Losses of torch's that are a mean by default."""
+"""torch losses that are means by default."""
 OTHERWISE = re.compile(r"reduction|sum|mean|weight|scale|accum|num_", re.IGNORECASE)
 """Signs that a loss isn't a plain mean, or is scaled."""
 
@@ -21,7 +21,7 @@ OTHERWISE = re.compile(r"reduction|sum|mean|weight|scale|accum|num_", re.IGNOREC
 def divided_before(tree: ast.AST, line: int) -> int | None:
     """The line that divides a loss by the accumulation before another passes it to `backward`.
 
-    Both are in one function, and the same name is meant. None if there is none.
+    Both lines must be in one function and use the same name. None if not found.
 
     Args:
         tree: the source of a file.
@@ -46,7 +46,7 @@ def divided_before(tree: ast.AST, line: int) -> int | None:
 
 
 def _divisions(scope: ast.AST) -> Iterator[tuple[str, int]]:
-    """Names that become something divided by the accumulation, with their lines."""
+    """Names assigned a value divided by the accumulation, with their lines."""
     for node in ast.walk(scope):
         match node:
             case ast.AugAssign(target=ast.Name(id=name), op=ast.Div(), value=divisor):
@@ -64,8 +64,8 @@ def _divisions(scope: ast.AST) -> Iterator[tuple[str, int]]:
 def ignores_count(function: ast.FunctionDef) -> bool:
     """Whether a `compute_loss` returns a mean and ignores the number of items.
 
-        Certain are those that take the number, don't pass it on, and return the model's loss or one
-    of torch's, without a name or text about a sum or a scale.
+    True only for functions that take the number, don't pass it on, and return the model's loss or a
+    torch loss, without a name or string about a sum or a scale.
     """
     arguments = {argument.arg for argument in function.args.args + function.args.kwonlyargs}
     body = [node for statement in function.body for node in ast.walk(statement)]

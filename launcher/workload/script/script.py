@@ -1,4 +1,4 @@
-"""The input of the readers: a script's flags, its imports, the installed versions."""
+"""The readers' input: a script's flags and imports, and installed versions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ TRAINING = re.compile(
     r"(^|Seq2Seq|[a-z])TrainingArguments$"
     r"|^(SFT|DPO|KTO|ORPO|CPO|BCO|GRPO|RLOO|PPO|PPOv2|OnlineDPO|XPO|NashMD|GKD|PRM|Reward)Config$"
 )
-"""transformers' arguments of its Trainer, and trl's, which inherit from them."""
+"""Names of TrainingArguments and trl's subclasses."""
 FROM_ELSEWHERE = {"parse_json_file", "parse_yaml_file", "parse_dict"}
-"""Methods of HfArgumentParser that take all arguments from elsewhere than the command line."""
+"""Methods of HfArgumentParser that don't read the command line."""
 COMMAND_LINE = "parse_args_into_dataclasses"
-"""The one that takes them from there; scripts that have both use it unless given a file."""
+"""Method that reads the command line; scripts with both kinds use it unless given a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Script:
         versions: installed versions of the frameworks.
         environment: the launcher's environment, which the workers inherit.
         world: the number of workers on all nodes.
-        notes: values that a reader could not use, as sentences.
-        unmodelled: omissions and assumptions of the estimate of memory and time, as sentences.
+        notes: unusable values, as sentences.
+        unmodelled: omissions and assumptions in the memory and time estimates, as sentences.
         owner: `swift`, `llamafactory` or `FlagEmbedding` if the script is one of theirs.
         program: path of the script, or name of the module.
         replaced: arguments that the script replaces.
-        words: those of its source; none if it is one of a framework's own.
+        words: words of its source; empty for a framework's program.
     """
 
     flags: Flags
@@ -53,7 +53,7 @@ class Script:
 
     @property
     def takes_all(self) -> bool:
-        """Whether all arguments come from the command line, so that absent ones have defaults."""
+        """Whether all arguments come from the command line, so absent ones have defaults."""
         named = self.words.named
         is_elsewhere = bool(named & FROM_ELSEWHERE) and COMMAND_LINE not in named
         is_parsed = bool(self.names & PARSERS) and any(map(TRAINING.search, named))
@@ -64,7 +64,7 @@ class Script:
         return bool({f"--{name}", f"--{name.replace('_', '-')}"} & self.words.set)
 
     def decides(self, *names: str) -> bool:
-        """Whether the source may give one of these arguments a value: what, is asked at launch."""
+        """Whether the source may set one of these arguments; the value is queried at launch."""
         return not self.words.set.isdisjoint(names)
 
     def leaves(self, *names: str) -> bool:

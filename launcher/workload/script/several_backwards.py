@@ -1,4 +1,4 @@
-"""Finds engines that go backward several times before one step."""
+"""Finds engines with several backward passes before one step."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from .unguarded_calls import ASIDE
 
 OTHERS = ("accelerator", "fabric", "accelerate")
-"""Names whose `backward` keeps count of the micro batches by itself."""
+"""Owners whose `backward` counts micro batches itself."""
 
 
 def several_backwards(tree: ast.AST) -> Iterator[int]:
-    """Lines of `engine.backward(loss)` of which several come before one `engine.step()`.
+    """Lines with `engine.backward(loss)` if several precede one `engine.step()`.
 
-    Either a loop has the passes and the step comes after it, or they follow one another.
+    Either the step follows a loop with the passes, or the passes follow one another.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and ASIDE.search(node.name):
@@ -26,7 +26,7 @@ def several_backwards(tree: ast.AST) -> Iterator[int]:
 
 
 def _in_block(block: Sequence[ast.stmt]) -> Iterator[int]:
-    """The statements of one block before a step of the same engine."""
+    """Searches the statements before an engine's step in one block."""
     passes: dict[str, list[int]] = {}
     for statement in block:
         steps = {engine for engine, _ in _calls(statement, "step")}
@@ -42,7 +42,7 @@ def _in_block(block: Sequence[ast.stmt]) -> Iterator[int]:
 def _passes(statement: ast.stmt) -> dict[str, list[int]]:
     """The lines of each engine's backward passes, twice if in a loop.
 
-    Of a condition only one branch is taken: the longer one.
+    Of a condition, only the branch with more passes counts.
     """
     found: dict[str, list[int]] = {}
     if isinstance(statement, ast.If):
@@ -65,7 +65,7 @@ def _passes_of(block: Sequence[ast.stmt]) -> dict[str, list[int]]:
 
 
 def _calls(statement: ast.stmt, method: str) -> Iterator[tuple[str, int]]:
-    """Owner and line of every call of a method; a nested function isn't run here."""
+    """Owner and line of every call of a method, outside of nested functions."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return
     for node in ast.walk(statement):

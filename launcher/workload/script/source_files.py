@@ -1,4 +1,4 @@
-"""All source files of the user's that a script runs, followed through their imports."""
+"""Finds all user source files of a script by following its imports."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ WITHOUT_PARSER = {
     *("tensorboard", "timm", "tokenizers", "torch", "torch_npu", "torchaudio", "torchvision"),
     *("tqdm", "transformers", "typing_extensions", "wandb", "yaml"),
 }
-"""Packages that read no command line by themselves."""
+"""Packages that don't read the command line."""
 HANDING_ON = {"getopt", "importlib", "runpy", "subprocess"}
-"""Python's own modules by which arguments come to code that isn't looked at."""
+"""Standard modules that may pass arguments to unread code."""
 READABLE = (sys.stdlib_module_names | WITHOUT_PARSER) - HANDING_ON
 LIBRARIES = WITHOUT_PARSER | {"diffusers", "liger_kernel", "llamafactory", "swift", "trl"}
-"""Packages that aren't the user's, even if run from their repository."""
+"""Packages that never count as the user's, even if run from their repository."""
 PROJECT_FILES = ("setup.py", "pyproject.toml")
 """Files that mark an installable project; its packages lie beside them or in `src`."""
 MOST_FILES = 120
-"""More files than this aren't read: a script of that size is a framework."""
+"""Maximum files to read: larger scripts are frameworks."""
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of the user's."""
+    """A user's source file."""
 
     path: Path
     tree: ast.Module
     is_script: bool
 
     def place(self, node: ast.expr | ast.stmt) -> str:
-        """The place of a part of the file, as in `train.py:41`."""
+        """The location of a node, e.g. `train.py:41`."""
         return f"{self.path.name}:{node.lineno}"
 
     @cached_property
     def names(self) -> dict[str, tuple[str, str]]:
-        """The module, with leading dots, and the name in it of what the file imports by name."""
+        """Module, with leading dots, and original name of each name imported."""
         return {
             alias.asname or alias.name: ("." * node.level + (node.module or ""), alias.name)
             for node in ast.walk(self.tree)
@@ -63,7 +63,7 @@ class SourceFiles:
 
     Attributes:
         files: the files that could be read.
-        is_all: no other code of the user's can take a part in reading the arguments.
+        is_all: whether no other user code can affect the parsing of arguments.
     """
 
     files: tuple[SourceFile, ...]
@@ -71,7 +71,7 @@ class SourceFiles:
 
 
 def source_files(request: LaunchRequest) -> SourceFiles:
-    """The script's own files, through all levels of imports; installed packages aren't followed."""
+    """The script's files through all levels of imports, without installed packages."""
     start = None if request.is_program else _start(request)
     if start is None or not start.is_file() or is_installed(start):
         return SourceFiles((), is_all=False)
@@ -97,10 +97,10 @@ def _start(request: LaunchRequest) -> Path | None:
 
 
 def _roots(start: Path, *, is_module: bool) -> list[Path]:
-    """Folders in which the user's modules are looked for, the surest first.
+    """Folders to search for the user's modules, most certain first.
 
-    After those on the interpreter's path come the projects that the script lies in, which are
-    installed as editable, or should be.
+    Folders on `sys.path` first, then the projects around the script, which are usually installed as
+    editable.
     """
     above = list(start.absolute().parents)
     own = [Path()] if is_module else [start.parent]
@@ -114,7 +114,7 @@ def _roots(start: Path, *, is_module: bool) -> list[Path]:
 
 
 def _own_files(tree: ast.Module, path: Path, roots: Sequence[Path]) -> tuple[list[Path], bool]:
-    """The user's files that a file imports, and whether it imports nothing else of interest."""
+    """The user's files imported by a file, and whether it imports no unread code."""
     found: list[Path] = []
     is_all = True
     for folders, stems, package in _imported(tree, path, roots):
@@ -132,7 +132,7 @@ def _own_files(tree: ast.Module, path: Path, roots: Sequence[Path]) -> tuple[lis
 def _imported(
     tree: ast.Module, path: Path, roots: Sequence[Path]
 ) -> Iterator[tuple[Sequence[Path], list[str], str]]:
-    """For each import: its roots, the names that may be modules in it, and its package."""
+    """For each import: its roots, possible module names, and its package."""
     above = path.absolute().parents
     for node in ast.walk(tree):
         match node:

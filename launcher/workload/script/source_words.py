@@ -1,4 +1,4 @@
-"""The words of a script's source files: arguments that it may decide itself, and names."""
+"""Collects words of a script's source files: possibly assigned arguments, and names."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .source_files import SourceFiles
 
 @dataclass(frozen=True, slots=True)
 class SourceWords:
-    """The words of the source; only the run shows their meaning.
+    """Words of the source; only the run shows their meaning.
 
     Attributes:
-        set: names that get a value somewhere: variables, attributes, fields, parameters, keywords
-            of calls; and all texts, among them keys and the options of a parser.
+        set: names assigned anywhere: variables, attributes, fields, parameters, keywords of calls;
+            and all strings, including keys and parser options.
         assigned: attributes of parsed arguments that it replaces, as in `args.bf16 = ...`.
         named: all names.
-        is_all: no other code of the user's, nor of a package that isn't known, runs with it.
+        is_all: whether no other user code or unknown package runs with the script.
     """
 
     set: frozenset[str] = frozenset()
@@ -29,7 +29,7 @@ class SourceWords:
 
 
 def words_of(sources: SourceFiles) -> SourceWords:
-    """The words of all files of a script."""
+    """Collects the words of all files of a script."""
     nodes = [node for file in sources.files for node in ast.walk(file.tree)]
     set_, assigned, named = (frozenset(chain(*map(of, nodes))) for of in (_set, _assigned, _named))
     return SourceWords(set_, assigned, named, sources.is_all)

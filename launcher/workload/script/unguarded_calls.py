@@ -1,4 +1,4 @@
-"""Finds calls that fail in a distributed run, unless a condition may prevent them there."""
+"""Finds calls that fail in a distributed run and aren't guarded by a condition."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import re
 from collections.abc import Iterator, Sequence
 
 SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
-"""Values of `device_map` that spread a model over all devices (accelerate/big_modeling.py)."""
+"""Values of `device_map` that split a model over all devices (accelerate/big_modeling.py)."""
 GUARD = re.compile(
     r"rank|world|distributed|ddp|deepspeed|zero|fsdp|isinstance|hasattr|proc|is_main|local"
     r"|device_count|multi|single|infer|eval|test|version|bits|4bit|8bit|quant",
     re.IGNORECASE,
 )
-"""Words in a condition that may keep what it guards out of a distributed run."""
+"""Words in a condition that may exclude a distributed run."""
 ASIDE = re.compile(
     r"infer|eval|test|predict|generat|single|export|merge|check|compar|debug|stat|log_|verif|hash",
     re.IGNORECASE,
 )
-"""Words in the names of functions that don't train."""
+"""Words in names of functions that don't train."""
 
 
 def device_maps(tree: ast.AST) -> Iterator[int]:
-    """Lines that spread a model over all devices in every rank: `device_map="auto"`."""
+    """Lines that split a model over all devices in every rank: `device_map="auto"`."""
     for line, value in _keywords(tree, ("device_map",)):
         if isinstance(value, ast.Constant) and value.value in SPREAD:
             yield line
 
 
 def device_map_arguments(tree: ast.AST) -> Iterator[int]:
-    """Lines that give a model any device map."""
+    """Lines that pass a device map to a model."""
     for line, value in _keywords(tree, ("device_map",)):
         is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
         if is_text or isinstance(value, ast.Dict):
@@ -52,7 +52,7 @@ def half_precision_loads(tree: ast.AST) -> Iterator[int]:
 
 
 def fixed_devices(tree: ast.AST) -> Iterator[int]:
-    """Lines that send every rank to one device: `.to("cuda:0")`, `.cuda(0)`, `set_device(0)`."""
+    """Lines that put every rank on one device: `.to("cuda:0")`, `.cuda(0)`, `set_device(0)`."""
     for call in unguarded_calls(tree):
         match call:
             case ast.Call(args=[ast.Constant(value=value)]):
@@ -66,28 +66,28 @@ def fixed_devices(tree: ast.AST) -> Iterator[int]:
 
 
 def no_sync_calls(tree: ast.AST) -> Iterator[int]:
-    """Lines that enter a module's own `no_sync()`; accelerate's takes the model, and checks it."""
+    """Lines that enter a module's `no_sync()`; accelerate's takes the model and checks it."""
     for call in unguarded_calls(tree):
         if called(call) == "no_sync" and isinstance(call.func, ast.Attribute) and not call.args:
             yield call.lineno
 
 
 def pipeline_modules(tree: ast.AST) -> Iterator[int]:
-    """Lines that divide a model into the stages of DeepSpeed's pipeline."""
+    """Lines that build a DeepSpeed pipeline model."""
     for call in unguarded_calls(tree):
         if called(call) == "PipelineModule":
             yield call.lineno
 
 
 def frozen_block_inputs(tree: ast.AST) -> Iterator[int]:
-    """Lines that add adapters to a model whose blocks then get inputs without a gradient."""
+    """Lines that add adapters to a model without input gradients for its blocks."""
     for call in unguarded_calls(tree):
         if called(call) == "get_peft_model":
             yield call.lineno
 
 
 def outdated_arguments(tree: ast.AST) -> Iterator[int]:
-    """Lines that use names of transformers' arguments that no longer exist."""
+    """Lines that use removed names of transformers arguments."""
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     for call in unguarded_calls(tree):
         if called(call) in {"TrainingArguments", "Seq2SeqTrainingArguments"} - own:
@@ -97,7 +97,7 @@ def outdated_arguments(tree: ast.AST) -> Iterator[int]:
 
 
 def _keywords(tree: ast.AST, names: Sequence[str]) -> Iterator[tuple[int, ast.expr]]:
-    """Line and value of every argument with one of these names where a model is loaded."""
+    """Line and value of these arguments in calls that load a model."""
     for call in unguarded_calls(tree):
         for keyword in call.keywords:
             if keyword.arg in names and called(call) == "from_pretrained":
@@ -117,7 +117,7 @@ def unguarded_calls(node: ast.AST) -> Iterator[ast.Call]:
 
 
 def called(node: ast.Call) -> str:
-    """The name of a called function, without the object that it is an attribute of."""
+    """The name of a called function, without its owner."""
     match node.func:
         case ast.Attribute(attr=name) | ast.Name(id=name):
             return name

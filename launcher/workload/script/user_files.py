@@ -1,4 +1,4 @@
-"""The user's own source files: the script, and the modules that it imports from its own folder."""
+"""Finds the user's source files: the script and the modules it imports from its folder."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .files import is_installed, module_file
 
 
 def user_files(request: LaunchRequest) -> Iterator[Path]:
-    """The user's script and the modules that it imports from its own folder; empty for others."""
+    """The script and the modules it imports from its folder; empty for framework programs."""
     if not request.is_program:
         yield from files_of(request.script, is_module=request.is_module)
 
 
 def files_of(script: str, *, is_module: bool) -> Iterator[Path]:
-    """The same of a script, or of a module by its name."""
+    """Source files of a script, or of a module by name."""
     path = module_file(script) if is_module else Path(script)
     if path is None or not path.is_file() or is_installed(path):
         return
@@ -35,7 +35,7 @@ def files_of(script: str, *, is_module: bool) -> Iterator[Path]:
 
 
 def tree_of(path: Path) -> ast.Module | None:
-    """A file's syntax tree; None if it doesn't exist or isn't Python."""
+    """A file's syntax tree; None if it is missing or isn't Python."""
     try:
         return parsed_text(read(path))
     except OSError:
@@ -44,7 +44,7 @@ def tree_of(path: Path) -> ast.Module | None:
 
 @cache
 def parsed_text(source: str | bytes) -> ast.Module | None:
-    """The syntax tree of a source, not to be changed; None if it isn't Python."""
+    """The cached, read-only syntax tree of a source; None if it isn't Python."""
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -52,7 +52,7 @@ def parsed_text(source: str | bytes) -> ast.Module | None:
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Names of the modules that a file imports, including names that may be submodules."""
+    """Names of imported modules, including names that may be submodules."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
