@@ -20,6 +20,7 @@ told |= {"is_zero3": "zero3" in args.deepspeed, "local_rank": args.local_rank}
 with open(f"told-{os.environ['RANK']}", "w") as file:
     json.dump(told, file)
 if torch.distributed.is_initialized():
+    torch.distributed.barrier()  # gloo fails if a rank leaves while another still connects to it
     torch.distributed.destroy_process_group()
 """
 
