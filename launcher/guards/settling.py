@@ -1,4 +1,4 @@
-"""Asks the launcher for settings at a boundary, where a worker has more facts than any reader.
+"""Asks the launcher for settings at a boundary: a worker has more facts than any reader.
 
 The answer applies to the object created at the boundary; only the checkpointing mode applies to
 the whole process. A boundary's key includes all user frames: if one rank alone creates an

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +27,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 
     def start(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
         count = kwargs.get("nprocs", args[2] if len(args) > 2 else 1)
-        with observations.going_on():
+        with suppress(Exception):  # what is odd here, torch reports
             _prepare(observations, int(count))
         return wrapped(*args, **kwargs)
 
@@ -43,14 +44,15 @@ def _prepare(observations: Observations, count: int) -> None:
     advice = "call that function once in each worker, with RANK and WORLD_SIZE of its environment"
     if workers > 1:
         observations.remark(
-            f"{begun} in each of {count_of(workers, 'worker')}, though each worker is a rank "
-            f"already. Run the script with python or --nproc 1, or {advice}"
+            f"{begun} in each of {count_of(workers, 'worker')}. If they are the training's ranks, "
+            f"run the script with python or --nproc 1, or {advice}"
         )
         return
     del os.environ[AGENT_STORE]
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(_free_port())}
     observations.remark(
-        f"{begun}, which nothing watches or corrects. For that, {advice}, and set --nproc {count}"
+        f"{begun}. If they are the training's ranks, nothing watches or corrects them: for that, "
+        f"{advice}, and set --nproc {count}"
     )
 
 

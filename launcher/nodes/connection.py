@@ -118,7 +118,7 @@ class Connection:
         return found
 
     def refuse(self, problem: str) -> None:
-        """Ends the connection, and tells the other end the problem."""
+        """Ends the connection, and reports the problem to the other end."""
         self.send(Refusal(ExitCode.USAGE, f"this node {problem}"))
         self._refuse(f"it {problem}")
 

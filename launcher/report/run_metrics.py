@@ -117,18 +117,18 @@ def _mean(values: tuple[float, ...]) -> float | None:
 GAUGES: tuple[tuple[str, str, Callable[[RankStatus], float | None]], ...] = (
     ("rank_step", "Optimizer steps done.", lambda rank: rank.progress.step),
     (
-        *("rank_step_seconds", "Mean time of the latest steps."),
+        "rank_step_seconds",
+        "Mean time of the latest steps.",
         lambda rank: _mean(rank.progress.whole),
     ),
     (
-        *(
-            "rank_own_seconds",
-            "Mean time of the latest steps that the rank didn't wait for others.",
-        ),
+        "rank_own_seconds",
+        "Mean time of the latest steps that the rank didn't wait for others.",
         lambda rank: _mean(rank.progress.own),
     ),
     (
-        *("rank_quiet_seconds", "Time since the rank last moved."),
+        "rank_quiet_seconds",
+        "Time since the rank last moved.",
         lambda rank: rank.progress.quiet + rank.age,
     ),
 )

@@ -73,7 +73,7 @@ def show_hidden_output(outcome: Outcome, findings: Mapping[int, Finding]) -> Non
 
 
 def farewell(code: int, outcome: Outcome, findings: Mapping[int, Finding]) -> RunEnded:
-    """The message that tells the other nodes of the end."""
+    """The message that reports the end to the other nodes."""
     line = explain_failure.outcome_text(outcome, findings)
     match outcome:
         case Failed(attempt=attempt):

@@ -16,8 +16,16 @@ from .reported import DIGITS, Reported, port, whole
 from .this_host import Here
 
 OPTIONS = (
-    *("nnodes", "node_rank", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf"),
-    *("standalone", "master_addr", "master_port", "local_addr"),
+    "nnodes",
+    "node_rank",
+    "rdzv_backend",
+    "rdzv_endpoint",
+    "rdzv_id",
+    "rdzv_conf",
+    "standalone",
+    "master_addr",
+    "master_port",
+    "local_addr",
 )
 """torchrun's options, without `--nproc-per-node`."""
 BACKENDS = ("static", "c10d")

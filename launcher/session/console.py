@@ -24,8 +24,8 @@ from ..system import run_directory, terminal
 from .decision import End, RunState
 from .suspect_lines import SuspectLine
 
-SHOWN_WHEN_QUIET = (
-    *("settled", "asked", "change", "doubt", "suggest", "note", "may end", "do", "run"),
+SHOWN_WHEN_QUIET = frozenset(
+    ["settled", "asked", "change", "doubt", "suggest", "note", "may end", "do", "run"]
 )
 """Labels of the rows that `--quiet` keeps."""
 

@@ -44,7 +44,7 @@ SETTLING = 0.5
 def launch_as_head(
     training: Training, workload: Workload, server: Server, joined: Joined | None = None
 ) -> int:
-    """Trains, and tells the other nodes how the run ended; returns the exit code.
+    """Trains, and reports the run's end to the other nodes; returns the exit code.
 
     The `training` has the workers of all nodes and their common hardware.
 

@@ -230,7 +230,7 @@ class Supervisor:
         return [number for number in self._wakeup.arrived if number in STOPS]
 
     def _decide(self) -> None:
-        """Stops the workers if there is a reason to, and tells the other nodes."""
+        """Stops the workers if there is a reason to, and informs the other nodes."""
         workers, failed = self.workers, self.workers.failed()
         leaving = workers.alive & workers.failing.keys() - self.stops.planned
         self.stops.schedule(leaving, stop_policy.after_own_failure(self._times))

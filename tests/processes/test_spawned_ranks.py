@@ -22,7 +22,7 @@ def test_they_train_in_a_single_worker(workshop: Path, is_own: bool) -> None:
     done = launch(workshop, "--nproc=1", SPAWNS, port)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n").count("sum 3.0") == 2
-    assert f"spawns.py:{LINE}: torch.multiprocessing.spawn starts 2 processes, which" in done.stderr
+    assert f"spawns.py:{LINE}: torch.multiprocessing.spawn starts 2 processes. If" in done.stderr
 
 
 def test_several_workers_start_too_many(workshop: Path) -> None:

@@ -228,7 +228,12 @@ class Watch:
     def _is_loaded_so(self, dtype: Any) -> bool:
         """Whether transformers loaded a model in this dtype, usually on purpose."""
         configs = [getattr(model, "config", None) for model in models_of(self._observations)]
-        return any(getattr(config, "dtype", None) is dtype for config in configs)
+        # Before transformers 4.56 the name is `torch_dtype`, which newer versions warn about.
+        names = ["dtype" if hasattr(config, "dtype") else "torch_dtype" for config in configs]
+        return any(
+            getattr(config, name, None) is dtype
+            for config, name in zip(configs, names, strict=True)
+        )
 
     def _look_at_groups(self, optimizer: Any, names: dict[int, str]) -> None:
         """Looks for an empty parameter group without weight decay."""

@@ -108,6 +108,12 @@ class Schedules:
         about = steps * total.ranks, accumulation, int(os.environ.get("WORLD_SIZE", "1"))
         tell(self._observations, schedule.too_long(total.kind, total.steps, *about, total.where))
 
+    def wrapped(self, scheduler: Any, wrapper: Any) -> None:
+        """Records accelerate's wrapper of a schedule, which may step it once for each process."""
+        total = self.totals.get(scheduler)
+        if total is not None and wrapper.step_with_optimizer and not wrapper.split_batches:
+            total.ranks = int(os.environ.get("WORLD_SIZE", "1"))
+
     def given(self, scheduler: Any, steps: int | None) -> None:
         """Records a Trainer's schedule and its planned steps; None if the Trainer created it."""
         total = self.totals.get(scheduler)
@@ -209,9 +215,7 @@ def install(module: ModuleType, observations: Observations) -> None:
         scheduler = args[0] if args else kwargs.get("scheduler")
         schedules.places.pop(scheduler, None)
         wrapped(*args, **kwargs)  # which steps it once for each process
-        total = schedules.totals.get(scheduler)
-        if total is not None and instance.step_with_optimizer and not instance.split_batches:
-            total.ranks = int(os.environ.get("WORLD_SIZE", "1"))
+        looking(observations, Check.SCHEDULE, schedules.wrapped, scheduler, instance)
 
     def given(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         steps = args[0] if args else kwargs.get("num_training_steps")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -24,14 +25,20 @@ def install(module: ModuleType, _observations: Observations) -> None:
     """Notes models whose embeddings are resized."""
 
     def resized(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        before: Any = getattr(instance.get_input_embeddings(), "num_embeddings", None)
+        before = _tokens_of(instance)
         result = wrapped(*args, **kwargs)
-        after: Any = getattr(instance.get_input_embeddings(), "num_embeddings", None)
-        if isinstance(before, int) and isinstance(after, int) and before < after:
+        if 0 < before < _tokens_of(instance):
             _extended.setdefault(instance, before)
         return result
 
     wrapt.wrap_function_wrapper(module, "PreTrainedModel.resize_token_embeddings", resized)
+
+
+def _tokens_of(model: Any) -> int:
+    """Tokens of a model's input embeddings; 0 for a model without any."""
+    with suppress(NotImplementedError, AttributeError):
+        return int(model.get_input_embeddings().num_embeddings)
+    return 0
 
 
 def asked_of_texts(batch: Mapping[str, Any], labels: Any, model: Any) -> Iterator[Any]:
