@@ -10,7 +10,7 @@ from typing import Any
 
 import wrapt
 
-from ...checks import built, precision, trained
+from ...checks import built, trained
 from ...checks.finding import Check
 from ...core.choices import Engine
 from ...core.private_names import SKIP_CODE
@@ -18,12 +18,11 @@ from ...core.settings import Fact
 from ...evidence.observations import Observations
 from ..callers import user_place
 from . import (
-    autocasts,
     begun,
+    dtypes,
     gradients,
     replaced_parameters,
     sampled_gradients,
-    scalers,
     ties,
     updates,
 )
@@ -111,7 +110,7 @@ class Watch:
         names, models = names_of(optimizer, self._observations), models_of(self._observations)
         by_engine = self._observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
         if step == 1:
-            self._look_at_types(optimizer, names, by_engine=by_engine)
+            dtypes.look_at(self._observations, optimizer, names, self.where, by_engine=by_engine)
             begun.remember(models)
             if not by_engine:  # whose own steps are looked at, and whose groups are flat
                 self._look_at_groups(optimizer, names)
@@ -187,53 +186,6 @@ class Watch:
         is_sharded = any(hasattr(each, "to_local") for _, each in of_models.values())
         by_engine = self._observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
         return {} if by_engine or is_sharded else of_models
-
-    def _look_at_types(self, optimizer: Any, names: dict[int, str], *, by_engine: bool) -> None:
-        """Compares the dtypes of weights and gradients with those of the passes."""
-        import torch
-
-        held = {id(each) for each in parameters_of(optimizer)}
-        types = {
-            kind
-            for model, kind in list(autocasts.types.items())
-            if any(id(each) in held for each in model.parameters())
-        }
-        kind, has_autocast = type(optimizer).__name__, "bf16" in autocasts.asked and not by_engine
-        if torch.float16 in types and not scalers.used:
-            tell(self._observations, precision.unscaled(kind, self.where))
-        if not type(optimizer).__module__.startswith("torch.optim."):
-            return
-        given = {
-            names[id(each)]: each
-            for each in parameters_of(optimizer)
-            if each.grad is not None and each.grad.dtype is each.dtype
-        }
-
-        def sizes_in(*kinds: Any) -> dict[str, int]:
-            """Elements of the parameters in a dtype, by name; single elements are scales."""
-            return {
-                name: each.numel()
-                for name, each in given.items()
-                if each.dtype in kinds and each.numel() > 1
-            }
-
-        halves = list(sizes_in(torch.float16))
-        others = sum(each.grad is not None for each in parameters_of(optimizer)) - len(halves)
-        tell(self._observations, precision.without_master(kind, halves, others, self.where))
-        if (has_autocast or torch.bfloat16 in types) and not self._is_loaded_so(torch.bfloat16):
-            elements = sum(each.numel() for each in given.values())
-            sizes = sizes_in(torch.bfloat16)
-            tell(self._observations, precision.without_copy(kind, sizes, elements, self.where))
-
-    def _is_loaded_so(self, dtype: Any) -> bool:
-        """Whether transformers loaded a model in this dtype, usually on purpose."""
-        configs = [getattr(model, "config", None) for model in models_of(self._observations)]
-        # Before transformers 4.56 the name is `torch_dtype`, which newer versions warn about.
-        names = ["dtype" if hasattr(config, "dtype") else "torch_dtype" for config in configs]
-        return any(
-            getattr(config, name, None) is dtype
-            for config, name in zip(configs, names, strict=True)
-        )
 
     def _look_at_groups(self, optimizer: Any, names: dict[int, str]) -> None:
         """Looks for an empty parameter group without weight decay."""

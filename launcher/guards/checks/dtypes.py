@@ -1,0 +1,78 @@
+"""Compares the dtypes of an optimizer's weights and gradients with those of the passes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...checks import precision
+from ...evidence.observations import Observations
+from . import autocasts, scalers
+from .models import models_of, parameters_of
+from .told import tell
+
+
+def look_at(
+    observations: Observations,
+    optimizer: Any,
+    names: Mapping[int, str],
+    where: str,
+    *,
+    by_engine: bool,
+) -> None:
+    """Reports dtypes that lose updates.
+
+    Args:
+        observations: the findings go there.
+        optimizer: about to make its first step.
+        names: of its parameters, by id.
+        where: the user's line that made it.
+        by_engine: DeepSpeed makes its steps.
+    """
+    import torch
+
+    every = list(parameters_of(optimizer))
+    held = {id(each) for each in every}
+    types = {
+        dtype
+        for model, dtype in list(autocasts.types.items())
+        if any(id(each) in held for each in model.parameters())
+    }
+    kind, has_autocast = type(optimizer).__name__, "bf16" in autocasts.asked and not by_engine
+    if torch.float16 in types and not scalers.used:
+        tell(observations, precision.unscaled(kind, where))
+    if not type(optimizer).__module__.startswith("torch.optim."):
+        return
+    alike = {
+        names[id(each)]: each
+        for each in every
+        if each.grad is not None and each.grad.dtype is each.dtype
+    }
+    halves = list(_sizes_in(torch.float16, alike))
+    others = sum(each.grad is not None for each in every) - len(halves)
+    tell(observations, precision.without_master(kind, halves, others, where))
+    if (has_autocast or torch.bfloat16 in types) and not _is_loaded_in_bf16(observations):
+        elements = sum(each.numel() for each in alike.values())
+        sizes = _sizes_in(torch.bfloat16, alike)
+        tell(observations, precision.without_copy(kind, sizes, elements, where))
+
+
+def _sizes_in(dtype: Any, parameters: Mapping[str, Any]) -> dict[str, int]:
+    """Elements of the parameters in a dtype, by name; single elements are scales."""
+    return {
+        name: each.numel()
+        for name, each in parameters.items()
+        if each.dtype is dtype and each.numel() > 1
+    }
+
+
+def _is_loaded_in_bf16(observations: Observations) -> bool:
+    """Whether transformers loaded a model in bfloat16, usually on purpose."""
+    import torch
+
+    for config in (getattr(model, "config", None) for model in models_of(observations)):
+        # Before transformers 4.56 the name is `torch_dtype`, which newer versions warn about.
+        name = "dtype" if hasattr(config, "dtype") else "torch_dtype"
+        if getattr(config, name, None) is torch.bfloat16:
+            return True
+    return False
