@@ -103,16 +103,17 @@ def test_a_line_changed_anywhere(copy: Path) -> None:
     assert digests(copy) == before
 
 
-def test_words_run_nothing_again(copy: Path) -> None:
-    """Docstrings and comments of the launcher change no training; its output may."""
+@pytest.mark.parametrize("name", ["launcher/worker.py", "tests/training/test_five_failures.py"])
+def test_words_run_nothing_again(copy: Path, name: str) -> None:
+    """Docstrings and comments of code and tests change no training; other lines may."""
     before = digests(copy)
-    path = copy / "launcher/worker.py"
+    path = copy / name
     text = path.read_text()
     path.write_text(f'"""Another docstring."""\n# And a comment.\n{text}\n"""And a last word."""\n')
     assert digests(copy) == before
     path.write_text(f'{text}\nPRINTED = "a word"\n')
     after = digests(copy)
-    assert all(after[one] != before[one] for one in before)
+    assert {one for one in before if before[one] != after[one]} == CHANGED[name]
     path.write_text(text)
 
 
@@ -144,3 +145,15 @@ def test_why_a_training_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 50 < drawn.count(passed.DRAWN) < 150
     monkeypatch.setenv(passed.VARIABLE, "asked for")
     assert passed.reason("test", "own:1", "own:1") == "asked for"
+
+
+def test_a_run_takes_what_it_has_time_for() -> None:
+    """New and changed ones are chosen before those that only the launcher's code has changed."""
+    names = {f"tests/training/{number}.py::test": passed.CODE for number in range(100)}
+    names["tests/training/new.py::test"] = passed.NEW
+    names["tests/training/own.py::test"] = "changed: own, code"
+    seconds = {name.partition("::")[0]: passed.WORKER_SECONDS / 10 for name in names}
+    run = passed.affordable(names, seconds)
+    assert len(run) == 10
+    assert {"tests/training/new.py::test", "tests/training/own.py::test"} < run
+    assert passed.affordable(names, {}) == set(names)

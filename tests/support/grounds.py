@@ -35,6 +35,8 @@ OF_LAUNCHES = (
 )
 """What launches are made of beside code. A known failure counts if it forbids something; how the
 others are diagnosed is judged by the records that are kept."""
+PARSED = ("launcher/", "tests/support/", "tests/training/", "tests/conftest.py", "benchmarks/")
+"""Code whose docstrings and line breaks change no result. A script's may: its lines are told."""
 VERSIONED = (
     *("accelerate", "deepspeed", "numpy", "peft", "safetensors", "tokenizers", "torch"),
     "transformers",
@@ -150,7 +152,7 @@ class Grounds:
         files = {file for path in paths for file in self._files(self._root / path)}
         for file in sorted(files):
             name, content = str(file.relative_to(self._root)), file.read_bytes()
-            is_code = name.startswith("launcher/") and file.suffix == ".py"
+            is_code = name.startswith(PARSED) and file.suffix == ".py"
             total.update(f"{name}\n".encode() + (statements(content) if is_code else content))
         return total.hexdigest()[:12]
 

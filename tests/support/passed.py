@@ -3,7 +3,8 @@
 A test of `tests/training` is run if its script, its support or the versions under it
 (`grounds.py`) have changed since it last passed. Where only the launcher's code has, the commit
 draws one in six, and where nothing has, one in ten: the next commit draws others, and a release
-runs all. `tests/records/passed.json` has a line for each.
+runs all. `tests/records/passed.json` has a line for each. Those for which the time isn't enough
+stay as they are, and the next run has them first.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
+from support import order
 from support.draws import draw
 from support.grounds import STACKS, Grounds
 from support.reproduce import Script
@@ -22,9 +24,14 @@ from support.stacks import OLDER, ROOT, TESTS, Stack
 
 PASSED = TESTS / "records" / "passed.json"
 PARTS = 10
+NEW = "never passed before"
+CODE = "changed: code"
 DRAWN = "drawn by the commit"
 PARTS_OF_CODE = 6
 """Nearly every commit changes code, which counts for every training: all of them take an hour."""
+WORKER_SECONDS = 60 * 60.0
+"""Of all trainings that a run may take, by the times of earlier runs, in the sum of its processes:
+a change of `tests/conftest.py` would make all run again, which takes longer than a landing may."""
 VARIABLE = "SAFE_LAUNCH_TESTS_ANEW"
 """Where it is set, all trainings that are asked for are run; it says why."""
 WHOLE = "all are"
@@ -55,6 +62,8 @@ def is_kept(item: pytest.Item) -> bool:
 def chosen(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
     """The tests that are to be run, trainings with what they hang on and why they are run."""
     grounds, passed = Grounds(), read()
+    reasons: dict[str, str] = {}
+    kept: list[pytest.Item] = []
     for item in items:
         if not is_kept(item):
             yield item
@@ -62,7 +71,31 @@ def chosen(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
         today = hangs_on(item, grounds)
         if why := reason(item.nodeid, passed.get(item.nodeid, ""), today):
             item.user_properties += [("hangs on", today), ("why", why)]
-            yield item
+            reasons[item.nodeid] = why
+            kept.append(item)
+    run = reasons.keys() if VARIABLE in os.environ else affordable(reasons, order.read())
+    yield from (item for item in kept if item.nodeid in run)
+
+
+def affordable(reasons: Mapping[str, str], seconds: Mapping[str, float]) -> set[str]:
+    """The trainings that a run has time for; those that may have changed come first.
+
+    Args:
+        reasons: why each is to be run, by its name.
+        seconds: of a test in each file.
+    """
+    found, left = set(), WORKER_SECONDS
+    for name in sorted(reasons, key=lambda name: (urgency(reasons[name]), draw(name))):
+        left -= order.expected(name, seconds)
+        if left < 0:
+            break
+        found.add(name)
+    return found
+
+
+def urgency(why: str) -> int:
+    """How soon a training is run, by its reason: 0 comes first."""
+    return {NEW: 0, DRAWN: 3, CODE: 2}.get(why, 1)
 
 
 def hangs_on(item: pytest.Item, grounds: Grounds) -> str:
@@ -88,7 +121,7 @@ def reason(name: str, before: str, today: str) -> str:
     if why := os.environ.get(VARIABLE):
         return why
     if not before:
-        return "never passed before"
+        return NEW
     parts = zip(before.split(), today.split(), strict=False)
     changed = [new.partition(":")[0] for old, new in parts if old != new]
     if changed and (changed != ["code"] or draw(name) % PARTS_OF_CODE == 0):
@@ -133,7 +166,7 @@ class Keeper:
             known = len(read())
             terminalreporter.write_line(
                 f"trainings: {len(self._passed)} of {known} passed anew ({why}), "
-                f"{len(self._failed)} failed; the others weren't drawn"
+                f"{len(self._failed)} failed; the others weren't drawn or take too long"
             )
 
     def pytest_sessionfinish(self) -> None:
