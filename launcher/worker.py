@@ -154,10 +154,11 @@ def report_failure(
     Making the record takes time, in which other ranks fail as a result. The failure is announced at
     once, so that the first rank to fail is known, even if its record is never sent.
     """
-    first = from_exception.first_record(error, rank, time.monotonic(), code)
+    cause = from_exception.cause_of(error)
+    first = from_exception.first_record(cause, rank, time.monotonic(), code)
     with _stops_wait():
         sender.send(FailureBegun(first))
-        sender.send(Failure(from_exception.full_record(error, first, observations)))
+        sender.send(Failure(from_exception.full_record(cause, first, observations)))
 
 
 @contextmanager

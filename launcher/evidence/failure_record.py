@@ -169,6 +169,7 @@ class FailureRecord:
         return (
             frame is not None
             and raised.exception.rpartition(".")[2] != "OSError"
+            and not raised.message.startswith("[Errno ")
             and frame.file in self.user_files
             and frame.source.startswith(("raise ", "assert "))
         )

@@ -22,9 +22,28 @@ from .observations import Observations
 
 OURS = tuple(f"{path.parent.parent}/" for path in (Path(__file__), Path(__file__).resolve()))
 """Folders of the launcher's code, as in its frames and with links resolved."""
+USAGE = 2
+"""Exit code of argparse and click after arguments that they refuse."""
+LEAVING = ("click.exceptions.Exit",)
+"""Exceptions that only carry an exit code, which click turns into `SystemExit`."""
 MOST_FRAMES = 80
 MOST_TEXT = 20_000
 MOST_NAMES = 8
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The exception that ended the script: the one it left for, and of a group the first.
+
+    Scripts catch an exception, print it and call `sys.exit(1)`. A text for `sys.exit` says why
+    itself, 2 is a parser's refusal of the arguments, and click's `Exit` is no failure.
+    """
+    if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code != USAGE:
+        left_for = error.__cause__ or error.__context__
+        if isinstance(left_for, Exception) and name_of(type(left_for)) not in LEAVING:
+            error = left_for
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def first_record(error: BaseException, rank: int, at: float, exit_code: int) -> FailureRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from . import boxes
+from . import boxes, groups
 from .prefixes import Stripped, common, learned, stripped
 from .traceback_lines import HEADER, NOTEBOOK
 
@@ -38,7 +38,7 @@ class FilePrefixes:
         if not header or not header.start() or len(self._learned) >= MOST_LEARNED:
             return False
         pattern = learned(text[: header.start()])
-        is_drawn = boxes.TOP.match(text.strip()) or NOTEBOOK.match(text)
+        is_drawn = boxes.TOP.match(text.strip()) or NOTEBOOK.match(text) or groups.is_edge(text)
         if pattern is None or is_drawn or not pattern.match(text):
             return False
         self._learned.append(pattern)

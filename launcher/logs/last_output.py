@@ -95,6 +95,8 @@ def _by_output(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Fail
         return None
     frames = tuple(frame for frame in seen.frames if not is_ours(frame.file))
     user_files = dict.fromkeys((*record.user_files, *seen.user_files))
+    if not any(frame.file in user_files for frame in frames):
+        frames = (*record.frames, *frames)  # a child's follow those of the worker that started it
     if seen.exception.rpartition(".")[2] == record.exception.rpartition(".")[2] != "":
         return None  # its own traceback
     return replace(

@@ -132,7 +132,9 @@ def common(head: bytes) -> re.Pattern[str] | None:
         start, shape = "", plain
     else:
         start, shape = " *", padded
-    return re.compile(start + re.escape(shape).replace("0", r"\d+")) if len(shape) > 1 else None
+    if len(shape) < 2 or shape.strip() == "|":  # the margin of an exception group
+        return None
+    return re.compile(start + re.escape(shape).replace("0", r"\d+"))
 
 
 def _shape(lines: Sequence[str]) -> str:

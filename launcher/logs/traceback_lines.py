@@ -10,8 +10,8 @@ CHAINED = re.compile(
     r"(?:During handling of the above exception, another exception occurred"
     r"|The above exception was the direct cause of the following exception):?$"
 )
-INDENT = re.compile(r"\s*(?![\s+|])")
-"""Indentation of a quoted traceback, except an exception group's frame."""
+INDENT = re.compile(r"\s*")
+"""Indentation of a quoted traceback."""
 IGNORED = re.compile(
     r"Exception ignored in|Error in atexit\._run_exitfuncs"
     r"|Exception in thread .* \(most likely raised during"
@@ -38,3 +38,5 @@ GOES_ON = re.compile(
     r"|\(?[A-Z0-9][a-z]*\)? [\w`'(]"
 )
 """Beginnings of lines that continue a message after an empty line."""
+OF_SYSTEM = re.compile(r"\[Errno -?\d+\] [^:]+: '[^']*'(?: -> '[^']*')?$")
+"""A complete message of an operating system error, which has one line."""

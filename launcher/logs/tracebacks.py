@@ -18,6 +18,7 @@ from .exception_lines import (
     rank_in,
     said,
 )
+from .groups import Group
 from .traceback_lines import (
     ARROW,
     CELL,
@@ -29,6 +30,7 @@ from .traceback_lines import (
     IGNORED,
     INDENT,
     NOTEBOOK,
+    OF_SYSTEM,
 )
 
 MOST_LINES, MOST_FRAMES = 60, 120
@@ -92,6 +94,7 @@ class Tracebacks:
     chained: Trace | None = None
     outer: Trace | None = None
     was_handled: bool = False
+    group: Group = field(default_factory=Group)
 
     @property
     def wants_more(self) -> bool:
@@ -106,6 +109,10 @@ class Tracebacks:
 
     def feed(self, number: int, text: str) -> tuple[bool, list[Trace]]:
         """Reads a line; returns whether it is part of a traceback, and the completed exceptions."""
+        plain = self.group.plain(text)
+        return (True, []) if plain is None else self._read(number, plain)
+
+    def _read(self, number: int, text: str) -> tuple[bool, list[Trace]]:
         if self.box is not None:
             return True, self._read_box(number, text)
         found: list[Trace] = []
@@ -185,8 +192,6 @@ class Tracebacks:
         """Reads a line after a header or a frame: source text, the exception, or another text."""
         if self.is_notebook and self._is_of_cell(number, text):
             return True, found
-        if text.startswith("  |"):  # an exception group
-            text = text.lstrip(" |+-")
         if text[0] == " " and self.near and self.frames and SURELY_RAISED.match(text, 1):
             text = text[1:]
         if text[0] in " \t":
@@ -245,6 +250,8 @@ class Tracebacks:
     def _goes_on(self, text: str) -> bool:
         """Whether a line continues the message; a bare `assert` has none."""
         if self.message[0] and self.bare is not None and self.bare.is_spoken:
+            return False
+        if OF_SYSTEM.match(self.message[0]):
             return False
         if what := WHAT.match(text):
             self.message.append(f"what(): {what['message']}")

@@ -62,7 +62,8 @@ def show_hidden_output(outcome: Outcome, findings: Mapping[int, Finding]) -> Non
     is_here = not record.host or SHARED_CONSOLE in os.environ
     # This is node 0, whose ranks come first: here a local rank is the rank.
     local = record.rank if record.local_rank is None else record.local_rank
-    is_printed = not record.traceback or record.traceback.splitlines()[-1] in record.log_tail
+    end = record.traceback.rstrip().rpartition("\n")[2]
+    is_printed = not end or any(line.endswith(end) for line in record.log_tail)
     if is_printed and is_here and streams.is_shown(local or 0, ERR):
         return
     if record.traceback and not record.exception.endswith("SystemExit"):

@@ -238,7 +238,8 @@ def test_a_closed_console_ends_nothing(workshop: Path) -> None:
         ("excepthook", 1, "the script's own excepthook"),
         ("broken-str", 1, "BrokenError without a readable message"),
         ("recursion", 1, "raised RecursionError"),
-        ("group", 1, "raised ExceptionGroup"),
+        ("group", 1, "raised ValueError"),
+        ("caught", 3, "raised KeyError"),
         ("text", 1, "a farewell as text"),
     ],
 )

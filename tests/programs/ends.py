@@ -39,3 +39,9 @@ elif how == "group":
     raise ExceptionGroup("several", [ValueError("one"), KeyError("two")])
 elif how == "text":
     sys.exit("a farewell as text")
+elif how == "caught":
+    try:
+        raise KeyError("a column")
+    except KeyError as error:
+        print("failed:", error)
+        sys.exit(3)

@@ -163,3 +163,41 @@ def test_parameters_by_what_is_printed(message: str, expected: list[str]) -> Non
     _network, seen = model()
     error = caught(lambda: (_ for _ in ()).throw(RuntimeError(message)))
     assert list(from_exception.parameters(error, seen)) == expected
+
+
+class Exit(RuntimeError):  # noqa: N818 - as click has it
+    """Click's, by its name."""
+
+    __module__ = "click.exceptions"
+
+
+@pytest.mark.parametrize(
+    ("code", "handled", "cause"),
+    [
+        (1, KeyError("a column"), KeyError),
+        (255, MemoryError(), MemoryError),
+        (2, KeyError("an argument"), SystemExit),
+        ("no such column", KeyError("a column"), SystemExit),
+        (3, Exit(3), SystemExit),
+        (130, KeyboardInterrupt(), SystemExit),
+        (1, ExceptionGroup("of tasks", [ExceptionGroup("", [OSError()]), KeyError()]), OSError),
+    ],
+)
+def test_a_script_that_leaves_for_an_exception(
+    code: int | str, handled: BaseException, cause: type
+) -> None:
+    """The exception that it caught is the cause, unless the exit says more or isn't a failure."""
+
+    def leaves() -> None:
+        try:
+            raise handled
+        except BaseException:
+            raise SystemExit(code)  # noqa: B904 - as scripts do
+
+    assert type(from_exception.cause_of(caught(leaves))) is cause
+
+
+def test_a_script_that_just_leaves() -> None:
+    """Nothing else is the cause of an exit outside of a handler."""
+    left = SystemExit(1)
+    assert from_exception.cause_of(left) is left

@@ -68,6 +68,14 @@ def test_a_traceback_in_the_output(record: FailureRecord, after: str) -> None:
     assert (result.rank, result.at, result.exit_code) == (3, 7.0, record.exit_code)
 
 
+def test_a_child_without_a_line_of_the_script() -> None:
+    """The worker's own line, which started the child, is where."""
+    output = 'Traceback (most recent call last):\n  File "<string>", line 1, in <module>\n'
+    record = replace(left_by("subprocess.CalledProcessError"), user_files=("/home/ml/train.py",))
+    result, _ = told(record, f"{output}RuntimeError: bad token in line 12")
+    assert [frame.file for frame in result.frames] == ["/home/ml/train.py", "<string>"]
+
+
 @pytest.mark.parametrize(
     "line",
     [
