@@ -52,3 +52,25 @@ def cleared(counts: Sequence[tuple[int, int]], where: str) -> Finding | None:
         step=STEPS,
         where=where,
     )
+
+
+def counted_twice(passes: Sequence[int], accumulation: int, where: str) -> Finding | None:
+    """Reports a loop that accumulates for DeepSpeed's engine, which accumulates itself.
+
+    Args:
+        passes: the engine's backward passes before each of its first calls of `step`.
+        accumulation: the calls of `step` that make an optimizer step.
+        where: the user's line that calls `step`.
+    """
+    if len(passes) < STEPS or {*passes} != {accumulation} or accumulation < 2:
+        return None
+    return Finding(
+        Check.DIVIDED,
+        certain=False,
+        sentence=f"engine.step() is called once for {accumulation} backward passes, and the engine "
+        f"makes a step at every {accumulation} calls: weights change every "
+        f"{accumulation * accumulation} passes",
+        advice="Call engine.step() after each backward pass: the engine counts them",
+        step=1,
+        where=where,
+    )

@@ -132,3 +132,52 @@ def differing(
         parameter=stale[0],
         where=where,
     )
+
+
+def by_reference(
+    name: str, taken: int, step: int, where: str, since: str, *, is_loaded: bool
+) -> Finding:
+    """Reports a state dict that has changed with its model since it was taken.
+
+    Args:
+        name: a parameter in it.
+        taken: optimizer steps before it was taken.
+        step: optimizer steps done.
+        where: the user's line that saves or loads it.
+        since: the user's line that took it.
+        is_loaded: whether it is loaded, else saved.
+    """
+    use = "loaded" if is_loaded else "saved"
+    return Finding(
+        Check.SAVED,
+        certain=is_loaded,
+        sentence=f"the state dict that is {use} was taken after step {taken} ({since}) and has "
+        f"changed with the model since: its tensors are the model's, e.g. {name}",
+        advice="Keep a copy: copy.deepcopy(model.state_dict())",
+        step=step,
+        parameter=name,
+        where=where,
+    )
+
+
+def left_out(names: Sequence[str], step: int | None, where: str) -> Finding | None:
+    """Reports parameters trained beside an adapter that aren't saved with it.
+
+    Args:
+        names: trained parameters of the base model that the files lack.
+        step: optimizer steps done.
+        where: the user's line that saves.
+    """
+    if not names:
+        return None
+    return Finding(
+        Check.SAVED,
+        certain=True,
+        sentence=f"the saved adapter lacks {count_of(len(names), 'parameter')} trained beside it: "
+        f"{first_of(names)}",
+        advice="Name their modules in modules_to_save of the adapter's configuration, or save them "
+        "in a file too",
+        step=step,
+        parameter=names[0],
+        where=where,
+    )

@@ -18,6 +18,12 @@ NEAR = 0.03
 """Relative tolerance between a total and a multiple of the steps made."""
 LEAST = 8
 """Minimum optimizer steps for such a multiple not to be chance."""
+DECAYS = ("ExponentialLR", "MultiplicativeLR")
+"""Schedules without an end that multiply the rate whenever they are stepped."""
+WATCHED = 9
+"""Optimizer steps after which to judge them."""
+SOON, GONE = 100, 0.01
+"""Steps in which no training by step loses so much of its rate, and the part that is left."""
 STILL = 5
 """Inspections in a row with rate 0."""
 
@@ -206,6 +212,35 @@ def stopped(optimizer: str, looks: int, step: int, where: str) -> Finding | None
         sentence=f"the rate of {optimizer} has fallen to 0, and the training goes on without it",
         advice="Make the schedule as long as the training, or end the training with it",
         step=step,
+        where=where,
+    )
+
+
+def decays_at_once(
+    scheduler: str, part: float, done: int, steps: int, where: str
+) -> Finding | None:
+    """Reports a decay meant for epochs that is made at every step.
+
+    Args:
+        scheduler: its class.
+        part: the present rate, as a part of the first one.
+        done: the schedule's steps.
+        steps: the optimizer's steps before this one.
+        where: the user's line that made it.
+    """
+    if scheduler not in DECAYS or steps < WATCHED or done < steps or not 0 < part < 1:
+        return None
+    factor = part ** (1 / done)
+    if factor**SOON > GONE:
+        return None
+    return Finding(
+        Check.SCHEDULE,
+        certain=False,
+        sentence=f"{scheduler} lowers the rate by {100 * (1 - factor):.0f} % at every step: "
+        f"{factor**SOON:.0e} of it will be left after {SOON}",
+        advice="If it is to decay once an epoch, step it once an epoch; DeepSpeed's engine and "
+        "accelerate step at every step the schedule that they are given",
+        step=steps + 1,
         where=where,
     )
 

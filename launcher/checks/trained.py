@@ -32,6 +32,7 @@ class Gradients:
         left: number of elements, by name, of the models' parameters that have gradients but no
             optimizer.
         frozen: number of the models' parameters if all are frozen; otherwise 0.
+        thawed: names of those left that were frozen when the optimizer was made.
     """
 
     optimizer: str
@@ -42,6 +43,7 @@ class Gradients:
     foreign: frozenset[str] | None = None
     left: dict[str, int] | None = None
     frozen: int = 0
+    thawed: frozenset[str] = frozenset()
 
 
 def without_gradients(seen: Gradients) -> Finding | None:
@@ -142,16 +144,20 @@ def left_out(seen: Gradients) -> Finding | None:
     """Reports parameters with gradients but no optimizer, if few enough to be an oversight."""
     if not seen.left or seen.steps < WITHOUT or seen.foreign is None:
         return None
-    if sum(seen.left.values()) >= sum(seen.sizes.values()):
+    if not seen.thawed and sum(seen.left.values()) >= sum(seen.sizes.values()):
         return None  # a head is trained on a body that nobody has frozen
-    first, *more = seen.left
+    names = [name for name in seen.left if name in seen.thawed] or [*seen.left]
+    first, *more = names
+    frozen = ", as they were frozen when it was made" if seen.thawed else ""
     return Finding(
         Check.TRAINED,
         certain=False,
-        sentence=f"{first_of(seen.left)} "
-        f"{'have' if more else 'has'} gradients and {'are' if more else 'is'} in no optimizer: "
-        "nothing updates them",
-        advice="Give them to an optimizer, or set requires_grad to False",
+        sentence=f"{first_of(names)} "
+        f"{'have' if more else 'has'} gradients and {'are' if more else 'is'} in no optimizer"
+        f"{frozen}: nothing updates them",
+        advice="Make the optimizer while they require gradients, or call add_param_group"
+        if seen.thawed
+        else "Give them to an optimizer, or set requires_grad to False",
         step=seen.steps,
         parameter=first,
         where=seen.where,
@@ -264,5 +270,32 @@ def still_zero(samples: Mapping[str, Sequence[float]], steps: int, where: str) -
         "adapters",
         step=steps,
         parameter=first,
+        where=where,
+    )
+
+
+def gathered(
+    optimizer: str, names: Sequence[str], held: int, steps: int, where: str
+) -> Finding | None:
+    """Reports whole parameters in an optimizer whose model trains their shards.
+
+    Args:
+        optimizer: its class.
+        names: the whole parameters, none of which has had a gradient or is the model's.
+        held: the number of its trained parameters.
+        steps: its steps.
+        where: the user's line that made it.
+    """
+    if not names:
+        return None
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"{optimizer} holds {count_of(len(names), 'parameter')} of {held:,} as FSDP2 "
+        f"gathered them for a forward pass, and never trains their shards: {first_of(names)}",
+        advice="Make the optimizer before the first forward pass, right after fully_shard, or call "
+        "model.reshard() before it is made",
+        step=steps,
+        parameter=names[0],
         where=where,
     )

@@ -125,11 +125,12 @@ def _is_undivided(loader: Any, *, is_stream: bool) -> bool:
     """
     import torch.utils.data as data
 
+    of_some = data.WeightedRandomSampler, data.SubsetRandomSampler
     if is_stream:
         return not type(loader).__module__.startswith("accelerate.")
     return (
         type(loader.batch_sampler) is data.BatchSampler
-        and type(loader.sampler) in (data.RandomSampler, data.SequentialSampler)
+        and type(loader.sampler) in (data.RandomSampler, data.SequentialSampler, *of_some)
         and len(loader.dataset) > (loader.batch_size or 0)
     )
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from support.stacks import CURRENT, OLDER, SCENARIOS, Stack
 
-SCRIPTS = ("trains_wrongly.py", "trains_in_vain.py", "trains_askew.py", "says_words.py")
+SCRIPTS = ("trains_wrongly.py", "trains_in_vain.py", "trains_askew.py", "trains_unseen.py")
+LINES = (*SCRIPTS, "says_words.py")
 FAULTS = {
     "loaded_late": ("replicas", "before the first step"),
     "resized": ("trained", "that the model has no more"),
@@ -72,6 +73,17 @@ ASKEW = {
     "sharded_grain": ("trained", "updates are lost"),
 }
 """The same for the third."""
+UNSEEN = {
+    "best_kept": ("saved", "has changed with the model since"),
+    "best_saved": ("saved", "has changed with the model since"),
+    "beside_adapter": ("saved", "lacks 2 parameters trained beside it"),
+    "thawed_later": ("trained", "as they were frozen when it was made"),
+    "counted_twice": ("divided", "weights change every 4 passes"),
+    "decayed_by_step": ("schedule", "lowers the rate by 10 % at every step"),
+    "gathered_early": ("trained", "as FSDP2 gathered them"),
+}
+"""The same for the fourth."""
+SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN
 ALIKE = (
     *("clipped_late", "warming_up", "never_averaged", "replaced", "on_plateau", "without_graph"),
     *("thawed", "scaled_apart", "unprepared", "adapted_twice", "cut_off"),
@@ -83,7 +95,9 @@ def launched(
     folder: Path, *words: str, options: tuple[str, ...] = (), stack: Stack = CURRENT
 ) -> tuple[Any, str, int]:
     """A launch's findings, output, and exit code."""
-    script = SCENARIOS / SCRIPTS[2 if words[0] in ASKEW else words[0] in {*FURTHER, *ALIKE}]
+    kinds = (FAULTS, {*FURTHER, *ALIKE}, ASKEW, UNSEEN)
+    place = next((place for place, kind in enumerate(kinds) if words[0] in kind), 0)
+    script = SCENARIOS / SCRIPTS[place]
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *options, script, *words)
     done = stack.run(*launch, cwd=folder)
     kept = list(folder.glob("runs/*/attempt-1/checks.json"))
@@ -91,19 +105,19 @@ def launched(
     return findings, done.stderr, done.returncode
 
 
-@pytest.mark.parametrize("fault", [*FAULTS, *FURTHER, *ASKEW])
+@pytest.mark.parametrize("fault", SHOWN)
 def test_faults(fault: str, tmp_path: Path) -> None:
     """One finding, by step 10, the save, or the end of schedule or run, with the script's line."""
     findings, said, code = launched(tmp_path, fault)
     assert code == 0, said[-4000:]
-    check, words = (FAULTS | FURTHER | ASKEW)[fault]
+    check, words = SHOWN[fault]
     (found,) = findings
     said_of_it = f"{found['sentence']} {found['advice']}"
     assert (found["check"], words in said_of_it) == (check, True), found
     is_late = check == "saved" or "its total" in words or "was over" in words
     assert (found["step"] or 0) <= 10 or is_late
     assert found["ranks"]
-    assert found["where"].partition(":")[0].endswith(SCRIPTS)
+    assert found["where"].partition(":")[0].endswith(LINES)
     assert said.count(f"check {check}: ") == 1
 
 
@@ -116,7 +130,7 @@ def test_gradients_that_are_not_averaged(fault: str, tmp_path: Path) -> None:
     assert (replicas["check"], gradients["check"]) == ("replicas", "gradients")
     assert TWICE[fault] in gradients["sentence"], gradients
     assert (gradients["certain"], gradients["step"], gradients["ranks"]) == (True, 3, [0, 1])
-    assert gradients["where"].partition(":")[0].endswith(SCRIPTS)
+    assert gradients["where"].partition(":")[0].endswith(LINES)
 
 
 def test_micro_batches_that_are_lost(tmp_path: Path) -> None:
@@ -129,7 +143,9 @@ def test_micro_batches_that_are_lost(tmp_path: Path) -> None:
     assert "number 2 never reached" in found["sentence"]
 
 
-@pytest.mark.parametrize("faults", [(*FAULTS, *TWICE, "offloaded"), (*FURTHER, *ALIKE), (*ASKEW,)])
+@pytest.mark.parametrize(
+    "faults", [(*FAULTS, *TWICE, "offloaded"), (*FURTHER, *ALIKE), (*ASKEW,), (*UNSEEN,)]
+)
 def test_the_same_done_right(faults: tuple[str, ...], tmp_path: Path) -> None:
     """None of them has a finding."""
     findings, said, code = launched(tmp_path, *faults, "--right")

@@ -8,7 +8,7 @@ from typing import Any
 
 import wrapt
 
-from ...checks import schedule, trained
+from ...checks import divided, schedule, trained
 from ...checks.finding import Check
 from ...evidence.observations import Observations
 from ..callers import user_place
@@ -22,6 +22,7 @@ from .told import looking, makes, skip, tell
 HOOKED = ("deepspeed.runtime.engine",)
 DONE = (0, 1, 2, 3, 9, 99, 999)
 """Steps after which to inspect an engine."""
+MADE = (Check.REPLICAS, Check.TRAINED, Check.GRADIENTS, Check.SCHEDULE, Check.DIVIDED)
 MOST = 30
 """Maximum steps in which to see two effective ones; a falling loss scale skips steps."""
 
@@ -36,6 +37,7 @@ class EngineWatch:
         self._zeros: tuple[dict[str, Copy], int] | None = None
         self._looked = -1
         self._over = 0
+        self._passes: list[int] = []
         self._gradients = Gradients(observations, self._where)
 
     def look(self, engine: Any) -> None:
@@ -78,6 +80,13 @@ class EngineWatch:
             self._over = step
             self._gradients.over(step)
 
+    def count(self, engine: Any, passes: int) -> None:
+        """Compares the passes before each of the first calls of `step` with the accumulation."""
+        if len(self._passes) < divided.STEPS:
+            self._passes.append(passes)
+            about = self._passes, int(engine.gradient_accumulation_steps()), user_place()
+            tell(self._observations, divided.counted_twice(*about))
+
     def _take(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         looking(self._observations, Check.GRADIENTS, self._gradients.take, optimizer)
 
@@ -90,18 +99,25 @@ class EngineWatch:
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps every engine's step."""
+    """Wraps every engine's step, and counts its backward passes."""
     watches: weakref.WeakKeyDictionary[Any, EngineWatch] = weakref.WeakKeyDictionary()
+    passes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def step(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        if not makes(Check.REPLICAS, Check.TRAINED, Check.GRADIENTS, Check.SCHEDULE):
+        if not makes(*MADE):
             return wrapped(*args, **kwargs)
         watch = watches.get(instance)
         if watch is None:
             watch = watches[instance] = EngineWatch(observations)
+        looking(observations, Check.DIVIDED, watch.count, instance, passes.pop(instance, 0))
         looking(observations, Check.REPLICAS, watch.look, instance)
         result = wrapped(*args, **kwargs)
         looking(observations, Check.GRADIENTS, watch.over, instance)
         return result
 
+    def backward(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        passes[instance] = passes.get(instance, 0) + 1
+        return wrapped(*args, **kwargs)
+
+    wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.backward", backward)
     wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.step", step)

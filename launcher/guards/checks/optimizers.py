@@ -11,7 +11,7 @@ from typing import Any
 import wrapt
 
 from ...checks import built, trained
-from ...checks.finding import Check
+from ...checks.finding import Check, Finding
 from ...core.choices import Engine
 from ...core.private_names import SKIP_CODE
 from ...core.settings import Fact
@@ -60,13 +60,17 @@ class Watch:
         self._observations = observations
         self._next = 1
         self._had: set[int] = set()  # ids of the parameters that have had a gradient
+        models = parameters_in(models_of(observations))
+        self._frozen = {id(each) for _, _, each in models if not each.requires_grad}
         self._values = updates.Values(observations, optimizer, self.where)
         self._replicas = Replicas(observations, self.where)
         self._passing = gradients.Gradients(observations, self.where)
         self._ties: list[ties.Apart] = []
         self._resumes = resumes_of(observations)
         self._was_evaluating = False
-        schedules_of(observations).optimizers[optimizer] = self
+        schedules = schedules_of(observations)
+        schedules.optimizers[optimizer] = self
+        optimizer.register_load_state_dict_post_hook(schedules.loaded)
         self._before = optimizer.register_step_pre_hook(self.before)
         optimizer.register_step_post_hook(self.after)
 
@@ -139,10 +143,25 @@ class Watch:
             looking(self._observations, Check.GRADIENTS, self._passing.over, self.steps)
         if self.steps in (trained.WITHOUT, FIRST) and optimizer not in replaced_parameters.told:
             seen = self._gradients(optimizer)
-            found = trained.without_gradients(seen)
+            found = self._gathered(optimizer) or trained.without_gradients(seen)
             tell(self._observations, found or trained.left_out(seen))
         if self.steps == FIRST:
             self._look_at_others()
+
+    def _gathered(self, optimizer: Any) -> Finding | None:
+        """Reports parameters that aren't the model's, while it trains shards."""
+        own = [each for _, _, each in parameters_in(models_of(self._observations))]
+        if not any(hasattr(each, "to_local") for each in own):
+            return None
+        names, known = names_of(optimizer, self._observations), self._had.union(map(id, own))
+        held = [each for each in parameters_of(optimizer) if each.requires_grad]
+        whole = [
+            names[id(each)]
+            for each in held
+            if not hasattr(each, "to_local") and id(each) not in known
+        ]
+        about = len(held), self.steps, self.where
+        return trained.gathered(type(optimizer).__name__, whole, *about)
 
     def _note_gradients(self, optimizer: Any) -> None:
         for parameter in parameters_of(optimizer):
@@ -217,6 +236,7 @@ class Watch:
             for key, (name, each) in of_models.items()
             if each.requires_grad and each.grad is not None and key not in held
         }
+        thawed = (name for key, (name, _) in of_models.items() if key in self._frozen)
         return trained.Gradients(
             type(optimizer).__name__,
             self.where,
@@ -228,6 +248,7 @@ class Watch:
             else None,
             left if of_models else None,
             len(of_models) if is_frozen else 0,
+            frozenset(thawed).intersection(left),
         )
 
 

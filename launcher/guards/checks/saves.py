@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from ...checks.finding import Check, Finding
 from ...evidence.observations import Observations
 from ...workload.models import safetensors_headers
 from ..callers import is_called_by, user_place
-from . import begun
+from . import begun, kept_weights
 from .copies import sample
 from .models import models_of, parameters_in
 from .told import looking, makes, tell
@@ -42,6 +42,7 @@ def install(module: ModuleType, observations: Observations) -> None:
     """Wraps `torch.save`, `save_pretrained` and `load_state_dict`."""
     if module.__name__ == MODULES:
         wrapt.wrap_function_wrapper(module, "Module.load_state_dict", partial(_load, observations))
+        wrapt.wrap_function_wrapper(module, "Module.state_dict", partial(_take, observations))
         return
     path = FOLDERS.get(module.__name__, "save")
     look = _look_at_folder if module.__name__ in FOLDERS else _look_at_object
@@ -55,8 +56,20 @@ def install(module: ModuleType, observations: Observations) -> None:
     wrapt.wrap_function_wrapper(module, path, wrapper)
 
 
+def _take(observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+    """Records the state dicts of whole models; those of their modules have a destination."""
+    result = wrapped(*args, **kwargs)
+    if not args and kwargs.get("destination") is None and makes(Check.SAVED):
+        looking(observations, Check.SAVED, kept_weights.note, observations, result)
+    return result
+
+
 def _load(observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     """Checks a load against its model."""
+    if makes(Check.SAVED):
+        given = args[0] if args else kwargs.get("state_dict")
+        look = partial(kept_weights.look, is_loaded=True)
+        looking(observations, Check.SAVED, look, observations, given)
     result = wrapped(*args, **kwargs)
     if makes(Check.SAVED) and getattr(result, "unexpected_keys", None):
         given = args[0] if args else kwargs.get("state_dict")
@@ -77,6 +90,7 @@ def _look_at_object(
     given = args[0] if args else kwargs.get("obj")
     if not isinstance(given, Mapping) or is_called_by("deepspeed"):
         return  # DeepSpeed's own checkpoints have the weights in other files
+    kept_weights.look(observations, given, is_loaded=False)
     held = next((given[key] for key in KEYS if isinstance(given.get(key), Mapping)), given)
     weights = {_bare(str(name)): value for name, value in held.items() if hasattr(value, "shape")}
     live = {name: each for _, name, each in parameters_in(models_of(observations))}
@@ -115,7 +129,26 @@ def _look_at_folder(
         if tensors[name].dtype in TYPES and tensors[name].end - tensors[name].begin <= SMALL
     }
     found = saved.empty(shapes, known, *about)
+    if found is None and is_trained and tensors and hasattr(instance, "peft_config"):
+        found = saved.left_out(_beside(instance, tensors), *about)
     tell(observations, found or _stale(values, live, *about, is_certain=True))
+
+
+def _beside(instance: Any, held: Collection[str]) -> list[str]:
+    """Trained parameters that aren't in adapter files, under any of the names of tied ones.
+
+    An adapter's own have its name within theirs, which the files leave out.
+    """
+    names: dict[int, list[str]] = {}
+    for name, each in instance.named_parameters(remove_duplicate=False):
+        if each.requires_grad:
+            names.setdefault(id(each), []).append(name)
+    adapters = {*instance.peft_config}
+    return [
+        same[0]
+        for same in names.values()
+        if not any(name in held or adapters & {*name.split(".")} for name in same)
+    ]
 
 
 def _stale(

@@ -148,6 +148,8 @@ class Schedules:
             where = next((self.places[each] for each in own), self.optimizers[optimizer].where)
             tell(self._observations, schedule.stopped(*about, where))
         for scheduler in own:
+            if steps == schedule.WATCHED:
+                self._look_at_decay(scheduler, optimizer, steps)
             self._compare(scheduler, is_still=is_still, is_begin=steps < MANY)
         if steps == schedule.STEPS and not own:
             self._look_for_others(steps)
@@ -155,6 +157,12 @@ class Schedules:
     def has_used(self, parameters: Sequence[Any]) -> bool:
         """Whether a step has used these parameters' gradients, without a backward pass since."""
         return all(0 < self.passes == self._used.get(id(each)) for each in parameters)
+
+    def loaded(self, optimizer: Any) -> None:
+        """Drops the totals of an optimizer that goes on with an earlier training's states."""
+        for scheduler, total in list(self.totals.items()):
+            if optimizer.state and _is_of(scheduler, optimizer):
+                total.steps = 0
 
     def _look_for_resumed(self, optimizer: Any, steps: int) -> None:
         """Drops totals of schedules that began before this process or step more often."""
@@ -171,6 +179,11 @@ class Schedules:
             if is_idle and scheduler.last_epoch - self._begun.get(scheduler, 0) >= steps - 1:
                 name = type(scheduler).__name__
                 tell(self._observations, schedule.of_nobody(name, steps, where))
+
+    def _look_at_decay(self, scheduler: Any, optimizer: Any, steps: int) -> None:
+        done = int(scheduler.last_epoch) - self._begun.get(scheduler, 0)
+        about = type(scheduler).__name__, _part_left(optimizer), done, steps
+        tell(self._observations, schedule.decays_at_once(*about, self.places[scheduler]))
 
     def _compare(self, scheduler: Any, *, is_still: bool, is_begin: bool) -> None:
         """Compares a schedule's steps with those of its optimizer."""
@@ -197,6 +210,13 @@ def _is_of(scheduler: Any, optimizer: Any) -> bool:
     """Whether a schedule changes an optimizer's rates, which its wrappers share."""
     own: Any = getattr(scheduler, "optimizer", None)
     return own is optimizer or getattr(own, "param_groups", None) is optimizer.param_groups
+
+
+def _part_left(optimizer: Any) -> float:
+    """The highest of an optimizer's rates, as a part of the first one; 1 if it isn't known."""
+    rates = [(group.get("lr"), group.get("initial_lr")) for group in optimizer.param_groups]
+    numbers = [rate / first for rate, first in rates if isinstance(rate, float) and first]
+    return max(numbers, default=1.0)
 
 
 schedules_of = functools.cache(Schedules)

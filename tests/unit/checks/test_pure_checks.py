@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from safe_launch.checks import (
@@ -376,3 +377,61 @@ def test_what_is_built_otherwise() -> None:
     assert precision.without_copy("AdamW", {"a": 60}, 100, where) is not None
     assert precision.without_copy("AdamW", {"a": 50}, 100, where) is None
     assert precision.without_copy("SGD", {"a": 60}, 100, where) is None
+
+
+@table(
+    ("scheduler", "part", "done", "is_told"),
+    [
+        ("ExponentialLR", 0.9**9, 9, True),
+        ("MultiplicativeLR", 0.5**9, 9, True),
+        ("ExponentialLR", 0.999**9, 9, False),  # a decay by step
+        ("ExponentialLR", 0.9, 1, False),  # once an epoch
+        ("ExponentialLR", 1.0, 9, False),
+        ("ExponentialLR", 0.0, 9, False),
+        ("CosineAnnealingLR", 0.3, 9, False),
+    ],
+)
+def test_decays_for_epochs(scheduler: str, part: float, done: int, is_told: bool) -> None:
+    """A decay that would leave nothing of the rate within a hundred steps isn't one by step."""
+    found = schedule.decays_at_once(scheduler, part, done, 9, "train.py:7")
+    assert (found is not None) == is_told
+
+
+@table(
+    ("passes", "accumulation", "is_told"),
+    [
+        ([4, 4, 4], 4, True),
+        ([4, 4], 4, False),
+        ([1, 1, 1], 4, False),
+        ([2, 2, 2], 4, False),  # two losses of a micro batch
+        ([1, 1, 1], 1, False),
+    ],
+)
+def test_accumulations_that_are_counted_twice(
+    passes: list[int], accumulation: int, is_told: bool
+) -> None:
+    """A loop that calls the engine's `step` as seldom as the engine itself makes one."""
+    found = divided.counted_twice(passes, accumulation, "train.py:7")
+    assert (found is not None) == is_told
+
+
+def test_saved_otherwise_than_meant() -> None:
+    """What a best state dict or an adapter's file lacks is named."""
+    about = 3, 9, "train.py:9", "train.py:7"
+    loaded, kept = (saved.by_reference("a", *about, is_loaded=each) for each in (True, False))
+    assert (loaded.certain, kept.certain, loaded.parameter) == (True, False, "a")
+    assert saved.left_out([], 9, "train.py:9") is None
+    lacking = saved.left_out(["head.weight"], 9, "train.py:9")
+    assert lacking is not None
+    assert "1 parameter" in lacking.sentence
+
+
+def test_what_is_thawed_after_the_optimizer_was_made() -> None:
+    """It is named however large it is; a body that was never frozen is meant."""
+    left = {"hidden.weight": 1000, "other.weight": 5}
+    seen = Gradients("AdamW", "train.py:7", 3, SIZES, frozenset(), frozenset(), left)
+    assert trained.left_out(seen) is None
+    found = trained.left_out(replace(seen, thawed=frozenset({"hidden.weight"})))
+    assert found is not None
+    assert (found.parameter, "frozen" in found.sentence) == ("hidden.weight", True)
+    assert trained.gathered("AdamW", [], 5, 3, "train.py:7") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 from safe_launch.checks.finding import VARIABLE, Check, Finding
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Found, Message, Skipped
-from safe_launch.guards.checks import begun, optimizers, passes, schedules, texts
+from safe_launch.guards.checks import begun, kept_weights, optimizers, passes, schedules, texts
 from safe_launch.guards.checks.batches import Labels
 from safe_launch.guards.checks.clearing import Clearing
 from safe_launch.guards.checks.copies import Copy
@@ -543,3 +544,28 @@ def test_questions_about_texts() -> None:
     unshifted = transformers.BartConfig(**small, decoder_attention_heads=2, encoder_layers=1)
     model = transformers.BartForCausalLM(unshifted)
     assert asked(right) == []
+
+
+def test_a_state_dict_that_is_kept(
+    seen: tuple[Observations, Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that refers to the weights is told when it is used after a step; a copy isn't."""
+    observations, told = seen
+    model = net()
+    observations.see_model(model)
+    kept_weights.note(observations, states := model.state_dict())
+    kept_weights.look(observations, {"model": states}, is_loaded=False)
+    assert told() == []
+    monkeypatch.setattr(observations, "step", lambda: 5)
+    kept_weights.note(observations, again := model.state_dict())
+    monkeypatch.setattr(observations, "step", lambda: 9)
+    kept_weights.look(observations, copy.deepcopy(again), is_loaded=True)
+    kept_weights.look(observations, model.state_dict(), is_loaded=True)
+    kept_weights.look(
+        observations, {name: each.clone() for name, each in again.items()}, is_loaded=True
+    )
+    assert told() == []
+    kept_weights.look(observations, {"epoch": 1, "model": again}, is_loaded=False)
+    (found,) = told()
+    assert "after step 5" in found.sentence
+    del states, again, found

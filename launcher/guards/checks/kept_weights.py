@@ -1,0 +1,74 @@
+"""Checks state dicts that were kept as references to the weights, and used later."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...checks import saved
+from ...evidence.observations import Observations
+from ..callers import user_place
+from .copies import local
+from .models import models_of, parameters_in
+from .told import tell
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A state dict that a model has returned.
+
+    Attributes:
+        states: a weak reference to it.
+        step: optimizer steps before.
+        where: the user's line that took it.
+    """
+
+    states: weakref.ref[Any]
+    step: int
+    where: str
+
+
+_taken: dict[int, Taken] = {}
+"""The live ones, by id: a dict has no hash."""
+
+
+def note(observations: Observations, states: Any) -> None:
+    """Records a state dict that the user's code has taken."""
+    step = observations.step()
+    if step is None or not hasattr(states, "_metadata"):
+        return
+    key = id(states)
+    reference = weakref.ref(states, lambda _: _taken.pop(key, None))
+    _taken[key] = Taken(reference, step, user_place())
+
+
+def look(observations: Observations, given: Any, *, is_loaded: bool) -> None:
+    """Checks the state dicts in an object that is saved or loaded."""
+    step = observations.step()
+    for states in _states_in(given):
+        taken = _taken[id(states)]
+        if step is None or taken.step >= step:
+            continue
+        live = {_place(each) for _, _, each in parameters_in(models_of(observations))} - {0}
+        name = next((name for name, each in states.items() if _place(each) in live), None)
+        if name is not None:
+            about = step, user_place(), taken.where
+            finding = saved.by_reference(name, taken.step, *about, is_loaded=is_loaded)
+            tell(observations, finding)
+
+
+def _states_in(given: Any) -> Iterator[Any]:
+    """The recorded state dicts in an object: itself, or a value of it."""
+    held = given.values() if isinstance(given, Mapping) else ()
+    for each in (given, *held):
+        taken = _taken.get(id(each))
+        if taken is not None and taken.states() is each:
+            yield each
+
+
+def _place(value: Any) -> int:
+    """The address of a tensor's elements on this rank; 0 for an empty one or another object."""
+    part = local(value) if hasattr(value, "data_ptr") else None
+    return 0 if part is None or not part.numel() else int(part.data_ptr())
