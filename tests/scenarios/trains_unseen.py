@@ -9,6 +9,7 @@ import tempfile
 import torch
 from says_words import ACCUMULATION, STEPS, Net, adam, batches, run, steps
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import ConstantLR, LinearLR, SequentialLR
 
 LONG = 4 * STEPS
 
@@ -98,6 +99,25 @@ def decayed_by_step(right: bool) -> None:
     trained.destroy()
 
 
+def schedule_anew(right: bool) -> None:
+    """As in https://github.com/PolymathicAI/the_well/pull/63: the schedule isn't saved."""
+    model, source = DistributedDataParallel(Net()), batches()
+    optimizer = adam(model)
+    steps(model, optimizer, source)
+    held, optimizer = optimizer.state_dict(), adam(model)
+    parts = [LinearLR(optimizer, 0.1, 1.0, 4), ConstantLR(optimizer, 1.0)]
+    schedule = SequentialLR(optimizer, parts, milestones=[4])
+    optimizer.load_state_dict(held)
+    for _ in range(STEPS if right else 0):
+        schedule.step()
+    for _ in range(STEPS):
+        words = next(source)
+        model(words, labels=words).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+
+
 def gathered_early(right: bool) -> None:
     """As in https://github.com/pytorch/pytorch/issues/149205: a pass before the optimizer."""
     from torch.distributed.fsdp import fully_shard
@@ -117,7 +137,7 @@ FAULTS = {
     one.__name__: one
     for one in (
         *(best_kept, best_saved, beside_adapter, thawed_later, counted_twice, decayed_by_step),
-        gathered_early,
+        *(gathered_early, schedule_anew),
     )
 }
 run(FAULTS)

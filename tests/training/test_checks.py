@@ -81,6 +81,7 @@ UNSEEN = {
     "counted_twice": ("divided", "weights change every 4 passes"),
     "decayed_by_step": ("schedule", "lowers the rate by 10 % at every step"),
     "gathered_early": ("trained", "as FSDP2 gathered them"),
+    "schedule_anew": ("schedule", "begins anew, with its warmup"),
 }
 """The same for the fourth."""
 SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN

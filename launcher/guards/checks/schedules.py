@@ -82,6 +82,7 @@ class Schedules:
         self._begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._still: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._moved: weakref.WeakSet[Any] = weakref.WeakSet()  # those whose rate was above 0
+        self._continued: weakref.WeakSet[Any] = weakref.WeakSet()  # until their next step
         self._seen: weakref.WeakKeyDictionary[Any, list[tuple[int, int]]]
         self._seen = weakref.WeakKeyDictionary()  # by schedule: its steps and the passes
 
@@ -140,6 +141,8 @@ class Schedules:
             where = self.optimizers[optimizer].where
             tell(self._observations, schedule.zero(name, steps + 1, where))
         own = [each for each in self.places if _is_of(each, optimizer)]
+        if optimizer in self._continued:
+            self._look_for_begin(optimizer, own)
         self._look_for_resumed(optimizer, steps)
         if not is_still:
             self._moved.add(optimizer)
@@ -160,9 +163,19 @@ class Schedules:
 
     def loaded(self, optimizer: Any) -> None:
         """Drops the totals of an optimizer that goes on with an earlier training's states."""
+        if not optimizer.state:
+            return
+        self._continued.add(optimizer)
         for scheduler, total in list(self.totals.items()):
-            if optimizer.state and _is_of(scheduler, optimizer):
+            if _is_of(scheduler, optimizer):
                 total.steps = 0
+
+    def _look_for_begin(self, optimizer: Any, own: Sequence[Any]) -> None:
+        """Reports schedules that begin anew at the first step after a load."""
+        self._continued.discard(optimizer)
+        if own and all(int(each.last_epoch) < 1 for each in own):
+            about = type(own[-1]).__name__, self.places[own[-1]]
+            tell(self._observations, schedule.begins_anew(*about))
 
     def _look_for_resumed(self, optimizer: Any, steps: int) -> None:
         """Drops totals of schedules that began before this process or step more often."""
