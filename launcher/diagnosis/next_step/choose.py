@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from ...catalogue.entry import KnownFailure, Role
 from ...evidence.failure_record import FailureRecord
+from .build import build
 from .busy_rank import busy_rank
 from .configuration import configuration
 from .ended_silently import ended_silently
@@ -26,6 +27,7 @@ Rule = Callable[[Case], Step | None]
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "ended-silently": ended_silently,
+        "build": build,
         "out-of-memory": out_of_memory,
         "race-on-files": race_on_files,
         "busy-rank": busy_rank,
@@ -47,7 +49,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 )
 """The rules, most certain first; a rule returns None if it doesn't apply."""
 
-SURER = ("race-on-files", "busy-rank")
+SURER = ("build", "race-on-files", "busy-rank")
 """Rules more specific than general entries, or entries about a waiting rank."""
 SUREST = ("other-modules", "refused-itself")
 """Rules more specific than any entry."""

@@ -1,0 +1,75 @@
+"""The step after a failed build, from the compiler's or linker's first error."""
+
+from __future__ import annotations
+
+import pytest
+from safe_launch.diagnosis.next_step.build import build_error
+from safe_launch.diagnosis.next_step.choose import next_step
+from safe_launch.evidence.failure_record import FailureRecord
+
+WHEEL = "ERROR: Failed building wheel for gridsample"
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        ("src/a.cu:3:10: fatal error: cudnn_ops.h: No such file or directory", "CUDNN_PATH=$("),
+        ("src/a.cpp:7:10: fatal error: 'nccl.h' file not found", "libnccl-dev"),
+        ('src/a.cu(3): error: cannot open source file "cublas_v2.h"', "CUDA_HOME=/usr/local/cuda"),
+        ("a.c:1:10: fatal error: Python.h: No such file or directory", "apt-get install python3"),
+        ("a.cpp:1:10: fatal error: mpi.h: No such file or directory", "libopenmpi-dev"),
+        ("a.cpp:1:10: fatal error: cutlass/gemm.h: No such file or directory", "git submodule"),
+        ("a.cpp:1:10: fatal error: hip/hip_fp16.h: No such file or directory", "ROCM_PATH"),
+        ("a.cpp:1:10: fatal error: acl/acl.h: No such file or directory", "set_env.sh"),
+        ("a.cpp:1:10: fatal error: ATen/ops.h: No such file or directory", "--no-build-isolation"),
+        ("a.cpp:1:10: fatal error: cstdint: No such file or directory", "build-essential"),
+        ("a.cpp:1:10: fatal error: omp.h: No such file or directory", "libomp-dev"),
+        ("a.cpp:1:10: fatal error: rare/odd.h: No such file or directory", "apt-file search rare/"),
+        ("/usr/bin/ld: cannot find -lcuda: No such file or directory", "$CUDA_HOME/lib64/stubs"),
+        ("/usr/bin/ld: cannot find -lcublasLt", "`libcublasLt.so`"),
+        ("/usr/bin/ld: cannot find -lnuma", "libnuma-dev"),
+        ("ld: cannot find -lrare: No such file or directory", "`librare`"),
+        ("h.h:1:2: error: #error -- unsupported GNU version! gcc versions later than 12", "gcc-12"),
+        ("nvcc fatal : Unsupported gpu architecture 'compute_120'", "TORCH_CUDA_ARCH_LIST"),
+        ("Killed", "MAX_JOBS=2"),
+        ("c++: fatal error: Killed signal terminated program cc1plus", "MAX_JOBS=2"),
+        ("/bin/sh: 1: /usr/local/cuda/bin/nvcc: not found", "CUDA_HOME"),
+        ("error: [Errno 2] No such file or directory: '/opt/cuda/bin/nvcc'", "CUDA_HOME"),
+        ("/bin/sh: 1: g++: not found", "apt-get install build-essential"),
+        ("t.h:4:2: error: #error You need C++17 to compile PyTorch", "newer compiler"),
+        ("a.cpp:9:3: error: 'AT_CHECK' was not declared in this scope", "release of gridsample"),
+        ("error: Microsoft Visual C++ 14.0 or greater is required.", "build tools"),
+    ],
+)
+def test_what_a_build_lacks(error: str, says: str) -> None:
+    """The first error decides, whatever follows; DeepSpeed's trial before it doesn't."""
+    trial = "/usr/bin/ld: cannot find -laio: No such file or directory"
+    later = "b.cpp:1:1: error: 'x' has no member named 'y'"
+    record = FailureRecord(None, 1.0, message=WHEEL, log_tail=(trial, f"      {error}", later))
+    assert build_error(record) == error
+    step = next_step(record)
+    assert step.rule == "build"
+    assert says in step.do
+    assert "{" not in step.do.replace("${", "")
+
+
+@pytest.mark.parametrize(
+    ("message", "tail"),
+    [
+        ("it failed", ("a.cpp:9:3: error: 'x' is undefined",)),
+        (WHEEL, ("src/a.cpp:9:3: warning: unused variable",)),
+    ],
+)
+def test_without_a_build_or_an_error(message: str, tail: tuple[str, ...]) -> None:
+    """A compiler's line isn't the cause of other failures, nor is a warning one."""
+    record = FailureRecord(None, 1.0, message=message, log_tail=tail)
+    assert build_error(record) == ""
+    assert next_step(record).rule != "build"
+
+
+def test_the_trial_of_a_library_is_an_error_if_there_is_no_other() -> None:
+    """Asynchronous I/O wants it."""
+    line = "/usr/bin/ld: cannot find -laio"
+    record = FailureRecord(None, 1.0, message=WHEEL, log_tail=(line,))
+    assert build_error(record) == line
+    assert "libaio-dev" in next_step(record).do
