@@ -10,6 +10,7 @@ from ..catalogue.signature import Pattern, lines_of
 from ..core.shortened import shortened, with_short_paths
 from ..core.source_location import SourceLocation
 from ..diagnosis.next_step.build import build_error
+from ..diagnosis.next_step.libraries import missing_line
 from ..diagnosis.next_step.step import raised_first
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord, Raised, ToldBy
@@ -77,8 +78,8 @@ def _who(record: FailureRecord) -> str:
 
 
 def _words(record: FailureRecord, entry: KnownFailure | None) -> str:
-    """The failure's message: a compiler's, the last exception's, or the entry's pattern's."""
-    if line := build_error(record):
+    """The failure's message: what a build lacks, or the last exception or the entry's pattern."""
+    if line := build_error(record) or missing_line(record):
         return line
     every = [*record.raised()] or [Raised("", record.message)]
     raised, found = raised_first(record), ""

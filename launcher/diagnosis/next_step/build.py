@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from ...evidence.failure_record import FailureRecord
 from .step import Basis, Case, Step
@@ -24,11 +25,13 @@ ERROR = re.compile(
     r"|Microsoft Visual C\+\+ .*is required|error: linker `\w+` not found"
 )
 """The compiler's, linker's or shell's own error."""
+SETUPS = ("setup.py", "<string>")
+"""Files that run only in a build."""
 PROBED = re.compile(r"-l(?:aio|cufile)\b")
 """Libraries that DeepSpeed tries to link at its import."""
 WHOSE = re.compile(
     r"(?:[Ff]ailed building wheel for|building extension|building '|Failed to build) ['`\"]?"
-    r"(?P<name>[A-Za-z][\w.-]*)|building '(?P<extension>[\w.]+)' extension"
+    r"(?P<name>[A-Za-z][\w-]*)|building '(?P<extension>[\w.]+)' extension"
 )
 HEADER = re.compile(
     r"fatal error: ['\"]?(?P<gcc>[\w./+-]+?)['\"]?(?:: No such file| file not found)"
@@ -191,6 +194,29 @@ OTHERS = (
         ),
     ),
     (
+        r"CMake Error.*(?:CMake [\d.]+ or higher|Compatibility with CMake)",
+        (
+            "Install a CMake that fits: `pip install 'cmake>=3.26,<4'`. The message names the"
+            " version that is wanted, or that CMake 4 has dropped."
+        ),
+    ),
+    (
+        r"CMake Error.*(?:CUDA|nvcc)",
+        (
+            "Let CMake find the CUDA toolkit, of torch's CUDA version: `export"
+            " CUDA_HOME=/usr/local/cuda CUDACXX=/usr/local/cuda/bin/nvcc`."
+        ),
+    ),
+    (
+        r"CMake Error.*(?:find_package|Could (?:not|NOT) find)",
+        (
+            "Install the development files of what CMake doesn't find, or name their folder:"
+            " `export CMAKE_PREFIX_PATH=FOLDER`. For Torch it is what `python -c 'import torch;"
+            " print(torch.utils.cmake_prefix_path)'` prints, in a build with"
+            " `--no-build-isolation`."
+        ),
+    ),
+    (
         r"Visual C\+\+",
         (
             "Install Microsoft's C++ build tools, or a wheel for Windows; many extensions build on"
@@ -216,9 +242,22 @@ def build(case: Case) -> Step | None:
     """The step for the first error of a failed build."""
     line = build_error(case.record)
     if not line:
-        return None
+        return _isolated(case)
     do = _missing(line) or next((do for words, do in OTHERS if re.search(words, line)), "")
     return Step(do.replace("{whose}", _whose(case)), Basis.INFERRED) if do else None
+
+
+def _isolated(case: Case) -> Step | None:
+    """A package that a build's own environment lacks."""
+    found = re.search(r"No module named '(\w+)", case.message)
+    if not found or not any(frame.file.endswith(SETUPS) for frame in case.frames):
+        return None
+    return Step(
+        f"Build in the environment that has {found[1]}: `pip install --no-build-isolation"
+        f" {_whose(case)}`. Otherwise pip and uv build in an empty one. Before, install {found[1]},"
+        " setuptools, wheel, ninja and packaging there.",
+        Basis.INFERRED,
+    )
 
 
 def build_error(record: FailureRecord) -> str:
@@ -231,7 +270,12 @@ def build_error(record: FailureRecord) -> str:
 
 def _first(lines: Sequence[str]) -> str:
     """The first error; DeepSpeed's trials count only if there is no other."""
-    found = [text for line in lines if ERROR.search(text := " ".join(line.split()))]
+    texts = [" ".join(line.split()) for line in lines]
+    found = [
+        f"{text} {below}" if text.startswith("CMake") else text
+        for text, below in pairwise([*texts, ""])
+        if ERROR.search(text)
+    ]
     return next((line for line in found if not PROBED.search(line)), next(iter(found), ""))
 
 

@@ -15,7 +15,7 @@ from .ended_silently import ended_silently
 from .fallback import fallback
 from .http_errors import connection_lost, http_error
 from .instruction import instruction, refused_itself, refused_value, requirement
-from .libraries import compiled_part
+from .libraries import compiled_part, missing_library
 from .memory import out_of_memory
 from .misfit import misfit
 from .own_line import called_line, own_line
@@ -37,6 +37,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "connection-lost": connection_lost,
         "configuration": configuration,
         "refused-itself": refused_itself,
+        "missing-library": missing_library,
         "instruction": instruction,
         "refused-value": refused_value,
         "compiled-part": compiled_part,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from safe_launch.diagnosis.next_step.build import build_error
 from safe_launch.diagnosis.next_step.choose import next_step
-from safe_launch.evidence.failure_record import FailureRecord
+from safe_launch.diagnosis.next_step.libraries import missing_line
+from safe_launch.evidence.failure_record import FailureRecord, Frame
 
 WHEEL = "ERROR: Failed building wheel for gridsample"
 
@@ -38,6 +41,9 @@ WHEEL = "ERROR: Failed building wheel for gridsample"
         ("/bin/sh: 1: g++: not found", "apt-get install build-essential"),
         ("t.h:4:2: error: #error You need C++17 to compile PyTorch", "newer compiler"),
         ("a.cpp:9:3: error: 'AT_CHECK' was not declared in this scope", "release of gridsample"),
+        ("CMake Error at CMakeLists.txt:60 (find_package): x", "CMAKE_PREFIX_PATH"),
+        ("CMake Error: Compatibility with CMake < 3.5 has been removed", "pip install 'cmake"),
+        ("CMake Error at a.cmake:2 (message): Failed to find nvcc", "CUDACXX"),
         ("error: Microsoft Visual C++ 14.0 or greater is required.", "build tools"),
     ],
 )
@@ -46,7 +52,7 @@ def test_what_a_build_lacks(error: str, says: str) -> None:
     trial = "/usr/bin/ld: cannot find -laio: No such file or directory"
     later = "b.cpp:1:1: error: 'x' has no member named 'y'"
     record = FailureRecord(None, 1.0, message=WHEEL, log_tail=(trial, f"      {error}", later))
-    assert build_error(record) == error
+    assert build_error(record).startswith(error)
     step = next_step(record)
     assert step.rule == "build"
     assert says in step.do
@@ -73,3 +79,33 @@ def test_the_trial_of_a_library_is_an_error_if_there_is_no_other() -> None:
     record = FailureRecord(None, 1.0, message=WHEEL, log_tail=(line,))
     assert build_error(record) == line
     assert "libaio-dev" in next_step(record).do
+
+
+def test_a_package_that_the_builds_own_environment_lacks() -> None:
+    """The wheel is built where torch is installed; the same outside of a build isn't."""
+    frame = Frame("/tmp/pip-install-1/gridsample/setup.py", 3, "<module>", "import torch")
+    record = FailureRecord(
+        None, 1.0, "builtins.ModuleNotFoundError", "No module named 'torch'", frames=(frame,)
+    )
+    step = next_step(record)
+    assert (step.rule, "--no-build-isolation" in step.do) == ("build", True)
+    elsewhere = replace(record, frames=(replace(frame, file="/job/train.py"),))
+    assert next_step(elsewhere).rule != "build"
+
+
+def test_a_library_missing_before_a_vaguer_exception() -> None:
+    """Its line is the root unless the exception says more, or it is long ago."""
+    line = "libcublasLt.so.12: cannot open shared object file: No such file or directory"
+    record = FailureRecord(
+        None, 1.0, "builtins.RuntimeError", "Failed to start the kernels.", log_tail=(line, "go on")
+    )
+    step = next_step(record)
+    assert (step.rule, missing_line(record)) == ("missing-library", line.partition(": No")[0])
+    assert "find / -name 'libcublasLt.so.12*'" in step.do
+    for other in (
+        replace(record, message="the loss is 3"),
+        replace(record, log_tail=(line, *["step"] * 40)),
+        replace(record, message=line),
+    ):
+        assert missing_line(other) == ""
+        assert next_step(other).rule != "missing-library"
