@@ -242,13 +242,13 @@ def build(case: Case) -> Step | None:
     """The step for the first error of a failed build."""
     line = build_error(case.record)
     if not line:
-        return _isolated(case)
+        return None
     do = _missing(line) or next((do for words, do in OTHERS if re.search(words, line)), "")
     return Step(do.replace("{whose}", _whose(case)), Basis.INFERRED) if do else None
 
 
-def _isolated(case: Case) -> Step | None:
-    """A package that a build's own environment lacks."""
+def isolated_build(case: Case) -> Step | None:
+    """A package that is missing in a build's own environment."""
     found = re.search(r"No module named '(\w+)", case.message)
     if not found or not any(frame.file.endswith(SETUPS) for frame in case.frames):
         return None

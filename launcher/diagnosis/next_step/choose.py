@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from ...catalogue.entry import KnownFailure, Role
 from ...evidence.failure_record import FailureRecord
-from .build import build
+from .build import build, isolated_build
 from .busy_rank import busy_rank
 from .configuration import configuration
 from .ended_silently import ended_silently
@@ -27,6 +27,7 @@ Rule = Callable[[Case], Step | None]
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "ended-silently": ended_silently,
+        "isolated-build": isolated_build,
         "build": build,
         "out-of-memory": out_of_memory,
         "race-on-files": race_on_files,
@@ -50,17 +51,23 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 )
 """The rules, most certain first; a rule returns None if it doesn't apply."""
 
-SURER = ("build", "race-on-files", "busy-rank")
+PLAINER = ("build", "instruction", "refused-value")
+"""Rules more specific than what a general entry advises if none of its variants applies."""
+SURER = ("isolated-build", "race-on-files", "busy-rank")
 """Rules more specific than general entries, or entries about a waiting rank."""
-SUREST = ("other-modules", "refused-itself")
+SUREST: tuple[str, ...] = ("other-modules", "refused-itself")
 """Rules more specific than any entry."""
 
 
 def surer_step(entry: KnownFailure, record: FailureRecord) -> Step | None:
     """The step of a rule more specific than the matching entry, if any."""
-    is_wide = entry.is_general or entry.role is Role.CASCADE
+    names = SUREST
+    if entry.is_general or entry.role is Role.CASCADE:
+        names += SURER
+    if entry.is_general and all(one.advice(record) is None for one in entry.variants):
+        names += PLAINER
     case = case_of(record)
-    steps = ((name, RULES[name](case)) for name in (*SUREST, *(SURER if is_wide else ())))
+    steps = ((name, RULES[name](case)) for name in names)
     return next((replace(step, rule=name) for name, step in steps if step is not None), None)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from safe_launch.catalogue.reader import shipped
 from safe_launch.diagnosis.next_step.build import build_error
-from safe_launch.diagnosis.next_step.choose import next_step
+from safe_launch.diagnosis.next_step.choose import next_step, surer_step
 from safe_launch.diagnosis.next_step.libraries import missing_line
 from safe_launch.evidence.failure_record import FailureRecord, Frame
 
@@ -88,9 +89,9 @@ def test_a_package_that_the_builds_own_environment_lacks() -> None:
         None, 1.0, "builtins.ModuleNotFoundError", "No module named 'torch'", frames=(frame,)
     )
     step = next_step(record)
-    assert (step.rule, "--no-build-isolation" in step.do) == ("build", True)
+    assert (step.rule, "--no-build-isolation" in step.do) == ("isolated-build", True)
     elsewhere = replace(record, frames=(replace(frame, file="/job/train.py"),))
-    assert next_step(elsewhere).rule != "build"
+    assert next_step(elsewhere).rule != "isolated-build"
 
 
 def test_a_library_missing_before_a_vaguer_exception() -> None:
@@ -109,3 +110,25 @@ def test_a_library_missing_before_a_vaguer_exception() -> None:
     ):
         assert missing_line(other) == ""
         assert next_step(other).rule != "missing-library"
+
+
+@pytest.mark.parametrize(
+    ("message", "entry", "rule"),
+    [
+        (
+            "KTO loss can't be packed. Either disable `packing` or set `loss_type` to 'apo'.",
+            "trl-settings-contradict",
+            "instruction",
+        ),
+        ("KTO loss can't be packed.", "trl-settings-contradict", None),
+        ("Unsloth: You have torch = 2.4 but xformers = 0.1. Please install another.", "", None),
+    ],
+)
+def test_an_instruction_in_a_message_with_a_general_entry(
+    message: str, entry: str, rule: str | None
+) -> None:
+    """It precedes the advice for all cases, but not the entry's variant for this one."""
+    known = shipped(entry or "unsloth-stops-with-advice")
+    assert known is not None
+    step = surer_step(known, FailureRecord(None, 1.0, "builtins.ValueError", message))
+    assert (step and step.rule) == rule
