@@ -111,6 +111,8 @@ def _conditions(variant: Variant) -> Iterator[str]:
         yield f"it is raised by {variant.function}"
     if variant.source is not None:
         yield f"the line is {_quoted(variant.source.pattern)}"
+    if variant.through is not None:
+        yield f"the traceback has {_quoted(variant.through.pattern)}"
     for pattern in (variant.log, variant.context):
         if pattern is not None:
             yield f"the log says {_quoted(pattern.pattern)}"

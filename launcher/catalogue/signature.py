@@ -39,7 +39,7 @@ class Signature:
         file: end of the path of the raising frame's file.
         function: name of the raising frame's function.
         source: pattern searched in the raising frame's source line.
-        through: pattern searched in the source lines of calling frames.
+        through: pattern searched in each frame of the traceback, as `function: source line`.
         wanted_by: owner of the code that needs a name missing in a package: another package, the
             package itself, the user's script or a model's code.
         log: pattern searched in each of the last lines of the worker's log.
@@ -101,16 +101,12 @@ class Signature:
         """
         if (self.oom_kill and record.oom_kills == 0) or self.finished is (not record.finished):
             return None
-        if self.through is not None and not self._came_through(record, self.through):
+        if self.through is not None and not came_through(record, self.through):
             return None
         if not self.is_of_exception:
             return 0 if self._matches_line_or_end(record) else None
         depth = self._deepest(record)
         return depth if depth is not None and self._has_lines(record) else None
-
-    def _came_through(self, record: FailureRecord, through: Pattern) -> bool:
-        """Whether one of the calling frames matches."""
-        return any(through.search(frame.source) for frame in record.frames[:-1])
 
     def _deepest(self, record: FailureRecord) -> int | None:
         """The index of the earliest matching exception of the chain."""
@@ -178,6 +174,13 @@ class Signature:
         first, _, rest = raised.message.partition("\n")
         texts = (raised.message,) if rest[:1].isspace() else (raised.message, first)
         return any(map(self.message.search, collapsed(texts)))
+
+
+def came_through(record: FailureRecord, through: Pattern) -> bool:
+    """Whether a frame of the traceback or of an earlier exception matches."""
+    earlier = (raised.frame for raised in record.chain)
+    frames = (*record.frames, *(frame for frame in earlier if frame is not None))
+    return any(through.search(f"{frame.function}: {frame.source}") for frame in frames)
 
 
 def lines_of(record: FailureRecord) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from ..system.redaction import redacted
 from .device import Device, device_of
 from .package_names import package_of_file, pip_name
 from .regex import LinearPattern
-from .signature import collapsed, lines_of
+from .signature import came_through, collapsed, lines_of
 from .version_direction import direction
 from .version_skew import Wanting, skew_of
 from .versions import are_within
@@ -41,6 +41,7 @@ class Variant:
         file: end of the path of the raising frame's file.
         function: name of the raising frame's function.
         source: pattern searched in the raising frame's source line.
+        through: pattern searched in each frame of the traceback, as `function: source line`.
         log: pattern searched in each line around the failure, and of its message.
         context: pattern searched in the same lines.
         library: pattern searched in the name of the package whose line failed.
@@ -57,6 +58,7 @@ class Variant:
     file: str | None = None
     function: str | None = None
     source: LinearPattern | None = None
+    through: LinearPattern | None = None
     log: LinearPattern | None = None
     context: LinearPattern | None = None
     library: LinearPattern | None = None
@@ -67,7 +69,10 @@ class Variant:
     @property
     def patterns(self) -> tuple[LinearPattern, ...]:
         """The variant's patterns."""
-        parts = (self.message, self.source, self.log, self.context, self.library)
+        parts = (
+            *(self.message, self.source, self.through),
+            *(self.log, self.context, self.library),
+        )
         return tuple(part for part in parts if part is not None)
 
     @property
@@ -94,6 +99,8 @@ class Variant:
         if self.device not in (None, device_of(record)) or not are_within(
             record.versions, self.when
         ):
+            return None
+        if self.through is not None and not came_through(record, self.through):
             return None
         lines = lines_of(record) if self.log or self.context else ()
         raised = self._raised(record)

@@ -2,6 +2,35 @@
 
 from __future__ import annotations
 
+import re
+
+PATH = re.compile(r"(?:[A-Za-z]:)?[\\/~.]*(?:[^\s'\"`,;:()\\/]+[\\/]+)+[^\s'\"`,;:()\\/]*")
+MOST_OF_PATH = 48
+"""Maximum characters of a path in a message that is too long."""
+MOST_OF_NAME = 32
+"""Maximum characters of a file's name in such a path."""
+
+
+def with_short_paths(text: str) -> str:
+    """The text with long paths cut in their middle: first folders, an ellipsis, the name."""
+    return PATH.sub(lambda path: _shortened_path(path[0]), text)
+
+
+def _shortened_path(path: str) -> str:
+    if len(path) <= MOST_OF_PATH:
+        return path
+    parts = re.findall(r"[^\\/]*[\\/]+|[^\\/]+$", path)
+    name = parts.pop()
+    if len(name) > MOST_OF_NAME:
+        half = MOST_OF_NAME // 2
+        name = f"{name[:half]}…{name[-half:]}"
+    kept = ""
+    for part in parts:
+        if len(kept) + len(part) + len(name) >= MOST_OF_PATH:
+            return f"{kept}…/{name}"
+        kept += part
+    return f"{kept}{name}"
+
 
 def shortened(text: str, most: int) -> str:
     """The text, of at most so many characters and an ellipsis, which says that more follows.

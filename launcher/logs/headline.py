@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from ..catalogue.entry import Finding, KnownFailure
 from ..catalogue.signature import Pattern, lines_of
-from ..core.shortened import shortened
+from ..core.shortened import shortened, with_short_paths
 from ..core.source_location import SourceLocation
+from ..diagnosis.next_step.build import build_error
+from ..diagnosis.next_step.libraries import missing_line
 from ..diagnosis.next_step.step import raised_first
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord, Raised, ToldBy
@@ -20,6 +22,8 @@ from .last_words import most_telling
 MOST = 160
 """Maximum characters of the failure's message."""
 
+INNER = re.compile(r"\((?P<error>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .+)\)$")
+"""An error that led to the message which ends with it."""
 LAST_ERROR = re.compile(r"Last error:\s*(\S.*)")
 """NCCL's reason at the end of a multi-line message (NCCLUtils.cpp)."""
 
@@ -30,7 +34,7 @@ def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
     if judgement.root is not None:
         return _happened(judgement.root.finding, spots, said)
     if said:
-        return shortened(redacted(said), MOST)
+        return _fitted(redacted(said))
     if judgement.verdict is Verdict.UNKNOWN:
         return "failed, but these logs don't show why; look at the workers' own"
     if judgement.verdict is Verdict.UNFINISHED:
@@ -48,10 +52,20 @@ def _happened(finding: Finding, spots: Sequence[SourceLocation], complaint: str)
     at = ", ".join(filter(None, (_who(record), *places)))
     is_silent = entry is None and not record.exception
     words = (complaint if is_silent else "") or _words(record, entry)
-    said = shortened(redacted(words), MOST)
+    said = _fitted(redacted(words))
     if entry is not None:
-        said = f"{entry.subject} ({said})" if said else entry.subject
+        is_new = said.casefold() not in entry.subject.casefold()
+        said = f"{entry.subject} ({said})" if is_new else entry.subject
     return ": ".join(filter(None, (at, said)))
+
+
+def _fitted(text: str) -> str:
+    """A message cut to fit: its paths first, then to the error that led to it, then its end."""
+    if len(text) > MOST:
+        text = with_short_paths(text)
+    if len(text) > MOST and (inner := INNER.search(text)):
+        text = inner["error"]
+    return shortened(text, MOST)
 
 
 def _who(record: FailureRecord) -> str:
@@ -64,7 +78,9 @@ def _who(record: FailureRecord) -> str:
 
 
 def _words(record: FailureRecord, entry: KnownFailure | None) -> str:
-    """The failure's message, from its last exception or the entry's pattern."""
+    """The failure's message: what a build lacks, or the last exception or the entry's pattern."""
+    if line := build_error(record) or missing_line(record):
+        return line
     every = [*record.raised()] or [Raised("", record.message)]
     raised, found = raised_first(record), ""
     for signature in () if entry is None else entry.signatures:

@@ -8,13 +8,14 @@ from types import MappingProxyType
 
 from ...catalogue.entry import KnownFailure, Role
 from ...evidence.failure_record import FailureRecord
+from .build import build, isolated_build
 from .busy_rank import busy_rank
 from .configuration import configuration
 from .ended_silently import ended_silently
 from .fallback import fallback
 from .http_errors import connection_lost, http_error
 from .instruction import instruction, refused_itself, refused_value, requirement
-from .libraries import compiled_part
+from .libraries import compiled_part, missing_library
 from .memory import out_of_memory
 from .misfit import misfit
 from .own_line import called_line, own_line
@@ -26,6 +27,8 @@ Rule = Callable[[Case], Step | None]
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "ended-silently": ended_silently,
+        "isolated-build": isolated_build,
+        "build": build,
         "out-of-memory": out_of_memory,
         "race-on-files": race_on_files,
         "busy-rank": busy_rank,
@@ -35,6 +38,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "connection-lost": connection_lost,
         "configuration": configuration,
         "refused-itself": refused_itself,
+        "missing-library": missing_library,
         "instruction": instruction,
         "refused-value": refused_value,
         "compiled-part": compiled_part,
@@ -47,17 +51,23 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 )
 """The rules, most certain first; a rule returns None if it doesn't apply."""
 
-SURER = ("race-on-files", "busy-rank")
+PLAINER = ("build", "instruction", "refused-value")
+"""Rules more specific than what a general entry advises if none of its variants applies."""
+SURER = ("isolated-build", "race-on-files", "busy-rank")
 """Rules more specific than general entries, or entries about a waiting rank."""
-SUREST = ("other-modules", "refused-itself")
+SUREST: tuple[str, ...] = ("other-modules", "refused-itself")
 """Rules more specific than any entry."""
 
 
 def surer_step(entry: KnownFailure, record: FailureRecord) -> Step | None:
     """The step of a rule more specific than the matching entry, if any."""
-    is_wide = entry.is_general or entry.role is Role.CASCADE
+    names = SUREST
+    if entry.is_general or entry.role is Role.CASCADE:
+        names += SURER
+    if entry.is_general and all(one.advice(record) is None for one in entry.variants):
+        names += PLAINER
     case = case_of(record)
-    steps = ((name, RULES[name](case)) for name in (*SUREST, *(SURER if is_wide else ())))
+    steps = ((name, RULES[name](case)) for name in names)
     return next((replace(step, rule=name) for name, step in steps if step is not None), None)
 
 

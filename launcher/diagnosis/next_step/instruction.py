@@ -7,7 +7,15 @@ import re
 from ...catalogue.package_names import MODEL_CODE, PYTHON, package_of_file
 from ...core.shortened import shortened
 from ...system.redaction import redacted
-from .phrases import FOR_DEVELOPERS, INSTRUCTION, NAME, NVIDIA, REQUIREMENT
+from .phrases import (
+    FOR_DEVELOPERS,
+    INSTRUCTION,
+    NAME,
+    NVIDIA,
+    REQUIREMENT,
+    SEVERAL,
+    UNFIT,
+)
 from .run_kind import run_of
 from .step import Basis, Case, Step
 
@@ -46,6 +54,7 @@ COMPARED = (
     ),
 )
 """Failed comparisons with remedies."""
+PRONOUNS = ("this", "it", "that", "we", "you", "they", "which", "these")
 MOST = 2
 """Maximum sentences to quote."""
 WHOLE = 160
@@ -99,7 +108,7 @@ def requirement(case: Case) -> Step | None:
     found = _found(case, REQUIREMENT)
     if not found:
         return None
-    do = next((do for words, do in COMPARED if words.search(" ".join(found))), "")
+    do = next((do for words, do in COMPARED if words.search(" ".join(found))), _unfit(found))
     text = f"{do}{_speaker(case)} itself says what is wrong: {_quoted(found)}"
     every = ("".join(name) for name in NAME.findall(" ".join(found)))
     names = [name for name in every if name not in GUARDS]
@@ -112,6 +121,18 @@ def requirement(case: Case) -> Step | None:
         where = "It was called from" if yours else "It stands in"
         text += f" {where} line {frame.line} of {frame.file}{source}."
     return Step(text, Basis.SAID)
+
+
+def _unfit(said: list[str]) -> str:
+    """The step if a sentence declares two things unfit for each other; otherwise empty."""
+    found = next(filter(None, map(UNFIT.search, said)), None)
+    if found is None:
+        return ""
+    one, other = found["one"].strip("`'\""), found["other"].strip("`'\" ")
+    without = f"do without {one}" if one.split()[-1].lower() not in PRONOUNS else "leave it out"
+    if SEVERAL.search(other):
+        return f"Run on one GPU (one process, `CUDA_VISIBLE_DEVICES=0`), or {without}. "
+    return f"{without[0].upper()}{without[1:]} (its option or import), or without {other}. "
 
 
 def _found(case: Case, pattern: re.Pattern[str]) -> list[str]:

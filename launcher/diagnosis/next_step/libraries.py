@@ -5,13 +5,24 @@ from __future__ import annotations
 import re
 
 from ...catalogue.package_names import MODEL_CODE, PYTHON, package_of_file, pip_name
+from ...evidence.failure_record import FailureRecord
 from .step import Basis, Case, Step
 
 SYMBOL = re.compile(
     r"(?P<library>[\w.+-]+\.so[\w.]*)\S*: undefined symbol: (?P<symbol>\w+)|DLL load failed while"
     r" importing (?P<dll>\w+)"
 )
-ABSENT = re.compile(r"(?P<library>lib[\w.+-]+?\.so)[\d.]*: cannot open shared object file")
+ABSENT = re.compile(
+    r"(?P<file>(?P<library>lib[\w.+-]+?\.so)[\d.]*): cannot open shared object file"
+)
+VAGUE = re.compile(
+    r"\b(?:fail|could(?: not|n't)|cannot|can't|unable|not (?:available|found|supported|loaded)|no"
+    r" module|initiali[sz]|import|load|setup)",
+    re.IGNORECASE,
+)
+"""Words of an exception that a missing library may have led to."""
+NEAR = 30
+"""Maximum lines between the two."""
 LIBRARIES = (
     (r"libc10_cuda|libtorch_cuda", "a torch for CUDA"),
     (r"libc10_hip|libtorch_hip", "a torch for ROCm"),
@@ -33,6 +44,31 @@ def compiled_part(case: Case) -> Step | None:
         return _binary(case, found)
     found = ABSENT.search(case.message)
     return _without_library(case, found["library"]) if found else None
+
+
+def missing_library(case: Case) -> Step | None:
+    """A library missing in the lines before a vaguer exception."""
+    line = missing_line(case.record)
+    found = ABSENT.search(line)
+    if found is None:
+        return None
+    name = found["file"]
+    brings = next((who for names, who in LIBRARIES if re.match(names, name)), None)
+    whose = f", which {brings} brings," if brings else ""
+    return Step(
+        f"Let {name} be found{whose} or install what fails here in a build without it: the log has"
+        f" “{line}” before. If one of your folders has it, put that folder on `LD_LIBRARY_PATH`;"
+        f" this shows it: `find / -name '{name}*' 2>/dev/null`.",
+        Basis.INFERRED,
+    )
+
+
+def missing_line(record: FailureRecord) -> str:
+    """The line on a missing library before a vaguer exception; empty if none."""
+    if not record.exception or ABSENT.search(record.message) or not VAGUE.search(record.message):
+        return ""
+    lines = (found[0] for line in record.log_tail[-NEAR:] if (found := ABSENT.search(line)))
+    return next(lines, "")
 
 
 def _binary(case: Case, found: re.Match[str]) -> Step:

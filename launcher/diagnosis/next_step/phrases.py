@@ -53,6 +53,19 @@ MUST = r"must|should|needs? to|ha(?:s|ve) to"
 REQUIRED = r"be|have|match|equal|contain|divide|fit|come|start|end|exist|use|set"
 REFUSED = r"allowed|permitted|divisible|compatible|a valid|one of|in the list"
 LISTED = r"available|valid|supported|allowed|possible|known"
+NOT = r"(?:(?:do|is|are|does)(?:n't| not)(?: (?:currently|yet))?|cannot|can't)"
+TOGETHER = r"(?:with|on|under|together with)"
+THING = r"[`'\"\w.()=/-]+"
+UNFIT = re.compile(
+    rf"(?:^|[.:!] )(?P<one>(?:{THING} ){{0,3}}?{THING})(?: (?:currently|yet|still|also))?"
+    rf" {NOT} (?:(?:work|run|be (?:used|combined)|supported) {TOGETHER}|(?:be )?compatible with"
+    r"|support) (?P<other>[`'\"\w.()=/, -]{2,50}?)"
+    r"(?: (?:yet|at the moment|currently|now|because|so|when|if)\b| - |[.,;:!]|$)",
+    re.IGNORECASE,
+)
+"""Two things that a message declares unfit for each other."""
+SEVERAL = re.compile(r"multi(?:ple)?[- ]?gpu|more than one gpu|multi[- ]?device|distributed", re.I)
+"""Training on several devices."""
 REQUIREMENT = re.compile(
     "|".join(
         (
@@ -68,6 +81,7 @@ REQUIREMENT = re.compile(
             r"\b(?:cannot|can't|can not) \w+ .{1,60}\b(?:if|with|when|together)\b",
             r"\bmutually exclusive\b",
             r"\b(?:do(?:es)?n't|do(?:es)? not) (?:support|match|exist|fit)\b|\bunsupported\b",
+            UNFIT.pattern,
             r"\b(?:larger|greater|smaller|less|longer|shorter|higher|more) than\b|\bexceeds?\b",
             r"\b(?:more|fewer) \w+ .{0,30}\bthan\b",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ...core.shortened import shortened
 from .run_kind import run_of
 from .step import Basis, Case, Step
 
@@ -53,10 +54,12 @@ def race_on_files(case: Case) -> Step | None:
         return None
     paths = re.findall(r"'([^']+)'", case.message)
     what = paths[0] if paths else "the file"
+    yours = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
+    doing = f" (`{shortened(yours.source, 80)}`)" if yours and yours.source else ""
     text = (
-        f"Several ranks change {what} at the same time, and another has already done it. Let one"
-        ' rank do it (`if int(os.environ["RANK"]) == 0:`, `LOCAL_RANK` where each node has a disk'
-        " of its own), and `torch.distributed.barrier()` before the others go on."
+        f"Several ranks change {what} at the same time{doing}, and another has already done it."
+        ' Let one rank do it (`if int(os.environ["RANK"]) == 0:`, `LOCAL_RANK` where each node has'
+        " a disk of its own), and `torch.distributed.barrier()` before the others go on."
     )
     if (run := run_of(case)).loop and run.loop.name == "the Trainer":
         text += (

@@ -484,3 +484,38 @@ def test_a_folder_without_an_end(
     assert "KeyError" not in text
     assert "of 3 logs the newest 2 are read" in text
     assert "left out: deeper than 12 folders" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        (
+            f"PermissionError: [Errno 13] Permission denied: '/data/{'shards/' * 30}index.lock'",
+            "…/index.lock')",
+        ),
+        (
+            (
+                f"RuntimeError: {'The plugin of the loader of the engine is not there. ' * 4}"
+                "(OSError: no file named plan.json)"
+            ),
+            "OSError: no file named plan.json",
+        ),
+        ("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError", "Timeout"),
+        (
+            (
+                "a.cu:3:9: fatal error: grid.h: No such file or directory\n"
+                "ERROR: Failed building wheel for gridsample"
+            ),
+            "(a.cu:3:9: fatal error: grid.h: No such file or directory)",
+        ),
+    ],
+)
+def test_the_telling_part_of_a_long_message(
+    log: str, says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A file's name, the error behind another, a compiler's line; nothing twice."""
+    file = tmp_path / "a.log"
+    file.write_text(f"loading\n{log}\n")
+    first = diagnosed(capsys, file)[1].splitlines()[0]
+    assert says in first
+    assert first.count("RendezvousTimeoutError") < 2
