@@ -22,6 +22,8 @@ MOST = 160
 
 LAST_ERROR = re.compile(r"Last error:\s*(\S.*)")
 """NCCL's reason at the end of a multi-line message (NCCLUtils.cpp)."""
+OF_MODULE = re.compile(r"Error while finding module specification for '[^']*' \(\w+: (.*?)\)")
+"""The reason in a message of `python -m` (runpy)."""
 
 
 def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
@@ -50,7 +52,7 @@ def _happened(finding: Finding, spots: Sequence[SourceLocation], complaint: str)
     words = (complaint if is_silent else "") or _words(record, entry)
     said = shortened(redacted(words), MOST)
     if entry is not None:
-        said = f"{entry.subject} ({said})" if said else entry.subject
+        said = entry.subject if said in entry.subject else f"{entry.subject} ({said})"
     return ": ".join(filter(None, (at, said)))
 
 
@@ -77,7 +79,7 @@ def _words(record: FailureRecord, entry: KnownFailure | None) -> str:
                 found = _around(raised.message, pattern, is_whole=bool(raised.exception))
             break
     kind = raised.exception.rpartition(".")[2]
-    if last := LAST_ERROR.search(raised.message):
+    if last := LAST_ERROR.search(raised.message) or OF_MODULE.match(raised.message):
         found = last[1]
     said = found or " ".join(without_traceback(raised.message).split())
     if not said and raised.frame is not None and raised.frame.source.startswith("assert "):

@@ -33,6 +33,14 @@ REFUSED = re.compile(
     r"|^\S+: error: (?:unrecognized arguments|the following arguments|argument )"
 )
 """Last message of a shell, or of a program that refuses its command line."""
+REJECTED = re.compile(
+    r"^(?:\S+: )?(?!.*\.py:)[\w./-]+: (?:[Ee]rror: )?(?:unrecognized|unknown|invalid|illegal)"
+    r" (?:option|flag)\b"
+    r"|^(?:[Ee]rror: )?unknown (?:shorthand )?flag: |^mpi(?:run|exec): Error: unknown option"
+    r"|^(?:sbatch|srun|salloc): (?:error|fatal): (?:Unable to (?:allocate|create)"
+    r"|Batch job submission|[Ii]nvalid )"
+)
+"""A program's refusal of its command line, or Slurm's of a job, possibly with lines after it."""
 TRACED = re.compile(r"\s|Traceback \(most|.*\bstack trace\b")
 START = re.compile("|".join(STARTS))
 REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w\.py FAILED\b")))

@@ -12,11 +12,13 @@ from .busy_rank import busy_rank
 from .configuration import configuration
 from .ended_silently import ended_silently
 from .fallback import fallback
-from .http_errors import connection_lost, http_error
+from .http_errors import connection_lost, http_error, storage_error
 from .instruction import instruction, refused_itself, refused_value, requirement
 from .libraries import compiled_part
 from .memory import out_of_memory
 from .misfit import misfit
+from .other_interpreter import other_interpreter
+from .own_address import own_address
 from .own_line import called_line, own_line
 from .ranks import other_modules, race_on_files, sharded
 from .step import Case, Step, case_of
@@ -28,15 +30,18 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "ended-silently": ended_silently,
         "out-of-memory": out_of_memory,
         "race-on-files": race_on_files,
+        "own-address": own_address,
         "busy-rank": busy_rank,
         "other-modules": other_modules,
         "system-error": system_error,
+        "storage-error": storage_error,
         "http-error": http_error,
         "connection-lost": connection_lost,
         "configuration": configuration,
         "refused-itself": refused_itself,
         "instruction": instruction,
         "refused-value": refused_value,
+        "other-interpreter": other_interpreter,
         "compiled-part": compiled_part,
         "misfit": misfit,
         "sharded": sharded,
@@ -47,9 +52,9 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 )
 """The rules, most certain first; a rule returns None if it doesn't apply."""
 
-SURER = ("race-on-files", "busy-rank")
+SURER = ("race-on-files", "busy-rank", "other-interpreter")
 """Rules more specific than general entries, or entries about a waiting rank."""
-SUREST = ("other-modules", "refused-itself")
+SUREST = ("other-modules", "refused-itself", "own-address")
 """Rules more specific than any entry."""
 
 
