@@ -24,7 +24,7 @@ REFUSALS = (
     Refusal(
         r"\b(?i:invalid|unexpected|unknown|unrecognized|extra|unused|unsupported)"
         r" (?:\w+ ){0,2}?(?P<what>keys|columns|fields|arguments|options|parameters)\b[^:]{0,40}:"
-        r" ?(?P<key>[\[{(]['\"].+)$",
+        r" ?(?P<key>[\[{(]['\"].+[\]})])",
         "Remove those of {key} that don't belong there, or correct their names: the code takes no"
         " other {what} than those of its documentation.",
     ),
