@@ -39,8 +39,15 @@ REJECTED = re.compile(
     r"|^(?:[Ee]rror: )?unknown (?:shorthand )?flag: |^mpi(?:run|exec): Error: unknown option"
     r"|^(?:sbatch|srun|salloc): (?:error|fatal): (?:Unable to (?:allocate|create)"
     r"|Batch job submission|[Ii]nvalid )"
+    r"|^docker: Error response from daemon: |nvidia-container-cli: \w+ error: "
+    r"|\bFailedScheduling\b.*\bnodes are available: "
+    r"|^slurmstepd: error: (?:pyxis: (?:child|failed|couldn't)|execve\(\): )"
+    r"|^ERROR: No matching distribution found for |^There are not enough slots available "
+    r"|(?:^|: )(?:Host key verification failed\.|Permission denied \(publickey)"
+    r"|: line \d+: (?:syntax error|unexpected EOF)"
 )
-"""A program's refusal of its command line, or Slurm's of a job, possibly with lines after it."""
+"""A refusal before Python begins: a program's of its command line, or a scheduler's, container
+runtime's, installer's or shell's of the job; possibly with lines after it."""
 TRACED = re.compile(r"\s|Traceback \(most|.*\bstack trace\b")
 START = re.compile("|".join(STARTS))
 REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w\.py FAILED\b")))

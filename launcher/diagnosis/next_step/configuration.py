@@ -111,6 +111,45 @@ OF_SHELL = (
         " user=$USER` your accounts.",
     ),
     Refusal(
+        r"could not select device driver|nvidia-container-cli: ",
+        "Let the container see the GPUs: `nvidia-smi` must work on the host, with the NVIDIA"
+        " Container Toolkit installed and set up for docker (`nvidia-ctk runtime configure"
+        " --runtime=docker`, then restart docker).",
+    ),
+    Refusal(
+        r"nodes are available: (?P<why>.+?)\.?$",
+        "Ask for what the cluster has free: {why}. `kubectl describe nodes` shows what each node"
+        " has and who holds it; GPUs appear there only with the device plugin.",
+    ),
+    Refusal(
+        r"slurmstepd: error: pyxis: ",
+        "Read enroot's own lines beside it: it couldn't import or start the image. Mostly the"
+        " image's name (`docker://REGISTRY#IMAGE:TAG`) or its login"
+        " (`~/.config/enroot/.credentials`) is wrong, or the disk of enroot's cache is full.",
+    ),
+    Refusal(
+        r"No matching distribution found for (?P<key>[\w.\[\]-]+)",
+        "Ask for a version of {key} that exists for this Python and platform: `pip index versions"
+        " {key}` lists them. Without any, the name is wrong, the Python too old or too new, or the"
+        " package index isn't reached.",
+    ),
+    Refusal(
+        r"Host key verification failed|Permission denied \(publickey",
+        "Let the node that launches log in to all others without a question: `ssh-copy-id NODE`,"
+        " and `ssh NODE true` once to accept its key. Containers need the keys and an SSH server,"
+        " too.",
+    ),
+    Refusal(
+        r"There are not enough slots available",
+        "Start fewer processes (`-np`), or give more slots: `slots=8` for each host in the"
+        " hostfile, more tasks of the scheduler's job (`--ntasks`), or `--oversubscribe`.",
+    ),
+    Refusal(
+        r"line (?P<line>\d+): (?:syntax error|unexpected EOF)",
+        "Correct the shell script in line {line} or before it: a quotation mark, a bracket, `fi` or"
+        " `done` is missing there, or the file has Windows' line ends (`dos2unix`).",
+    ),
+    Refusal(
         r"(?:line )?\d+: (?P<key>-{1,2}[\w-]+\S*|\+{0,2}[\w.]+=\S*): (?:command )?not found",
         "Remove what stands behind the backslash of the line before, mostly a blank, or add the"
         " backslash that is missing there: the shell took the argument {key} for a command.",

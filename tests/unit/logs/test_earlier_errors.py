@@ -35,6 +35,7 @@ MESH = (
     "RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] timed out"
     " connecting: SO_ERROR: Connection refused, remote=[127.0.0.1]:14215\n"
 )
+DAEMON = "docker: Error response from daemon:"
 SPEAKS = "/usr/bin/python3: No module named rl\n"
 
 
@@ -114,6 +115,13 @@ def test_the_line_before_a_mute_exception() -> None:
         ('mpirun: Error: unknown option "--hostfil"\nType mpirun --help\n', "`mpirun --help`"),
         ("unknown flag: --gpu\n\nUsage:  docker run [OPTIONS] IMAGE\n", "--gpu"),
         ("sbatch: error: Batch job submission failed: Invalid qos\nuser@login\n", "sinfo"),
+        (f"{DAEMON} could not select device driver with capabilities: [[gpu]].\n", "nvidia-ctk"),
+        ("Warning FailedScheduling 0/2 nodes are available: 2 too small.\n", "kubectl describe"),
+        ("slurmstepd: error: pyxis: failed to import the image\n", "enroot"),
+        ("ERROR: No matching distribution found for gate==9\n", "pip index versions gate"),
+        ("Host key verification failed.\n", "ssh-copy-id"),
+        ("There are not enough slots available in the system\nfor 16\n", "slots=8"),
+        ("run.sh: line 9: syntax error: unexpected end of file\n", "line 9"),
     ],
 )
 def test_a_program_that_refuses_its_command_line(log: str, says: str) -> None:
