@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ..catalogue.entry import Finding, Role
 from .attempts import Evidence
@@ -47,6 +47,8 @@ def without_aborts(failures: Sequence[Failure]) -> list[Failure]:
 def without_copies(failures: Sequence[Failure]) -> list[Failure]:
     """Drops copies of a failure: known ones cut off on another rank, and merely logged ones.
 
+    What is kept has the place of the first.
+
     (tests/logs/experts-out-of-order-head-cut.log, tests/logs/store-not-reachable-kubectl.log)
     """
     known = {_first_words(failure) for failure in failures if failure.finding.entry}
@@ -63,7 +65,24 @@ def without_copies(failures: Sequence[Failure]) -> list[Failure]:
         )
         return is_scrap or (not is_known and words in known)
 
-    return [failure for failure in failures if not is_copy(failure)]
+    kept: list[Failure] = []
+    firsts: dict[tuple[str, str], float] = {}
+    for failure in failures:
+        if is_copy(failure):
+            place = failure.evidence.file, _first_words(failure)[1]
+            firsts.setdefault(place, failure.finding.record.at)
+        else:
+            kept.append(failure)
+    return [_as_early(failure, firsts) for failure in kept]
+
+
+def _as_early(failure: Failure, firsts: Mapping[tuple[str, str], float]) -> Failure:
+    """A failure with the time of its first copy, by file and message."""
+    record = failure.finding.record
+    words = {raised.message.partition("\n")[0].strip() for raised in record.raised()}
+    times = (firsts.get((failure.evidence.file, text), record.at) for text in words)
+    record = replace(record, at=min((record.at, *times)))
+    return replace(failure, finding=replace(failure.finding, record=record))
 
 
 def _wholeness(failure: Failure) -> int:

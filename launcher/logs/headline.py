@@ -26,6 +26,8 @@ INNER = re.compile(r"\((?P<error>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception):
 """An error that led to the message which ends with it."""
 LAST_ERROR = re.compile(r"Last error:\s*(\S.*)")
 """NCCL's reason at the end of a multi-line message (NCCLUtils.cpp)."""
+OF_MODULE = re.compile(r"Error while finding module specification for '[^']*' \(\w+: (.*?)\)")
+"""The reason in a message of `python -m` (runpy)."""
 
 
 def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
@@ -93,7 +95,7 @@ def _words(record: FailureRecord, entry: KnownFailure | None) -> str:
                 found = _around(raised.message, pattern, is_whole=bool(raised.exception))
             break
     kind = raised.exception.rpartition(".")[2]
-    if last := LAST_ERROR.search(raised.message):
+    if last := LAST_ERROR.search(raised.message) or OF_MODULE.match(raised.message):
         found = last[1]
     said = found or " ".join(without_traceback(raised.message).split())
     if not said and raised.frame is not None and raised.frame.source.startswith("assert "):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..catalogue.entry import Role
+from ..catalogue.entry import Finding, Role
 from ..evidence.exit_reason import death_text
 from .attempts import Evidence
 from .failures import Failure
@@ -48,6 +48,8 @@ class Judgement:
         failures: all failures, the root cause first.
         break_off: the end of incomplete logs.
         complaints: without an exception, the last lines that may name the cause.
+        suspect: an earlier error that may be the cause, if the root cause is only a consequence or
+            a stop, or says nothing.
     """
 
     attempt: int
@@ -55,6 +57,7 @@ class Judgement:
     failures: tuple[Failure, ...] = ()
     break_off: BreakOff | None = None
     complaints: tuple[Written, ...] = ()
+    suspect: Finding | None = None
 
     @property
     def root(self) -> Failure | None:

@@ -33,6 +33,21 @@ REFUSED = re.compile(
     r"|^\S+: error: (?:unrecognized arguments|the following arguments|argument )"
 )
 """Last message of a shell, or of a program that refuses its command line."""
+REJECTED = re.compile(
+    r"^(?:\S+: )?(?!.*\.py:)[\w./-]+: (?:[Ee]rror: )?(?:unrecognized|unknown|invalid|illegal)"
+    r" (?:option|flag)\b"
+    r"|^(?:[Ee]rror: )?unknown (?:shorthand )?flag: |^mpi(?:run|exec): Error: unknown option"
+    r"|^(?:sbatch|srun|salloc): (?:error|fatal): (?:Unable to (?:allocate|create)"
+    r"|Batch job submission|[Ii]nvalid )"
+    r"|^docker: Error response from daemon: |nvidia-container-cli: \w+ error: "
+    r"|\bFailedScheduling\b.*\bnodes are available: "
+    r"|^slurmstepd: error: (?:pyxis: (?:child|failed|couldn't)|execve\(\): )"
+    r"|^ERROR: No matching distribution found for |^There are not enough slots available "
+    r"|(?:^|: )(?:Host key verification failed\.|Permission denied \(publickey)"
+    r"|: line \d+: (?:syntax error|unexpected EOF)"
+)
+"""A refusal before Python begins: a program's of its command line, or a scheduler's, container
+runtime's, installer's or shell's of the job; possibly with lines after it."""
 TRACED = re.compile(r"\s|Traceback \(most|.*\bstack trace\b")
 START = re.compile("|".join(STARTS))
 REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w\.py FAILED\b")))

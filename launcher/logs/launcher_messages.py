@@ -210,7 +210,8 @@ def is_of_another(kind: str, message: str) -> bool:
     """Whether an exception only reports the failure or loss of another process."""
     name = kind.rpartition(".")[2]
     is_empty_file = name == "EOFError" and bool(message)
-    return (name in PEER and not is_empty_file) or ELSEWHERE.search(message) is not None
+    is_of_peer = name in PEER or kind.startswith("ray.exceptions.")
+    return (is_of_peer and not is_empty_file) or ELSEWHERE.search(message) is not None
 
 
 def is_of_launcher(files: tuple[str, ...]) -> bool:
@@ -225,4 +226,5 @@ def is_of_stopping(kind: str, message: str) -> bool:
 
 def is_users(file: str) -> bool:
     """Whether a file in a traceback is likely to be the user's own."""
-    return not file.startswith("<") and package_of_file(file) is None
+    is_named = not file.startswith("<") and LAUNCHER.search(file) is None
+    return is_named and package_of_file(file) is None

@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from ..evidence.failure_record import FailureRecord
 from .last_words import COMPLAINT, REPORT, TRACED, complains
-from .launcher_messages import death_of
+from .launcher_messages import CANCELLED, death_of
 from .prefixes import TIME
 
 FAILS = re.compile(
@@ -19,7 +19,8 @@ SHORTEST = 8
 """Minimum characters of an informative line."""
 _NOISE = re.compile(
     rf"{TRACED.pattern}|[-=*#~\s]+$|\S*:\d+: \w*Warning:|{TIME}$|[$#>] |.*(?:{REPORT.pattern})"
-    r"|.*\bKilling subprocess\b"
+    r"|.*\bKilling subprocess\b|\S+ FAILED$|[A-Za-z ]{1,30}:$|\(.*[^\W\d_]{3,}.*\)$"
+    r"|[dlcbps-](?:[r-][w-][xsStT-]){3}[.+@]? |uid=\d+\("
 )
 
 
@@ -28,14 +29,35 @@ def output_before(record: FailureRecord) -> tuple[str, ...]:
 
     Leaves out the failure's message, Python's warnings and frames.
     """
+    ordinary = [
+        line
+        for line in takewhile(
+            lambda line: not (FAILS.search(line) or _is_own(line, record)), _informative(record)
+        )
+        if not COMPLAINT.search(line)
+    ]
+    return tuple(dict.fromkeys([*ordinary[-1:], *complaints_before(record)[:1]]))
+
+
+def complaints_before(record: FailureRecord) -> tuple[str, ...]:
+    """The lines around a failure that complain, except launchers' reports of an end."""
+    return tuple(
+        line
+        for line in _informative(record)
+        if complains(line)
+        and not (_is_own(line, record) or CANCELLED.search(line) or death_of(0, line, None))
+    )
+
+
+def _informative(record: FailureRecord) -> list[str]:
+    """The lines around a failure without noise and the failure's own message."""
     message = " ".join(f"{raised.exception}: {raised.message}" for raised in record.raised())
     told = " ".join(f"{message} {record.message}".split())
     lines = [" ".join(line.split()) for line in record.log_tail if not _NOISE.match(line)]
-    lines = [line for line in lines if len(line) >= SHORTEST and line not in told]
-    ordinary = [
-        line
-        for line in takewhile(lambda line: not FAILS.search(line), lines)
-        if not COMPLAINT.search(line)
-    ]
-    complaints = [line for line in lines if complains(line) and death_of(0, line, None) is None]
-    return tuple(dict.fromkeys([*ordinary[-1:], *complaints[:1]]))
+    return [line for line in lines if len(line) >= SHORTEST and line not in told]
+
+
+def _is_own(line: str, record: FailureRecord) -> bool:
+    """Whether a line has the failure's message, behind a header."""
+    first = " ".join(record.message.partition("\n")[0].split())
+    return bool(first) and first in line

@@ -25,7 +25,7 @@ STAMP = re.compile(
 """A timestamp prepended by another tool, not by the logger."""
 DRAWN = re.compile(r"^[\W_]*$|[│┃╮╯|]\s*$")
 """Lines with a fixed width: rules and boxes."""
-BEGINS = re.compile(r"\[|\{|\d{4}-\d\d|[IWEF]\d{4} |Traceback|  |\s*$")
+BEGINS = re.compile(r"\[|\{|\(\w+ pid=| *\d{1,4}: |\d{4}-\d\d|[IWEF]\d{4} |Traceback|  |\s*$")
 FEW = 0.4
 """Maximum share of the lines after the widest that look like the beginning of a line."""
 

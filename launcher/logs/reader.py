@@ -153,7 +153,7 @@ class _File:
             self._match_line(line.number, collapsed, stream)
         has_come = is_mark or len(self.events) > before
         self.events.settle(FOLLOWING, self.reading)
-        if not is_part:
+        if not is_part or stream.tracebacks.has_just_said(line.number):
             self.texts.append(text)
         is_interleaved = keep_interleaved(self.reading, self.name, line, self.texts)
         if line.is_found:

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..catalogue.advice import Advice, advised
-from ..catalogue.entry import Kind, Role
+from ..catalogue.entry import Finding, Kind, Role
 from ..catalogue.situation import told, traits_of
 from ..core.count_of import noun_of
 from ..core.row import Row
@@ -17,7 +17,7 @@ from ..core.shortened import shortened
 from ..core.source_location import SourceLocation
 from ..core.workload import Workload
 from ..diagnosis.next_step.choose import next_step
-from ..diagnosis.next_step.step import Step
+from ..diagnosis.next_step.step import Basis, Step
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
 from ..report.explain_failure import (
@@ -40,6 +40,8 @@ from .progress_signs import Written
 
 WIDEST = 300
 """Maximum characters to show of a line of evidence."""
+LONGEST_QUOTED = 160
+"""Maximum characters to quote of an error in an advice."""
 MOST_OTHERS = 5
 CURES = {
     Kind.PRESET: "safe-launch relaunches with settings that avoid it",
@@ -282,6 +284,25 @@ def _step(judgement: Judgement, record: FailureRecord) -> Step:
 def _advice(failure: Failure, judgement: Judgement) -> Advice:
     """Advice on a known or unknown failure."""
     record, entry = failure.finding.record, failure.finding.entry
-    if entry is None:
-        return advised(redacted(_step(judgement, record).do))
-    return advice_on(entry, record, traits_of(record, Workload()))
+    own = (
+        advised(redacted(_step(judgement, record).do))
+        if entry is None
+        else advice_on(entry, record, traits_of(record, Workload()))
+    )
+    if failure is not judgement.root or judgement.suspect is None:
+        return own
+    first = _on_suspect(judgement.suspect)
+    return replace(first, others=(*first.others, own.text))
+
+
+def _on_suspect(suspect: Finding) -> Advice:
+    """Advice on an error before the root cause, which may be the true one."""
+    record, entry = suspect.record, suspect.entry
+    kind = record.exception.rpartition(".")[2]
+    words = f"{kind}: {record.message}" if kind else record.message
+    said = shortened(redacted(" ".join(words.split())), LONGEST_QUOTED)
+    text = f"Mend first the error that the log has before: “{said}”."
+    if entry is not None:
+        return advised(text, advice_on(entry, record, traits_of(record, Workload())).text)
+    step = next_step(record)
+    return advised(text, "" if step.basis is Basis.OPEN else redacted(step.do))

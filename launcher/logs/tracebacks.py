@@ -107,6 +107,10 @@ class Tracebacks:
         is_cut = (self.is_open or self.box is not None) and not (self.kind or self.was_ignored)
         return self.first if is_cut else None
 
+    def has_just_said(self, number: int) -> bool:
+        """Whether a line is an exception without a traceback."""
+        return self.bare is not None and self.said == number
+
     def feed(self, number: int, text: str) -> tuple[bool, list[Trace]]:
         """Reads a line; returns whether it is part of a traceback, and the completed exceptions."""
         plain = self.group.plain(text)

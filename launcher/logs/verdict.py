@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
 from ..catalogue.entry import Finding, KnownFailure, Role
 from ..catalogue.prefilter import prefilter
@@ -13,14 +13,18 @@ from ..diagnosis.root_cause import finding_of, urgency
 from ..evidence.failure_record import FailureRecord
 from .attempts import ENOUGH, MOST_AFTER_SEVERE, SURVIVED, Evidence, Reading
 from .diverged import divergence
-from .exception_lines import LONGEST_LINE, SPOKEN
+from .exception_lines import LONGEST_LINE, SEVERE, SPOKEN
 from .failures import Failure, without_aborts, without_copies
 from .interleaved import entry_in, said_twice
 from .judgement import BreakOff, Judgement, Verdict
-from .last_words import REFUSED, telling
+from .last_words import REFUSED, REJECTED, telling
 from .launcher_messages import is_of_another
 from .messages import by_message
+from .output_before import complaints_before
+from .progress_signs import STEP
 
+MUTE = ("RuntimeError", "SystemError", "Exception")
+"""Exceptions that libraries raise with a mere status code."""
 NEAR = 40
 """Maximum lines of two ranks' mixed tracebacks."""
 
@@ -43,7 +47,8 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
     if failures := tuple(_failures(reading, catalogue)):
         if failures[0].finding.entry is not None:
             verdict = Verdict.UNFINISHED if _is_wanted(failures[0]) else Verdict.KNOWN
-            return Judgement(attempt, verdict, failures)
+            suspect = _suspect(failures[0], reading, catalogue)
+            return Judgement(attempt, verdict, failures, suspect=suspect)
         root = failures[0].finding
         ended = (root.record.exit_code, root.record.signal)
         is_said = bool(root.record.exception) or ended == (None, None)
@@ -51,7 +56,8 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
         is_own = root.record.rank is not None and not root.record.exception
         rank = root.record.rank if is_own else reading.first_rank
         complaints = () if is_told else telling(reading.complaints, rank)
-        return Judgement(attempt, Verdict.UNKNOWN, failures, complaints=complaints)
+        suspect = _suspect(failures[0], reading, catalogue) if is_told else None
+        return Judgement(attempt, Verdict.UNKNOWN, failures, complaints=complaints, suspect=suspect)
     break_off = _break_off(reading)
     if reading.has_failed and not (reading.ends or break_off.goes_on):
         complaints = telling(reading.complaints, reading.first_rank)
@@ -105,13 +111,16 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
 
 
 def _refused(reading: Reading) -> Iterable[Failure]:
-    """The last line of a log in which a shell or a program refuses its command line."""
+    """A shell's or a program's refusal of a command line, before any step of a training."""
     for file, lines in reading.last_lines.items():
-        if lines and file not in reading.ends and REFUSED.search(lines[-1].text):
-            number, text = lines[-1].number, lines[-1].text.strip()
-            record = FailureRecord(None, float(number), message=text)
+        if file in reading.ends or any(STEP.search(line.text) for line in lines):
+            continue
+        rejected = (line for line in lines if REJECTED.search(line.text))
+        refused = (line for line in lines[-1:] if REFUSED.search(line.text))
+        for line in islice(chain(rejected, refused), 1):
+            record = FailureRecord(None, float(line.number), message=line.text.strip())
             finding = Finding(record, Role.INITIATING, None)
-            yield Failure(finding, Evidence(record, file, ((number, text),)))
+            yield Failure(finding, Evidence(record, file, ((line.number, record.message),)))
 
 
 def _with_divergence(
@@ -152,6 +161,46 @@ def _by_certainty(
         is_doubtful = is_doubtful or event.is_spoken or says_little
         (doubtful if is_doubtful else sure).append(failure)
     return sure, doubtful
+
+
+def _suspect(root: Failure, reading: Reading, catalogue: Sequence[KnownFailure]) -> Finding | None:
+    """The first error before a waiting or stopped rank's end, which the run seemed to survive.
+
+    Without an entry, what was printed before an exception without a sentence.
+    """
+    entry, file, at = root.finding.entry, root.evidence.file, root.finding.record.at
+    if entry is None:
+        return _reason(root.finding.record)
+    if entry.role is Role.INITIATING:
+        return None
+    errors = [
+        (event.is_spoken, place, finding)
+        for place, event in enumerate(reading.events)
+        if (event.record.exception and event.file == file and event.record.at < at)
+        and not (event.is_ignored or event.is_handled or event.is_warned)
+        and (finding := _finding(event.record, catalogue)).role is Role.INITIATING
+    ]
+    if errors:
+        return min(errors, key=lambda error: error[:2])[2]
+    logged = (
+        line
+        for line in reading.complaints
+        if line.file == file and line.number < at and SEVERE.search(line.text)
+    )
+    return next((_of_line(line.rank, line.number, line.text) for line in logged), None)
+
+
+def _reason(record: FailureRecord) -> Finding | None:
+    """The complaint before an exception whose message is at most a word."""
+    is_mute = record.exception.rpartition(".")[2] in MUTE and len(record.message.split()) < 2
+    if not is_mute or record.is_users_own(next(record.raised())):
+        return None
+    said = next(iter(complaints_before(record)), None)
+    return None if said is None else _of_line(record.rank, record.at, said)
+
+
+def _of_line(rank: int | None, at: float, text: str) -> Finding:
+    return Finding(FailureRecord(rank, float(at), message=text.strip()), Role.INITIATING, None)
 
 
 def _finding(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Finding:

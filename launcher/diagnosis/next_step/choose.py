@@ -13,11 +13,13 @@ from .busy_rank import busy_rank
 from .configuration import configuration
 from .ended_silently import ended_silently
 from .fallback import fallback
-from .http_errors import connection_lost, http_error
+from .http_errors import connection_lost, http_error, storage_error
 from .instruction import instruction, refused_itself, refused_value, requirement
 from .libraries import compiled_part, missing_library
 from .memory import out_of_memory
 from .misfit import misfit
+from .other_interpreter import other_interpreter
+from .own_address import own_address
 from .own_line import called_line, own_line
 from .ranks import other_modules, race_on_files, sharded
 from .step import Case, Step, case_of
@@ -31,9 +33,11 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "build": build,
         "out-of-memory": out_of_memory,
         "race-on-files": race_on_files,
+        "own-address": own_address,
         "busy-rank": busy_rank,
         "other-modules": other_modules,
         "system-error": system_error,
+        "storage-error": storage_error,
         "http-error": http_error,
         "connection-lost": connection_lost,
         "configuration": configuration,
@@ -41,6 +45,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "missing-library": missing_library,
         "instruction": instruction,
         "refused-value": refused_value,
+        "other-interpreter": other_interpreter,
         "compiled-part": compiled_part,
         "misfit": misfit,
         "sharded": sharded,
@@ -53,9 +58,9 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 
 PLAINER = ("build", "instruction", "refused-value")
 """Rules more specific than what a general entry advises if none of its variants applies."""
-SURER = ("isolated-build", "race-on-files", "busy-rank")
+SURER: tuple[str, ...] = ("isolated-build", "race-on-files", "busy-rank", "other-interpreter")
 """Rules more specific than general entries, or entries about a waiting rank."""
-SUREST: tuple[str, ...] = ("other-modules", "refused-itself")
+SUREST: tuple[str, ...] = ("other-modules", "refused-itself", "own-address")
 """Rules more specific than any entry."""
 
 

@@ -22,6 +22,13 @@ OLDER = (
 )
 REFUSALS = (
     Refusal(
+        r"\b(?i:invalid|unexpected|unknown|unrecognized|extra|unused|unsupported)"
+        r" (?:\w+ ){0,2}?(?P<what>keys|columns|fields|arguments|options|parameters)\b[^:]{0,40}:"
+        r" ?(?P<key>[\[{(]['\"].+[\]})])",
+        "Remove those of {key} that don't belong there, or correct their names: the code takes no"
+        " other {what} than those of its documentation.",
+    ),
+    Refusal(
         r"Key '(?P<key>[\w.]+)' is not in struct",
         f"The code reads `{{key}}`, which the configuration doesn't have: {OLDER}, or add the key"
         " (with Hydra `+...{key}=VALUE` on the command line).",
@@ -80,6 +87,68 @@ REFUSALS = (
 
 
 OF_SHELL = (
+    Refusal(
+        r"\b(?:srun|sbatch|salloc): \w+ option (?:-- )?['\"]?(?P<key>--(?:no-)?container-[\w-]+)",
+        "Install Slurm's pyxis plugin, which adds {key}, and enroot on every node: name it in"
+        " plugstack.conf and restart slurmd; then `srun --help` lists it. Else start the container"
+        " within the job by another program, such as apptainer or docker.",
+    ),
+    Refusal(
+        r"(?P<program>[\w.-]+): (?:[Ee]rror: )?\w+ (?:option|flag):?(?: --)?"
+        r" ['\"]?(?P<key>[^\s'\"]+)",
+        "Correct {key}, or leave it out: `{program} --help` lists the options of this version."
+        " Options of the training come after its script's name.",
+    ),
+    Refusal(
+        r"unknown (?:shorthand )?flag: (?P<key>.+)$",
+        "Correct this option, or leave it out: the program doesn't know {key}; `--help` lists the"
+        " options of this version. A container's command comes after the image's name.",
+    ),
+    Refusal(
+        r"\b(?:srun|sbatch|salloc): (?:error|fatal): (?P<why>.+)$",
+        "Ask Slurm for what it has: it refuses the job with “{why}”. `sinfo -o '%P %D %c %m %G %l'`"
+        " shows each partition's nodes, CPUs, memory, GPUs and time limit, `sacctmgr show assoc"
+        " user=$USER` your accounts.",
+    ),
+    Refusal(
+        r"could not select device driver|nvidia-container-cli: ",
+        "Let the container see the GPUs: `nvidia-smi` must work on the host, with the NVIDIA"
+        " Container Toolkit installed and set up for docker (`nvidia-ctk runtime configure"
+        " --runtime=docker`, then restart docker).",
+    ),
+    Refusal(
+        r"nodes are available: (?P<why>.+?)\.?$",
+        "Ask for what the cluster has free: {why}. `kubectl describe nodes` shows what each node"
+        " has and who holds it; GPUs appear there only with the device plugin.",
+    ),
+    Refusal(
+        r"slurmstepd: error: pyxis: ",
+        "Read enroot's own lines beside it: it couldn't import or start the image. Mostly the"
+        " image's name (`docker://REGISTRY#IMAGE:TAG`) or its login"
+        " (`~/.config/enroot/.credentials`) is wrong, or the disk of enroot's cache is full.",
+    ),
+    Refusal(
+        r"No matching distribution found for (?P<key>[\w.\[\]-]+)",
+        "Ask for a version of {key} that exists for this Python and platform: `pip index versions"
+        " {key}` lists them. Without any, the name is wrong, the Python too old or too new, or the"
+        " package index isn't reached.",
+    ),
+    Refusal(
+        r"Host key verification failed|Permission denied \(publickey",
+        "Let the node that launches log in to all others without a question: `ssh-copy-id NODE`,"
+        " and `ssh NODE true` once to accept its key. Containers need the keys and an SSH server,"
+        " too.",
+    ),
+    Refusal(
+        r"There are not enough slots available",
+        "Start fewer processes (`-np`), or give more slots: `slots=8` for each host in the"
+        " hostfile, more tasks of the scheduler's job (`--ntasks`), or `--oversubscribe`.",
+    ),
+    Refusal(
+        r"line (?P<line>\d+): (?:syntax error|unexpected EOF)",
+        "Correct the shell script in line {line} or before it: a quotation mark, a bracket, `fi` or"
+        " `done` is missing there, or the file has Windows' line ends (`dos2unix`).",
+    ),
     Refusal(
         r"(?:line )?\d+: (?P<key>-{1,2}[\w-]+\S*|\+{0,2}[\w.]+=\S*): (?:command )?not found",
         "Remove what stands behind the backslash of the line before, mostly a blank, or add the"

@@ -122,6 +122,59 @@ NAMES = {
 """Client exceptions by HTTP code."""
 
 
+OF_STORAGE = re.compile(
+    r"An error occurred \((?P<code>\w+)\) when calling the (?P<call>\w+) operation"
+)
+"""The message of botocore's ClientError."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageError:
+    """Error codes of a storage service, and the advice."""
+
+    codes: str
+    do: str
+
+
+STORAGE = (
+    StorageError(
+        r"SlowDown|Throttl\w*|RequestLimitExceeded|TooManyRequests\w*|ServiceUnavailable"
+        r"|InternalError|RequestTimeout",
+        "Send fewer requests at once, and repeat failed ones with a longer back-off (`export"
+        " AWS_RETRY_MODE=adaptive AWS_MAX_ATTEMPTS=10`): let few ranks write, or write to a local"
+        " disk and upload afterwards",
+    ),
+    StorageError(
+        r"AccessDenied\w*|InvalidAccessKeyId|SignatureDoesNotMatch|403",
+        "Give the job a role or keys (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) that may do this",
+    ),
+    StorageError(
+        r"Expired\w*|RequestExpired|TokenRefreshRequired",
+        "Renew the job's credentials, which have run out; a role is renewed without you",
+    ),
+    StorageError(
+        r"NoSuch\w*|404",
+        "Correct the name of the bucket or the key, or create it: nothing is there",
+    ),
+    StorageError(
+        r"\w*Region\w*|\w*LocationConstraint\w*|AuthorizationHeaderMalformed|PermanentRedirect",
+        "Set the region of the bucket: `export AWS_REGION=... AWS_DEFAULT_REGION=...`",
+    ),
+)
+"""Advice by S3's error codes (docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html)."""
+
+
+def storage_error(case: Case) -> Step | None:
+    """Advice on an error code of S3 and services like it."""
+    found = OF_STORAGE.search(case.message)
+    if found is None:
+        return None
+    do = next((one.do for one in STORAGE if re.fullmatch(one.codes, found["code"])), None)
+    if do is None:
+        return None
+    return Step(f"{do} ({found['code']} upon {found['call']}).", Basis.INFERRED)
+
+
 def connection_lost(case: Case) -> Step | None:
     """Advice on a connection closed or refused by an HTTP server."""
     files = " ".join(frame.file for frame in case.frames)

@@ -29,6 +29,14 @@ WORDS = (
         ),
     ),
     (
+        r"No locks available|database is locked|SQLite database: locking|flock\b.*(?:fail|not )",
+        (
+            "Move the file to a local disk, such as /tmp, for each node: its file system can't"
+            " lock it, or another process holds it. Caches move by `TRITON_CACHE_DIR`, `HF_HOME`,"
+            " `XDG_CACHE_HOME`, MIOpen's by `MIOPEN_USER_DB_PATH` and `MIOPEN_CUSTOM_CACHE_DIR`."
+        ),
+    ),
+    (
         r"Read-only file system",
         (
             "Write to a folder that this node or container may write to: set the output and cache"

@@ -1,0 +1,99 @@
+"""Recognizes connections between nodes to an address that each node has itself."""
+
+from __future__ import annotations
+
+import re
+
+from ...core.shortened import shortened
+from ...system.redaction import redacted
+from .busy_rank import OF_WAITING, TIMEOUT
+from .step import Basis, Case, Step
+
+LOOPBACK = re.compile(r"localhost|127(?:\.\d+){3}|::1|0\.0\.0\.0")
+BRIDGE = re.compile(r"172\.17\.0\.\d+")
+"""Addresses of containers in docker's default network (docs.docker.com/engine/network/)."""
+REACHED = re.compile(
+    r"trying to connect to \((?P<store>[^,()\s]+), \d+\)"
+    r"|failed to connect to \[(?P<socket>[^\]\s]+)\]:\d+"
+    r"|connectFullMesh failed\b.*?\bremote=\[(?P<gloo>[^\]]+)\]"
+    r"|\bconnect \[(?P<pair>[^\]]+)\]:\d+: (?:Connection|No route|Network)"
+    r"|\b[Cc]onnect(?:ing)? to (?:address )?(?P<nccl>[\d.]+)<\d+>"
+)
+"""Messages of c10d, gloo and NCCL on a failed connection: socket.cpp, pair.cc, socket.cc."""
+OF_INTERFACE = ("gloo", "pair", "nccl")
+"""Groups with an address that a library took from an interface; the others were given."""
+GIVEN = re.compile(
+    r"(?:rdzv[-_]endpoint|master[-_]?addr(?:ess)?|main_process_ip|init[-_](?:addr|method))\W{1,24}?"
+    r"(?:tcp://)?(?P<given>localhost|127(?:\.\d+){3}|0\.0\.0\.0)\b(?::\d+)?",
+    re.IGNORECASE,
+)
+MEETS = re.compile(r"Rendezvous(?:Timeout|Connection)Error|waiting for clients\. \d+/\d+ clients")
+"""Failures of nodes that meet at a given address, without the address."""
+NODES = re.compile(
+    r"\b(?:nnodes|num_nodes|num_machines|(?:min|max)_nodes|SLURM_(?:JOB_NUM_|N)NODES)['\"]?\s*[=: ]"
+    r"\s*(?:\d+:)?(?:[2-9]|\d{2,})\b"
+    r"|\b(?:node|machine)[-_]rank['\"]?\s*[=: ]\s*[1-9]"
+    r"|\b(?:[2-9]|\d{2,}|two|three|four|both|several|multiple) (?:\w+ )?(?:nodes|machines|hosts)\b"
+    r"|\bmulti-?node\b",
+    re.IGNORECASE,
+)
+PLACED = re.compile(r"\brank[=: ]+(\d+),? local_rank[=: ]+(\d+)")
+LONGEST = 60
+"""Maximum characters to quote."""
+
+
+def own_address(case: Case) -> Step | None:
+    """Names the address that nodes share or can't reach, and the right one."""
+    said = "\n".join(f"{raised.exception}: {raised.message}" for raised in case.record.raised())
+    said = said or case.message
+    tried = [*REACHED.finditer(said)]
+    is_meeting = MEETS.search(said) is not None
+    is_waiting = TIMEOUT.search(said) is not None and OF_WAITING.search(said) is not None
+    if not tried and (is_meeting or is_waiting):
+        tried += REACHED.finditer(case.around)
+    if is_meeting:
+        tried += GIVEN.finditer(case.around)
+    for found in tried:
+        name = str(found.lastgroup)
+        address = found[name]
+        if BRIDGE.fullmatch(address):
+            return Step(_of_docker(address), Basis.INFERRED)
+        if LOOPBACK.fullmatch(address) and _has_nodes(case):
+            text = _of_interface(address) if name in OF_INTERFACE else _given(found[0])
+            return Step(text, Basis.INFERRED)
+    return None
+
+
+def _of_docker(address: str) -> str:
+    return (
+        "Start containers with `--network=host`, and name the interface that the other nodes reach"
+        " (`export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0`):"
+        f" {address} is an address in docker's own network, which no other host reaches. With Ray"
+        " give it `--node-ip-address`, too, with vLLM VLLM_HOST_IP."
+    )
+
+
+def _of_interface(address: str) -> str:
+    return (
+        "Name each node's network interface, as `ip route get ADDRESS_OF_ANOTHER_NODE` shows it:"
+        " `export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0`. Without it gloo took"
+        f" {address}, which is every node's own; mostly since the node's name resolves to it, which"
+        " /etc/hosts or the pod's settings can mend."
+    )
+
+
+def _given(quoted: str) -> str:
+    said = shortened(redacted(" ".join(quoted.split())), LONGEST)
+    return (
+        "Give all nodes the host name or address of node 0 as the others reach it (`hostname -I`"
+        f" there) in `--rdzv_endpoint` or MASTER_ADDR: “{said}” is each node's own, so none finds"
+        " another. See how the script got it: `hostname -i` gives what /etc/hosts has, often"
+        " 127.0.1.1, and a container without `scontrol` can't ask Slurm."
+    )
+
+
+def _has_nodes(case: Case) -> bool:
+    """Whether the log shows several nodes."""
+    around = case.around
+    places = (rank != local for rank, local in PLACED.findall(around))
+    return NODES.search(around) is not None or any(places)
