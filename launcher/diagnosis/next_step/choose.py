@@ -21,7 +21,7 @@ from .misfit import misfit
 from .other_interpreter import other_interpreter
 from .own_address import own_address
 from .own_line import called_line, own_line
-from .ranks import other_modules, race_on_files, sharded
+from .ranks import other_modules, race_on_files, replicas_in_threads, sharded
 from .step import Case, Step, case_of
 from .system_words import system_error
 
@@ -36,6 +36,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "own-address": own_address,
         "busy-rank": busy_rank,
         "other-modules": other_modules,
+        "replicas-in-threads": replicas_in_threads,
         "system-error": system_error,
         "storage-error": storage_error,
         "http-error": http_error,
@@ -58,7 +59,10 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 
 PLAINER = ("build", "instruction", "refused-value")
 """Rules more specific than what a general entry advises if none of its variants applies."""
-SURER: tuple[str, ...] = ("isolated-build", "race-on-files", "busy-rank", "other-interpreter")
+SURER: tuple[str, ...] = (
+    *("isolated-build", "race-on-files", "busy-rank", "other-interpreter"),
+    "replicas-in-threads",
+)
 """Rules more specific than general entries, or entries about a waiting rank."""
 SUREST: tuple[str, ...] = ("other-modules", "refused-itself", "own-address")
 """Rules more specific than any entry."""

@@ -35,14 +35,6 @@ GUARDS = ("trust_remote_code", "weights_only")
 COMPARED = (
     (
         re.compile(
-            r"(?:\bnot|n't) (?:\w+ )?(?:support(?:ed)?|work|available|implemented)\b"
-            r".{0,40}\b(?:multi(?:ple)?[- ]?(?:GPU|device|process)s?|distributed|DDP)\b",
-            re.I,
-        ),
-        "Turn off what the message names, or run on one GPU (`CUDA_VISIBLE_DEVICES=0`). ",
-    ),
-    (
-        re.compile(
             r"\bcan(?:'t|not| not) .{1,60}\b(?:if|with|when|together|both)\b|\bincompatible\b"
             r"|\bnot compatible\b|mutually exclusive|\bconflicts? with\b",
             re.I,

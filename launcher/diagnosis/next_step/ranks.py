@@ -35,6 +35,8 @@ COLLECTIVE = re.compile(
     r" TensorShape=(?P<b>\[[^\]]*\])",
     re.S,
 )
+REPLICA = re.compile(r"Caught \w+ in replica \d+ on device")
+REPLICATED = ("torch/nn/parallel/data_parallel.py", "torch/nn/parallel/parallel_apply.py")
 SHAPES = re.compile(
     r"(?:[Ss]hapes?|[Ss]izes?|Size|got|compatible with|is|of|and)\W{1,4}[\[(](\d+(?:,"
     r" ?\d+)*),?[\])]"
@@ -79,6 +81,20 @@ def other_modules(case: Case) -> Step | None:
         f" {found['this']}, with {found['a']} and {found['b']}. So they run different modules: let"
         " a sample without images go through the vision tower (with an empty picture), too, and run"
         " an expert or a branch that a batch doesn't need."
+    )
+    return Step(text, Basis.INFERRED)
+
+
+def replicas_in_threads(case: Case) -> Step | None:
+    """A replica of nn.DataParallel, which a Trainer uses in a single process."""
+    is_replica = any(REPLICA.match(each.message) for each in case.record.raised())
+    if not is_replica and not any(f.file.endswith(REPLICATED) for f in case.record.frames):
+        return None
+    text = (
+        "Start one process for each device (`torchrun --nproc-per-node N`, `accelerate launch`),"
+        " or show a single one to this (`export CUDA_VISIBLE_DEVICES=0`): it was started as one"
+        " process for several devices, and nn.DataParallel has split each batch among replicas in"
+        " threads, which many models and batches don't bear."
     )
     return Step(text, Basis.INFERRED)
 
