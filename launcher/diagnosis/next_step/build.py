@@ -38,6 +38,8 @@ HEADER = re.compile(
     r"|(?:cannot open source file|Cannot open include file:) ['\"](?P<nvcc>[\w./+-]+)['\"]"
 )
 LIBRARY = re.compile(r"(?:cannot|unable to) find (?:library )?-l ?(?P<name>[\w.+-]+)")
+PACKAGE = "PACKAGE"
+"""Its name in a command if the log doesn't have it."""
 PIPS = "$(python -c 'import nvidia.{0}; print(list(nvidia.{0}.__path__)[0])')"
 """Folder of a library in pip's packages."""
 TOOLKIT = (
@@ -60,9 +62,8 @@ HEADERS = (
         r"nccl",
         (
             f"Let the compiler find NCCL's headers: `export NCCL_HOME={PIPS.format('nccl')} &&"
-            f" export"
-            " CPATH=$NCCL_HOME/include:$CPATH LIBRARY_PATH=$NCCL_HOME/lib:$LIBRARY_PATH`. That"
-            " is pip's package; else install `libnccl-dev`."
+            " export CPATH=$NCCL_HOME/include:$CPATH LIBRARY_PATH=$NCCL_HOME/lib:$LIBRARY_PATH`."
+            " That is pip's package; else install `libnccl-dev`."
         ),
     ),
     (
@@ -100,7 +101,7 @@ HEADERS = (
         r"torch/|ATen|c10/|caffe2/",
         (
             "Build against the installed torch: `pip install --no-build-isolation --no-cache-dir"
-            " {whose}`. Otherwise the package is older or newer than torch: take its release"
+            " {package}`. Otherwise the package is older or newer than torch: take its release"
             " for it."
         ),
     ),
@@ -244,7 +245,9 @@ def build(case: Case) -> Step | None:
     if not line:
         return None
     do = _missing(line) or next((do for words, do in OTHERS if re.search(words, line)), "")
-    return Step(do.replace("{whose}", _whose(case)), Basis.INFERRED) if do else None
+    name = _whose(case)
+    do = do.replace("{package}", name or PACKAGE).replace("{whose}", name or "the package")
+    return Step(do, Basis.INFERRED) if do else None
 
 
 def isolated_build(case: Case) -> Step | None:
@@ -254,8 +257,8 @@ def isolated_build(case: Case) -> Step | None:
         return None
     return Step(
         f"Build in the environment that has {found[1]}: `pip install --no-build-isolation"
-        f" {_whose(case)}`. Otherwise pip and uv build in an empty one. Before, install {found[1]},"
-        " setuptools, wheel, ninja and packaging there.",
+        f" {_whose(case) or PACKAGE}`. Otherwise pip and uv build in an empty one. Before, install"
+        f" {found[1]}, setuptools, wheel, ninja and packaging there.",
         Basis.INFERRED,
     )
 
@@ -322,6 +325,6 @@ def _install(what: str, package: str) -> str:
 
 
 def _whose(case: Case) -> str:
-    """The package or extension that is built."""
+    """The package or extension that is built; empty if the log doesn't name it."""
     found = next(filter(None, (WHOSE.search(line) for line in case.around.splitlines())), None)
-    return (found["name"] or found["extension"]) if found else "the package"
+    return (found["name"] or found["extension"]) if found else ""
