@@ -77,8 +77,9 @@ class Finding:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Key that merges findings of several ranks."""
-        return self.check, self.certain, self.sentence.partition(":")[0], self.where
+        """Key that merges findings of several ranks; a resume is seen by workers and launcher."""
+        where = "" if self.check is Check.RESUMED else self.where
+        return self.check, self.certain, self.sentence.partition(":")[0], where
 
 
 def first_of(names: Collection[str]) -> str:

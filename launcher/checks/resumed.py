@@ -81,6 +81,24 @@ def judged(saved: Noted, resumed: Noted) -> Iterator[Finding]:
         )
 
 
+def rate_begins_anew(scheduler: str, where: str) -> Finding:
+    """Reports a schedule at its begin whose optimizer has loaded states.
+
+    Args:
+        scheduler: its class.
+        where: the user's line that made it.
+    """
+    return Finding(
+        Check.RESUMED,
+        certain=False,
+        sentence=f"the learning rate begins anew: {scheduler} is at its first step, though its "
+        "optimizer goes on with the states of an earlier training",
+        advice="Load the schedule's state too",
+        step=1,
+        where=where,
+    )
+
+
 def _near(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=1e-3, abs_tol=1e-12)
 

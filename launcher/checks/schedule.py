@@ -245,24 +245,6 @@ def decays_at_once(
     )
 
 
-def begins_anew(scheduler: str, where: str) -> Finding:
-    """Reports a schedule at its begin whose optimizer has an earlier training's states.
-
-    Args:
-        scheduler: its class.
-        where: the user's line that made it.
-    """
-    return Finding(
-        Check.SCHEDULE,
-        certain=False,
-        sentence=f"{scheduler} begins anew, with its warmup and first rate, though its optimizer "
-        "goes on with the states of an earlier training",
-        advice="Save and load the state_dict of the schedule, too",
-        step=1,
-        where=where,
-    )
-
-
 def of_nobody(scheduler: str, steps: int, where: str) -> Finding:
     """Reports a schedule whose optimizer makes no step, beside an optimizer without a schedule.
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import wrapt
 
-from ...checks import schedule
+from ...checks import resumed, schedule
 from ...checks.finding import Check
 from ...evidence.observations import Observations
 from .. import data_parallel
@@ -175,7 +175,7 @@ class Schedules:
         self._continued.discard(optimizer)
         if own and all(int(each.last_epoch) < 1 for each in own):
             about = type(own[-1]).__name__, self.places[own[-1]]
-            tell(self._observations, schedule.begins_anew(*about))
+            tell(self._observations, resumed.rate_begins_anew(*about))
 
     def _look_for_resumed(self, optimizer: Any, steps: int) -> None:
         """Drops totals of schedules that began before this process or step more often."""
