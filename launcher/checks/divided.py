@@ -67,9 +67,9 @@ def counted_twice(passes: Sequence[int], accumulation: int, where: str) -> Findi
     return Finding(
         Check.DIVIDED,
         certain=False,
-        sentence=f"engine.step() is called once for {accumulation} backward passes, and the engine "
-        f"makes a step at every {accumulation} calls: weights change every "
-        f"{accumulation * accumulation} passes",
+        sentence=f"engine.step() is called once for {count_of(accumulation, 'backward pass')}, and "
+        f"the engine makes a step at every {accumulation} calls: weights change every "
+        f"{count_of(accumulation**2, 'pass')}",
         advice="Call engine.step() after each backward pass: the engine counts them",
         step=1,
         where=where,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +38,7 @@ _taken: dict[int, Taken] = {}
 def note(observations: Observations, states: Any) -> None:
     """Records a state dict that the user's code has taken."""
     step = observations.step()
-    if step is None or not hasattr(states, "_metadata"):
+    if step is None or not isinstance(states, OrderedDict):  # as others have no weak references
         return
     key = id(states)
     reference = weakref.ref(states, lambda _: _taken.pop(key, None))
