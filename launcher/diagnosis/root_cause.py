@@ -38,9 +38,10 @@ def urgency(finding: Finding) -> tuple[int, bool, float]:
 def finding_of(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Finding:
     """The best explanation of a record by an entry, if any.
 
-    General entries count if no other does; initiating entries come before others, the exception
-    raised first before those that it led to, signatures with more parts before wider ones. Where
-    the log lacks the frame by which several entries with the same message differ, none counts.
+    General entries count if no other does, or if only consequences do of what they are about;
+    initiating entries come before others, the exception raised first before those that it led to,
+    signatures with more parts before wider ones. If the log lacks the frame by which several
+    entries with the same message differ, none counts.
     """
     roles = list(Role)
     raised: list[Raised | None] = list(record.raised()) or [None]
@@ -58,6 +59,9 @@ def finding_of(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Find
     if not shown:
         return Finding(record, Role.INITIATING, None)
     best, entry, _ = min(shown, key=lambda match: match[0])
+    if best[1]:  # a consequence: a general entry on an exception before it counts
+        causes = [match for match in shown if not match[0][1] and match[0][2] < best[2]]
+        best, entry, _ = min(causes, key=lambda match: match[0], default=(best, entry, False))
     guesses = {other.id for key, other, is_guess in shown if key == best and is_guess}
     if len(guesses) > 1:
         return Finding(record, Role.INITIATING, None)

@@ -74,6 +74,8 @@ def head_dim_of(inside: Iterable[Weight], hidden: int, heads: int) -> int:
 
 def kv_heads_of(inside: Iterable[Weight], hidden: int, heads: int, head_dim: int) -> int:
     """Number of key heads, from the projection's rows; 0 if unknown."""
+    if head_dim < 1:  # fewer channels than heads, in a configuration that can't be built
+        return 0
     for module, width in _projections(inside, hidden):
         if module == "k_proj" and width % head_dim == 0:
             return width // head_dim
