@@ -17,6 +17,7 @@ from safe_launch.workload.models import by_transformers
 from safe_launch.workload.models.by_transformers import described_by_transformers
 from safe_launch.workload.models.from_config import model_from_config, weights_of
 from safe_launch.workload.models.on_meta import described
+from safe_launch.workload.models.stack_sizes import kv_heads_of
 from support.tables import table
 
 Config = dict[str, Any]
@@ -287,3 +288,10 @@ def test_no_configuration_raises_anything_else(
     except LaunchError as error:
         problem = error.problem
     assert problem.startswith("config.json: ") or model is not None or len(notes) == 1
+
+
+def test_more_heads_than_channels() -> None:
+    """A head without a width, as in another node's odd message, has no key heads."""
+    weights = [Weight("model.layers.0.self_attn.k_proj.weight", (16, 64), 1)]
+    assert kv_heads_of(weights, 64, 65, 0) == 0
+    assert kv_heads_of(weights, 64, 4, 16) == 1
