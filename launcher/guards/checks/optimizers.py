@@ -35,6 +35,8 @@ from .told import looking, makes, skip, tell
 HOOKED = ("torch.optim.optimizer", SKIP_CODE.module)
 FIRST = 10
 """Number of first steps whose gradients are inspected."""
+SEVERAL = 8
+"""Maximum optimizers to compare with what is frozen: a loop may make one for each parameter."""
 VALUES = (1, 2, 3, 4, 5, 10, 100, 1000)
 """Steps with sampled values, followed by every 1,000th."""
 CHECKS = (
@@ -60,23 +62,27 @@ class Watch:
         self._observations = observations
         self._next = 1
         self._had: set[int] = set()  # ids of the parameters that have had a gradient
-        models = parameters_in(models_of(observations))
-        self._frozen = {id(each) for _, _, each in models if not each.requires_grad}
+        models = models_of(observations) if len(alive) <= SEVERAL else ()
+        self._frozen = {id(p) for _, _, p in parameters_in(models) if not p.requires_grad}
         self._values = updates.Values(observations, optimizer, self.where)
         self._replicas = Replicas(observations, self.where)
         self._passing = gradients.Gradients(observations, self.where)
         self._ties: list[ties.Apart] = []
         self._resumes = resumes_of(observations)
         self._was_evaluating = False
-        schedules = schedules_of(observations)
-        schedules.optimizers[optimizer] = self
-        optimizer.register_load_state_dict_post_hook(schedules.loaded)
+        schedules_of(observations).optimizers[optimizer] = self
+        optimizer.register_load_state_dict_post_hook(self.loaded)
         self._before = optimizer.register_step_pre_hook(self.before)
         optimizer.register_step_post_hook(self.after)
 
     def __deepcopy__(self, _memo: object) -> Watch:
         """Returns itself: observations aren't part of the optimizer's state."""
         return self
+
+    def loaded(self, optimizer: Any) -> None:
+        """Notes that an optimizer has loaded states."""
+        about = schedules_of(self._observations).loaded, optimizer
+        looking(self._observations, Check.SCHEDULE, *about)
 
     def before(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Inspects gradients and weights before a step."""

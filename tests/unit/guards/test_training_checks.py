@@ -549,7 +549,7 @@ def test_questions_about_texts() -> None:
 def test_a_state_dict_that_is_kept(
     seen: tuple[Observations, Told], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that refers to the weights is told when it is used after a step; a copy isn't."""
+    """One that refers to the weights is reported when used after a step; a copy isn't."""
     observations, told = seen
     model = net()
     observations.see_model(model)
