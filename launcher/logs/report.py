@@ -301,7 +301,7 @@ def _on_suspect(suspect: Finding) -> Advice:
     kind = record.exception.rpartition(".")[2]
     words = f"{kind}: {record.message}" if kind else record.message
     said = shortened(redacted(" ".join(words.split())), LONGEST_QUOTED)
-    text = f"Mend first the error that the log has before: “{said}”."
+    text = f"Fix the earlier error in the log first: “{said}”."
     if entry is not None:
         return advised(text, advice_on(entry, record, traits_of(record, Workload())).text)
     step = next_step(record)

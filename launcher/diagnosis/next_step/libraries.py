@@ -54,11 +54,11 @@ def missing_library(case: Case) -> Step | None:
         return None
     name = found["file"]
     brings = next((who for names, who in LIBRARIES if re.match(names, name)), None)
-    whose = f", which {brings} brings," if brings else ""
+    whose = f" ({brings} brings it)" if brings else ""
     return Step(
-        f"Let {name} be found{whose} or install what fails here in a build without it: the log has"
-        f" “{line}” before. If one of your folders has it, put that folder on `LD_LIBRARY_PATH`;"
-        f" this shows it: `find / -name '{name}*' 2>/dev/null`.",
+        f"Put the folder that has {name}{whose} on `LD_LIBRARY_PATH`, or install a build of what"
+        f" fails here that doesn't need it: the log has “{line}” before. `find / -name '{name}*'"
+        " 2>/dev/null` shows whether one is there.",
         Basis.INFERRED,
     )
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+from ...catalogue.device import Device
 from ...core.shortened import shortened
 from ...system.redaction import redacted
 from .busy_rank import OF_WAITING, TIMEOUT
+from .run_kind import run_of
 from .step import Basis, Case, Step
 
 LOOPBACK = re.compile(r"localhost|127(?:\.\d+){3}|::1|0\.0\.0\.0")
@@ -53,32 +55,34 @@ def own_address(case: Case) -> Step | None:
         tried += REACHED.finditer(case.around)
     if is_meeting:
         tried += GIVEN.finditer(case.around)
+    library = "HCCL" if run_of(case).device is Device.NPU else "NCCL"
+    variables = f"{library}_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0"
     for found in tried:
         name = str(found.lastgroup)
         address = found[name]
         if BRIDGE.fullmatch(address):
-            return Step(_of_docker(address), Basis.INFERRED)
+            return Step(_of_docker(address, variables), Basis.INFERRED)
         if LOOPBACK.fullmatch(address) and _has_nodes(case):
-            text = _of_interface(address) if name in OF_INTERFACE else _given(found[0])
+            is_chosen = name in OF_INTERFACE
+            text = _of_interface(address, variables) if is_chosen else _given(found[0])
             return Step(text, Basis.INFERRED)
     return None
 
 
-def _of_docker(address: str) -> str:
+def _of_docker(address: str, variables: str) -> str:
     return (
         "Start containers with `--network=host`, and name the interface that the other nodes reach"
-        " (`export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0`):"
-        f" {address} is an address in docker's own network, which no other host reaches. With Ray"
-        " give it `--node-ip-address`, too, with vLLM VLLM_HOST_IP."
+        f" (`export {variables}`): {address} is an address in docker's own network, which no other"
+        " host reaches. With Ray give it `--node-ip-address`, too, with vLLM VLLM_HOST_IP."
     )
 
 
-def _of_interface(address: str) -> str:
+def _of_interface(address: str, variables: str) -> str:
     return (
         "Name each node's network interface, as `ip route get ADDRESS_OF_ANOTHER_NODE` shows it:"
-        " `export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0`. Without it gloo took"
-        f" {address}, which is every node's own; mostly since the node's name resolves to it, which"
-        " /etc/hosts or the pod's settings can mend."
+        f" `export {variables}`. Without it the library took {address}, which every node has;"
+        " mostly since the node's name resolves to it, which /etc/hosts or the pod's settings can"
+        " mend."
     )
 
 

@@ -89,7 +89,7 @@ def test_an_error_before_a_rank_waited(before: str, says: str) -> None:
     """It is quoted with its own advice, before the advice on waiting."""
     judgement = judged(f"step 1 loss 2\n{before}step 2 loss 2\n{WATCHDOG}")
     assert entry_of(judgement) == "nccl-collective-timeout"
-    assert "Mend first the error that the log has before" in first_lines(judgement)
+    assert "Fix the earlier error in the log first" in first_lines(judgement)
     assert says in first_lines(judgement)
 
 
