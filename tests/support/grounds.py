@@ -36,7 +36,7 @@ OF_LAUNCHES = (
 """What launches are made of beside code. A known failure counts if it forbids something; how the
 others are diagnosed is judged by the records that are kept."""
 PARSED = ("launcher/", "tests/support/", "tests/training/", "tests/conftest.py", "benchmarks/")
-"""Code whose docstrings and line breaks change no result. A script's may: its lines are told."""
+"""Code whose docstrings and line breaks change no result. A script's line numbers are results."""
 VERSIONED = (
     *("accelerate", "deepspeed", "numpy", "peft", "safetensors", "tokenizers", "torch"),
     "transformers",
