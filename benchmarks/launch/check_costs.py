@@ -1,7 +1,7 @@
 """The checks' cost in the first hundred steps of a training and in later steps.
 
 In one run of two workers, trainings with and without the checks take turns: each is a new model
-under DDP, of which the first hundred steps are timed, and then as many later ones. Without an
+under DDP or FSDP2, of which the first hundred steps are timed, and then as many later ones. Without an
 accelerator the rank's own computing time counts, which other processes disturb less.
 """
 
@@ -16,20 +16,27 @@ BIN = Path(sys.executable).parent
 SCRIPT = """\
 import os, statistics, sys, time
 import torch
+from torch.distributed.fsdp import fully_shard
 place, wait, clock = torch.device("cpu"), lambda: None, time.thread_time
 if torch.accelerator.is_available():
     place, wait = torch.accelerator.current_accelerator(), torch.accelerator.synchronize
     clock = time.perf_counter
 torch.distributed.init_process_group(torch.distributed.get_default_backend_for_device(place))
+mesh = torch.distributed.init_device_mesh(place.type, (torch.distributed.get_world_size(),))
 torch.set_num_threads(1)
 width, layers, turns = map(int, sys.argv[1:4])
-sleep = float(sys.argv[4])
+engine = sys.argv[4]
 names = os.environ["SAFE_LAUNCH_CHECKS"]
 batch = torch.randn(16, width, device=place)
 def training(checks):
     os.environ["SAFE_LAUNCH_CHECKS"] = checks
     parts = [torch.nn.Linear(width, width) for _ in range(layers)]
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*parts).to(place))
+    model = torch.nn.Sequential(*parts).to(place)
+    if engine == "fsdp2":
+        for unit in (*parts, model):
+            fully_shard(unit, mesh=mesh)
+    else:
+        model = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters())
     spans = []
     for _ in range(2):
@@ -38,8 +45,6 @@ def training(checks):
         for _ in range(100):
             optimizer.zero_grad()
             model(batch).pow(2).mean().backward()
-            if sleep:
-                time.sleep(sleep)
             optimizer.step()
         wait()
         spans.append(clock() - began)
@@ -57,8 +62,8 @@ if torch.distributed.get_rank() == 0:
               f"{100 * more / base:.2f} %", flush=True)
 torch.distributed.destroy_process_group()
 """
-CASES = ((32, 2, 20, 0.0), (768, 8, 4, 0.0))
-"""Width, layers, turns, and seconds that a step rests beside."""
+CASES = ((32, 2, 20, "ddp"), (32, 2, 20, "fsdp2"), (768, 8, 4, "ddp"))
+"""Width, layers, turns, engine."""
 
 
 def main() -> None:

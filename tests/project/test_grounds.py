@@ -1,4 +1,4 @@
-"""Which trainings run again after one line changed, in each folder and beside the code."""
+"""Which tests run again after one line changed, in each folder and beside the code."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from support.stacks import CURRENT, OLDER, ROOT
 
 COPIED = ("benchmarks", "examples", "hardware", "launcher", "presets", "scripts")
 COPIED += ("tests/reproductions", "tests/scenarios", "tests/standins", "tests/support")
-COPIED += ("tests/programs", "tests/training", "docs/design")
+COPIED += ("tests/programs", "tests/training", "tests/processes", "docs/design")
 REPRODUCED, PLANNED, FIXED = "a reproduction", "a launch", "a launch that types `fix`"
-OTHER = "another reproduction"
-ALL = {REPRODUCED, OTHER, PLANNED, FIXED}
-LAUNCHES = {PLANNED, FIXED}
+OTHER, SLOW = "another reproduction", "a slow launch"
+ALL = {REPRODUCED, OTHER, PLANNED, FIXED, SLOW}
+LAUNCHES = {PLANNED, FIXED, SLOW}
 CHANGED: dict[str, set[str]] = {
     "launcher/catalogue/search.py": LAUNCHES,
     "launcher/checkpoints/resume_point.py": LAUNCHES,
     "launcher/checks/finding.py": ALL,
     "launcher/commands/training.py": LAUNCHES,
-    "launcher/commands/config_patch.py": {FIXED},
-    "launcher/commands/templates/job.py": set(),
+    "launcher/commands/config_patch.py": {FIXED, SLOW},
+    "launcher/commands/templates/job.py": {SLOW},
     "launcher/core/preset.py": ALL,
     "launcher/diagnosis/root_cause.py": LAUNCHES,
     "launcher/evidence/from_exception.py": ALL,
     "launcher/guards/checkpointing.py": ALL,
     "launcher/hangs/attribution.py": LAUNCHES,
     "launcher/logs/last_output.py": LAUNCHES,
-    "launcher/logs/pasted.py": set(),
+    "launcher/logs/pasted.py": {SLOW},
     "launcher/machine/detect.py": LAUNCHES,
     "launcher/nodes/rendezvous.py": LAUNCHES,
     "launcher/options/table.py": LAUNCHES,
     "launcher/planning/search.py": LAUNCHES,
     "launcher/progress/board.py": ALL,
     "launcher/report/explain_plan.py": LAUNCHES,
-    "launcher/report/page/document.py": set(),
+    "launcher/report/page/document.py": {SLOW},
     "launcher/schedulers/slurm.py": LAUNCHES,
     "launcher/session/loop.py": LAUNCHES,
     "launcher/system/redaction.py": ALL,
@@ -56,10 +56,11 @@ CHANGED: dict[str, set[str]] = {
     "tests/conftest.py": ALL,
     "tests/reproductions/dataset-empty.py": {REPRODUCED},
     "tests/scenarios/toy.py": LAUNCHES,
-    "tests/support/warm_python.py": ALL,
+    "tests/support/warm_python.py": ALL - {SLOW},
     "tests/support/logs.py": set(),
     "tests/support/pages/catalogue.py": set(),
     "tests/training/test_five_failures.py": {FIXED},
+    "tests/processes/test_option_effects.py": {SLOW},
     "docs/design/architecture.md": set(),
 }
 """The trainings that depend on a file."""
@@ -85,6 +86,7 @@ def digests(root: Path) -> dict[str, str]:
         OTHER: grounds.of_reproduction("tests/reproductions/loss-not-returned.py", CURRENT),
         PLANNED: grounds.of_launch("tests/training/test_corrected_losses.py"),
         FIXED: grounds.of_launch("tests/training/test_five_failures.py"),
+        SLOW: grounds.of_all("tests/processes/test_option_effects.py"),
     }
 
 
@@ -140,6 +142,8 @@ def test_why_a_training_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     coded = [passed.reason(name, "own:1 code:2", "own:1 code:3") for name in names]
     assert set(coded) == {"", "changed: code"}
     assert 110 < coded.count("changed: code") < 230
+    coded = [passed.reason(name, "own:1 code:2", "own:1 code:3", 2) for name in names]
+    assert 400 < coded.count("changed: code") < 600
     drawn = [passed.reason(name, "own:1", "own:1") for name in names]
     assert set(drawn) == {"", passed.DRAWN}
     assert 50 < drawn.count(passed.DRAWN) < 150

@@ -1,4 +1,4 @@
-"""What a training in the tests hangs on: digests of code, data and versions.
+"""What a training or a slow launch in the tests hangs on: digests of code, data and versions.
 
 Code is found by its imports, from where a process begins: what a worker runs, what a launch runs.
 What nothing imports by name, as it may be hooked by a string, counts for all.
@@ -35,7 +35,10 @@ OF_LAUNCHES = (
 )
 """What launches are made of beside code. A known failure counts if it forbids something; how the
 others are diagnosed is judged by the records that are kept."""
-PARSED = ("launcher/", "tests/support/", "tests/training/", "tests/conftest.py", "benchmarks/")
+PARSED = (
+    *("launcher/", "tests/support/", "tests/training/", "tests/conftest.py", "benchmarks/"),
+    *("tests/clusters", "tests/commands", "tests/processes"),
+)
 """Code whose docstrings and line breaks change no result. A script's line numbers are results."""
 VERSIONED = (
     *("accelerate", "deepspeed", "numpy", "peft", "safetensors", "tokenizers", "torch"),
@@ -81,14 +84,31 @@ class Grounds:
         own += self._digest([script]) if script else ""
         return f"own:{own} code:{code} versions:{versions(tuple(stacks))}"
 
+    def of_all(self, test: str) -> str:
+        """What a test hangs on that may run any command.
+
+        Args:
+            test: the path of its module in the checkout.
+        """
+        own = self._digest((test, *self._support(*self._supporting(test)), *OF_ALL))
+        return f"own:{own} code:{self._all} versions:{versions(STACKS)}"
+
     def _of_test(self, test: str) -> tuple[str, str]:
         """Digests of a test with its support, and of what it launches."""
-        text = self._text(test)
-        names = re.findall(r"^from support(?:\.(\w+))? import (.*)", text, re.MULTILINE)
-        modules = re.findall(r"\w+", " ".join(chain(*names)))
+        text, modules = self._text(test), self._supporting(test)
         typed = [module for name, module in TABLED.items() if f'"{name}"' in text]
         code = f"{self._launch}{self._digest(self._reached(*typed)) if typed else ''}"
         return self._digest((test, *self._support(*modules), *OF_ALL)), code
+
+    def _supporting(self, test: str) -> list[str]:
+        """Names that a test imports from its support."""
+        pattern = r"^from support(?:\.(\w+))? import (.*)"
+        names = re.findall(pattern, self._text(test), re.MULTILINE)
+        return re.findall(r"\w+", " ".join(chain(*names)))
+
+    @cached_property
+    def _all(self) -> str:
+        return self._digest(("launcher", *OF_LAUNCHES))
 
     @cached_property
     def _reproducing(self) -> list[str]:

@@ -1,10 +1,10 @@
-"""Which trainings a run makes anew, and how it keeps what has passed.
+"""Which trainings and slow launches a run makes anew, and how it keeps what has passed.
 
-A test of `tests/training` is run if its script, its support or the versions under it
-(`grounds.py`) have changed since it last passed. Where only the launcher's code has, the commit
-draws one in six, and where nothing has, one in ten: the next commit draws others, and a release
-runs all. `tests/records/passed.json` has a line for each. Those for which the time isn't enough
-stay as they are, and the next run has them first.
+A test of `tests/training`, or another one that takes long, is run if its script, its support or the
+versions under it (`grounds.py`) have changed since it last passed. If only the launcher's code has,
+the commit draws one training in six and every second slow launch, and if nothing has, one in ten:
+the next commit draws others, and a release runs all. `tests/records/passed.json` has a line for
+each. Those for which the time isn't enough stay as they are, and the next run has them first.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ PARTS = 10
 NEW = "never passed before"
 CODE = "changed: code"
 DRAWN = "drawn by the commit"
-PARTS_OF_CODE = 6
+PARTS_OF_CODE, PARTS_OF_LAUNCHES = 6, 2
 """Nearly every commit changes code, which counts for every training: all of them take an hour."""
-WORKER_SECONDS = 60 * 60.0
-"""Of all trainings that a run may take, by the times of earlier runs, in the sum of its processes:
+LAUNCHING = ("clusters", "commands", "processes")
+SLOW = 8.0
+"""Mean seconds of a file's tests from which launches are kept as trainings are."""
+WORKER_SECONDS = 90 * 60.0
+"""Of all such tests that a run may take, by the times of earlier runs, in the sum of its processes:
 a change of `tests/conftest.py` would make all run again, which takes longer than a landing may."""
 VARIABLE = "SAFE_LAUNCH_TESTS_ANEW"
 """Where it is set, all trainings that are asked for are run; it says why."""
@@ -53,32 +56,44 @@ def is_whole() -> bool:
     return os.environ.get(VARIABLE) == WHOLE
 
 
-def is_kept(item: pytest.Item) -> bool:
-    """Whether a test isn't run as long as nothing changes: a training, or the older stack's."""
+def is_kept(item: pytest.Item, seconds: Mapping[str, float]) -> bool:
+    """Whether a test isn't run as long as nothing changes: a training, or a slow launch.
+
+    Args:
+        item: the test.
+        seconds: of a test in each file.
+    """
+    is_slow = order.expected(item.nodeid, seconds) >= SLOW
+    return is_training(item) or (item.path.parent.name in LAUNCHING and is_slow)
+
+
+def is_training(item: pytest.Item) -> bool:
+    """Whether it is a test of `tests/training`, or of the older stack."""
     given = item.callspec.params.values() if hasattr(item, "callspec") else ()
     return item.path.parent == TESTS / "training" or OLDER in given
 
 
 def chosen(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
-    """The tests that are to be run, trainings with what they hang on and why they are run."""
-    grounds, passed = Grounds(), read()
+    """The tests that are to be run, those that are kept with why they are run."""
+    grounds, passed, seconds = Grounds(), read(), order.read()
     reasons: dict[str, str] = {}
     kept: list[pytest.Item] = []
     for item in items:
-        if not is_kept(item):
+        if not is_kept(item, seconds):
             yield item
             continue
         today = hangs_on(item, grounds)
-        if why := reason(item.nodeid, passed.get(item.nodeid, ""), today):
+        parts = PARTS_OF_CODE if is_training(item) else PARTS_OF_LAUNCHES
+        if why := reason(item.nodeid, passed.get(item.nodeid, ""), today, parts):
             item.user_properties += [("hangs on", today), ("why", why)]
             reasons[item.nodeid] = why
             kept.append(item)
-    run = reasons.keys() if VARIABLE in os.environ else affordable(reasons, order.read())
+    run = reasons.keys() if VARIABLE in os.environ else affordable(reasons, seconds)
     yield from (item for item in kept if item.nodeid in run)
 
 
 def affordable(reasons: Mapping[str, str], seconds: Mapping[str, float]) -> set[str]:
-    """The trainings that a run has time for; those that may have changed come first.
+    """The kept tests that a run has time for; those that may have changed come first.
 
     Args:
         reasons: why each is to be run, by its name.
@@ -94,13 +109,15 @@ def affordable(reasons: Mapping[str, str], seconds: Mapping[str, float]) -> set[
 
 
 def urgency(why: str) -> int:
-    """How soon a training is run, by its reason: 0 comes first."""
+    """How soon a test is run, by its reason: 0 comes first."""
     return {NEW: 0, DRAWN: 3, CODE: 2}.get(why, 1)
 
 
 def hangs_on(item: pytest.Item, grounds: Grounds) -> str:
-    """What a training hangs on, as a line."""
+    """What a kept test hangs on, as a line."""
     assert isinstance(item, pytest.Function)
+    if not is_training(item):
+        return grounds.of_all(str(item.path.relative_to(ROOT)))
     given = item.callspec.params if hasattr(item, "callspec") else {}
     stacks = [value for value in given.values() if isinstance(value, Stack)] or STACKS
     scripts = [value for value in given.values() if isinstance(value, Script)]
@@ -110,13 +127,14 @@ def hangs_on(item: pytest.Item, grounds: Grounds) -> str:
     return grounds.of_launch(str(item.path.relative_to(ROOT)), stacks, script)
 
 
-def reason(name: str, before: str, today: str) -> str:
+def reason(name: str, before: str, today: str, parts_of_code: int = PARTS_OF_CODE) -> str:
     """Why a test is run, in a few words; empty where it isn't.
 
     Args:
         name: of the test.
         before: what it hung on when it last passed; empty where that isn't known.
         today: what it hangs on.
+        parts_of_code: one in so many is run if only the launcher's code has changed.
     """
     if why := os.environ.get(VARIABLE):
         return why
@@ -124,13 +142,13 @@ def reason(name: str, before: str, today: str) -> str:
         return NEW
     parts = zip(before.split(), today.split(), strict=False)
     changed = [new.partition(":")[0] for old, new in parts if old != new]
-    if changed and (changed != ["code"] or draw(name) % PARTS_OF_CODE == 0):
+    if changed and (changed != ["code"] or draw(name) % parts_of_code == 0):
         return f"changed: {', '.join(changed)}"
     return "" if changed or draw(name) % PARTS else DRAWN
 
 
 def is_only_drawn(item: pytest.Item) -> bool:
-    """Whether a training is run although nothing that it hangs on has changed."""
+    """Whether a test is run although nothing that it hangs on has changed."""
     return ("why", DRAWN) in item.user_properties
 
 
@@ -141,7 +159,7 @@ def read() -> dict[str, str]:
 
 
 class Keeper:
-    """Keeps which trainings have passed, and says why they were run; in the main process."""
+    """Keeps which tests have passed, and says why they were run; in the main process."""
 
     def __init__(self) -> None:
         self._passed: dict[str, str] = {}
@@ -149,7 +167,7 @@ class Keeper:
         self._reasons: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Notes what has become of a training."""
+        """Notes the outcome of a kept test."""
         told = dict(report.user_properties)
         if "hangs on" not in told:
             return
@@ -160,12 +178,12 @@ class Keeper:
             self._reasons[str(told["why"])] += 1
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Says how many trainings were run, and why."""
+        """Says how many were run, and why."""
         if self._passed or self._failed:
             why = ", ".join(f"{count} {reason}" for reason, count in self._reasons.most_common())
             known = len(read())
             terminalreporter.write_line(
-                f"trainings: {len(self._passed)} of {known} passed anew ({why}), "
+                f"trainings and slow launches: {len(self._passed)} of {known} passed anew ({why}), "
                 f"{len(self._failed)} failed; the others weren't drawn or take too long"
             )
 
