@@ -1,8 +1,8 @@
 """The checks' cost in the first hundred steps of a training and in later steps.
 
 In one run of two workers, trainings with and without the checks take turns: each is a new model
-under DDP or FSDP2, of which the first hundred steps are timed, and then as many later ones. Without an
-accelerator the rank's own computing time counts, which other processes disturb less.
+under DDP or FSDP2, of which the first hundred steps are timed, and then as many later ones.
+Without an accelerator the rank's own computing time counts, which other processes disturb less.
 """
 
 from __future__ import annotations

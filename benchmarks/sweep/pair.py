@@ -17,13 +17,14 @@ from .models import WORLD
 
 FORK = multiprocessing.get_context("fork")
 LIMIT = 45.0
-"""Seconds for a cell: each needs a few only."""
+"""Seconds for a cell, which needs a few only."""
 
 
 class Pair:
     """Two ranks; a context that ends them."""
 
-    def __init__(self, *, deepspeed: bool) -> None:
+    def __init__(self, *, deepspeed: bool, limit: float = LIMIT) -> None:
+        self._limit = limit
         self._folder = tempfile.TemporaryDirectory()
         self._ends: list[Connection] = []
         self._ranks = []
@@ -39,7 +40,7 @@ class Pair:
     def run(self, cell: Cell) -> dict[str, Any]:
         """The outcome of a cell: the worse one of the two ranks."""
         results: list[dict[str, Any]] = []
-        until = time.monotonic() + LIMIT
+        until = time.monotonic() + self._limit
         waiting = list(self._ends)
         try:
             for end in self._ends:
@@ -47,7 +48,7 @@ class Pair:
             while waiting and not any(one["outcome"] == "raises" for one in results):
                 ready = wait(waiting, until - time.monotonic())
                 if not ready:
-                    why = f"{len(results)} of {WORLD} ranks are done after {LIMIT:.0f} s"
+                    why = f"{len(results)} of {WORLD} ranks are done after {self._limit:.0f} s"
                     return {"outcome": "hangs", "why": why}
                 for end in ready:
                     waiting.remove(end)  # type: ignore[arg-type]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from .cells import ENGINES, Cell, cell_of, cells
 from .data import document, read
 from .page import page
-from .pair import Pair
+from .pair import LIMIT, Pair
 from .truth import truth_of
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of the results")
     parser.add_argument("--only", default="", help="cells whose key has this pattern")
     parser.add_argument("--cells", nargs="*", help="the keys of the cells to run")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for a cell")
     parser.add_argument("--page", action="store_true", help="make the page and presets/sweep.json")
     options = parser.parse_args(arguments)
     if options.page:
@@ -42,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     told = "-".join(f"{name}-{versions[name]}" for name in reversed(names))
     chosen = map(cell_of, options.cells) if options.cells else cells(options.library)
     asked = [cell for cell in chosen if re.search(options.only, str(cell))]
-    run(asked, options.results / f"{told}.jsonl", deepspeed=options.library == "deepspeed")
+    with_deepspeed = options.library == "deepspeed"
+    new_pair = functools.partial(Pair, deepspeed=with_deepspeed, limit=options.limit)
+    run(asked, options.results / f"{told}.jsonl", new_pair, deepspeed=with_deepspeed)
 
 
 def write(results: Path) -> None:
@@ -53,7 +57,9 @@ def write(results: Path) -> None:
     (ROOT / "docs" / "measured" / "sweep.md").write_text(page(every))
 
 
-def run(asked: Sequence[Cell], path: Path, *, deepspeed: bool) -> None:
+def run(
+    asked: Sequence[Cell], path: Path, new_pair: Callable[[], Pair], *, deepspeed: bool
+) -> None:
     """Runs the cells that the file lacks.
 
     After any result but an equal one a new pair follows; wrong cells run a second time in a new
@@ -69,18 +75,18 @@ def run(asked: Sequence[Cell], path: Path, *, deepspeed: bool) -> None:
     known = {json.loads(line)["cell"] for line in lines}
     rest = [cell for cell in asked if str(cell) not in known]
     if rest:
-        _prepare(rest, deepspeed=deepspeed)
+        _prepare(rest, new_pair(), deepspeed=deepspeed)
     pair: Pair | None = None
     with path.open("a") as file:
         for cell in rest:
             is_fresh = pair is None
-            pair = pair or Pair(deepspeed=deepspeed)
+            pair = pair or new_pair()
             result = pair.run(cell)
             if result["outcome"] != "equal":
                 pair.end()
                 pair = None
                 if not is_fresh:
-                    pair = Pair(deepspeed=deepspeed)
+                    pair = new_pair()
                     result = pair.run(cell)
                     if result["outcome"] != "equal":
                         pair.end()
@@ -91,9 +97,8 @@ def run(asked: Sequence[Cell], path: Path, *, deepspeed: bool) -> None:
         pair.end()
 
 
-def _prepare(rest: Sequence[Cell], *, deepspeed: bool) -> None:
+def _prepare(rest: Sequence[Cell], first: Pair, *, deepspeed: bool) -> None:
     """Does the common work of all pairs before any fork: imports, and the right trainings."""
-    first = Pair(deepspeed=deepspeed)
     for cell in {cell.engine: cell for cell in reversed(PLAIN)}.values():
         if deepspeed == cell.engine.startswith("zero"):
             first.run(cell)
