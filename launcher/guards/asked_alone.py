@@ -100,7 +100,7 @@ def _end(wrapped: Any, _instance: Any, _args: Any, _kwargs: Any) -> None:
     Raises:
         EndOfAskingError: always.
     """
-    raise EndOfAskingError(f"{wrapped.__qualname__} isn't called where a script is only asked")
+    raise EndOfAskingError(f"{wrapped.__qualname__} isn't called while plan --ask runs the script")
 
 
 def _nothing(*_call: Any) -> None:

@@ -31,7 +31,7 @@ def load(wrapped: Any, kind: Any, args: Any, kwargs: Any, *, is_stored: bool) ->
         with _default_dtype(dtype_of(config, kwargs, is_stored=is_stored)):
             model = without_weights(kind, config)
     except Exception as error:
-        what = f"{kind.__name__} can't be made without its weights"
+        what = f"{kind.__name__} can't be created without its weights"
         raise EndOfAskingError(f"{what}: {type(error).__name__}: {error}") from error
     quantization = kwargs.get("quantization_config") or getattr(config, "quantization_config", None)
     if is_stored and quantization:
@@ -96,7 +96,7 @@ def _quantize(model: Any, quantization: Any) -> None:
     is_4bit = options.get("load_in_4bit") or options.get("_load_in_4bit")
     is_8bit = options.get("load_in_8bit") or options.get("_load_in_8bit")
     if not (is_4bit or is_8bit):
-        raise EndOfAskingError("its quantized weights can't be made without reading them")
+        raise EndOfAskingError("its quantized weights can't be created without reading them")
     head = model.get_output_embeddings()
     for module in model.modules():
         if isinstance(module, torch.nn.Linear) and module is not head:

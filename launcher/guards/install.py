@@ -114,4 +114,4 @@ def _install(guard: Guard, observations: Observations, module: ModuleType) -> No
         guard.install(module, observations)
     except AttributeError as error:
         name = guard.__name__.rpartition(".")[2]
-        observations.remark(f"{error}: what is seen and set there ({name}) is left out")
+        observations.remark(f"{error}: its observations and changes ({name}) are skipped")

@@ -105,7 +105,7 @@ def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
         return replace(workload, wanted=MappingProxyType(kept))
     if workload.framework is not Framework.TRANSFORMERS or workload.engine is not Engine.DDP:
         problem = f"{stage.source}: the script trains with {workload.engine}, not DeepSpeed"
-        hint = "only scripts on Hugging Face's Trainer can be given DeepSpeed from outside"
+        hint = "only scripts that use Hugging Face's Trainer can be switched to DeepSpeed"
         raise LaunchError(problem, hint)
     if "deepspeed" not in workload.versions:
         raise LaunchError(f"{stage.source}: deepspeed isn't installed")
@@ -126,7 +126,7 @@ def _with_fsdp(workload: Workload, asked: Mapping[Setting, Known], by: Known) ->
         problem = (
             f"{by.source}: the script trains with {workload.engine or 'its own loop'}, not FSDP"
         )
-        hint = "only scripts on Hugging Face's Trainer can be given FSDP from outside"
+        hint = "only scripts that use Hugging Face's Trainer can be switched to FSDP"
         raise LaunchError(problem, hint)
     too_old = [
         name for name, least in FSDP_NEEDS.items() if not is_at_least(workload, name, *least)
@@ -160,7 +160,7 @@ def _path(name: str) -> Path:
         return Path(name)
     if name not in names():
         if is_file:
-            problem = f"--preset `{name}`: a preset's file has a name that ends in .yaml"
+            problem = f"--preset `{name}`: the name of a preset file ends in .yaml"
             raise LaunchError(problem, f"if it is YAML, rename it: {name}.yaml")
         raise LaunchError(f"there is no preset `{name}`", near(name, names()))
     return _root() / f"{name}.yaml"

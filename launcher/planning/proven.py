@@ -130,7 +130,7 @@ def wrong_cells(workload: Workload, sweeps: Mapping[str, Sweep]) -> Iterator[Con
         cause = Cause(
             CauseKind.MEASUREMENT,
             "/".join(settings),
-            f"measured with {library} {version}: it trains otherwise than one process",
+            f"measured with {library} {version}: its results differ from a single process",
             PAGE,
             is_silent=True,
         )

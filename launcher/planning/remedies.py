@@ -85,7 +85,7 @@ def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
     variant = supposed(variant, Setting.OFFLOAD, Offload.NONE.value)
     found = best(refused, supposed(variant, Setting.ZERO_STAGE, 2), rules)
     if found is not None:
-        instead = " in the place of FSDP" if workload.engine is Engine.FSDP else ""
+        instead = " instead of FSDP" if workload.engine is Engine.FSDP else ""
         yield f"--preset zero{found.preset.zero_stage}{instead}: {_need(found)}"
 
 

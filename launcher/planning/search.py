@@ -30,7 +30,7 @@ from .preferences import rank
 KEPT = Constraint((), Cause(CauseKind.REQUEST, "batch", "the global batch is kept"))
 """The cause of a changed accumulation, if the micro batch changes."""
 IN_FORCE = Constraint(
-    (), Cause(CauseKind.REQUEST, "in force", "it is in force, and can't be changed any more")
+    (), Cause(CauseKind.REQUEST, "in force", "it is already in force and can't be changed")
 )
 """The cause of an earlier change, if nothing forbids the original value any more."""
 FREE: Candidate = MappingProxyType({})

@@ -86,7 +86,7 @@ class ConsoleReporter:
         else:
             rows = _corrections(following, state)
         if not rows:
-            rows = [("change", "none: the failure passes by itself")]
+            rows = [("change", "none: the failure is transient")]
         if start.sentence:
             rows.append(("start", start.sentence))
         terminal.say(*terminal.table(rows), f"relaunching: attempt {len(state.outcomes) + 1}")

@@ -104,7 +104,7 @@ def contradiction(order: Order, welcome: RunStarted, request: LaunchRequest) -> 
         there = f"node {order.rank} of {nodes}"
         return Refused(f"{there}, and this is node {welcome.rank} of {welcome.nodes}")
     if own != request.nproc:
-        said = f"this node has said that it starts {request.nproc}"
+        said = f"this node announced {request.nproc}"
         return Refused(f"{count_of(own, 'worker')} here, and {said}")
     return None
 

@@ -134,7 +134,7 @@ def _wait(state: RunState, effects: Effects) -> None:
     """Waits before an attempt if the one before began too recently."""
     if state.retried:
         known = ", ".join(sorted(state.retried))
-        effects.reporter.note(f"waiting {effects.pause:g} s: {known} passes by itself")
+        effects.reporter.note(f"waiting {effects.pause:g} s: {known} is transient")
         time.sleep(effects.pause)
 
 

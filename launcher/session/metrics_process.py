@@ -74,7 +74,7 @@ def opened(target: str) -> Target:
         problem = f"--metrics {target}: it can't be written: {reason_of(error)}"
         raise LaunchError(problem, "name a new file") from error
     if before and not before.startswith(OWN):
-        problem = f"--metrics {target}: it holds something else than metrics, and is left as it is"
+        problem = f"--metrics {target}: it holds something other than metrics and is left unchanged"
         raise LaunchError(problem, "name a new file")
     return Path(target)
 

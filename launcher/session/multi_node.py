@@ -74,7 +74,7 @@ def launch_with_others(training: Training, own: Join, server: Server, trust: Tru
     try:
         notes = differences(joined.joins)
         if notes and request.limits.strict:
-            raise LaunchError("; ".join(notes), "--strict wants all nodes to be alike")
+            raise LaunchError("; ".join(notes), "--strict requires identical nodes")
         together = replace(
             request,
             workers=tuple(hello.nproc for hello in joined.joins),

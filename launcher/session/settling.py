@@ -126,7 +126,7 @@ class Settling:
             return Refused("what was asked for is known to train wrongly")
         changed = changed_since(attempt.before, attempt)
         if Setting.PRECISION in changed:
-            return Refused("the precision is another")
+            return Refused("the precision differs")
         return attempt.before.folder if changed else None
 
     def answer(
@@ -153,14 +153,14 @@ class Settling:
             if question.facts.get(name) != known.question.facts.get(name)
         ]
         if differing:
-            self._miss(question.key, f"rank {rank} has another {differing[0]}")
+            self._miss(question.key, f"rank {rank} has a different {differing[0]}")
             return None
         return known.answer
 
     def went_on(self, rank: int, key: str) -> None:
         """Notes that a rank got no answer in time, and trains as asked."""
         self.notice(
-            f"rank {rank} got no answer in time when it asked for its settings: it asks no more"
+            f"rank {rank} got no answer in time when it asked for its settings, and stops asking"
         )
         for other, given in self.given.items():
             if given.answer.overrides and (rank not in given.ranks or other == key):
@@ -176,7 +176,7 @@ class Settling:
             if passed and not given.question.step:  # else they may be the earlier training's
                 self._miss(key, f"rank {passed[0]} trains without it")
             elif missing and time.monotonic() - given.at > REACH:
-                self._miss(key, f"rank {min(missing)} hasn't come there for {REACH:.0f} s")
+                self._miss(key, f"rank {min(missing)} hasn't reached it in {REACH:.0f} s")
 
     def pause(self) -> float | None:
         """Seconds until the next look; None if every change has reached every rank."""
@@ -196,13 +196,13 @@ class Settling:
         for key, given in self._changing():
             place = ORDER.index(given.question.boundary)
             if rank not in given.ranks and place < ORDER.index(question.boundary):
-                self._miss(key, f"rank {rank} has come another way")
+                self._miss(key, f"rank {rank} took another path")
 
     def _miss(self, key: str, why: str) -> None:
         """Ends the attempt, as a change doesn't reach every rank."""
         if not self.is_missed:
             place = self.given[key].question
-            self.notice(f"what was set at {where_of(place)} doesn't reach every rank: {why}")
+            self.notice(f"the settings changed at {where_of(place)} don't reach every rank: {why}")
         self.is_missed = True
         self.unreached.add(key)
 

@@ -45,10 +45,10 @@ def tell(
 
 
 def _end(entry: KnownFailure, versions: Mapping[str, str]) -> str:
-    """The releases that have mended it, beside the installed ones."""
+    """The releases with a fix, and the installed versions."""
     mended = [
-        f"{name} {found[1]} has mended it (installed: {versions[name]})"
+        f"fixed in {name} {found[1]} (installed: {versions[name]})"
         for name, allowed in entry.when.items()
         if (found := BELOW.search(allowed))
     ]
-    return ", ".join(mended) or "no release has mended it"
+    return ", ".join(mended) or "no release fixes it"

@@ -66,7 +66,7 @@ MOMENTS = {
     for one in (
         Moment("start", 0, 0, lambda launchers, _: launchers[1].says("joined node 0")),
         Moment("training", 0, 0, runs(0)),
-        Moment("between", 1, 1, lambda launchers, _: launchers[0].says("passes by itself")),
+        Moment("between", 1, 1, lambda launchers, _: launchers[0].says("is transient")),
         Moment("again", 1, 1, runs(1)),
     )
 }
@@ -114,7 +114,7 @@ def test_a_launcher_is_killed(killed: int, name: str, tmp_path: Path) -> None:
 def test_a_stop_between_two_attempts(stopped: int, tmp_path: Path) -> None:
     """Without workers the launcher ends at once, and the other with the same code."""
     with staying(tmp_path, failures=1) as launchers:
-        wait_for(lambda: launchers[0].says("passes by itself"))
+        wait_for(lambda: launchers[0].says("is transient"))
         launchers[stopped].send(signal.SIGTERM)
         ended(launchers, 143)
         assert not any(tmp_path.glob("ready-1-*")) or stopped == 1
@@ -174,7 +174,7 @@ def ended_alone(launcher: Launcher, code: int) -> None:
 def test_a_stop_that_comes_with_the_order_to_start(tmp_path: Path) -> None:
     """A slow launcher reads the next attempt's start and its stop together."""
     with staying(tmp_path, failures=1) as (head, other):
-        wait_for(lambda: head.says("passes by itself"))
+        wait_for(lambda: head.says("is transient"))
         other.send(signal.SIGSTOP)
         wait_for(exist(tmp_path, "ready-1-{}", (0,)))  # a forked child looks like it at first
         (worker,) = head.workers()

@@ -23,7 +23,7 @@ def weather(folder: Path, kind: str, failures: int, *options: str, more: str = "
 @pytest.mark.parametrize(
     ("kind", "failures", "code", "words"),
     [
-        ("transient", 1, 0, "none: the failure passes by itself relaunching: attempt 2"),
+        ("transient", 1, 0, "none: the failure is transient relaunching: attempt 2"),
         ("transient", 2, 1, "attempt 2: failed: rank 0 raised RuntimeError (bad-weather)"),
         ("user", 1, 1, "do Take an umbrella."),
         ("hardware", 1, 75, "exit code 75"),

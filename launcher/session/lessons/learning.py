@@ -98,7 +98,7 @@ def learnt(
     try:
         digest = circumstances(request, workload)
     except OSError as error:
-        note = f"what was learnt of it isn't looked for: {file_and_reason(error)}"
+        note = f"its lessons aren't looked up: {file_and_reason(error)}"
         return Learnt(workload, notes=(note,))
     found = [*store.found(places, script, digest)]
     earlier = latest_run(each.lesson for each in found if isinstance(each, store.Kept))
@@ -131,7 +131,7 @@ def _with_lesson(result: Learnt, kept: store.Kept, machine: str) -> Learnt:
         if lesson.model is not None and workload.model is None:
             workload = with_model(workload, lesson.model, lesson.source, Origin.LEARNT)
     except UNUSABLE as error:
-        note = f"{kept.path} says what this version doesn't know: {reason_of(error)}; it is ignored"
+        note = f"{kept.path} is ignored: this version doesn't support it: {reason_of(error)}"
         return replace(result, notes=(*result.notes, note))
     workload = workload.informed(statements)
     return Learnt(
@@ -288,7 +288,7 @@ def keep(
     try:
         lessons = [*lessons_of(state, before, hardware, run)]
     except (LaunchError, OSError) as error:
-        yield f"what this run has learnt isn't kept: {file_and_reason(error)}"
+        yield f"this run's lessons aren't saved: {file_and_reason(error)}"
         return
     refused = [kept for lesson in lessons if (kept := store.keep(lesson, places[0].path))]
     if refused:
@@ -304,4 +304,4 @@ def forget_disproved(state: RunState, lessons: Sequence[store.Kept]) -> Iterator
         for kept in lessons:
             refused = store.forget(kept.path)
             name = kept.path.stem
-            yield refused.sentence if refused else f"forgotten, as it trains without: {name}"
+            yield refused.sentence if refused else f"deleted, as the run trains without it: {name}"

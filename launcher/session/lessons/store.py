@@ -153,7 +153,7 @@ def keep(lesson: Lesson, folder: Path) -> Refused | None:
             mode = 0o644 & ~regular_files.umask()
         private_files.replace(path, text.encode(), mode, is_lasting=True)
     except OSError as error:
-        return Refused(f"what this run has learnt can't be kept in {folder}: {reason_of(error)}")
+        return Refused(f"this run's lessons can't be saved in {folder}: {reason_of(error)}")
     return None
 
 

@@ -399,4 +399,4 @@ def test_a_guard_that_finds_nothing_leaves_the_training_alone() -> None:
     (one,) = told
     assert isinstance(one, Remark)
     assert "DeepSpeedEngine" in one.sentence
-    assert one.sentence.endswith(": what is seen and set there (resuming) is left out")
+    assert one.sentence.endswith(": its observations and changes (resuming) are skipped")

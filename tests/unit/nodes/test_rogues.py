@@ -133,7 +133,7 @@ def test_what_is_no_message(allowed: UnionType, forged: list[tuple[Message, Raw,
     ("changes", "problem"),
     [
         ({"run_id": "20260102-030405-6789ab"}, "an attempt of run 20260102-030405-6789ab"),
-        ({"workers": [1, 4]}, "4 workers here, and this node has said that it starts 1"),
+        ({"workers": [1, 4]}, "4 workers here, and this node announced 1"),
         ({"workers": [1, 1, 1]}, "node 1 of 3, and this is node 1 of 2"),
     ],
 )

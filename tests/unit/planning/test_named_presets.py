@@ -46,7 +46,7 @@ def test_a_file_with_another_ending(tmp_path: Path) -> None:
     file.write_text("zero_stage: 2\n")
     with pytest.raises(LaunchError) as caught:
         wanted(str(file), ())
-    assert caught.value.problem.endswith("a preset's file has a name that ends in .yaml")
+    assert caught.value.problem.endswith("the name of a preset file ends in .yaml")
     assert caught.value.hint == f"if it is YAML, rename it: {file}.yaml"
 
 

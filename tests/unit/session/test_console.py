@@ -54,7 +54,7 @@ def test_a_relaunch_of_the_same_plan(capsys: pytest.CaptureFixture[str]) -> None
     """The failure was transient."""
     SAY.relaunching(ASKED, FAILED, Start(None))
     assert said(capsys) == [
-        "  change   none: the failure passes by itself",
+        "  change   none: the failure is transient",
         "relaunching: attempt 2",
     ]
 

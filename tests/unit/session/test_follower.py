@@ -31,7 +31,7 @@ STARTED = RunStarted("run", 1, 2)
         (structs.replace(ORDER, rank=0, workers=(2, 2, 2)), "node 0 of 3, and this is node 1 of 2"),
         (
             structs.replace(ORDER, workers=(2, 3)),
-            "3 workers here, and this node has said that it starts 2",
+            "3 workers here, and this node announced 2",
         ),
         (structs.replace(ORDER, rank=0, workers=(2,)), None),  # the other nodes were lost
     ],

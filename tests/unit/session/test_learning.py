@@ -459,7 +459,7 @@ def test_where_nothing_can_be_written(place: Place) -> None:
     place.lessons.write_text("a file")
     run, said = place.learn(fails(TWICE), succeeds)
     assert run.end.code == 0
-    assert said[0].startswith(f"what this run has learnt can't be kept in {place.lessons}")
+    assert said[0].startswith(f"this run's lessons can't be saved in {place.lessons}")
     assert place.known() == Learnt(WORLD)
 
 
@@ -506,7 +506,7 @@ def test_forgotten_where_it_is_disproved(place: Place) -> None:
     assert [*forget_disproved(again.state, lessons)] == []
     once = ran(place.run, WORLD, succeeds, request=place.request())
     (said,) = forget_disproved(once.state, lessons)
-    assert said.startswith("forgotten")
+    assert said.startswith("deleted")
     assert place.known().lessons == ()
 
 

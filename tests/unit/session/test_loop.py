@@ -83,7 +83,7 @@ def test_a_transient_failure_is_retried_once(tmp_path: Path) -> None:
     run = ran(tmp_path, world(ZERO2), fails("npu-busy"), fails("npu-busy", code=7))
     assert run.told == [
         "attempt 1 failed: npu-busy",
-        "waiting 0 s: npu-busy passes by itself",
+        "waiting 0 s: npu-busy is transient",
         "relaunching",
         "attempt 2 failed: npu-busy",
     ]
@@ -95,7 +95,7 @@ def test_attempts_after_a_transient_failure_wait_too(tmp_path: Path) -> None:
     """Without a pause, a correction or restart would fail as well."""
     endings = (fails("hccp-still-running"), fails(TWICE), fails("odd", step=99), succeeds)
     run = ran(tmp_path, world(ZERO2), *endings, request=limited(max_restarts=1))
-    waiting = "waiting 0 s: hccp-still-running passes by itself"
+    waiting = "waiting 0 s: hccp-still-running is transient"
     assert [line for line in run.told if line.startswith(("waiting", "relaunching"))] == [
         *(waiting, "relaunching"),
         *(waiting, "relaunching gradient_checkpointing=non_reentrant"),

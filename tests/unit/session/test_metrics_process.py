@@ -28,7 +28,7 @@ def test_a_file_of_ours_is_written_anew(content: str) -> None:
 def test_a_file_of_the_users_stays() -> None:
     """For example the script, given by mistake."""
     Path("train.py").write_text("import torch\n")
-    with pytest.raises(LaunchError, match=r"train\.py: it holds something else than metrics"):
+    with pytest.raises(LaunchError, match=r"train\.py: it holds something other than metrics"):
         metrics_process.opened("train.py")
 
 

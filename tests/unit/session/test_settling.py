@@ -329,8 +329,8 @@ def test_ranks_that_differ_in_what_is_changed(tmp_path: Path) -> None:
     assert not there.allows()
     (notice,) = there.notices
     assert notice == (
-        "what was set at deepspeed.initialize, train.py:7 doesn't reach every rank: rank 1 has "
-        "another gradient_checkpointing"
+        "the settings changed at deepspeed.initialize, train.py:7 don't reach every rank: rank 1 "
+        "has a different gradient_checkpointing"
     )
     assert there.settling.unreached == {"deepspeed.initialize#1"}
 
@@ -368,7 +368,7 @@ def test_a_rank_that_does_not_come(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     there.ask(0, asked())
     there.settling.look([])
     assert not there.allows()
-    assert "rank 1 hasn't come there" in there.notices[0]
+    assert "rank 1 hasn't reached it" in there.notices[0]
 
 
 def test_what_reached_only_some_is_not_settled_again(tmp_path: Path) -> None:

@@ -265,6 +265,6 @@ def test_the_release_that_mends_it_is_named() -> None:
     plan, _ = told({**ZERO2, **OVERLAP}, {"deepspeed": "0.17.4"})
     (text,) = told_beforehand(plan, entries)
     assert text.split("\n")[1] == (
-        "deepspeed 0.17.5 has mended it (installed: 0.17.4): "
+        "fixed in deepspeed 0.17.5 (installed: 0.17.4): "
         "safe-launch explain zero-overlap-bucket-overwritten"
     )
