@@ -20,20 +20,9 @@ REPLACED_VARIABLE = "SAFE_LAUNCH_REPLACED"
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A complete assignment of the settings; None leaves a setting to the script.
+    """A complete assignment of the settings, which `Setting` describes by the same names.
 
-    Attributes:
-        zero_stage: ZeRO stage 0 to 3; 0 is plain data parallelism.
-        offload: what is kept in host memory.
-        gradient_checkpointing: off, reentrant or non_reentrant.
-        micro_batch: samples of one rank's forward pass.
-        accumulation: micro batches of one optimizer step. micro_batch x accumulation x world size
-            is the global batch.
-        precision: type of the forward and backward computation.
-        static_graph: DDP's promise that the graph is the same in every step.
-        find_unused_parameters: whether DDP looks for parameters without a gradient in every step.
-        reshard_after_forward: whether FSDP frees a layer's gathered parameters after its forward
-            pass, and gathers them again for its backward pass.
+    None leaves a setting to the script.
     """
 
     zero_stage: int | None = None
@@ -68,27 +57,7 @@ def preset_of(values: Mapping[Setting, Value]) -> Preset:
 
 def describe(setting: Setting, value: Value) -> str:
     """A setting and its value in the field's words, e.g. `ZeRO stage 2`."""
-    match setting:
-        case Setting.ZERO_STAGE:
-            return f"ZeRO stage {value}"
-        case Setting.OFFLOAD:
-            return "no offload" if value == Offload.NONE else f"offload of {value}"
-        case Setting.GRADIENT_CHECKPOINTING:
-            return {
-                Checkpointing.OFF.value: "no gradient checkpointing",
-                Checkpointing.REENTRANT.value: "reentrant checkpointing",
-                Checkpointing.NON_REENTRANT.value: "non-reentrant checkpointing",
-            }[str(value)]
-        case Setting.RESHARD_AFTER_FORWARD:
-            return f"parameters {'freed' if value else 'kept'} after the forward pass"
-        case Setting.MICRO_BATCH:
-            return f"micro batch {value}"
-        case Setting.ACCUMULATION:
-            return f"accumulation {value}"
-        case Setting.PRECISION:
-            return str(value)
-        case _:
-            return f"{setting.value}={value}"
+    return setting.row.values.words(value)
 
 
 def encode(values: Mapping[Setting, Value]) -> str:
@@ -102,8 +71,12 @@ def decode(text: str) -> dict[Setting, Value]:
     Raises:
         ValueError: the text isn't such JSON.
     """
-    raw = json.loads(text)
-    return {Setting(name): parse_value(Setting(name), value) for name, value in raw.items()}
+    return parsed(json.loads(text))
+
+
+def parsed(values: Mapping[str, object]) -> dict[Setting, Value]:
+    """The settings of these names and values; raises like `decode`."""
+    return {Setting(name): parse_value(Setting(name), value) for name, value in values.items()}
 
 
 def current_preset() -> Preset | None:
@@ -112,4 +85,6 @@ def current_preset() -> Preset | None:
     return None if text is None else preset_of(decode(text))
 
 
-assert [field.name for field in fields(Preset)] == [setting.value for setting in Setting]
+assert [(field.name, field.type) for field in fields(Preset)] == [
+    (setting.value, f"{setting.kind.__name__} | None") for setting in Setting
+]

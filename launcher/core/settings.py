@@ -1,30 +1,42 @@
-"""The settings that a preset decides, the facts of a run, and their values."""
+"""The names of settings and of the facts of a run, and their values."""
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import Self, TypeGuard
 
 from .choices import (
     Adapter,
     Attention,
-    Checkpointing,
     Engine,
     Framework,
     Loss,
     Objective,
-    Offload,
     Optimizer,
     Output,
     Precision,
     Units,
 )
+from .setting_table import TOO_LARGE, Kind
+from .setting_table import Setting as Setting  # other modules take them from here
+from .setting_table import Value as Value
 
-Kind = type[Enum] | type[int] | type[bool] | type[str]
+BATCH = (Setting.MICRO_BATCH, Setting.ACCUMULATION)
+"""Settings whose product stays: the global batch."""
+OF_DDP, OF_DEEPSPEED, OF_FSDP = (
+    tuple(setting for setting in Setting if setting.row.engine is engine) for engine in Engine
+)
+"""The settings that can be changed with one engine alone."""
+LEAST_MEMORY: dict[Setting, Value] = {
+    setting: value
+    for setting in sorted(Setting, key=lambda setting: setting.row.engine is None)
+    if (value := setting.row.values.lightest) is not None
+}
+"""The values with the least memory, of the settings that decide it, the engines' own first."""
 
 
-class _Named(StrEnum):
-    """A name, and the type of its values."""
+class Fact(StrEnum):
+    """A fact of the run that a constraint may name but no preset can change."""
 
     kind: Kind
 
@@ -33,31 +45,6 @@ class _Named(StrEnum):
         row = str.__new__(cls, name)
         row._value_, row.kind = name, kind
         return row
-
-
-class Setting(_Named):
-    """A setting that a preset decides; the value is the name of the field of `Preset`."""
-
-    ZERO_STAGE = "zero_stage", int
-    OFFLOAD = "offload", Offload
-    GRADIENT_CHECKPOINTING = "gradient_checkpointing", Checkpointing
-    MICRO_BATCH = "micro_batch", int
-    ACCUMULATION = "accumulation", int
-    PRECISION = "precision", Precision
-    STATIC_GRAPH = "static_graph", bool
-    FIND_UNUSED_PARAMETERS = "find_unused_parameters", bool
-    RESHARD_AFTER_FORWARD = "reshard_after_forward", bool
-
-
-BATCH = (Setting.MICRO_BATCH, Setting.ACCUMULATION)
-"""Settings whose product stays: the global batch."""
-OF_DDP = (Setting.STATIC_GRAPH, Setting.FIND_UNUSED_PARAMETERS)
-OF_DEEPSPEED = (Setting.ZERO_STAGE, Setting.OFFLOAD)
-"""Settings by which DeepSpeed divides the states of training."""
-
-
-class Fact(_Named):
-    """A fact of the run that a constraint may name but no preset can change."""
 
     ENGINE = "engine", Engine
     FRAMEWORK = "framework", Framework
@@ -213,11 +200,6 @@ class Fact(_Named):
 Name = Setting | Fact
 """The names in a constraint's terms."""
 
-Value = str | int | bool
-"""The types of values: a member's value of the enumerations here, a number, a flag."""
-
-TOO_LARGE = 1 << 63
-"""No setting, fact or size of a model is as large; products of several can still be floats."""
 KINDS: dict[object, str] = {bool: "true or false", int: "a whole number", str: "a text"}
 NAMES: dict[str, Name] = {name.value: name for name in (*Setting, *Fact)}
 
@@ -244,18 +226,22 @@ def parse_value(name: Name, raw: object) -> Value:
 def is_value(value: object, name: str) -> TypeGuard[Value]:
     """Whether it is a value of the setting or fact of that name, of its type and range."""
     try:
-        known = name_of(name)
-        parsed = parse_value(known, value)
+        return value_in_range(name_of(name), value) == value
     except (KeyError, TypeError, ValueError):
         return False
-    return parsed == value and not (type(value) is int and value not in range_of(known))
+
+
+def value_in_range(name: Name, raw: object) -> Value:
+    """The value of `name` for `raw`; raises like `parse_value`, and if it is out of range."""
+    value = parse_value(name, raw)
+    if type(value) is int and value not in range_of(name):
+        raise ValueError(f"{name} can't be {value}")
+    return value
 
 
 def range_of(name: Name) -> range:
     """The range of a setting or fact whose value is a whole number."""
-    if name is Setting.ZERO_STAGE:
-        return range(4)
-    return range(int(name in BATCH), TOO_LARGE)
+    return name.row.values.numbers if isinstance(name, Setting) else range(TOO_LARGE)
 
 
 def name_of(raw: str) -> Name:

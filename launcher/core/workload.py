@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -160,6 +160,11 @@ class Workload:
             if isinstance(name, Fact):
                 facts[name] = known.value
         return facts
+
+    def without(self, names: Collection[str]) -> Workload:
+        """This workload without its statements on these names."""
+        known = {name: known for name, known in self.known.items() if name not in names}
+        return replace(self, known=MappingProxyType(known))
 
     def informed(self, statements: Iterable[Statement]) -> Workload:
         """This workload with further statements; on each name the higher origin takes precedence.

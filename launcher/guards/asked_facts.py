@@ -12,7 +12,7 @@ from ..core.choices import Checkpointing, Engine, Precision
 from ..core.settings import BATCH, Fact, Setting, Value
 from ..workload.config_files.deepspeed import Config, load
 from ..workload.config_files.deepspeed_statements import of_config
-from ..workload.config_files.vocabulary import ARGUMENTS, STEPS, dtype_named, optimizer_named
+from ..workload.config_files.vocabulary import STEPS, dtype_named, optimizer_named
 from .deepspeed_plugin import config_of
 from .model_facts import NAMES
 
@@ -61,7 +61,7 @@ def trainer_facts(arguments: Any, *, validated: bool = False) -> dict[str, Value
     around = dtype_named(os.environ.get("ACCELERATE_MIXED_PRECISION", ""))
     return {
         **facts,
-        **{setting: getattr(arguments, ARGUMENTS[setting]) for setting in BATCH},
+        **{setting: getattr(arguments, setting.row.argument) for setting in BATCH},
         Setting.PRECISION: next(iter(precisions), facts.get(Setting.PRECISION) or around),
         Setting.GRADIENT_CHECKPOINTING: _checkpointing(arguments, validated=validated),
         Fact.COMPILED: bool(getattr(arguments, "torch_compile", False)) or None,

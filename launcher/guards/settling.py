@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.described_model import shape_of
-from ..core.settings import Setting, Value, is_value, parse_value
+from ..core.preset import parsed
+from ..core.settings import Setting, Value, is_value
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Answer, Ask, Boundary
 from . import enforced
@@ -102,11 +103,6 @@ def _shape(model: object) -> dict[str, Any] | None:
     with suppress(Exception):
         return None if model is None else shape_of(model)
     return None
-
-
-def parsed(values: Mapping[str, Value]) -> dict[Setting, Value]:
-    """Converts an answer's names and values to settings."""
-    return {Setting(name): parse_value(Setting(name), value) for name, value in values.items()}
 
 
 def _name(frame: tuple[str, int]) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 from ..core.choices import Checkpointing
 from ..core.settings import BATCH, OF_DEEPSPEED, Setting, Value
 from ..workload.config_files import edited_deepspeed
-from ..workload.config_files.vocabulary import ARGUMENTS
 from . import deepspeed_plugin, fsdp
 from .enforced import overrides, replaced
 from .model_facts import NAMES
@@ -71,7 +70,7 @@ def _give(arguments: Any, settings: Mapping[Setting, Value]) -> None:
     if Setting.GRADIENT_CHECKPOINTING in settings:
         _set_checkpointing(arguments, Checkpointing(str(settings[Setting.GRADIENT_CHECKPOINTING])))
     for setting in settings.keys() & {*BATCH}:
-        setattr(arguments, ARGUMENTS[setting], settings[setting])
+        setattr(arguments, setting.row.argument, settings[setting])
 
 
 def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..core.choices import Precision
 from ..core.constraint import Cause, CauseKind, Constraint, Term
 from ..core.hardware import Hardware
-from ..core.settings import Setting
+from ..core.settings import LEAST_MEMORY, Setting
 from ..core.units import GIB
 from .estimates.estimate import Estimate
 from .estimates.ranks import Ranks
@@ -13,14 +13,8 @@ from .estimates.training_states import Candidate
 
 HOST_SHARE = 0.95
 """Share of host memory that workers may use; the system gets the rest."""
-CONCERNED = (
-    Setting.ZERO_STAGE,
-    Setting.OFFLOAD,
-    Setting.RESHARD_AFTER_FORWARD,
-    Setting.GRADIENT_CHECKPOINTING,
-    Setting.MICRO_BATCH,
-)
-"""Settings that affect memory."""
+CONCERNED = tuple(setting for setting in LEAST_MEMORY if setting is not Setting.PRECISION)
+"""Settings that affect memory; the precision doesn't change for it."""
 
 
 def capacity(hardware: Hardware, ranks: Ranks) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from ..core.choices import Engine, Framework
 from ..core.errors import LaunchError
@@ -30,12 +29,8 @@ def on_device(workload: Workload, hardware: Hardware) -> Workload:
     if asked is None or workload.engine is not Engine.FSDP or is_own or not is_cpu:
         return workload
     engine = Known(Engine.DDP.value, asked.origin, f"{asked.source}, on a CPU")
-    known = {name: each for name, each in workload.known.items() if name not in FSDP_ONLY}
-    return replace(
-        workload,
-        known=MappingProxyType({**known, Fact.ENGINE: engine}),
-        notes=(*workload.notes, WITHOUT_EFFECT),
-    )
+    informed = workload.without(FSDP_ONLY).informed([(Fact.ENGINE, engine)])
+    return replace(informed, notes=(*workload.notes, WITHOUT_EFFECT))
 
 
 def check(wanted: Mapping[Setting, Known], hardware: Hardware) -> None:

@@ -97,8 +97,7 @@ def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
     if reshard is not None and workload.engine is not Engine.FSDP:
         return _with_fsdp(workload, asked, reshard)
     stage = asked.get(Setting.ZERO_STAGE)
-    plain = workload.engine not in (None, Engine.DEEPSPEED)
-    if stage is None or not plain:
+    if stage is None or workload.engine in (None, Engine.DEEPSPEED):
         return replace(workload, wanted=asked)
     if stage.value == 0:
         kept = {setting: known for setting, known in asked.items() if setting not in OF_DEEPSPEED}
@@ -113,7 +112,7 @@ def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
         (Fact.ENGINE, Known(Engine.DEEPSPEED.value, Origin.LESSON, stage.source)),
         (Fact.AUTO_BUCKETS, Known(True, Origin.LESSON, stage.source)),
     )
-    return _switched(workload, asked).informed(statements)
+    return replace(workload.without(OF_DDP), wanted=asked).informed(statements)
 
 
 def _with_fsdp(workload: Workload, asked: Mapping[Setting, Known], by: Known) -> Workload:
@@ -123,9 +122,8 @@ def _with_fsdp(workload: Workload, asked: Mapping[Setting, Known], by: Known) ->
         LaunchError: the script doesn't use accelerate's engine, or uses another engine.
     """
     if workload.framework is not Framework.TRANSFORMERS or workload.engine is not Engine.DDP:
-        problem = (
-            f"{by.source}: the script trains with {workload.engine or 'its own loop'}, not FSDP"
-        )
+        engine = workload.engine or "its own loop"
+        problem = f"{by.source}: the script trains with {engine}, not FSDP"
         hint = "only scripts that use Hugging Face's Trainer can be switched to FSDP"
         raise LaunchError(problem, hint)
     too_old = [
@@ -142,13 +140,7 @@ def _with_fsdp(workload: Workload, asked: Mapping[Setting, Known], by: Known) ->
     if workload.value(Setting.PRECISION) not in (None, Precision.FP32):
         masters = Known(Precision.FP32.value, Origin.LESSON, by.source)
         statements.append((Fact.MASTER_PRECISION, masters))
-    return _switched(workload, asked).informed(statements)
-
-
-def _switched(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
-    """The workload without DDP's settings."""
-    own = {name: known for name, known in workload.known.items() if name not in OF_DDP}
-    return replace(workload, known=MappingProxyType(own), wanted=asked)
+    return replace(workload.without(OF_DDP), wanted=asked).informed(statements)
 
 
 def _path(name: str) -> Path:

@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from ..core.choices import Checkpointing, Engine, Offload, Precision
 from ..core.constraint import Cause, CauseKind, Constraint, Term
-from ..core.settings import OF_DDP, OF_DEEPSPEED, Fact, Name, Setting, Value
+from ..core.settings import Fact, Name, Setting, Value
 from ..core.workload import Workload
 from .estimates.training_states import Candidate
 
@@ -40,10 +40,7 @@ class Verdict(StrEnum):
     """Training silently differs."""
 
 
-MEASURED = (
-    *(*OF_DEEPSPEED, Setting.ACCUMULATION, Setting.PRECISION),
-    *(Setting.GRADIENT_CHECKPOINTING, *OF_DDP),
-)
+MEASURED = {*Setting} - {Setting.MICRO_BATCH, Setting.RESHARD_AFTER_FORWARD}
 """The settings that define a cell."""
 WORST = (Verdict.EQUAL, Verdict.FAILS, Verdict.WRONG)
 """The verdicts, worst last."""

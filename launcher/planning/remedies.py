@@ -12,21 +12,17 @@ from ..core.choices import Adapter, Engine, Framework, Loss, Offload, Optimizer
 from ..core.constraint import CauseKind
 from ..core.count_of import count_of
 from ..core.errors import LaunchError
-from ..core.settings import OF_DDP, Fact, Name, Setting, Value
+from ..core.settings import OF_DDP, OF_FSDP, Fact, Name, Setting, Value
 from ..core.workload import Known, Workload
 from .budget import capacity, gib
-from .estimates.memory import calibrated_sizes
 from .estimates.training_states import optimizer_of
 from .named_presets import with_wanted
 from .plan import Considered, NoPlan, Plan
-from .search import Rules, evaluate, resolve
+from .search import Rules, evaluate_candidate, resolve
 
 MOST_TIMES = 64
 """Maximum multiple of the requested devices to try."""
-OF_ENGINES = (
-    *(*OF_DDP, Setting.RESHARD_AFTER_FORWARD),
-    *(Fact.FSDP_VERSION, Fact.FSDP_UNITS, Fact.MASTER_PRECISION),
-)
+OF_ENGINES = (*OF_DDP, *OF_FSDP, Fact.FSDP_VERSION, Fact.FSDP_UNITS, Fact.MASTER_PRECISION)
 """Settings unique to DDP or FSDP."""
 SHORTEST = 512
 """Minimum sequence length to propose, in tokens."""
@@ -62,12 +58,9 @@ def best(refused: NoPlan, workload: Workload, rules: Rules, times: int = 1) -> C
 
 def _need(candidate: Considered) -> str:
     assert candidate.estimate is not None, "only a known model is evaluated by memory"
-    text = f"{gib(candidate.estimate.bound)} GiB a rank with {candidate.preset}"
-    return (
-        f"{text}; {gib(candidate.estimate.host)} GiB of host memory"
-        if candidate.estimate.host
-        else text
-    )
+    bound, host = candidate.estimate.bound, candidate.estimate.host
+    text = f"{gib(bound)} GiB a rank with {candidate.preset}"
+    return f"{text}; {gib(host)} GiB of host memory" if host else text
 
 
 def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
@@ -79,8 +72,7 @@ def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
     switchable = workload.framework is Framework.TRANSFORMERS and "deepspeed" in workload.versions
     if workload.engine not in (Engine.DDP, Engine.FSDP) or not switchable:
         return
-    others = {name: known for name, known in workload.known.items() if name not in OF_ENGINES}
-    variant = replace(workload, known=MappingProxyType(others))
+    variant = workload.without(OF_ENGINES)
     variant = supposed(variant, Fact.ENGINE, Engine.DEEPSPEED.value)
     variant = supposed(variant, Setting.OFFLOAD, Offload.NONE.value)
     found = best(refused, supposed(variant, Setting.ZERO_STAGE, 2), rules)
@@ -95,9 +87,7 @@ def _fsdp(refused: NoPlan, rules: Rules) -> Iterator[str]:
     is_plain = workload.framework is Framework.TRANSFORMERS and workload.engine is Engine.DDP
     if not is_plain or "deepspeed" in workload.versions or not rules.hardware.accelerator.memory:
         return
-    asked = {
-        Setting.RESHARD_AFTER_FORWARD: Known(value=True, origin=Origin.FLAG, source="--preset")
-    }
+    asked = {Setting.RESHARD_AFTER_FORWARD: Known(True, Origin.FLAG, "--preset")}
     with suppress(LaunchError):  # an accelerate or a torch without it
         found = best(refused, with_wanted(workload, asked), rules)
         if found is not None:
@@ -162,14 +152,10 @@ def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
     if workload.model is None or not workload.model.vocabulary:
         return ()
     asked = workload.asked
-    before = evaluate(
-        asked, workload, rules, calibrated_sizes(workload, rules.hardware, rules.ranks)
-    )
+    before = evaluate_candidate(asked, workload, rules)
     kind = Loss.CHUNKED if rules.hardware.accelerator.kind == "npu" else Loss.FUSED
     with_loss = supposed(workload, Fact.LOSS, kind.value)
-    after = evaluate(
-        asked, with_loss, rules, calibrated_sizes(with_loss, rules.hardware, rules.ranks)
-    )
+    after = evaluate_candidate(asked, with_loss, rules)
     if before.estimate is None or after.estimate is None:
         return ()
     saved = before.estimate.peak.needed - after.estimate.peak.needed
@@ -179,6 +165,6 @@ def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
         Loss.FUSED: "a fused loss (use_liger_kernel, where liger-kernel is installed)",
         Loss.CHUNKED: "a chunked loss (logits of a part of the tokens at a time)",
     }[kind]
-    fits = after.constraint is None
-    end = ", and what was asked would fit" if fits else ", which alone isn't enough"
+    alone = after.constraint is not None
+    end = ", which alone isn't enough" if alone else ", and what was asked would fit"
     return (f"{how} takes {gib(saved)} GiB less at almost no cost{end}",)

@@ -134,9 +134,7 @@ def resolve(
 def as_asked(request: LaunchRequest, workload: Workload, hardware: Hardware) -> Plan:
     """The plan that changes nothing, even if it is forbidden."""
     rules = rules_of(request, hardware, ())
-    only = evaluate(
-        workload.asked, workload, rules, calibrated_sizes(workload, hardware, rules.ranks)
-    )
+    only = evaluate_candidate(workload.asked, workload, rules)
     return Plan(request, workload, hardware, only.preset, (), (only,), only)
 
 
@@ -214,34 +212,21 @@ def _is_possible(settings: Candidate, asked: Candidate) -> bool:
 
 def _alternatives(setting: Setting, asked: Value, workload: Workload) -> list[Value]:
     """The values of a setting that guards can apply, given the requested one."""
-    match setting:
-        case Setting.ZERO_STAGE if workload.engine is Engine.DEEPSPEED:
-            return [0, 1, 2, 3]
-        case Setting.OFFLOAD if workload.engine is Engine.DEEPSPEED:
-            return [place.value for place in Offload]
-        case Setting.RESHARD_AFTER_FORWARD if _is_planned_fsdp(workload):
-            return list(dict.fromkeys([asked, True]))  # freed, it needs the least
-        case Setting.GRADIENT_CHECKPOINTING if workload.engine is Engine.FSDP:
-            # accelerate's switch, and the Trainer's, which only turns checkpointing on.
-            can_turn_on = asked != Checkpointing.OFF or workload.framework is Framework.TRANSFORMERS
-            others = [Checkpointing.NON_REENTRANT.value] if can_turn_on else []
-            return list(dict.fromkeys([asked, *others]))
-        case Setting.GRADIENT_CHECKPOINTING:
-            # A custom loop has no switch to turn checkpointing on.
-            switchable = workload.framework is Framework.TRANSFORMERS
-            if asked == Checkpointing.OFF and not switchable:
-                return [asked]
-            return [mode.value for mode in Checkpointing]
-        case Setting.STATIC_GRAPH | Setting.FIND_UNUSED_PARAMETERS if workload.engine is Engine.DDP:
-            return [False, True]
-        case _:
-            return [asked]
-
-
-def _is_planned_fsdp(workload: Workload) -> bool:
-    """Whether accelerate creates FSDP2's units, whose settings can be changed from outside."""
-    is_second = workload.engine is Engine.FSDP and workload.value(Fact.FSDP_VERSION) == 2
-    return is_second and workload.framework is not Framework.NONE
+    engine, framework = workload.engine, workload.framework
+    lightest = setting.row.values.lightest
+    lighter = [asked] if lightest in (None, asked) else [asked, lightest]
+    if setting is Setting.GRADIENT_CHECKPOINTING:
+        # Only the Trainer has a switch to turn it on; under FSDP, accelerate's is non-reentrant.
+        is_switchable = asked != Checkpointing.OFF or framework is Framework.TRANSFORMERS
+        values = lighter if engine is Engine.FSDP else setting.values
+        return values if is_switchable else [asked]
+    if engine is None or setting.row.engine is not engine:
+        return [asked]
+    if engine is not Engine.FSDP:
+        return setting.values
+    # accelerate creates FSDP2's units, whose settings can be changed from outside.
+    is_second = workload.value(Fact.FSDP_VERSION) == 2
+    return lighter if is_second and framework is not Framework.NONE else [asked]
 
 
 def _batches(workload: Workload, factor: Fraction) -> list[Candidate]:

@@ -8,23 +8,12 @@ estimate's change and the missing facts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 from ..core.certainty import Certainty
-from ..core.choices import (
-    Adapter,
-    Attention,
-    Checkpointing,
-    Engine,
-    Loss,
-    Offload,
-    Optimizer,
-    Output,
-    Precision,
-)
+from ..core.choices import Adapter, Attention, Engine, Loss, Optimizer, Output, Precision
 from ..core.constraint import CauseKind
-from ..core.settings import OF_DEEPSPEED, Fact, Name, Setting, Value
+from ..core.settings import LEAST_MEMORY, OF_DEEPSPEED, OF_FSDP, Fact, Name, Setting, Value
 from ..core.workload import Workload
 from .plan import Change, Doubt, NoPlan, Plan
 from .remedies import supposed
@@ -45,28 +34,16 @@ LIGHTEST: Mapping[Name, Value] = MappingProxyType(
         Fact.LENGTHS_VARY: False,
         Fact.EXPANDABLE_SEGMENTS: True,
         Fact.ENGINE: Engine.DEEPSPEED.value,
-        Setting.ZERO_STAGE: 3,
-        Setting.OFFLOAD: Offload.OPTIMIZER_AND_PARAMETERS.value,
-        Setting.RESHARD_AFTER_FORWARD: True,
-        Setting.GRADIENT_CHECKPOINTING: Checkpointing.NON_REENTRANT.value,
-        Setting.MICRO_BATCH: 1,
-        Setting.PRECISION: Precision.BF16.value,
+        **dict(LEAST_MEMORY.items()),
         Fact.LOADED_PRECISION: Precision.BF16.value,
     }
 )
 """The value with the least memory, by fact and setting."""
-IN_THE_MODEL = (
-    Fact.ADAPTER,
-    Fact.LORA_RANK,
-    Fact.QUANTIZATION_BITS,
-    Fact.LANGUAGE_TRAINED,
-    Fact.VISION_TRAINED,
-)
-"""Facts that a worker reports once it has created the model."""
 OF_ADAPTERS = (Fact.LORA_RANK, Fact.QUANTIZATION_BITS)
 """Facts of adapters: a model without any can't be trained in fewer bits."""
 TOWERS = (Fact.LANGUAGE_TRAINED, Fact.VISION_TRAINED)
-OF_FSDP = (Setting.RESHARD_AFTER_FORWARD,)
+IN_THE_MODEL = (Fact.ADAPTER, *OF_ADAPTERS, *TOWERS)
+"""Facts that a worker reports once it has created the model."""
 
 
 def doubt_of(
@@ -149,14 +126,14 @@ def uncertain(workload: Workload) -> list[Name]:
     """The assumptions an estimate depends on."""
     has_tower = workload.model is not None and workload.model.vision is not None
     is_whole = workload.is_certain(Fact.ADAPTER) and workload.value(Fact.ADAPTER) == Adapter.NONE
-    is_plain = workload.is_certain(Fact.ENGINE) and workload.engine is Engine.DDP
-    is_fsdp = workload.is_certain(Fact.ENGINE) and workload.engine is Engine.FSDP
+    engine = workload.engine if workload.is_certain(Fact.ENGINE) else None
     pointless: set[Name] = {
-        *((Fact.ENGINE, *OF_DEEPSPEED[:1]) if is_fsdp else OF_FSDP),
+        *((Fact.ENGINE, Setting.ZERO_STAGE) if engine is Engine.FSDP else ()),
+        *(() if engine is Engine.FSDP else OF_FSDP),
         *(IN_THE_MODEL if _is_seen(workload) else ()),
         *(OF_ADAPTERS if is_whole else ()),
         *(() if has_tower else TOWERS),
-        *((*OF_DEEPSPEED, *OF_FSDP) if is_plain else ()),
+        *(OF_DEEPSPEED if engine is Engine.DDP else ()),
         *({Fact.OUTPUT} - workload.known.keys()),
     }
     is_limit = Fact.SEQUENCE_LENGTH in workload.known and not workload.is_length_stated
@@ -178,8 +155,7 @@ def _lightened(workload: Workload, names: Iterable[Name]) -> Workload:
         if name in LIGHTEST:
             workload = supposed(workload, name, LIGHTEST[name])
         else:  # without a length, tokens aren't counted
-            known = {other: value for other, value in workload.known.items() if other is not name}
-            workload = replace(workload, known=MappingProxyType(known))
+            workload = workload.without([name])
     return workload
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 
 from ..core.certainty import Origin
@@ -14,7 +13,7 @@ from ..core.hardware import Hardware
 from ..core.preset import Preset, preset_of
 from ..core.request import LaunchRequest
 from ..core.row import Row
-from ..core.settings import BATCH, OF_DDP, Fact, Setting
+from ..core.settings import BATCH, OF_DDP, Fact, Setting, Value
 from ..evidence.failure_record import FailureRecord
 from ..planning.budget import capacity, gib
 from ..planning.estimates.ranks import ranks_of
@@ -23,7 +22,6 @@ from ..planning.proven import MEASURED, PAGE, proof_of
 from ..planning.search import contradiction
 from ..planning.shipped_sweeps import shipped_sweeps
 from ..system import terminal
-from .costs import cost_text
 from .plan_table import components_text
 
 DECIDED_BY_SCRIPTS = {*BATCH, *OF_DDP}
@@ -99,16 +97,13 @@ def verdict_text(plan: Plan) -> str:
 def preset_text(plan: Plan) -> str:
     """The preset with its global batch; unknown settings are left to the script, maybe all."""
     engine = plan.workload.engine
-    told = preset_of(
-        {
-            setting: value
-            for setting, value in plan.preset.settings().items()
-            if setting not in DECIDED_BY_SCRIPTS or _is_known(plan, setting)
-        }
-    )
-    if engine not in (None, Engine.DDP):
-        told = replace(told, static_graph=None, find_unused_parameters=None)  # DDP's alone
-    text = str(told)
+    hidden = () if engine in (None, Engine.DDP) else OF_DDP
+    told = {
+        setting: value
+        for setting, value in plan.preset.settings().items()
+        if setting not in hidden and (setting not in DECIDED_BY_SCRIPTS or _is_known(plan, setting))
+    }
+    text = str(preset_of(told))
     if engine is Engine.FSDP:
         version = plan.workload.value(Fact.FSDP_VERSION) or ""
         text = ", ".join(filter(None, (f"FSDP{version}", text)))
@@ -269,6 +264,14 @@ def correction_rows(
         if whole:
             rows.append(("costs", cost_text(setting, old, new, record, plan.request.world)))
     return rows
+
+
+def cost_text(
+    setting: Setting, old: Value | None, new: Value, record: FailureRecord, world: int
+) -> str:
+    """The cost of a change, with the model's numbers if they are known."""
+    cost = setting.row.cost
+    return cost if isinstance(cost, str) else cost(old, new, record.model, world)
 
 
 def dead_end_rows(refused: NoPlan) -> list[Row]:

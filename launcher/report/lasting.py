@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from ..core.request import LaunchRequest
 from ..core.settings import Setting, Value
 from ..planning.estimates.versions import is_at_least
 from ..planning.plan import Change, Plan
-from ..workload.config_files.vocabulary import ARGUMENTS, CALLS, DEEPSPEED, FSDP
 from ..workload.script.harmless_calls import dotted
 from ..workload.script.source_files import SourceFile, source_files
 from ..workload.script.unguarded_calls import called
@@ -30,8 +30,6 @@ FLAG = re.compile(r"--(?!set$|preset$)(?P<name>[\w-]+)")
 OF_CHECKPOINTING = ("gradient_checkpointing", "gradient_checkpointing_kwargs")
 NEWER = ("activation_checkpointing", "activation_checkpointing_kwargs")
 """The same from late 5.x on, which goes before the older; with 6 it is alone."""
-SEVERAL_KEYS = (Setting.GRADIENT_CHECKPOINTING, Setting.PRECISION, Setting.OFFLOAD)
-"""Settings that aren't the value of a single key in any file."""
 
 
 def edits(plan: Plan) -> list[Edit]:
@@ -41,27 +39,28 @@ def edits(plan: Plan) -> list[Edit]:
 
 def _edits(plan: Plan, change: Change) -> Iterator[Edit]:
     """The edits of one change; below stage 3 `deepspeed.zero.Init` would still partition."""
-    setting, new = change.setting, change.new
+    setting, new, row = change.setting, change.new, change.setting.row
+    has_keys = not issubclass(setting.kind, Enum)  # no file has our own words as a key's value
     found = IN_FILE.fullmatch(change.source)
     files = source_files(plan.request).files
     if setting is Setting.ZERO_STAGE and new != 3:
         yield from _with_argument(files, "deepspeed", ("Init",), "enabled", value=False)
     if calls := [*_in_own_calls(files, change)]:
         yield from calls
-    elif found and setting not in SEVERAL_KEYS:
+    elif found and has_keys:
         text = f"{found['key']}: {json.dumps(new)}"
         path = _file_named(plan.request, found["file"])
         yield Edit(found["file"], text, path, values={found["key"]: new})
-    elif (variable := IN_ENVIRONMENT.fullmatch(change.source)) and setting not in SEVERAL_KEYS:
+    elif (variable := IN_ENVIRONMENT.fullmatch(change.source)) and has_keys:
         yield Edit("the environment", f"{variable['name']}={_word(new)}")
     elif plan.workload.framework is Framework.TRANSFORMERS and (
         given := _arguments(setting, new, _names_of_checkpointing(plan, change.source))
     ):
         yield from _of_trainer(files, change.source, given)
-    elif setting in DEEPSPEED:
-        yield Edit("DeepSpeed's configuration", f"{DEEPSPEED[setting]}: {new}")
-    elif setting in FSDP:
-        yield Edit("FSDP's configuration", f"{FSDP[setting]}: {_word(new)}")
+    elif row.deepspeed:
+        yield Edit("DeepSpeed's configuration", f"{row.deepspeed}: {new}")
+    elif row.fsdp:
+        yield Edit("FSDP's configuration", f"{row.fsdp}: {_word(new)}")
 
 
 def _file_named(request: LaunchRequest, name: str) -> str:
@@ -89,8 +88,8 @@ def _arguments(setting: Setting, new: Value, of_checkpointing: tuple[str, str]) 
         return {is_on: True, kwargs: {"use_reentrant": new == Checkpointing.REENTRANT.value}}
     if setting is Setting.PRECISION:
         return {str(new): True}
-    is_everywhere = setting in ARGUMENTS and setting is not Setting.STATIC_GRAPH
-    return {ARGUMENTS[setting]: new} if is_everywhere else {}
+    argument = setting.row.argument
+    return {argument: new} if argument and setting is not Setting.STATIC_GRAPH else {}
 
 
 def _of_trainer(files: Sequence[SourceFile], source: str, arguments: Arguments) -> Iterator[Edit]:
@@ -131,13 +130,13 @@ def _word(value: object) -> str:
 
 def _in_own_calls(files: Sequence[SourceFile], change: Change) -> Iterator[Edit]:
     """The user's own lines that call a function of torch's which takes the setting."""
-    if change.setting not in CALLS or change.new == Checkpointing.OFF.value:
+    setting, row, value = change.setting, change.setting.row, change.new
+    if not row.calls or value == Checkpointing.OFF.value:
         return
-    functions, argument = CALLS[change.setting]
-    value = change.new
-    if change.setting is Setting.GRADIENT_CHECKPOINTING:
+    if setting is Setting.GRADIENT_CHECKPOINTING:
         value = change.new == Checkpointing.REENTRANT.value
-    yield from _with_argument(files, "torch", functions, argument, value=value)
+    keyword = row.keyword or setting.value
+    yield from _with_argument(files, "torch", row.calls, keyword, value=value)
 
 
 def _with_argument(

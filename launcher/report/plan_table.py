@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..core.choices import Offload
@@ -10,7 +10,7 @@ from ..core.constraint import CauseKind
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
 from ..core.row import Row
-from ..core.settings import Setting, Value
+from ..core.settings import Setting
 from ..core.workload import Known, Workload
 from ..planning.budget import capacity, gib
 from ..planning.estimates.estimate import Component, Estimate
@@ -140,8 +140,8 @@ def document(
     request: LaunchRequest, workload: Workload, hardware: Hardware, outcome: Plan | NoPlan
 ) -> dict[str, Any]:
     """Everything that `plan --json` prints: sizes in bytes, times in seconds."""
-    is_plan = isinstance(outcome, Plan)
-    considered = outcome.considered if isinstance(outcome, Plan) else outcome.rejected
+    plan = outcome if isinstance(outcome, Plan) else None
+    refused = outcome if isinstance(outcome, NoPlan) else None
     return {
         "command": request.command,
         "workers": request.nproc,
@@ -157,16 +157,16 @@ def document(
         "model": workload.model,
         "notes": (*workload.notes, *workload.unmodelled),
         "not_understood": workload.not_understood,
-        "feasible": is_plan,
-        "preset": outcome.preset.settings() if isinstance(outcome, Plan) else None,
-        "changes": [*map(_change, outcome.changes if isinstance(outcome, Plan) else ())],
-        "proposals": outcome.proposals if isinstance(outcome, Plan) else (),
-        "doubt": _doubt(outcome.doubt) if isinstance(outcome, Plan) else None,
-        "remedies": outcome.remedies if isinstance(outcome, NoPlan) else (),
+        "feasible": plan is not None,
+        "preset": plan.preset.settings() if plan else None,
+        "changes": [*map(_change, plan.changes if plan else ())],
+        "proposals": plan.proposals if plan else (),
+        "doubt": _doubt(plan.doubt) if plan and plan.doubt else None,
+        "remedies": refused.remedies if refused else (),
         "never_changed": dict(request.limits.never_changed),
-        "barred": _barred(outcome),
-        "estimate": _estimate(outcome.chosen.estimate) if isinstance(outcome, Plan) else None,
-        "candidates": [_considered(candidate) for candidate in considered],
+        "barred": refused.barred.settings() if refused and refused.barred else None,
+        "estimate": _estimate(plan.chosen.estimate) if plan else None,
+        "candidates": [*map(_considered, plan.considered if plan else outcome.rejected)],
     }
 
 
@@ -179,14 +179,7 @@ def _known(known: Known) -> dict[str, Any]:
     }
 
 
-def _barred(outcome: Plan | NoPlan) -> Mapping[Setting, Value] | None:
-    preset = outcome.barred if isinstance(outcome, NoPlan) else None
-    return None if preset is None else preset.settings()
-
-
-def _doubt(doubt: Doubt | None) -> dict[str, Any] | None:
-    if doubt is None:
-        return None
+def _doubt(doubt: Doubt) -> dict[str, Any]:
     withheld = [_change(change) for change in doubt.withheld]
     return {"withheld": withheld, "missing": doubt.missing, "unproven": doubt.unproven}
 

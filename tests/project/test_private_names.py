@@ -12,7 +12,7 @@ from support.stacks import ROOT
 
 LAUNCHER = ROOT / "launcher"
 MODULES = sorted(set(LAUNCHER.rglob("*.py")) - {LAUNCHER / "core" / "private_names.py"})
-DOCUMENTED = {"os._exit", "sys._getframe", "row._value_"}
+DOCUMENTED = {"os._exit", "sys._getframe", "row._value_", "setting._value_"}
 """Names in the standard library's documentation, underscore or not."""
 PRIVATE = re.compile(r"^(\w+\.)*_[A-Za-z]\w*(\.\w+)*$")
 BY_NAME = {"getattr", "hasattr", "setattr", "delattr", "import_module", "wrap_function_wrapper"}

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from ...core.certainty import Origin
 from ...core.constraint import Cause, CauseKind, Constraint, Term
 from ...core.described_model import is_described_model
-from ...core.settings import Fact, Name, Setting, Value, name_of, parse_value, range_of
+from ...core.settings import Fact, Setting, Value, name_of, value_in_range
 from ...core.workload import Earlier, Known, Measured, Statement, Workload
 
 FORMAT = 1
@@ -129,7 +129,7 @@ class Lesson(Struct, frozen=True):
         """
         for raw, plain in self.known.items():
             name = name_of(raw)
-            value = _value(name, plain)
+            value = value_in_range(name, plain)
             given = workload.known.get(name)
             is_asked = given is not None and given.origin >= Origin.PRESET
             is_proven = isinstance(name, Fact) and self.trained is None
@@ -175,22 +175,10 @@ def _fits(content: object) -> bool:
 def _measured(each: Measurement) -> Measured:
     settings: dict[Setting, Value] = {}
     for raw, plain in each.settings.items():
-        settings[Setting(raw)] = _value(Setting(raw), plain)
+        settings[Setting(raw)] = value_in_range(Setting(raw), plain)
     return Measured(settings, each.needed, each.context, each.limit)
 
 
 def _term(raw: str, values: list[Plain]) -> Term:
     name = name_of(raw)
-    return Term(name, frozenset(_value(name, value) for value in values))
-
-
-def _value(name: Name, plain: Plain) -> Value:
-    """A value within the range of its name.
-
-    Raises:
-        ValueError: it isn't.
-    """
-    value = parse_value(name, plain)
-    if isinstance(value, int) and not isinstance(value, bool) and value not in range_of(name):
-        raise ValueError(f"{name} can't be {value}")
-    return value
+    return Term(name, frozenset(value_in_range(name, value) for value in values))

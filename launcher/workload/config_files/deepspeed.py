@@ -17,7 +17,6 @@ from ...core.reasons import reason_of
 from ...core.secrets import in_mapping
 from ...core.settings import BATCH, Setting, Value
 from ...system import redaction, regular_files
-from .vocabulary import DEEPSPEED
 
 Config = dict[str, Any]
 
@@ -172,6 +171,7 @@ def with_settings(config: Config, settings: Mapping[Setting, Value]) -> Config:
     if Setting.OFFLOAD in settings:
         _set_offload(edited, Offload(str(settings[Setting.OFFLOAD])))
     for setting in BATCH:
-        if setting in settings and edited.get(DEEPSPEED[setting]) != "auto":
-            edited[DEEPSPEED[setting]] = settings[setting]
+        key = setting.row.deepspeed
+        if setting in settings and edited.get(key) != "auto":
+            edited[key] = settings[setting]
     return edited

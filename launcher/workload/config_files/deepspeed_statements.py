@@ -13,7 +13,7 @@ from ...core.choices import Engine, Offload, Optimizer, Precision
 from ...core.settings import BATCH, Fact, Setting, Value
 from ...core.workload import Known, Statement
 from .deepspeed import Config, offload_of, section
-from .vocabulary import DEEPSPEED, optimizer_named
+from .vocabulary import optimizer_named
 
 
 class Reader(Protocol):
@@ -72,7 +72,7 @@ def of_config(
         stage = 1  # DeepSpeed's oldest format, which it still accepts
     yield Fact.ENGINE, known(Engine.DEEPSPEED.value, "")
     if isinstance(stage, int) and stage in range(4):
-        yield Setting.ZERO_STAGE, known(int(stage), DEEPSPEED[Setting.ZERO_STAGE])
+        yield Setting.ZERO_STAGE, known(int(stage), Setting.ZERO_STAGE.row.deepspeed)
         if not any(section(zero, name).get("device") == "auto" for name in OFFLOADED):
             offload = offload_of(config)
             if stage < 3 and offload is Offload.OPTIMIZER_AND_PARAMETERS:
@@ -83,7 +83,7 @@ def of_config(
     micro, steps, _ = batch_of(config, label, reader)
     for setting, number in zip(BATCH, (micro, steps), strict=True):
         if number is not None:
-            yield setting, known(number, DEEPSPEED[setting])
+            yield setting, known(number, setting.row.deepspeed)
     yield from _sizes(zero, label, reader, origin)
     yield from _optimizer(config, label, reader, origin)
     yield from _schedule(config, label, origin)
@@ -128,9 +128,9 @@ def batch_of(
             reader.notes.append(f"{label}: {key}: {value!r} isn't a positive whole number")
         return None
 
-    micro, steps = (whole_number(DEEPSPEED[setting]) for setting in BATCH)
+    micro, steps = (whole_number(setting.row.deepspeed) for setting in BATCH)
     whole = whole_number("train_batch_size")
-    if micro and whole and config.get(DEEPSPEED[Setting.ACCUMULATION]) is None:
+    if micro and whole and config.get(Setting.ACCUMULATION.row.deepspeed) is None:
         once = micro * reader.world
         steps = whole // once if whole % once == 0 else None
     return micro, steps, whole

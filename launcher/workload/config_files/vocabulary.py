@@ -1,34 +1,8 @@
-"""Frameworks' names of settings, optimizers, attention and types."""
+"""Frameworks' names of optimizers, attention and types."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from ...core.choices import Attention, Optimizer, Precision
-from ...core.settings import Setting
-
-ARGUMENTS: Mapping[Setting, str] = {
-    Setting.MICRO_BATCH: "per_device_train_batch_size",
-    Setting.ACCUMULATION: "gradient_accumulation_steps",
-    Setting.FIND_UNUSED_PARAMETERS: "ddp_find_unused_parameters",
-    Setting.STATIC_GRAPH: "ddp_static_graph",
-}
-"""Fields of TrainingArguments (transformers/training_args.py; the last from 5 on)."""
-DEEPSPEED: Mapping[Setting, str] = {
-    Setting.ZERO_STAGE: "zero_optimization.stage",
-    Setting.MICRO_BATCH: "train_micro_batch_size_per_gpu",
-    Setting.ACCUMULATION: "gradient_accumulation_steps",
-}
-"""Keys of DeepSpeed's configuration, with a dot between levels."""
-FSDP = {Setting.RESHARD_AFTER_FORWARD: "reshard_after_forward"}
-"""Keys of the Trainer's `fsdp_config`."""
-CALLS: Mapping[Setting, tuple[Sequence[str], str]] = {
-    Setting.GRADIENT_CHECKPOINTING: (("checkpoint", "checkpoint_sequential"), "use_reentrant"),
-    Setting.FIND_UNUSED_PARAMETERS: (("DistributedDataParallel",), "find_unused_parameters"),
-    Setting.STATIC_GRAPH: (("DistributedDataParallel",), "static_graph"),
-    Setting.RESHARD_AFTER_FORWARD: (("fully_shard",), "reshard_after_forward"),
-}
-"""torch functions that take a setting, and its argument."""
 
 OPTIMIZERS: tuple[tuple[str, Optimizer | None], ...] = (
     ("galore", None),

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...core.errors import LaunchError
-from ...core.settings import TOO_LARGE
+from ...core.setting_table import TOO_LARGE
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "hidden": ("hidden_size", "n_embd", "d_model", "embed_dim"),

@@ -7,7 +7,6 @@ accelerate/utils/launch.py.
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 
 from ...core.certainty import Origin
@@ -56,8 +55,9 @@ def read(script: Script) -> Iterator[Statement]:
     def known(value: Value, name: str) -> Known:
         return Known(value, Origin.CONFIG, f"${name}")
 
-    text = variables.get("ACCELERATE_MIXED_PRECISION", "").lower()
-    mixed = known(MIXED[text], "ACCELERATE_MIXED_PRECISION") if text in MIXED else None
+    name = Setting.PRECISION.row.variable
+    text = variables.get(name, "").lower()
+    mixed = known(MIXED[text], name) if text in MIXED else None
     if mixed is not None:
         yield Setting.PRECISION, mixed
     engines = {
@@ -91,12 +91,10 @@ def read(script: Script) -> Iterator[Statement]:
         except ConfigError as error:
             raise LaunchError(f"${name}: {error}") from error
         return
-    for name, setting, allowed in (
-        ("ACCELERATE_DEEPSPEED_ZERO_STAGE", Setting.ZERO_STAGE, range(4)),
-        ("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", Setting.ACCUMULATION, range(1, sys.maxsize)),
-    ):
+    for setting in (Setting.ZERO_STAGE, Setting.ACCUMULATION):
+        name = setting.row.variable
         text = variables.get(name, "")
-        if text.isdecimal() and len(text) < 10 and int(text) in allowed:
+        if text.isdecimal() and len(text) < 10 and int(text) in setting.row.values.numbers:
             yield setting, known(int(text), name)
         elif text not in ("", "auto"):
             script.notes.append(f"${name}: {text!r} isn't a value of {setting.value}")

@@ -13,7 +13,6 @@ from ...core.settings import BATCH, Fact, Setting
 from ...core.workload import Statement
 from ..config_files.deepspeed import Config, ConfigError, load
 from ..config_files.deepspeed_statements import batch_of, of_config
-from ..config_files.vocabulary import ARGUMENTS, DEEPSPEED
 from ..script.given import Given
 from ..script.script import Script
 
@@ -107,8 +106,8 @@ def _refuse_contradictions(config: Config, label: str, script: Script) -> None:
     """
     micro, steps, whole = batch_of(config, label, replace(script, notes=[]))
     for setting, value in zip(BATCH, (micro, steps), strict=True):
-        key = DEEPSPEED[setting]
-        given = script.flags.get(ARGUMENTS[setting]) if script.takes_all else None
+        key = setting.row.deepspeed
+        given = script.flags.get(setting.row.argument) if script.takes_all else None
         text = "" if given is None else str(given.value)
         if given is not None and value is not None and text.isdecimal() and int(text) != value:
             problem = f"{label}: {key} is {value}, but {given.source} is {text}"

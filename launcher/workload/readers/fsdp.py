@@ -46,11 +46,10 @@ def of_trainer(script: Script, asked: Given, mixed: Known | None) -> Iterator[St
     where = script.text("fsdp_config") or asked
     items = str(asked.value or "").split()
     is_recent = not script.versions.get("transformers", "4").startswith("4.")
+    reshard = Setting.RESHARD_AFTER_FORWARD.row
     variables: dict[str, object] = {
         "FSDP_AUTO_WRAP_POLICY": config.get("auto_wrap_policy", LAYERS),
-        "FSDP_RESHARD_AFTER_FORWARD": config.get(
-            "reshard_after_forward", "shard_grad_op" not in items
-        ),
+        reshard.variable: config.get(reshard.fsdp, "shard_grad_op" not in items),
         "FSDP_OFFLOAD_PARAMS": config.get("cpu_offload", "offload" in items),
         "FSDP_ACTIVATION_CHECKPOINTING": config.get("activation_checkpointing"),
         "FSDP_VERSION": config.get("version", 2),
@@ -88,7 +87,7 @@ def of_variables(
     units = UNITS.get(str(variables.get(name, "NO_WRAP")).upper())
     if units is not None:
         yield Fact.FSDP_UNITS, known(units.value, name)
-    name = "FSDP_RESHARD_AFTER_FORWARD"
+    name = Setting.RESHARD_AFTER_FORWARD.row.variable
     reshard = str(variables.get(name, True)).lower()
     if version == "2" and reshard in TRUE + FALSE:  # the first version has strategies instead
         yield Setting.RESHARD_AFTER_FORWARD, known(reshard in TRUE, name)

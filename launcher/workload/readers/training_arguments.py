@@ -12,7 +12,6 @@ from ...core.choices import Checkpointing, Engine, Precision
 from ...core.errors import LaunchError
 from ...core.settings import BATCH, OF_DDP, Fact, Setting
 from ...core.workload import Known, Statement
-from ..config_files.vocabulary import ARGUMENTS
 from ..script.given import TRUE, Given
 from ..script.script import Script
 from . import fsdp
@@ -64,7 +63,7 @@ def read(script: Script) -> Iterator[Statement]:
         yield from _own_batch(script)
     yield from _precision(script)
     for setting in OF_DDP:
-        chosen = script.boolean(ARGUMENTS[setting]) if is_trainers(script) else None
+        chosen = script.boolean(setting.row.argument) if is_trainers(script) else None
         if chosen is not None:
             yield setting, chosen.known(chosen.value)
 
@@ -88,7 +87,7 @@ def _engine(script: Script) -> Iterator[Statement]:
 
 def _batch(script: Script) -> Iterator[Statement]:
     for setting, default in zip(BATCH, (8, 1), strict=True):
-        name = ARGUMENTS[setting]
+        name = setting.row.argument
         number = _positive(script, name)
         if number is not None:
             yield setting, number.known(number.value)
@@ -100,8 +99,8 @@ def _own_batch(script: Script) -> Iterator[Statement]:
     """Batch of a custom loop; its DeepSpeed configuration takes precedence."""
     if any(script.text(name) for name in FLAGS):
         return
-    for setting, names in zip(BATCH, (BATCHES, (ARGUMENTS[BATCH[1]],)), strict=True):
-        number = next((each for name in names if (each := script.number(name))), None)
+    for setting, flags in zip(BATCH, (BATCHES, ("gradient_accumulation_steps",)), strict=True):
+        number = next((each for name in flags if (each := script.number(name))), None)
         if number is not None:
             yield setting, number.known(number.value)
 

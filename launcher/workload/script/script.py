@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...core.settings import TOO_LARGE
+from ...core.setting_table import TOO_LARGE
 from .given import FALSE, PARSERS, TRUE, Flags, Given
 from .source_words import SourceWords
 

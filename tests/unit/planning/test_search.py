@@ -203,7 +203,7 @@ def test_of_two_that_conflict_the_cheaper_goes(
 
 def test_the_order_of_giving_up() -> None:
     """The order is defined in one place, most expensive first."""
-    assert [reason.split(":")[0] for reason, _ in PREFERENCES] == [
+    assert [kept.reason.split(":")[0] for kept, _ in PREFERENCES] == [
         "precision",
         "offload",
         "checkpointing on or off",

@@ -22,7 +22,6 @@ from safe_launch.evidence.failure_record import FailureRecord, Frame
 from safe_launch.planning.plan import Change, NoPlan, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.planning.search import KEPT, as_asked, resolve
-from safe_launch.report.costs import cost_text
 from safe_launch.report.explain_failure import (
     entry_text,
     failure_rows,
@@ -34,6 +33,7 @@ from safe_launch.report.explain_failure import (
 from safe_launch.report.explain_plan import (
     change_text,
     correction_rows,
+    cost_text,
     dead_end_rows,
     launch_rows,
     plan_rows,
