@@ -12,6 +12,7 @@ from ...core.choices import Checkpointing, Engine, Precision
 from ...core.errors import LaunchError
 from ...core.settings import BATCH, OF_DDP, Fact, Setting
 from ...core.workload import Known, Statement
+from ...frameworks.ms_swift import MS_SWIFT
 from ..config_files.vocabulary import ARGUMENTS
 from ..script.given import TRUE, Given
 from ..script.script import Script
@@ -92,7 +93,7 @@ def _batch(script: Script) -> Iterator[Statement]:
         number = _positive(script, name)
         if number is not None:
             yield setting, number.known(number.value)
-        elif script.leaves(name) and script.owner != "swift":
+        elif script.leaves(name) and script.owner is not MS_SWIFT:
             yield setting, Known(default, Origin.DEFAULT, f"transformers' default of {name}")
 
 
@@ -138,7 +139,7 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
 
 def _has_own(script: Script) -> bool:
     """Whether a framework overrides the defaults of checkpointing and precision."""
-    return "trl" in script.names or script.owner in ("swift", "llamafactory")
+    return "trl" in script.names or (script.owner is not None and script.owner.has_own_defaults)
 
 
 def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[Statement]:
@@ -169,7 +170,7 @@ def _takes_default(script: Script) -> bool:
     stage 3 (trl/trainer/sft_trainer.py, `SFTTrainer.__init__`).
     """
     is_own = script.decides(*(f"{switch}_kwargs" for switch in SWITCHES))
-    if is_own or script.owner in ("swift", "llamafactory"):
+    if is_own or (script.owner is not None and script.owner.has_own_defaults):
         return False
     if "trl" in script.names:
         is_recent = not script.versions.get("transformers", "4").startswith("4.")

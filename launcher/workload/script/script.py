@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...core.settings import TOO_LARGE
+from ...frameworks.framework import FrameworkRow
 from .given import FALSE, PARSERS, TRUE, Flags, Given
 from .source_words import SourceWords
 
@@ -33,7 +34,7 @@ class Script:
         world: the number of workers on all nodes.
         notes: unusable values, as sentences.
         unmodelled: omissions and assumptions in the memory and time estimates, as sentences.
-        owner: `swift`, `llamafactory` or `FlagEmbedding` if the script is one of theirs.
+        owner: the framework that takes all arguments, if the script is one of its programs.
         program: path of the script, or name of the module.
         replaced: arguments that the script replaces.
         words: words of its source; empty for a framework's program.
@@ -46,7 +47,7 @@ class Script:
     world: int
     notes: list[str] = field(default_factory=list)
     unmodelled: list[str] = field(default_factory=list)
-    owner: str = ""
+    owner: FrameworkRow | None = None
     program: str = ""
     replaced: Mapping[str, Given] = field(default_factory=dict)
     words: SourceWords = field(default_factory=SourceWords)
@@ -57,7 +58,7 @@ class Script:
         named = self.words.named
         is_elsewhere = bool(named & FROM_ELSEWHERE) and COMMAND_LINE not in named
         is_parsed = bool(self.names & PARSERS) and any(map(TRAINING.search, named))
-        return bool(self.owner) or (is_parsed and not is_elsewhere)
+        return self.owner is not None or (is_parsed and not is_elsewhere)
 
     def declares(self, name: str) -> bool:
         """Whether the source has its own parser with this option."""
