@@ -93,7 +93,7 @@ class Script:
         return Given(value, given.origin, given.source)
 
     def boolean(self, name: str) -> Given | None:
-        """A boolean flag in any form, `--no_name` included."""
+        """A boolean flag in any form, `--no_name` included; None for "auto"."""
         given = self.flags.get(name)
         if given is None:
             opposite = self.flags.get(f"no_{name}")
@@ -101,6 +101,8 @@ class Script:
                 return None
             return Given(value=False, origin=opposite.origin, source=opposite.source)
         word = "true" if given.value is None else str(given.value).lower()
+        if word == "auto":
+            return None
         if word not in TRUE + FALSE:
             self.notes.append(f"{given.source}: {given.value!r} is neither true nor false")
             return None
