@@ -30,7 +30,6 @@ class FrameworkRow:
         renamed: its arguments that the readers know by another name, and that name.
         defaults: its arguments' values without conditions, if they aren't the Trainer's.
         has_own_defaults: it replaces the Trainer's defaults of checkpointing and precision.
-        reads_rank: its import reads the rank, so later imports of a script may have to follow it.
     """
 
     name: str
@@ -48,7 +47,6 @@ class FrameworkRow:
     renamed: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Value] = field(default_factory=dict)
     has_own_defaults: bool = False
-    reads_rank: bool = False
 
     def default(self, name: str, value: Value) -> Known:
         """A value that an argument has by default."""

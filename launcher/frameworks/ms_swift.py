@@ -17,5 +17,4 @@ MS_SWIFT = FrameworkRow(
     program=r"(^|[./])swift[./]cli[./]",
     functions=frozenset({"sft_main", "pt_main", "rlhf_main"}),
     has_own_defaults=True,
-    reads_rank=True,
 )

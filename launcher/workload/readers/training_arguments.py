@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ...core.certainty import Origin
@@ -13,7 +13,7 @@ from ...core.errors import LaunchError
 from ...core.settings import BATCH, OF_DDP, Fact, Setting
 from ...core.workload import Known, Statement
 from ...frameworks.ms_swift import MS_SWIFT
-from ..config_files.vocabulary import ARGUMENTS
+from ..config_files.vocabulary import ARGUMENTS, default_mode
 from ..script.given import TRUE, Given
 from ..script.script import Script
 from . import fsdp
@@ -194,20 +194,6 @@ def _mode(use_reentrant: object) -> Checkpointing | None:
     if use_reentrant is None:
         return None
     return Checkpointing.REENTRANT if use_reentrant else Checkpointing.NON_REENTRANT
-
-
-def default_mode(versions: Mapping[str, str]) -> tuple[Checkpointing, str] | None:
-    """Default checkpointing mode without `use_reentrant`, and its source.
-
-    transformers 4.x uses the reentrant implementation, 5.0 and later the non-reentrant one
-    (https://github.com/huggingface/transformers/pull/43203).
-    """
-    version = versions.get("transformers")
-    if version is None:
-        return None
-    old = int(version.partition(".")[0]) < 5
-    mode = Checkpointing.REENTRANT if old else Checkpointing.NON_REENTRANT
-    return mode, f"transformers {version}'s default of use_reentrant"
 
 
 def _mapping(where: Given, script: Script) -> dict[str, Any]:

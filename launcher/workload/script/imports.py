@@ -16,14 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ...frameworks.registry import OF_PACKAGE
 from ...system import regular_files
 from .harmless_calls import HARMLESS, dotted, is_harmless, writes_environment
 
 FIRST = "unsloth"
 """A module that must be imported before all others, which it patches."""
-READ_RANK = [name for name, row in OF_PACKAGE.items() if row.reads_rank]
-"""Packages that read the rank on import."""
+READ_RANK = ("swift",)
+"""Packages that read the rank on import (ms-swift's). Later imports of the script may have to stay
+after them."""
 STANDARD = ("frozen", "built-in", sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 """Prefixes of the files of Python's own modules."""
 
