@@ -5,103 +5,67 @@ from __future__ import annotations
 import re
 import sys
 
+from ..frameworks.registry import OF_PACKAGE
+
 PYTHON = "Python"
 """Name of the standard library here."""
 MODEL_CODE = "transformers_modules"
 """Folder of a model's Python files, which transformers runs if trusted."""
-KNOWN = frozenset(
-    [
-        "FlagEmbedding",
-        "accelerate",
-        "apex",
-        "auto_gptq",
-        "autoawq",
-        "awq",
-        "axolotl",
-        "bitsandbytes",
-        "causal_conv1d",
-        "colossalai",
-        "datasets",
-        "deepspeed",
-        "diffusers",
-        "evaluate",
-        "flash_attn",
-        "flashinfer",
-        "fsspec",
-        "gptqmodel",
-        "huggingface_hub",
-        "kernels",
-        "lightning",
-        "lightning_fabric",
-        "liger_kernel",
-        "lightning_utilities",
-        "llamafactory",
-        "llmtuner",
-        "mamba_ssm",
-        "megatron",
-        "mindspeed",
-        "mindspeed_llm",
-        "modelscope",
-        "nemo",
-        "numba",
-        "numpy",
-        "openrlhf",
-        "optimum",
-        "outlines",
-        "pandas",
-        "peft",
-        "pyarrow",
-        "pydantic",
-        "pytorch_lightning",
-        "ray",
-        "safetensors",
-        "scipy",
-        "sentence_transformers",
-        "sglang",
-        "sklearn",
-        "swift",
-        "tokenizers",
-        "torch",
-        "torch_npu",
-        "torchao",
-        "torchaudio",
-        "torchmetrics",
-        "torchtitan",
-        "torchtune",
-        "torchvision",
-        "transformer_engine",
-        "transformers",
-        "triton",
-        "trl",
-        "unsloth",
-        "unsloth_zoo",
-        "verl",
-        "vllm",
-        "vllm_ascend",
-        "wandb",
-        "xformers",
-        "xtuner",
-    ]
-)
-"""Import names of packages also recognized in a checkout."""
+LIBRARIES = {
+    "apex": "NVIDIA/apex",
+    "bitsandbytes": "bitsandbytes-foundation/bitsandbytes",
+    "colossalai": "hpcaitech/ColossalAI",
+    "datasets": "huggingface/datasets",
+    "deepspeed": "deepspeedai/DeepSpeed",
+    "diffusers": "huggingface/diffusers",
+    "flash_attn": "Dao-AILab/flash-attention",
+    "huggingface_hub": "huggingface/huggingface_hub",
+    "liger_kernel": "linkedin/Liger-Kernel",
+    "peft": "huggingface/peft",
+    "ray": "ray-project/ray",
+    "sglang": "sgl-project/sglang",
+    "tokenizers": "huggingface/tokenizers",
+    "torch": "pytorch/pytorch",
+    "torch_npu": "Ascend/pytorch",
+    "torchao": "pytorch/ao",
+    "transformer_engine": "NVIDIA/TransformerEngine",
+    "triton": "triton-lang/triton",
+    "unsloth": "unslothai/unsloth",
+    "unsloth_zoo": "unslothai/unsloth",
+    "vllm": "vllm-project/vllm",
+    "vllm_ascend": "vllm-project/vllm-ascend",
+    "wandb": "wandb/wandb",
+    "xformers": "facebookresearch/xformers",
+    **dict.fromkeys(
+        (
+            *("auto_gptq", "autoawq", "awq", "causal_conv1d", "evaluate", "flashinfer"),
+            *("fsspec", "gptqmodel", "kernels", "lightning_utilities", "mamba_ssm"),
+            *("mindspeed", "mindspeed_llm", "modelscope", "numba", "numpy", "optimum"),
+            *("outlines", "pandas", "pyarrow", "pydantic", "safetensors", "scipy"),
+            *("sentence_transformers", "sklearn", "torchaudio", "torchmetrics"),
+            *("torchvision", "xtuner"),
+        ),
+        "",
+    ),
+}
+"""Packages that aren't frameworks, and their repositories on github.com, if their bugs go there."""
+PACKAGES = LIBRARIES | {name: row.repository for name, row in OF_PACKAGE.items()}
+"""All by import name, with their repositories; they are recognized in a checkout, too."""
 DISTRIBUTIONS = {
     "awq": "autoawq",
     "flash_attn": "flash-attn",
     "flash_attn_2_cuda": "flash-attn",
     "flashinfer": "flashinfer-python",
-    "llmtuner": "llamafactory",
-    "megatron": "megatron-core",
     "megatron_fsdp": "megatron-fsdp",
-    "nemo": "nemo-toolkit",
     "skimage": "scikit-image",
     "sklearn": "scikit-learn",
-    "swift": "ms-swift",
+    **{name: row.distribution for name, row in OF_PACKAGE.items() if row.distribution},
 }
 """Distribution names of packages whose import name differs."""
 INSTALLED = re.compile(r"(?:.*/)?(?:(?:site|dist)-packages|\.\.\.)/(?P<package>\w+)")
 """Path of an installed module, possibly shortened to `...` by people and excerpts."""
 CHECKOUT = re.compile(
-    rf"(?:.*?/)?(?P<package>{'|'.join(sorted(KNOWN))})/(?!examples/|tests/|(?P=package)/)"
+    rf"(?:.*?/)?(?P<package>{'|'.join(sorted(PACKAGES))})/(?!examples/|tests/|(?P=package)/)"
     r"(?=(?:(?!src/)[a-z_]\w*/)*[^/]*\Z)"
 )
 """Path of a module in a checkout: of the outermost package with only modules below it, as
@@ -188,7 +152,7 @@ def path_in_package(path: str) -> str | None:
 def package_of_module(module: str) -> str | None:
     """The known package of a module, if any."""
     root = module.partition(".")[0]
-    if root in KNOWN:
+    if root in PACKAGES:
         return root
     return PYTHON if root in sys.stdlib_module_names else None
 

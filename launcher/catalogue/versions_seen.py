@@ -8,9 +8,9 @@ from importlib.metadata import Distribution, PathDistribution
 from pathlib import Path
 
 from ..evidence.failure_record import FailureRecord
-from .package_names import KNOWN
+from .package_names import PACKAGES
 
-NAMES = "|".join(sorted((name.replace("_", "[-_]") for name in KNOWN), key=len, reverse=True))
+NAMES = "|".join(sorted((name.replace("_", "[-_]") for name in PACKAGES), key=len, reverse=True))
 NAMED = re.compile(
     rf"(?<![\w./-])(?P<name>{NAMES})(?:[\s:=,'\"`(]*(?:info|version|library)\b)*[\s:=,'\"`(v-]*"
     r"(?P<version>\d+\.\d+\.\d+(?:\.?(?:post|rc|dev|a|b)\d+)?)(?!\w|\.\d)",
@@ -46,7 +46,7 @@ def installed(record: FailureRecord) -> Mapping[str, Distribution]:
     for site in sites:
         for info in sorted(Path(site).glob("*.dist-info")):
             name = import_name(info.name.partition("-")[0])
-            if name in KNOWN:
+            if name in PACKAGES:
                 found[name] = PathDistribution(info)
     return found
 

@@ -26,12 +26,7 @@ class Known:
     source: str
 
 
-def default_of(whose: str, name: str, value: Value) -> Known:
-    """A framework's default of an argument; whose it is, as in `ms-swift's`."""
-    return Known(value, Origin.DEFAULT, f"{whose} default of {name}")
-
-
-FRAMEWORKS = (
+VERSIONED = (
     *("torch", "deepspeed", "transformers", "accelerate", "peft", "trl", "torch_npu"),
     *("bitsandbytes", "liger_kernel"),
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from ..core.workload import FRAMEWORKS
+from ..core.workload import VERSIONED
 from . import from_memory
 from .failure_record import FailureRecord, Frame, Raised
 from .mistyped import mistyped
@@ -82,7 +82,7 @@ def full_record(
         model=or_none(observations.describe_model) or {},
         versions={
             name: str(getattr(sys.modules[name], "__version__", ""))
-            for name in FRAMEWORKS
+            for name in VERSIONED
             if name in sys.modules
         },
         user_files=tuple(dict.fromkeys((*user_files(), *passed))),

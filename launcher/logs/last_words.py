@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
+from ..frameworks.registry import COMMANDS
 from .exception_lines import SEVERE, said
 from .launcher_messages import ENDS, STARTS, death_of, is_of_another
 from .progress_signs import DOUBT, HARMLESS, STEP, Written
@@ -20,10 +21,7 @@ COMPLAINT = re.compile(
     r"|corrupt(?:ed|ion)?|exceed(?:s|ed)|violation|illegal)\b",
     re.IGNORECASE,
 )
-STARTED = (
-    r"(?:\S*/)?(?:srun|mpirun|torchrun|deepspeed|accelerate|python[\d.]*|llamafactory-cli|swift"
-    r"|tune)"
-)
+STARTED = rf"(?:\S*/)?(?:srun|mpirun|torchrun|deepspeed|python[\d.]*|{COMMANDS})"
 """Programs that start a training; a script continues without others, such as nvidia-smi."""
 REFUSED = re.compile(
     rf"^\S+: (?:line )?\d+: (?:-{{1,2}}\w\S*|[+\w.]+=\S*|{STARTED}): (?:command )?not found$"

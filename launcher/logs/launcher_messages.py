@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..catalogue.package_names import package_of_file
+from ..frameworks.registry import COMMANDS, FRAMEWORKS
 
 STARTS = (
     r"Setting OMP_NUM_THREADS environment variable for each process",
@@ -22,7 +23,7 @@ STARTS = (
     r"\] Agent starting workers for entrypoint: ",  # SageMaker HyperPod
     r"Process diagnosis action: restart_worker",  # DLRover
     r"DUE TO JOB REQUEUE",
-    r"(?:^|[\n\r])\+ [^\n\r]*\b(?:srun|torchrun|deepspeed|accelerate|safe-launch|swift)\b",
+    rf"(?:^|[\n\r])\+ [^\n\r]*\b(?:srun|torchrun|deepspeed|safe-launch|{COMMANDS})\b",
     r"(?:^|[\n\r])\+ [^\n\r]*\b(?:python3?|bash|sh) \S",
 )
 """Lines of a launcher that starts or restarts."""
@@ -81,13 +82,11 @@ LAUNCHER_FILES = (
     "torch/distributed/launch.py",
     "torch/distributed/launcher/api.py",
     "torch/distributed/elastic/",
-    "accelerate/commands/",
     "deepspeed/launcher/",
-    "swift/cli/",
-    "llamafactory/cli.py",
-    "llamafactory/launcher.py",
+    *(file for row in FRAMEWORKS for file in row.launching),
 )
-LAUNCHER = re.compile(r"[/\\]bin[/\\](?:torchrun|deepspeed|accelerate|swift|llamafactory-cli)$")
+_OTHERS = "|".join(command for row in FRAMEWORKS if row.launching for command in row.commands)
+LAUNCHER = re.compile(rf"[/\\]bin[/\\](?:torchrun|deepspeed|{_OTHERS})$")
 """Launcher programs: the outermost frame of their own exceptions."""
 LAUNCHED = re.compile(
     r"\btorchrun\b|torch[./]distributed[./](?:run|launch)|'(?:\S*/)?(?:deepspeed|accelerate)'|--local[-_]rank"
@@ -129,9 +128,7 @@ CORRUPTED = re.compile(
 )
 """glibc's messages before it aborts a process: malloc.c, fortify_fail.c, assert.c."""
 FATAL = re.compile(r"Fatal Python error: (?P<what>Segmentation fault|Bus error|Aborted)")
-TRAINS = re.compile(
-    r"python|\.py\b|torchrun|deepspeed|accelerate|srun|mpirun|safe-launch|swift|llamafactory"
-)
+TRAINS = re.compile(rf"python|\.py\b|torchrun|deepspeed|srun|mpirun|safe-launch|\b(?:{COMMANDS})\b")
 """Commands that run a training."""
 CONTAINER = re.compile(
     r"(?:command terminated with exit code|^[\w.-]+-\d+ exited with code"

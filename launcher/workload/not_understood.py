@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..core.certainty import Origin
 from .script.given import Flags
 
 MATTERS = re.compile(
@@ -31,7 +32,8 @@ def not_understood(flags: Flags) -> tuple[str, ...]:
         dict.fromkeys(
             given.source
             for name, given in flags.all.items()
-            if given.source not in understood
+            if given.origin is not Origin.DEFAULT
+            and given.source not in understood
             and MATTERS.search(name)
             and not MINOR.search(name)
             and not given.says_no

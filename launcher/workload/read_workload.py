@@ -15,12 +15,11 @@ from typing import Protocol
 
 from ..core.choices import Framework
 from ..core.request import LaunchRequest
-from ..core.workload import FRAMEWORKS, Statement, Workload
+from ..core.workload import VERSIONED, Statement, Workload
 from .not_understood import not_understood
 from .readers import (
     accelerate_environment,
     deepspeed_json,
-    flag_embedding,
     llama_factory,
     model_folder,
     ms_swift,
@@ -66,7 +65,6 @@ READERS: tuple[Reader, ...] = (
     ms_swift,
     accelerate_environment,
     llama_factory,
-    flag_embedding,
     peft_flags,
     vision_flags,
     preference_flags,
@@ -82,7 +80,7 @@ def read_workload(request: LaunchRequest) -> Workload:
     """
     if request.is_program:
         return Workload(
-            framework=Framework.NONE, versions=installed(FRAMEWORKS), unmodelled=(PROGRAM,)
+            framework=Framework.NONE, versions=installed(VERSIONED), unmodelled=(PROGRAM,)
         )
     script = read_script(request)
     workload = Workload(framework=_framework(script), versions=script.versions)

@@ -28,6 +28,7 @@ CHANGED: dict[str, set[str]] = {
     "launcher/core/preset.py": ALL,
     "launcher/diagnosis/root_cause.py": LAUNCHES,
     "launcher/evidence/from_exception.py": ALL,
+    "launcher/frameworks/registry.py": LAUNCHES,
     "launcher/guards/checkpointing.py": ALL,
     "launcher/hangs/attribution.py": LAUNCHES,
     "launcher/logs/last_output.py": LAUNCHES,

@@ -5,79 +5,19 @@ from __future__ import annotations
 import re
 
 from ...catalogue.device import Device
-from ...catalogue.package_names import MODEL_CODE, PYTHON, package_of_file
+from ...catalogue.package_names import MODEL_CODE, PACKAGES, PYTHON, package_of_file
 from .run_kind import run_of
 from .step import Basis, Case, Step
 
-PLACES = {
-    "accelerate": "huggingface/accelerate",
-    "apex": "NVIDIA/apex",
-    "axolotl": "axolotl-ai-cloud/axolotl",
-    "bitsandbytes": "bitsandbytes-foundation/bitsandbytes",
-    "colossalai": "hpcaitech/ColossalAI",
-    "datasets": "huggingface/datasets",
-    "deepspeed": "deepspeedai/DeepSpeed",
-    "diffusers": "huggingface/diffusers",
-    "flash_attn": "Dao-AILab/flash-attention",
-    "huggingface_hub": "huggingface/huggingface_hub",
-    "lightning": "Lightning-AI/pytorch-lightning",
-    "lightning_fabric": "Lightning-AI/pytorch-lightning",
-    "liger_kernel": "linkedin/Liger-Kernel",
-    "llamafactory": "hiyouga/LlamaFactory",
-    "megatron": "NVIDIA/Megatron-LM",
-    "nemo": "NVIDIA-NeMo/NeMo",
-    "openrlhf": "OpenRLHF/OpenRLHF",
-    "peft": "huggingface/peft",
-    "pytorch_lightning": "Lightning-AI/pytorch-lightning",
-    "ray": "ray-project/ray",
-    "sglang": "sgl-project/sglang",
-    "swift": "modelscope/ms-swift",
-    "tokenizers": "huggingface/tokenizers",
-    "torch": "pytorch/pytorch",
-    "torch_npu": "Ascend/pytorch",
-    "torchao": "pytorch/ao",
-    "torchtitan": "pytorch/torchtitan",
-    "torchtune": "meta-pytorch/torchtune",
-    "transformer_engine": "NVIDIA/TransformerEngine",
-    "transformers": "huggingface/transformers",
-    "triton": "triton-lang/triton",
-    "trl": "huggingface/trl",
-    "unsloth": "unslothai/unsloth",
-    "unsloth_zoo": "unslothai/unsloth",
-    "verl": "verl-project/verl",
-    "vllm": "vllm-project/vllm",
-    "vllm_ascend": "vllm-project/vllm-ascend",
-    "wandb": "wandb/wandb",
-    "xformers": "facebookresearch/xformers",
+STEADY = {
+    *(PYTHON, MODEL_CODE, "torch", "transformers", "accelerate", "deepspeed", "peft", "datasets"),
+    *("lightning", "pytorch_lightning", "ray", "fire", "hydra", "requests", "urllib3"),
 }
-"""Packages' repositories on github.com, for bug reports."""
-STEADY = frozenset(
-    (
-        *(
-            PYTHON,
-            MODEL_CODE,
-            "torch",
-            "transformers",
-            "accelerate",
-            "deepspeed",
-            "peft",
-            "datasets",
-        ),
-        *("lightning", "pytorch_lightning", "ray", "fire", "hydra", "requests", "urllib3"),
-    )
-)
 """Packages on most call stacks, compatible in many versions."""
-OF_VERSIONS = frozenset(
-    (
-        "AssertionError",
-        "AttributeError",
-        "KeyError",
-        "NotImplementedError",
-        "RuntimeError",
-        "TypeError",
-        "ValueError",
-    )
-)
+OF_VERSIONS = {
+    *("AssertionError", "AttributeError", "KeyError", "NotImplementedError", "RuntimeError"),
+    *("TypeError", "ValueError"),
+}
 """Exceptions typical of incompatible package versions."""
 HANDS_ON = re.compile(r"\*args, \*\*\(?kw")
 """A line that only passes on its arguments."""
@@ -105,7 +45,7 @@ TOOLS = {
 def fallback(case: Case) -> Step:
     """Names the origin, a search text, and attachments for a report."""
     package, callers = _package(case), _frameworks(case)
-    place = PLACES.get(package or "")
+    place = PACKAGES.get(package or "")
     where = f" at https://github.com/{place}/issues" if place else ""
     yours = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
     led = f", called from {yours.file}:{yours.line}" if yours and package else ""

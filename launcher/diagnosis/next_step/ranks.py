@@ -63,7 +63,7 @@ def race_on_files(case: Case) -> Step | None:
         ' Let one rank do it (`if int(os.environ["RANK"]) == 0:`, `LOCAL_RANK` where each node has'
         " a disk of its own), and `torch.distributed.barrier()` before the others go on."
     )
-    if (run := run_of(case)).loop and run.loop.name == "the Trainer":
+    if (framework := run_of(case).framework) and framework.on_trainer:
         text += (
             " On the Trainer: `save_on_each_node=False` where the nodes share the output folder."
         )

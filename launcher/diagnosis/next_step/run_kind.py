@@ -1,4 +1,4 @@
-"""Detects a log's training loop and accelerator."""
+"""Detects a log's framework and accelerator."""
 
 from __future__ import annotations
 
@@ -6,52 +6,12 @@ import re
 from dataclasses import dataclass
 
 from ...catalogue.device import Device, device_of
+from ...frameworks.framework import FrameworkRow
+from ...frameworks.registry import FRAMEWORKS
 from .step import Case
 
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """A training loop recognized by its files and words."""
-
-    name: str
-    words: str
-    less_memory: str = ""
-
-
-LOOPS = (
-    Loop(
-        "verl",
-        r"\bverl/|\bverl\.|RayPPOTrainer|actor_rollout_ref",
-        "`actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu`,"
-        " `actor_rollout_ref.rollout.gpu_memory_utilization`",
-    ),
-    Loop(
-        "OpenRLHF",
-        r"\bopenrlhf/|\bopenrlhf\.",
-        "`--micro_train_batch_size`, `--micro_rollout_batch_size`, `--vllm_gpu_memory_utilization`",
-    ),
-    Loop(
-        "Megatron",
-        r"\bmegatron/(?:core|training)|megatron\.core|pretrain_gpt\.py|\bmindspeed",
-        "`--micro-batch-size`, `--recompute-granularity full`, `--tensor-model-parallel-size`",
-    ),
-    Loop(
-        "torchtitan", r"\btorchtitan/", "`training.local_batch_size`, `activation_checkpoint.mode`"
-    ),
-    Loop(
-        "torchtune",
-        r"\btorchtune/|\btune run",
-        "`batch_size`, `enable_activation_checkpointing=True`",
-    ),
-    Loop("NeMo", r"\bnemo/|nemo_run"),
-    Loop("Lightning", r"\b(?:pytorch_)?lightning(?:_fabric)?/"),
-    Loop(
-        "the Trainer",
-        r"transformers/trainer\.py|trl/trainer/|llamafactory/|swift/(?:llm|trainers)/|axolotl/",
-        "`per_device_train_batch_size`, `gradient_checkpointing`",
-    ),
-)
-"""Training loops, nested ones first."""
+TRAINERS = "`per_device_train_batch_size`, `gradient_checkpointing`"
+"""The Trainer's settings that reduce memory."""
 SURELY_NPU = re.compile(r"torch_npu|HCCL|hccl|\b[Aa]scend|ASCEND_|\bEI\d{4}\b|\bnpu:\d|npu-smi")
 SURELY_ROCM = re.compile(r"\bROCm|\brocm|\bHIP (?:error|out)|RCCL|\bgfx\d{3}")
 """Evidence of ROCm that outweighs words of CUDA, which ROCm builds use too."""
@@ -65,12 +25,12 @@ class Run:
     """The facts on a run.
 
     Attributes:
-        loop: its training loop; None if unknown.
+        framework: the one whose loop it is; None if unknown.
         device: its accelerator; None if unknown.
         is_cpu: whether the log shows a run without an accelerator.
     """
 
-    loop: Loop | None
+    framework: FrameworkRow | None
     device: Device | None
     is_cpu: bool
 
@@ -81,17 +41,19 @@ class Run:
 
     @property
     def less_memory(self) -> str:
-        """The loop's settings that reduce memory; empty if the loop is unknown."""
-        return "" if self.loop is None else self.loop.less_memory
+        """The framework's settings that reduce memory; empty if unknown."""
+        if self.framework is None:
+            return ""
+        return self.framework.less_memory or (TRAINERS if self.framework.on_trainer else "")
 
 
 def run_of(case: Case) -> Run:
     """Detects the kind of run in a failure's log."""
     around = case.around
-    loop = next((loop for loop in LOOPS if re.search(loop.words, around)), None)
+    found = (row for row in FRAMEWORKS if row.in_log and re.search(row.in_log, around))
     device = device_of(case.record)
     if SURELY_NPU.search(around):
         device = Device.NPU
     elif SURELY_ROCM.search(around):
         device = Device.ROCM
-    return Run(loop, device, device is None and ON_CPU.search(around) is not None)
+    return Run(next(found, None), device, device is None and ON_CPU.search(around) is not None)

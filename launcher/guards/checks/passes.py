@@ -9,15 +9,10 @@ from typing import Any
 from ...checks import built, divided
 from ...core.private_names import REDUCTION
 from ...evidence.observations import Observations
-from ..callers import is_called_by, user_place
+from ..callers import MAKERS, is_called_by, user_place
 from . import scalers
 from .told import tell
 
-MAKERS = (
-    *("transformers", "accelerate", "deepspeed", "lightning", "lightning_fabric"),
-    "pytorch_lightning",
-)
-"""Packages that run backward passes for the user."""
 PASSED_ON = ("_DDPSinkBackward", "ToCopyBackward0", "ViewBackward0")
 """Autograd nodes to skip between a loss and the function that computed it."""
 PLAIN = "MeanBackward0"
@@ -65,7 +60,7 @@ class Passes:
     def look(self, tensors: Any, gradients: Any = None) -> None:
         """Inspects a backward pass's tensors before it begins."""
         steps = self._observations.steps_of_all() or 0
-        self.is_open = steps <= divided.STEPS and not is_called_by(*MAKERS)
+        self.is_open = steps <= divided.STEPS and not is_called_by(*MAKERS, "deepspeed")
         if self._is_first:
             self._is_first = False
             tell(self._observations, built.normalized_twice(_done_twice(tensors), user_place()))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from ...catalogue.package_names import pip_name
 from ...core.certainty import Origin
 from ...core.plain_json import plain
 from ...core.request import LaunchRequest
@@ -75,7 +76,8 @@ def _arguments(request: LaunchRequest) -> Iterator[str]:
     """The arguments that may decide what is trained, and the version of a script's owner."""
     script = read_script(request)
     flags = {**script.flags.all, **script.replaced}
-    yield from (f"{name} {version}" for name, version in installed((script.owner,)).items())
+    owners = [] if script.owner is None else [pip_name(script.owner.packages[0])]
+    yield from (f"{name} {version}" for name, version in installed(owners).items())
     given = {
         name: each.words or (() if each.value is None else (str(each.value),))
         for name, each in flags.items()

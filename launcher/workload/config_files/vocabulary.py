@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ...core.choices import Attention, Optimizer, Precision
+from collections.abc import Mapping
+
+from ...core.choices import Attention, Checkpointing, Optimizer, Precision
 
 OPTIMIZERS: tuple[tuple[str, Optimizer | None], ...] = (
     ("galore", None),
@@ -78,3 +80,17 @@ def attention_named(name: str) -> Attention | None:
 def dtype_named(name: str) -> Precision | None:
     """The type of that name; None for `auto` and unknown ones."""
     return DTYPES.get(name.lower().removeprefix("torch."))
+
+
+def default_mode(versions: Mapping[str, str]) -> tuple[Checkpointing, str] | None:
+    """Default checkpointing mode without `use_reentrant`, and its source.
+
+    transformers 4.x uses the reentrant implementation, 5.0 and later the non-reentrant one
+    (https://github.com/huggingface/transformers/pull/43203).
+    """
+    version = versions.get("transformers")
+    if version is None:
+        return None
+    old = int(version.partition(".")[0]) < 5
+    mode = Checkpointing.REENTRANT if old else Checkpointing.NON_REENTRANT
+    return mode, f"transformers {version}'s default of use_reentrant"

@@ -7,17 +7,17 @@ model/model_utils/checkpointing.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from ...core.certainty import Origin
-from ...core.choices import Adapter, Checkpointing, Precision
+from ...core.choices import Checkpointing, Precision
 from ...core.errors import LaunchError
-from ...core.settings import Fact, Setting, Value
-from ...core.workload import Known, Statement, default_of
+from ...core.settings import Fact, Setting
+from ...core.workload import Known, Statement
+from ...frameworks.llama_factory import LLAMA_FACTORY
 from ..script.given import Given
 from ..script.script import Script
 
-_default = partial(default_of, "LLaMA-Factory's")
+_default = LLAMA_FACTORY.default
 
 
 def read(script: Script) -> Iterator[Statement]:
@@ -26,24 +26,13 @@ def read(script: Script) -> Iterator[Statement]:
     Raises:
         LaunchError: LLaMA-Factory would refuse the arguments.
     """
-    if script.owner != "llamafactory" or script.text("model_name_or_path") is None:
+    if script.owner is not LLAMA_FACTORY or script.text("model_name_or_path") is None:
         return
     kind = script.text("finetuning_type")
     _refuse(script, kind)
-    defaults: list[tuple[Fact, str, Value]] = [
-        (Fact.SEQUENCE_LENGTH, "cutoff_len", 2048),
-        (Fact.VISION_TRAINED, "freeze_vision_tower", False),
-        (Fact.ADAPTER, "finetuning_type", Adapter.LORA.value),
-        (Fact.FROZEN_PARAMETERS, "finetuning_type", True),
-    ]
-    adapted = kind is None or kind.value == "lora"
-    if adapted:
-        defaults.append((Fact.LORA_RANK, "lora_rank", 8))
-        defaults.append((Fact.LORA_TARGETS, "lora_target", "all-linear"))
-    for fact, name, value in defaults:
-        if name not in script.flags:
-            yield fact, _default(name, value)
-    if adapted:
+    if "freeze_vision_tower" not in script.flags:
+        yield Fact.VISION_TRAINED, _default("freeze_vision_tower", value=False)
+    if kind is not None and kind.value == "lora":
         yield Setting.FIND_UNUSED_PARAMETERS, _default("ddp_find_unused_parameters", value=False)
     yield from _checkpointing(script)
     yield from _types(script, kind)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from ...core.certainty import Origin
 from ...core.choices import Adapter, Checkpointing, Engine, Offload, Output, Precision
 from ...core.settings import Fact, Setting, Value
-from ...core.workload import Known, Statement, default_of
+from ...core.workload import Known, Statement
+from ...frameworks.ms_swift import MS_SWIFT
 from ..config_files.deepspeed import ConfigError, load
 from ..config_files.vocabulary import dtype_named
 from ..script.files import package_folders
@@ -60,12 +60,12 @@ REENTRANT_WITH_DDP = re.compile(r"3\.[0-5](\.|$)")
 WITHOUT_ACCUMULATION = re.compile(r"3\.[0-2](\.|$)")
 """Versions that use transformers' default accumulation."""
 
-_default = partial(default_of, "ms-swift's")
+_default = MS_SWIFT.default
 
 
 def read(script: Script) -> Iterator[Statement]:
     """The named configuration, and defaults that differ from the Trainer's."""
-    if script.owner != "swift":
+    if script.owner is not MS_SWIFT:
         return
     found = installed(("ms-swift",)).get("ms-swift", "")
     major = int(found.partition(".")[0]) if found[:1].isdigit() else _major(script)

@@ -132,7 +132,8 @@ def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
 
 def _hint(script: Script) -> str:
     """A hint at adapters that may be unused; empty if none."""
-    for name, given in script.flags.all.items():
+    asked = {name: each for name, each in script.flags.all.items() if each.origin > Origin.DEFAULT}
+    for name, given in asked.items():
         if re.search(r"lora|peft|adapter|(^|_)oft(_|$)", name) and not given.says_no:
             return given.source
     other = _other(script)

@@ -9,6 +9,8 @@ from ...core.certainty import Origin
 from ...core.choices import Adapter, Objective, Output
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
+from ...frameworks.llama_factory import LLAMA_FACTORY
+from ...frameworks.ms_swift import MS_SWIFT
 from ..models.from_folder import read_model
 from ..script.given import Given
 from ..script.script import Script
@@ -54,7 +56,9 @@ def read(script: Script) -> Iterator[Statement]:
     if kind in JUDGES:
         yield from _judged(script, kind, named)
         return
-    if kind == "rm" and script.owner != "llamafactory":  # whose value head computes the logits too
+    if (
+        kind == "rm" and script.owner is not LLAMA_FACTORY
+    ):  # whose value head computes the logits too
         yield Fact.OUTPUT, named.known(Output.SCORES.value)
     loss = script.text("pref_loss")  # LLaMA-Factory's stage dpo covers three methods
     if kind == "dpo" and loss is not None and loss.value in ("orpo", "simpo"):
@@ -104,8 +108,8 @@ def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:
         script.unmodelled.append(note)
         return
     adapter = adapter_of(script)
-    adapted = adapter.value == Adapter.LORA if adapter else script.owner == "swift"
-    critic = kind == "ppo" and not (adapted and script.owner == "swift")
+    adapted = adapter.value == Adapter.LORA if adapter else script.owner is MS_SWIFT
+    critic = kind == "ppo" and not (adapted and script.owner is MS_SWIFT)
     frozen = 2 if kind == "ppo" and not critic else 1
     yield Fact.FROZEN_BESIDE, other.known(frozen * model.parameters)
     if kind == "ppo":
@@ -116,12 +120,12 @@ def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:
 
 def _named(script: Script) -> Given | None:
     """The method, from a flag, the program, or the imported trainer."""
-    known = PAIRED | REFERENCED | (set(JUDGES) if script.owner == "swift" else set())
+    known = PAIRED | REFERENCED | (set(JUDGES) if script.owner is MS_SWIFT else set())
     for name in ("rlhf_type", "stage"):
         given = script.text(name)
         if given is not None and str(given.value).lower() in known:
             return Given(str(given.value).lower(), given.origin, given.source)
-    if script.owner == "swift" and "rlhf" in script.program and "rlhf_type" not in script.flags:
+    if script.owner is MS_SWIFT and "rlhf" in script.program and "rlhf_type" not in script.flags:
         return Given("dpo", Origin.DEFAULT, "ms-swift's default of rlhf_type")
     found = [name for name in script.names if name.endswith("Trainer")]
     if len(found) != 1 or found[0] not in TRAINERS:
@@ -149,6 +153,6 @@ def _reference(script: Script, kind: str, named: Given) -> Given | None:
     if adapter is not None:
         needed = adapter.value != Adapter.LORA
         return Given(needed, adapter.origin, f"{named.source}, {adapter.source}")
-    if script.owner in ("swift", "llamafactory"):
+    if script.owner is MS_SWIFT:
         return Given(False, Origin.DEFAULT, f"{named.source}, adapters by default")
     return None if script.names & ADAPTING else Given(True, named.origin, named.source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ...core.certainty import Origin
@@ -12,6 +12,8 @@ from ...core.choices import Checkpointing, Engine, Precision
 from ...core.errors import LaunchError
 from ...core.settings import BATCH, OF_DDP, Fact, Setting
 from ...core.workload import Known, Statement
+from ...frameworks.ms_swift import MS_SWIFT
+from ..config_files.vocabulary import default_mode
 from ..script.given import TRUE, Given
 from ..script.script import Script
 from . import fsdp
@@ -91,7 +93,7 @@ def _batch(script: Script) -> Iterator[Statement]:
         number = _positive(script, name)
         if number is not None:
             yield setting, number.known(number.value)
-        elif script.leaves(name) and script.owner != "swift":
+        elif script.leaves(name) and script.owner is not MS_SWIFT:
             yield setting, Known(default, Origin.DEFAULT, f"transformers' default of {name}")
 
 
@@ -137,7 +139,7 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
 
 def _has_own(script: Script) -> bool:
     """Whether a framework overrides the defaults of checkpointing and precision."""
-    return "trl" in script.names or script.owner in ("swift", "llamafactory")
+    return "trl" in script.names or (script.owner is not None and script.owner.has_own_defaults)
 
 
 def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[Statement]:
@@ -168,7 +170,7 @@ def _takes_default(script: Script) -> bool:
     stage 3 (trl/trainer/sft_trainer.py, `SFTTrainer.__init__`).
     """
     is_own = script.decides(*(f"{switch}_kwargs" for switch in SWITCHES))
-    if is_own or script.owner in ("swift", "llamafactory"):
+    if is_own or (script.owner is not None and script.owner.has_own_defaults):
         return False
     if "trl" in script.names:
         is_recent = not script.versions.get("transformers", "4").startswith("4.")
@@ -192,20 +194,6 @@ def _mode(use_reentrant: object) -> Checkpointing | None:
     if use_reentrant is None:
         return None
     return Checkpointing.REENTRANT if use_reentrant else Checkpointing.NON_REENTRANT
-
-
-def default_mode(versions: Mapping[str, str]) -> tuple[Checkpointing, str] | None:
-    """Default checkpointing mode without `use_reentrant`, and its source.
-
-    transformers 4.x uses the reentrant implementation, 5.0 and later the non-reentrant one
-    (https://github.com/huggingface/transformers/pull/43203).
-    """
-    version = versions.get("transformers")
-    if version is None:
-        return None
-    old = int(version.partition(".")[0]) < 5
-    mode = Checkpointing.REENTRANT if old else Checkpointing.NON_REENTRANT
-    return mode, f"transformers {version}'s default of use_reentrant"
 
 
 def _mapping(where: Given, script: Script) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from ...core.choices import Adapter
 from ...core.model import Model
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
+from ...frameworks.ms_swift import MS_SWIFT
 from ..script.given import Given
 from ..script.script import Script
 from .peft_flags import adapter_of
@@ -47,14 +48,14 @@ def read(script: Script) -> Iterator[Statement]:
 def _part(script: Script, fact: Fact, given: Given, *, trained: bool) -> Iterator[Statement]:
     """One part of the model.
 
-    A language model frozen by a script to add adapters is trained by the adapters; in ms-swift and
-    LLaMA-Factory freezing also prevents adapters.
+    A language model frozen by a script to add adapters is trained by the adapters; in a framework
+    (ms-swift, LLaMA-Factory) freezing also prevents adapters.
     """
     if not trained:
         yield Fact.FROZEN_PARAMETERS, given.known(value=True)
         adapter = adapter_of(script)
         adapted = adapter is not None and adapter.value == Adapter.LORA
-        if fact is LANGUAGE and adapted and script.owner not in ("swift", "llamafactory"):
+        if fact is LANGUAGE and adapted and script.owner is None:
             return
     yield fact, given.known(trained)
 
@@ -104,6 +105,6 @@ def image_statements(script: Script, model: Model | None) -> Iterator[Statement]
             yield Fact.IMAGE_PATCHES, Known(patches, pixels.origin, f"{pixels.source}, one image")
             return
     text = script.environment.get("MAX_PIXELS", "")
-    if script.owner == "swift" and text.isdecimal() and int(text):
+    if script.owner is MS_SWIFT and text.isdecimal() and int(text):
         patches = int(text) // tower.patch**2
         yield Fact.IMAGE_PATCHES, Known(patches, Origin.CONFIG, "$MAX_PIXELS, one image")

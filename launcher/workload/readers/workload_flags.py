@@ -12,6 +12,7 @@ from ...core.hardware import VISIBLE
 from ...core.model import output_of
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
+from ...frameworks.ms_swift import MS_SWIFT
 from ..config_files.vocabulary import STEPS, attention_named, dtype_named, optimizer_named
 from ..script.given import FALSE, TRUE, Given
 from ..script.script import Script
@@ -98,7 +99,7 @@ def _length(script: Script) -> Iterator[Statement]:
 def _with_answer(script: Script, length: Given) -> Known:
     """A length, plus the answer's if it covers only the prompt."""
     method = script.text("rlhf_type")
-    if script.owner != "swift" or method is None or str(method.value) not in ANSWERED:
+    if script.owner is not MS_SWIFT or method is None or str(method.value) not in ANSWERED:
         return length.known(length.value)
     answer = script.number("max_completion_length")
     more = ANSWERED[str(method.value)] if answer is None else int(answer.value)
@@ -236,7 +237,7 @@ def _spread(script: Script) -> Iterator[Statement]:
         yield Fact.DEVICE_MAP, given.known(value=True)
     elif script.decides("device_map"):
         yield Fact.DEVICE_MAP, Known(True, Origin.DEFAULT, "device_map in the script's source")
-    elif given is None and script.owner == "swift" and script.text("deepspeed") is None:
+    elif given is None and script.owner is MS_SWIFT and script.text("deepspeed") is None:
         yield Fact.DEVICE_MAP, Known(True, Origin.DEFAULT, "ms-swift's default of device_map")
 
 

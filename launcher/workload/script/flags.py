@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...core.certainty import Origin
+from ...frameworks.framework import FrameworkRow
 from ...system import regular_files
 from ...system.typed_yaml import read_mapping
 from .given import Given
@@ -20,20 +21,24 @@ def arguments_file(path: Path | None, names: frozenset[str]) -> list[str]:
     return regular_files.read(beside).decode(errors="replace").split()
 
 
-def flags_of(arguments: Sequence[str], names: frozenset[str], owner: str) -> dict[str, Given]:
-    """Parses flags in all forms of HfArgumentParser and TrlParser.
+def flags_of(
+    arguments: Sequence[str], names: frozenset[str], owner: FrameworkRow | None
+) -> dict[str, Given]:
+    """Parses flags in all forms of HfArgumentParser and TrlParser, and those of a framework.
 
     Forms: `--name value`, `--name=value`, `--name` alone, dashes or underscores; a single .json or
-    .yaml file instead of flags; trl's `--config FILE`, whose values yield to flags; LLaMA-Factory's
-    `[train] FILE key=value ...`.
+    .yaml file instead of flags; trl's `--config FILE`, whose values yield to flags; a framework's
+    `[train] FILE key=value --flag ...`.
     """
-    if owner == "llamafactory" and arguments[:1] == ["train"]:
+    takes_file = owner is not None and owner.takes_file
+    if takes_file and arguments[:1] == ["train"]:
         arguments = arguments[1:]
     first = arguments[0] if arguments else ""
-    is_file = first.endswith((".json", ".yaml", ".yml")) and not first.startswith("-")
-    if is_file and (len(arguments) == 1 or owner == "llamafactory"):
-        return {**_from_file(Path(first)), **_overrides(arguments[1:])}
+    is_path = first.endswith((".json", ".yaml", ".yml")) and not first.startswith("-")
+    is_file = is_path and (len(arguments) == 1 or takes_file)
     flags: dict[str, Given] = {}
+    if is_file:
+        flags = {**_from_file(Path(first)), **_overrides(arguments[1:])}
     for index, argument in enumerate(arguments):
         if not argument.startswith("--") or argument == "--":
             continue
@@ -42,10 +47,19 @@ def flags_of(arguments: Sequence[str], names: frozenset[str], owner: str) -> dic
         words = (text,) if equals else tuple(rest)
         value = words[0] if words else None
         flags[name.replace("-", "_")] = Given(value, Origin.FLAG, f"--{name}", words)
-    config = flags.get("config")
+    config = None if is_file else flags.get("config")
     if "trl" in names and config is not None and config.value:
-        return {**_from_file(Path(config.value)), **flags}
-    return flags
+        flags = {**_from_file(Path(config.value)), **flags}
+    return flags if owner is None else _completed(flags, owner)
+
+
+def _completed(flags: dict[str, Given], owner: FrameworkRow) -> dict[str, Given]:
+    """A framework's arguments and defaults, by the names that the readers know."""
+    absent = {
+        name: Given(value, Origin.DEFAULT, owner.default(name, value).source)
+        for name, value in owner.defaults.items()
+    }
+    return {owner.renamed.get(name, name): given for name, given in (absent | flags).items()}
 
 
 def _overrides(pairs: Sequence[str]) -> dict[str, Given]:
@@ -53,7 +67,7 @@ def _overrides(pairs: Sequence[str]) -> dict[str, Given]:
     flags = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
-        if equals:
+        if equals and not pair.startswith("--"):
             flags[name] = Given(None if text == "null" else text, Origin.FLAG, f"{name}=", (text,))
     return {name: given for name, given in flags.items() if given.value is not None}
 

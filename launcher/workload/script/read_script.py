@@ -7,7 +7,9 @@ import os
 import re
 
 from ...core.request import LaunchRequest
-from ...core.workload import FRAMEWORKS
+from ...core.workload import VERSIONED
+from ...frameworks.framework import FrameworkRow
+from ...frameworks.registry import FRAMEWORKS
 from .files import module_file, parsed, script_file
 from .flags import arguments_file, flags_of
 from .given import Flags
@@ -15,21 +17,6 @@ from .script import Script
 from .source_files import source_files
 from .source_words import SourceWords, words_of
 from .versions import installed
-
-OWNERS: tuple[tuple[str, str, frozenset[str]], ...] = (
-    ("swift", r"(^|[./])swift[./]cli[./]", frozenset({"sft_main", "pt_main", "rlhf_main"})),
-    ("llamafactory", r"(^|[./])(llamafactory|llmtuner)([./-]|$)", frozenset({"run_exp"})),
-    ("FlagEmbedding", r"^FlagEmbedding\.", frozenset()),
-)
-"""Frameworks whose programs take all arguments from the command line: a pattern of the program's
-name, and the functions that a custom script calls instead."""
-
-_PACKAGES = {
-    "swift": {"swift"},
-    "llamafactory": {"llamafactory", "llmtuner"},
-    "FlagEmbedding": {"FlagEmbedding"},
-}
-"""Packages of the frameworks, with older names."""
 
 
 def read_script(request: LaunchRequest) -> Script:
@@ -53,7 +40,7 @@ def read_script(request: LaunchRequest) -> Script:
         flags=Flags({name: each for name, each in flags.items() if name not in words.assigned}),
         replaced={name: each for name, each in flags.items() if name in words.assigned},
         names=names,
-        versions=installed(FRAMEWORKS),
+        versions=installed(VERSIONED),
         environment=dict(os.environ),
         world=request.world,
         owner=owner,
@@ -62,12 +49,14 @@ def read_script(request: LaunchRequest) -> Script:
     )
 
 
-def owner_of(program: str, names: frozenset[str]) -> str:
-    """The framework that owns a program; empty if none."""
-    for owner, pattern, functions in OWNERS:
-        if re.search(pattern, program) or (functions & names and _PACKAGES[owner] & names):
-            return owner
-    return ""
+def owner_of(program: str, names: frozenset[str]) -> FrameworkRow | None:
+    """The framework that takes all of a program's arguments; None if there is none."""
+    return next((row for row in FRAMEWORKS if _owns(row, program, names)), None)
+
+
+def _owns(row: FrameworkRow, program: str, names: frozenset[str]) -> bool:
+    called = not names.isdisjoint(row.functions) and not names.isdisjoint(row.packages)
+    return called or bool(row.program and re.search(row.program, program))
 
 
 def _names(tree: ast.Module) -> set[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...core.setting_table import TOO_LARGE
+from ...frameworks.framework import FrameworkRow
 from .given import FALSE, PARSERS, TRUE, Flags, Given
 from .source_words import SourceWords
 
@@ -33,7 +34,7 @@ class Script:
         world: the number of workers on all nodes.
         notes: unusable values, as sentences.
         unmodelled: omissions and assumptions in the memory and time estimates, as sentences.
-        owner: `swift`, `llamafactory` or `FlagEmbedding` if the script is one of theirs.
+        owner: the framework that takes all arguments, if the script is one of its programs.
         program: path of the script, or name of the module.
         replaced: arguments that the script replaces.
         words: words of its source; empty for a framework's program.
@@ -46,7 +47,7 @@ class Script:
     world: int
     notes: list[str] = field(default_factory=list)
     unmodelled: list[str] = field(default_factory=list)
-    owner: str = ""
+    owner: FrameworkRow | None = None
     program: str = ""
     replaced: Mapping[str, Given] = field(default_factory=dict)
     words: SourceWords = field(default_factory=SourceWords)
@@ -57,7 +58,7 @@ class Script:
         named = self.words.named
         is_elsewhere = bool(named & FROM_ELSEWHERE) and COMMAND_LINE not in named
         is_parsed = bool(self.names & PARSERS) and any(map(TRAINING.search, named))
-        return bool(self.owner) or (is_parsed and not is_elsewhere)
+        return self.owner is not None or (is_parsed and not is_elsewhere)
 
     def declares(self, name: str) -> bool:
         """Whether the source has its own parser with this option."""
@@ -92,7 +93,7 @@ class Script:
         return Given(value, given.origin, given.source)
 
     def boolean(self, name: str) -> Given | None:
-        """A boolean flag in any form, `--no_name` included."""
+        """A boolean flag in any form, `--no_name` included; None for "auto"."""
         given = self.flags.get(name)
         if given is None:
             opposite = self.flags.get(f"no_{name}")
@@ -100,6 +101,8 @@ class Script:
                 return None
             return Given(value=False, origin=opposite.origin, source=opposite.source)
         word = "true" if given.value is None else str(given.value).lower()
+        if word == "auto":
+            return None
         if word not in TRUE + FALSE:
             self.notes.append(f"{given.source}: {given.value!r} is neither true nor false")
             return None

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ...core.request import LaunchRequest
+from ...frameworks.registry import OF_PACKAGE
 from ...system import regular_files
 from .files import is_installed, module_file, script_file
 from .user_files import tree_of
@@ -26,7 +27,7 @@ WITHOUT_PARSER = {
 HANDING_ON = {"getopt", "importlib", "runpy", "subprocess"}
 """Standard modules that may pass arguments to unread code."""
 READABLE = (sys.stdlib_module_names | WITHOUT_PARSER) - HANDING_ON
-LIBRARIES = WITHOUT_PARSER | {"diffusers", "liger_kernel", "llamafactory", "swift", "trl"}
+LIBRARIES = WITHOUT_PARSER | {"diffusers", "liger_kernel", *OF_PACKAGE}
 """Packages that never count as the user's, even if run from their repository."""
 PROJECT_FILES = ("setup.py", "pyproject.toml")
 """Files that mark an installable project; its packages lie beside them or in `src`."""

@@ -9,7 +9,7 @@ import pytest
 from safe_launch.catalogue.entry import Kind, KnownFailure, constraints_of
 from safe_launch.catalogue.reader import read_catalogue, read_entry
 from safe_launch.core.settings import Fact, Setting
-from safe_launch.core.workload import FRAMEWORKS
+from safe_launch.core.workload import VERSIONED
 from safe_launch.diagnosis.root_cause import finding_of
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from safe_launch.planning.search import candidates, forbidden_by
@@ -96,7 +96,7 @@ def test_a_lost_peer_is_told_from_a_lost_cause(
 @table("entry", CATALOGUE, name=lambda entry: entry.id)
 def test_versions_are_those_of_distributions_that_are_looked_up(entry: KnownFailure) -> None:
     """A range of any other distribution would never match."""
-    assert set(entry.when) <= set(FRAMEWORKS)
+    assert set(entry.when) <= set(VERSIONED)
 
 
 @table("entry", CATALOGUE, name=lambda entry: entry.id)

@@ -623,6 +623,60 @@ def test_flags_of_llama_factory(tmp_path: Path) -> None:
     assert workload.known[Setting.GRADIENT_CHECKPOINTING].origin is Origin.DEFAULT
 
 
+AXOLOTL = """
+base_model: NousResearch/Llama-3.2-1B
+load_in_4bit: true
+adapter: qlora
+sequence_len: 2048
+sample_packing: true
+lora_r: 32
+lora_target_modules: [q_proj, v_proj]
+gradient_accumulation_steps: 4
+micro_batch_size: 2
+optimizer: adamw_bnb_8bit
+bf16: auto
+fp16:
+gradient_checkpointing: true
+flash_attention: true
+fsdp:
+"""
+"""examples/llama-3/qlora-1b.yml of axolotl, shortened."""
+
+
+def test_a_file_of_axolotl(tmp_path: Path) -> None:
+    """Its own names of arguments, and flags after the file."""
+    Path("x.yml").write_text(AXOLOTL)
+    workload = read(tmp_path, "x.yml", "--micro_batch_size=1", module="axolotl.cli.train")
+    expected: dict[Name, Value | None] = {
+        Fact.ADAPTER: "lora",
+        Fact.LORA_RANK: 32,
+        Fact.QUANTIZATION_BITS: 4,
+        Fact.SEQUENCE_LENGTH: 2048,
+        Fact.PACKED: True,
+        Fact.ATTENTION: "flash_attention_2",
+        Fact.OPTIMIZER: "adamw_8bit",
+        Setting.MICRO_BATCH: 1,
+        Setting.ACCUMULATION: 4,
+        # Of the device and the model: the workers report them.
+        Setting.PRECISION: None,
+        Setting.GRADIENT_CHECKPOINTING: None,
+    }
+    assert values(workload, *expected) == expected
+    assert workload.known[Fact.SEQUENCE_LENGTH].source == "x.yml: sequence_len"
+    assert (workload.notes, workload.not_understood) == ((), ())
+    assert workload.framework is Framework.TRANSFORMERS
+
+
+def test_what_axolotl_takes_by_default(tmp_path: Path) -> None:
+    """All weights, and one sample at a time."""
+    Path("x.yml").write_text("base_model: x\nadapter:\n")
+    workload = read(tmp_path, "x.yml", module="axolotl.cli.train")
+    assert workload.value(Fact.ADAPTER) == "none"
+    assert workload.value(Setting.MICRO_BATCH) == 1
+    assert workload.known[Fact.SEQUENCE_LENGTH].source == "axolotl's default of sequence_len"
+    assert workload.value(Setting.GRADIENT_CHECKPOINTING) == "off"
+
+
 @pytest.mark.parametrize(
     ("source", "module", "line", "problem"),
     [
