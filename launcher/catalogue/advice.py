@@ -39,31 +39,43 @@ class Advice:
         do: the step that fixes most cases, as a line; empty if none applies to the run.
         run: the shell command of the step; empty if none.
         others: alternatives, a paragraph each.
+        beside: the sentence after the command, if it fits into the step's line.
     """
 
     do: str = ""
     run: str = ""
     others: tuple[str, ...] = ()
+    beside: str = ""
+
+    @property
+    def line(self) -> str:
+        """The step, and the sentence after its command."""
+        return " ".join(filter(None, (self.do, self.beside)))
 
     @property
     def text(self) -> str:
         """The complete advice as a line."""
         step = f"{self.do.removesuffix('.')}: `{self.run}`." if self.run else self.do
-        return " ".join(filter(None, (step, *self.others)))
+        return " ".join(filter(None, (step, self.beside, *self.others)))
 
 
 def advised(*texts: str) -> Advice:
     """Splits texts into advice, most specific text first.
 
     The step consists of the first text's sentences that fit into a line, up to one that ends with a
-    command. The rest of the first text is split in the same way once.
+    command, and beside it those that still fit. The rest of the first text is split in the same way
+    once.
     """
     first, *others = [" ".join(text.split()) for text in texts if text.strip()] or [""]
     step, rest = _step_of(first)
     second, rest = _step_of(rest)
     found = COMMAND.fullmatch(step)
-    do, run = (step, "") if found is None else (f"{found['do']}.", found["run"])
-    return Advice(do, run, tuple(filter(None, (second, rest, *others))))
+    if found is None:
+        return Advice(step, "", tuple(filter(None, (second, rest, *others))))
+    do = f"{found['do']}."
+    fits = bool(second) and len(do) + len(second) < MOST
+    kept = (rest,) if fits else (second, rest)
+    return Advice(do, found["run"], tuple(filter(None, (*kept, *others))), second if fits else "")
 
 
 def _step_of(text: str) -> tuple[str, str]:

@@ -113,7 +113,7 @@ def _around(message: str, pattern: Pattern, *, is_whole: bool) -> str:
     """The line of a message matched by a pattern, from the match on if too long."""
     lines = [" ".join(line.split()) for line in message.splitlines()]
     for text in (*lines, " ".join(message.split())):
-        if (match := pattern.search(text)) is not None:
+        if (match := pattern.search(text)) is not None and not text.endswith(":"):
             if is_whole and match.end() <= MOST:
                 return text
             rest = text.encode(errors="replace")[match.start() :].decode(errors="replace")

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..catalogue.advice import Advice, advised
-from ..catalogue.entry import Finding, Kind, Role
+from ..catalogue.entry import Finding, Kind, KnownFailure, Role
 from ..catalogue.situation import told, traits_of
 from ..core.count_of import noun_of
 from ..core.row import Row
@@ -72,6 +72,9 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
     record, entry = root.finding.record, root.finding.entry
     advice = _advice(root, judgement)
     result = step_rows(advice)
+    why = _why(entry, record)
+    if len(result) == 1:
+        result, why = result + why, []
     if entry is not None and root.finding.role is Role.CASCADE:
         result.append(("note", _missing_ranks(judgement)))
     result += [("where", text) for text in where_texts(record, spots)]
@@ -90,9 +93,16 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
         return [*result, ("known", known)]
     if entry.kind in CURES:
         result.append(("or", CURES[entry.kind]))
-    result.append(("why", told(entry.sections["What happens"], traits_of(record, Workload()))))
+    result += why
     more = f"safe-launch explain {entry.id} ({entry.confidence})"
     return [*result, ("more", "\n".join([more, *entry.sources[:1]]))]
+
+
+def _why(entry: KnownFailure | None, record: FailureRecord) -> list[Row]:
+    """The row on an entry's reason."""
+    if entry is None:
+        return []
+    return [("why", told(entry.sections["What happens"], traits_of(record, Workload())))]
 
 
 def _complaint_rows(judgement: Judgement) -> list[Row]:
@@ -246,7 +256,7 @@ def _finding(failure: Failure, judgement: Judgement) -> Mapping[str, Any]:
     )
     return {
         **known,
-        "do": advice.do,
+        "do": advice.line,
         "run": advice.run or None,
         "or": list(advice.others),
         "role": failure.finding.role.value,

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..catalogue.entry import KnownFailure
 from ..catalogue.regex import LinearPatterns
+from ..diagnosis.next_step.surroundings import FACTS
 from .exception_lines import KINDS, OF_PYTHON, UNTYPED
 from .interleaved import TRIGGER
 from .launcher_messages import ENDS, HANGS, STARTS
@@ -30,6 +31,7 @@ BEGINNINGS = (
     *UNTYPED,
     OF_PYTHON,
     TRIGGER,
+    *FACTS,
 )
 """Beginnings of evidence, in addition to the catalogue's patterns."""
 

@@ -31,12 +31,21 @@ ENDS_MESSAGE = re.compile(
     r"|Fatal Python error|terminate called|Exception ignored"
     r"|Process \S+:|wandb: |Time to load |Loading \w+:|[Ee]poch \d|[Ss]tep \d|INFO:|<frozen "
     r"|Set the environment variable HYDRA_FULL_ERROR"
+    r"|(?:\(\S+\) )?\[?[\w.-]+@[\w.-]+[: ~][^\s]*\]?[$#%>] |(?:\(\S+\) )?[$%] \S|>>> "
+    r"|[\U0001f300-\U0001faff]"
 )
-"""Beginnings of lines that aren't part of an exception's message."""
+"""Beginnings of lines that aren't part of an exception's message, as a shell's prompt and a
+program's pictograph."""
 GOES_ON = re.compile(
     r"\s|E[A-Z0-9]\d{4}|Last error|\[ERROR\] \d{4}-|Exception raised from|ncclS|ncclI|Error"
     r"|\(?[A-Z0-9][a-z]*\)? [\w`'(]"
 )
 """Beginnings of lines that continue a message after an empty line."""
-OF_SYSTEM = re.compile(r"\[Errno -?\d+\] [^:]+: '[^']*'(?: -> '[^']*')?$")
-"""A complete message of an operating system error, which has one line."""
+OF_PYTHON = re.compile(
+    r"\[Errno -?\d+\] [^:]+: '[^']*'(?: -> '[^']*')?$|No module named '[^']*'$"
+    r"|(?:module )?'[\w.]+'(?: object)? has no attribute '\w+'$"
+    r"|'\w+' object is not (?:callable|iterable|subscriptable)$|name '\w+' is not defined$"
+    r"|[\w.<>]+\(\) got an unexpected keyword argument '\w+'$"
+    r"|(?:list|tuple|string) index out of range$"
+)
+"""Python's own messages, complete in one line."""

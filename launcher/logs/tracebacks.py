@@ -30,7 +30,7 @@ from .traceback_lines import (
     IGNORED,
     INDENT,
     NOTEBOOK,
-    OF_SYSTEM,
+    OF_PYTHON,
 )
 
 MOST_LINES, MOST_FRAMES = 60, 120
@@ -255,7 +255,7 @@ class Tracebacks:
         """Whether a line continues the message; a bare `assert` has none."""
         if self.message[0] and self.bare is not None and self.bare.is_spoken:
             return False
-        if OF_SYSTEM.match(self.message[0]):
+        if OF_PYTHON.match(self.message[0]):
             return False
         if what := WHAT.match(text):
             self.message.append(f"what(): {what['message']}")
@@ -271,7 +271,8 @@ class Tracebacks:
             return True  # the other ranks' copies
         if self.is_mute or (self.blank and not GOES_ON.match(text)):
             return False
-        if SURELY_RAISED.match(text) and not text.startswith("nccl"):
+        is_named = self.message[-1].endswith(":") and not self.blank  # "backend='inductor' raised:"
+        if SURELY_RAISED.match(text) and not (is_named or text.startswith("nccl")):
             return False
         if not text.startswith(("frame #", "<omitting")):
             self.message.append(text)

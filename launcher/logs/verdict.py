@@ -17,7 +17,7 @@ from .exception_lines import LONGEST_LINE, SEVERE, SPOKEN
 from .failures import Failure, without_aborts, without_copies
 from .interleaved import entry_in, said_twice
 from .judgement import BreakOff, Judgement, Verdict
-from .last_words import REFUSED, REJECTED, telling
+from .last_words import REFUSED, REJECTED, is_told_to_end, most_telling, telling
 from .launcher_messages import is_of_another
 from .messages import by_message
 from .output_before import complaints_before
@@ -97,7 +97,7 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
     if not sure:
         sure = [*islice(_of_messages(reading, catalogue), 1)]
     if not sure and not reading.deaths:
-        sure = [*_refused(reading)]
+        sure = [*_refused(reading)] or [*_complained(reading)]
     failures = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]
     is_one_file = len({failure.evidence.file for failure in failures}) == 1
 
@@ -121,6 +121,22 @@ def _refused(reading: Reading) -> Iterable[Failure]:
             record = FailureRecord(None, float(line.number), message=line.text.strip())
             finding = Finding(record, Role.INITIATING, None)
             yield Failure(finding, Evidence(record, file, ((line.number, record.message),)))
+
+
+def _complained(reading: Reading) -> Iterable[Failure]:
+    """The complaint before the end of a run that ended in somebody's words."""
+    for file, lines in reading.last_lines.items():
+        said = [line for line in reading.complaints if line.file == file]
+        if said and file not in reading.ends and is_told_to_end(lines):
+            line = most_telling(said)
+            yield Failure(
+                _of_line(line.rank, line.number, line.text),
+                Evidence(
+                    FailureRecord(line.rank, float(line.number), message=line.text.strip()),
+                    file,
+                    ((line.number, line.text.strip()),),
+                ),
+            )
 
 
 def _with_divergence(

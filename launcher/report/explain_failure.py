@@ -93,7 +93,7 @@ def advice_on(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trai
 def step_rows(advice: Advice) -> list[Row]:
     """The rows on the step and its command, else on what helps next; none without advice."""
     second = ("run", advice.run) if advice.run else ("else", next(iter(advice.others), ""))
-    return [row for row in (("do", advice.do), second) if row[1]]
+    return [row for row in (("do", advice.line), second) if row[1]]
 
 
 def advice_rows(advice: Advice) -> list[Row]:

@@ -21,8 +21,15 @@ from .misfit import misfit
 from .other_interpreter import other_interpreter
 from .own_address import own_address
 from .own_line import called_line, own_line
-from .ranks import other_modules, race_on_files, replicas_in_threads, sharded
+from .ranks import other_modules, race_on_files, replicas_in_threads, sharded, shared_cache
 from .step import Case, Step, case_of
+from .surroundings import (
+    driver_call,
+    hidden_devices,
+    other_nodes_disk,
+    service_mesh,
+    unfinished_checkpoint,
+)
 from .system_words import system_error
 
 Rule = Callable[[Case], Step | None]
@@ -32,7 +39,13 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "isolated-build": isolated_build,
         "build": build,
         "out-of-memory": out_of_memory,
+        "shared-cache": shared_cache,
         "race-on-files": race_on_files,
+        "unfinished-checkpoint": unfinished_checkpoint,
+        "other-nodes-disk": other_nodes_disk,
+        "hidden-devices": hidden_devices,
+        "driver-call": driver_call,
+        "service-mesh": service_mesh,
         "own-address": own_address,
         "busy-rank": busy_rank,
         "other-modules": other_modules,
@@ -60,11 +73,11 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 PLAINER = ("build", "instruction", "refused-value")
 """Rules more specific than what a general entry advises if none of its variants applies."""
 SURER: tuple[str, ...] = (
-    *("isolated-build", "race-on-files", "busy-rank", "other-interpreter"),
-    "replicas-in-threads",
+    *("isolated-build", "shared-cache", "race-on-files", "unfinished-checkpoint"),
+    *("other-nodes-disk", "service-mesh", "busy-rank", "other-interpreter", "replicas-in-threads"),
 )
 """Rules more specific than general entries, or entries about a waiting rank."""
-SUREST: tuple[str, ...] = ("other-modules", "refused-itself", "own-address")
+SUREST: tuple[str, ...] = ("other-modules", "refused-itself", "own-address", "hidden-devices")
 """Rules more specific than any entry."""
 
 

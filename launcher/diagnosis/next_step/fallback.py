@@ -55,7 +55,8 @@ def fallback(case: Case) -> Step:
     shown = f"`pip freeze` and {TOOLS[device]} print" if device else "`pip freeze` prints"
     attach = f"In a question, give the rank's whole traceback, the command, and what {shown}"
     fit = ""
-    if len(callers) > 1 and case.kind in OF_VERSIONS and not re.search(r"\d", case.message):
+    is_of_values = case.kind != "AssertionError" and re.search(r"\d", case.message)
+    if len(callers) > 1 and case.kind in OF_VERSIONS and not is_of_values:
         named = f"{', '.join(callers[1:-1])}{' and ' if callers[2:] else ''}{callers[-1]}"
         fit = (
             f"Install {callers[0]} with the versions of {named} that its documentation or"

@@ -21,6 +21,8 @@ VAGUE = re.compile(
     re.IGNORECASE,
 )
 """Words of an exception that a missing library may have led to."""
+OPTIONAL = re.compile(r"/Plugin|[Pp]lugin|NCCL INFO|\b(?:falling back|using internal|skipping)\b")
+"""A library that something tries first and does without."""
 NEAR = 30
 """Maximum lines between the two."""
 LIBRARIES = (
@@ -67,8 +69,8 @@ def missing_line(record: FailureRecord) -> str:
     """The line on a missing library before a vaguer exception; empty if none."""
     if not record.exception or ABSENT.search(record.message) or not VAGUE.search(record.message):
         return ""
-    lines = (found[0] for line in record.log_tail[-NEAR:] if (found := ABSENT.search(line)))
-    return next(lines, "")
+    lines = (line for line in record.log_tail[-NEAR:] if not OPTIONAL.search(line))
+    return next((found[0] for line in lines if (found := ABSENT.search(line))), "")
 
 
 def _binary(case: Case, found: re.Match[str]) -> Step:

@@ -29,6 +29,9 @@ GIVEN = re.compile(
     r"(?:tcp://)?(?P<given>localhost|127(?:\.\d+){3}|0\.0\.0\.0)\b(?::\d+)?",
     re.IGNORECASE,
 )
+UNRESOLVED = re.compile(r"network addresses of \((?P<name>[^,()]*), \d+\) cannot be retrieved")
+NAMED = re.compile(r"[\w.:%-]+")
+"""A host's name or address."""
 MEETS = re.compile(r"Rendezvous(?:Timeout|Connection)Error|waiting for clients\. \d+/\d+ clients")
 """Failures of nodes that meet at a given address, without the address."""
 NODES = re.compile(
@@ -48,6 +51,9 @@ def own_address(case: Case) -> Step | None:
     """Names the address that nodes share or can't reach, and the right one."""
     said = "\n".join(f"{raised.exception}: {raised.message}" for raised in case.record.raised())
     said = said or case.message
+    asked = UNRESOLVED.search(said) or UNRESOLVED.search(case.around)
+    if asked is not None and not NAMED.fullmatch(asked["name"]):
+        return Step(_no_address(asked["name"]), Basis.INFERRED)
     tried = [*REACHED.finditer(said)]
     is_meeting = MEETS.search(said) is not None
     is_waiting = TIMEOUT.search(said) is not None and OF_WAITING.search(said) is not None
@@ -67,6 +73,15 @@ def own_address(case: Case) -> Step | None:
             text = _of_interface(address, variables) if is_chosen else _given(found[0])
             return Step(text, Basis.INFERRED)
     return None
+
+
+def _no_address(name: str) -> str:
+    return (
+        "Give node 0's address by hand (`--master_addr`, accelerate's `--main_process_ip`,"
+        f" MASTER_ADDR): “{shortened(redacted(name), LONGEST)}” is neither a host's name nor an"
+        " address. DeepSpeed takes the first word that `ssh HOST hostname -I` prints: let the"
+        " shell's start-up files (.bashrc) print nothing in non-interactive shells."
+    )
 
 
 def _of_docker(address: str, variables: str) -> str:

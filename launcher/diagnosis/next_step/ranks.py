@@ -35,6 +35,19 @@ COLLECTIVE = re.compile(
     r" TensorShape=(?P<b>\[[^\]]*\])",
     re.S,
 )
+CACHE = re.compile(
+    r"unsloth_compiled_cache|transformers_modules|torchinductor_\w+|torch_extensions|\.triton\b"
+    r"|flashinfer|tilelang|\bunsloth\b.*\bexec\(",
+    re.IGNORECASE,
+)
+"""Folders of code that libraries generate as they run."""
+HALF = re.compile(
+    r"^module '(?P<name>\w+)' has no attribute '(?P=name)'|unexpected EOF|was never closed"
+    r"|^module 'transformers_modules\S* has no attribute"
+    r"|No such file or directory: '[^']*(?:transformers_modules|torchinductor_|unsloth_compiled)"
+    r"|file too short|source code string cannot contain null bytes|^Ran out of input"
+)
+"""A module or file that another process was still writing."""
 REPLICA = re.compile(r"Caught \w+ in replica \d+ on device")
 REPLICATED = ("torch/nn/parallel/data_parallel.py", "torch/nn/parallel/parallel_apply.py")
 SHAPES = re.compile(
@@ -68,6 +81,22 @@ def race_on_files(case: Case) -> Step | None:
             " On the Trainer: `save_on_each_node=False` where the nodes share the output folder."
         )
     return Step(text, Basis.INFERRED)
+
+
+def shared_cache(case: Case) -> Step | None:
+    """Code that a library generates, read by a rank while another was writing it."""
+    places = (f"{frame.file} {frame.source}" for frame in case.frames)
+    found = next(filter(None, map(CACHE.search, (case.message, *places))), None)
+    if found is None or not HALF.search(case.message) or not _is_ranked(case):
+        return None
+    name = found[0] if " " not in found[0] and "(" not in found[0] else "unsloth_compiled_cache"
+    return Step(
+        f"Delete the cache folder ({name}) and let one process fill it before the others start:"
+        " run the imports once without the launcher, or give each rank a folder of its own. All"
+        " ranks write the generated code there at once, and this one read a file that another"
+        " hadn't finished. A newer version of the library may wait for rank 0.",
+        Basis.INFERRED,
+    )
 
 
 def other_modules(case: Case) -> Step | None:

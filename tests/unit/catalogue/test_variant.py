@@ -247,7 +247,11 @@ LONG = f"It is {'very ' * 40}long."
         (("Take e.g. This. Or that.", ""), Advice("Take e.g. This. Or that.")),
         (
             ("Go away: `pip install -U torch`. Stay.", "Wait."),
-            Advice("Go away.", "pip install -U torch", ("Stay.", "Wait.")),
+            Advice("Go away.", "pip install -U torch", ("Wait.",), "Stay."),
+        ),
+        (
+            (f"Go away, far away: `pip install -U torch`. {LONG}",),
+            Advice("Go away, far away.", "pip install -U torch", (LONG,)),
         ),
         (("Go: `CUDA_HOME=/x A=1 make all`",), Advice("Go.", "CUDA_HOME=/x A=1 make all")),
         (("Set it: `a=1 b`. Wait.",), Advice("Set it: `a=1 b`. Wait.")),

@@ -338,3 +338,40 @@ def test_an_epoch_has_steps_that_count_by_themselves() -> None:
     assert judged(f"{TRACEBACK}{goes_on}").root is None
     same = "epoch 1 step 7 loss 1.9\n" * 5
     assert judged(f"{TRACEBACK}{same}").root is not None
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "root@gpu-3:/work# nvidia-smi",
+        "(env) me@box:~/runs$ ls",
+        "\U0001f9a5 Unsloth will patch your computer",
+    ],
+)
+def test_what_follows_a_message(after: str) -> None:
+    """A prompt or a program's pictograph isn't part of an exception's message."""
+    root = judged(f"{TRACEBACK}{after}\n").root
+    assert root is not None
+    assert root.finding.record.message == "the folder has another model"
+
+
+def test_a_message_that_ends_with_a_colon_goes_on() -> None:
+    """The reason on its next line is part of it, although it looks like an exception."""
+    said = "backend='zoo' raised:\nRuntimeError: the gate is shut"
+    root = judged(f"{TRACEBACK.replace('the folder has another model', said)}").root
+    assert root is not None
+    assert root.finding.record.message == said
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict"),
+    [
+        ("(repeats, then all processes end)", Verdict.UNKNOWN),
+        ("it exits immediately", Verdict.UNKNOWN),
+        ("12:00:01 INFO epoch 1 ends here", Verdict.UNFINISHED),
+        ("still loading", Verdict.UNFINISHED),
+    ],
+)
+def test_somebody_says_that_it_ended(told: str, verdict: Verdict) -> None:
+    """The complaint before such words is the failure; a program's own words don't count."""
+    assert judged(f"zookeeper: cannot open the gate\n{told}\n").verdict is verdict
