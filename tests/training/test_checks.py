@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from support.stacks import CURRENT, OLDER, SCENARIOS, Stack
 
-SCRIPTS = ("trains_wrongly.py", "trains_in_vain.py", "trains_askew.py", "trains_unseen.py", "trains_astray.py")
+SCRIPTS = (
+    *("trains_wrongly.py", "trains_in_vain.py", "trains_askew.py", "trains_unseen.py"),
+    "trains_astray.py",
+)
 LINES = (*SCRIPTS, "says_words.py")
 FAULTS = {
     "loaded_late": ("replicas", "before the first step"),
@@ -87,6 +90,9 @@ UNSEEN = {
 ASTRAY = {
     "clipped_early": ("gradients", "before the step's last backward pass"),
     "clipped_by_shard": ("trained", "by their own norm"),
+    "streamed_twice": ("data", "reads the whole stream"),
+    "parted_emptied": ("trained", "to_empty() has made two parameters"),
+    "loaded_empty": ("resumed", "the optimizer's states aren't loaded"),
 }
 """The same for the fifth."""
 SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY
@@ -150,7 +156,8 @@ def test_micro_batches_that_are_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "faults", [(*FAULTS, *TWICE, "offloaded"), (*FURTHER, *ALIKE), (*ASKEW,), (*UNSEEN,), (*ASTRAY,)]
+    "faults",
+    [(*FAULTS, *TWICE, "offloaded"), (*FURTHER, *ALIKE), (*ASKEW,), (*UNSEEN,), (*ASTRAY,)],
 )
 def test_the_same_done_right(faults: tuple[str, ...], tmp_path: Path) -> None:
     """None of them has a finding."""

@@ -19,9 +19,7 @@ STEPS = 10
 class Clipped:
     """The gradients that were clipped last, until they are used, cleared, or added to."""
 
-    def __init__(
-        self, observations: Observations, optimizers: Callable[[], Iterable[Any]]
-    ) -> None:
+    def __init__(self, observations: Observations, optimizers: Callable[[], Iterable[Any]]) -> None:
         self._observations = observations
         self._optimizers = optimizers
         self._marks: dict[int, tuple[int, int]] = {}  # by parameter: its gradient, as clipped
