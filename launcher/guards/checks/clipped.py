@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...checks.divided import clipped_early
+from ...core.private_names import VERSION
 from ...evidence.observations import Observations
 from ..callers import user_place
 from .copies import local, spread
@@ -35,7 +36,8 @@ class Clipped:
         self._marks = {}
         if (self._observations.steps_of_all() or 0) < STEPS:
             given = spread([each for each in parameters if each.grad is not None])
-            self._marks = {id(each): _mark(each.grad) for each in given}
+            with self._observations.going_on():
+                self._marks = {id(each): _mark(each.grad) for each in given}
             self._where = user_place()
 
     def used(self, optimizer: Any) -> None:
@@ -65,4 +67,4 @@ class Clipped:
 def _mark(gradient: Any) -> tuple[int, int]:
     """The place of a gradient's values on this rank, and how often they were changed."""
     part = local(gradient.detach())
-    return part.data_ptr(), part._version
+    return part.data_ptr(), VERSION.of(part)
