@@ -94,6 +94,25 @@ def decays_all(optimizer: str, spared: int, vectors: Collection[str], where: str
     )
 
 
+def emptied(names: tuple[str, str], where: str) -> Finding:
+    """Reports tied weights that `to_empty` has made two.
+
+    Args:
+        names: their names.
+        where: the user's line that called it.
+    """
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"tied weights were parted: to_empty() has made two parameters of {names[0]} and "
+        f"{names[1]}, which was one, and they are trained apart",
+        advice="Tie them again right after to_empty(), before fully_shard and the optimizer",
+        step=1,
+        parameter=names[1],
+        where=where,
+    )
+
+
 def parted(output: str, embedding: str, *, is_equal: bool, where: str = "") -> Finding | None:
     """Reports two separate weights that the configuration ties."""
     if not is_equal:

@@ -93,6 +93,30 @@ def untrained_words(shares: Sequence[bool], where: str) -> Finding | None:
     )
 
 
+def read_by_all(digests: Sequence[str], workers: int, where: str) -> Finding | None:
+    """Reports a stream that each worker process of a loader reads as a whole.
+
+    Args:
+        digests: of an iterator's first batches, which it takes from one worker after the other.
+        workers: number of worker processes.
+        where: the user's line that draws them.
+    """
+    rounds = [{*digests[:workers]}, {*digests[workers : 2 * workers]}]
+    is_same = all(len(each) == 1 for each in rounds) and rounds[0] != rounds[1]
+    if len(digests) < 2 * workers or not is_same or "" in digests:
+        return None
+    return Finding(
+        Check.DATA,
+        certain=True,
+        sentence=f"each of a loader's {workers} worker processes reads the whole stream: every "
+        f"batch comes {workers} times in a row",
+        advice="Divide the samples in the IterableDataset's __iter__ by "
+        "torch.utils.data.get_worker_info(), or take one worker",
+        step=1,
+        where=where,
+    )
+
+
 def same_batch(digests: Sequence[str], steps: Sequence[int], where: str) -> Finding | None:
     """Reports the same batch repeated with steps in between.
 

@@ -54,6 +54,24 @@ def cleared(counts: Sequence[tuple[int, int]], where: str) -> Finding | None:
     )
 
 
+def clipped_early(where: str) -> Finding:
+    """Reports gradients that are clipped before a step's last backward pass.
+
+    Args:
+        where: the user's line that clips them.
+    """
+    return Finding(
+        Check.GRADIENTS,
+        certain=False,
+        sentence="gradients are clipped before the step's last backward pass: another pass adds to "
+        "what is clipped, so that batches count differently, and the sum isn't limited",
+        advice="Clip once a step, after its last backward pass (with accelerate: if "
+        "accelerator.sync_gradients)",
+        step=1,
+        where=where,
+    )
+
+
 def counted_twice(passes: Sequence[int], accumulation: int, where: str) -> Finding | None:
     """Reports a loop that accumulates for DeepSpeed's engine, which accumulates itself.
 

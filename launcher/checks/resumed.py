@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..core.count_of import count_of
 from ..core.limits import Line
 from .finding import Check, Finding
 
@@ -107,4 +108,27 @@ def _found(resumed: Noted, sentence: str, advice: str) -> Finding:
     return Finding(
         *(Check.RESUMED, False, sentence, advice, 2, (0,)),
         where=resumed.where,
+    )
+
+
+def left_in_checkpoint(name: str, count: int, where: str) -> Finding | None:
+    """Reports an optimizer's states that are in a checkpoint and aren't loaded.
+
+    Args:
+        name: their place in the checkpoint.
+        count: the checkpoint's values there.
+        where: the user's line that loads it.
+    """
+    if not count:
+        return None
+    return Finding(
+        Check.RESUMED,
+        certain=True,
+        sentence=f"the optimizer's states aren't loaded: torch.distributed.checkpoint fills the "
+        f"tensors that it is given, and {name} has none, though the checkpoint has "
+        f"{count_of(count, 'value')} there",
+        advice="Give it get_optimizer_state_dict(model, optimizer) of "
+        "torch.distributed.checkpoint.state_dict, which makes the states, and then call "
+        "set_optimizer_state_dict",
+        where=where,
     )

@@ -46,6 +46,8 @@ class Unit:
 
 
 _units: list[Unit] = []
+flat: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Live modules of FSDP 1."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -63,6 +65,7 @@ def install(module: ModuleType, observations: Observations) -> None:
     def construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
         observations.see(engine=Engine.FSDP.value, fsdp_version=1)
         wrapped(*args, **kwargs)
+        flat.add(instance)
         data_parallel.divides(instance, lambda: int(instance.process_group.size()))
 
     def begin(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> None:

@@ -39,6 +39,7 @@ from .checks import (
     epochs,
     first_steps,
     gradient_places,
+    loads_in_parts,
     optimizers,
     rank_schedules,
     replaced_parameters,
@@ -49,6 +50,7 @@ from .checks import (
     scalers,
     schedules,
     texts,
+    ties,
 )
 
 
@@ -88,6 +90,7 @@ GUARDS: tuple[Guard, ...] = (
     epochs,
     first_steps,
     gradient_places,
+    loads_in_parts,
     optimizers,
     rank_schedules,
     replaced_parameters,
@@ -98,6 +101,7 @@ GUARDS: tuple[Guard, ...] = (
     scalers,
     schedules,
     texts,
+    ties,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from types import ModuleType
@@ -30,6 +31,8 @@ JUDGES = data.ignored_labels, data.shifted_labels, data.endless_answers, data.un
 """Judges of a batch's facts, in the order of the facts."""
 DRAWN = 8
 """Batches inspected per process."""
+WORKERS = range(2, 33)
+"""Numbers of worker processes whose stream is inspected."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -58,8 +61,9 @@ def install(module: ModuleType, observations: Observations) -> None:
         case _:
             with observations.going_on():
                 LOADER_ITERATOR.of(module)
-                wrapper = Draws(observations).next
-                wrapt.wrap_function_wrapper(module, f"{LOADER_ITERATOR.path}.__next__", wrapper)
+                draws = Draws(observations)
+                wrapt.wrap_function_wrapper(module, f"{LOADER_ITERATOR.path}.__next__", draws.next)
+                wrapt.wrap_function_wrapper(module, "DataLoader.__iter__", draws.begin)
 
 
 class Labels:
@@ -115,11 +119,28 @@ class Draws:
         self._digests: list[str] = []
         self._steps: list[int] = []
         self._first = first_steps_of(observations)
+        self._streams: weakref.WeakKeyDictionary[Any, tuple[int, list[str]]]
+        self._streams = weakref.WeakKeyDictionary()  # by iterator: workers, and first batches
+
+    def begin(self, wrapped: Any, loader: Any, args: Any, kwargs: Any) -> Any:
+        """Begins an iterator, noting whether several processes read a stream for it."""
+        iterator = wrapped(*args, **kwargs)
+        if makes(Check.DATA):
+            looking(self._observations, Check.DATA, self._note, loader, iterator)
+        return iterator
+
+    def _note(self, loader: Any, iterator: Any) -> None:
+        import torch
+
+        is_stream = isinstance(loader.dataset, torch.utils.data.IterableDataset)
+        if is_stream and loader.num_workers in WORKERS:
+            self._streams[iterator] = loader.num_workers, []
 
     def next(self, wrapped: Any, iterator: Any, args: Any, kwargs: Any) -> Any:
         """Returns the next batch, inspecting the first few."""
         batch = wrapped(*args, **kwargs)
-        if len(self._digests) < DRAWN and makes(Check.DATA):
+        is_open = len(self._digests) < DRAWN or iterator in self._streams
+        if is_open and makes(Check.DATA):
             looking(self._observations, Check.DATA, self._look, iterator, batch)
         if self._first.is_open and makes(Check.OURS):
             looking(self._observations, Check.OURS, self._first.draw, batch)
@@ -127,6 +148,9 @@ class Draws:
 
     def _look(self, iterator: Any, batch: Any) -> None:
         """Inspects a batch of a loader with several."""
+        if iterator in self._streams:
+            self._look_at_stream(batch, *self._streams[iterator])
+            return
         with suppress(TypeError):  # a stream has no length
             if len(iterator) < 2:
                 return
@@ -134,6 +158,13 @@ class Draws:
         self._steps.append(self._observations.steps_of_all() or 0)
         found = data.same_batch(self._digests, self._steps, user_place())
         tell(self._observations, found)
+
+    def _look_at_stream(self, batch: Any, workers: int, digests: list[str]) -> None:
+        """Inspects a batch that one of several processes has read from a stream."""
+        if len(digests) < 2 * workers:
+            is_host = all(each.device.type == "cpu" for each in tensors_in(batch))
+            digests.append(digest_of(batch, elements=1024) if is_host else "")
+            tell(self._observations, data.read_by_all(digests, workers, user_place()))
 
 
 def _has_rows(batch: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Detects clipping of missing gradients, of scaled gradients, or too late."""
+"""Detects clipping of missing, scaled or sharded gradients, too early, or too late."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...checks.finding import Check, Finding
 from ...core.count_of import count_of
 from ...evidence.observations import Observations
 from ...workload.contradictions import EXPLAINED
-from .. import data_parallel
+from .. import data_parallel, fsdp
 from ..callers import user_place
 from . import scalers
 from .schedules import schedules_of
@@ -36,13 +36,17 @@ def _looking(function: Any, observations: Observations) -> Any:
     @functools.wraps(function)
     def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal looked
-        most = args[0] if args else kwargs.get("max_norm")
-        if looked < LOOKED and makes(Check.TRAINED):
-            looked += 1
-            if not hasattr(parameters, "grad"):  # a tensor
-                parameters = list(parameters)  # it may be a generator
-                looking(observations, Check.TRAINED, _look, observations, parameters, most)
-        return function(parameters, *args, **kwargs)
+        most: Any = args[0] if args else kwargs.get("max_norm")
+        if looked >= LOOKED or not makes(Check.TRAINED) or hasattr(parameters, "grad"):  # a tensor
+            return function(parameters, *args, **kwargs)
+        looked += 1
+        parameters = list(parameters)  # it may be a generator
+        looking(observations, Check.TRAINED, _look, observations, parameters, most)
+        norm = function(parameters, *args, **kwargs)
+        if not math.isinf(most):
+            clipped = schedules_of(observations).clipped
+            looking(observations, Check.TRAINED, clipped.note, parameters)
+        return norm
 
     return clip_grad_norm_
 
@@ -51,13 +55,21 @@ def _look(observations: Observations, parameters: list[Any], most: float) -> Non
     to_train = [each for each in parameters if each.requires_grad]
     if not to_train:
         return
-    if all(each.grad is None for each in to_train):
+    if not math.isinf(most) and not _sharded().isdisjoint(map(id, to_train)):
+        tell(observations, _by_shard())
+    elif all(each.grad is None for each in to_train):
         engine = any(hasattr(each, "gradient_clipping") for each in data_parallel.others)
         tell(observations, _nothing(len(to_train), is_engine=engine))
     elif scalers.scaling:
         tell(observations, _still_scaled())
     elif not math.isinf(most) and schedules_of(observations).has_used(to_train):
         tell(observations, _used_before())
+
+
+def _sharded() -> set[int]:
+    """Ids of the parameters that FSDP 1 divides among ranks."""
+    modules = [each for each in fsdp.flat if each.sharding_strategy.name != "NO_SHARD"]
+    return {id(parameter) for each in modules for parameter in each.parameters()}
 
 
 def _nothing(parameters: int, *, is_engine: bool) -> Finding:
@@ -92,5 +104,17 @@ def _still_scaled() -> Finding:
         sentence="clip_grad_norm_ clips gradients that are still multiplied by the loss scale, so "
         "that almost nothing of them is left",
         advice=f"Call scaler.unscale_(optimizer) before it ({EXPLAINED})",
+        where=user_place(),
+    )
+
+
+def _by_shard() -> Finding:
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence="clip_grad_norm_ clips each rank's shards by their own norm: FSDP 1 divides the "
+        "gradients among the ranks, and each scales its part otherwise",
+        advice="Call clip_grad_norm_ of the FSDP model (with accelerate: give "
+        "accelerator.clip_grad_norm_ exactly model.parameters())",
         where=user_place(),
     )

@@ -126,7 +126,9 @@ class Watch:
                 self._look_at_groups(optimizer, names)
                 begin = sampled_gradients.begin_with, self._passing, optimizer, names
                 looking(self._observations, Check.GRADIENTS, *begin, self._observations)
-            self._ties = list(ties.apart(models))
+            parted = list(ties.emptied(optimizer))
+            tell(self._observations, *parted)
+            self._ties = [] if parted else list(ties.apart(models))
         zeros = [
             (name, each)
             for _, name, each in parameters_in(models)

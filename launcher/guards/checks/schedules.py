@@ -19,6 +19,7 @@ from ...evidence.observations import Observations
 from .. import data_parallel
 from ..callers import user_place
 from .clearing import Clearing
+from .clipped import Clipped
 from .models import parameters_of
 from .passes import Passes
 from .rank_schedules import given_steps, half_period, length_of
@@ -69,6 +70,7 @@ class Schedules:
         totals: of schedules with a total.
         optimizers: the watched optimizers.
         stepped: optimizers with at least one step.
+        clipped: the gradients that were clipped last.
     """
 
     def __init__(self, observations: Observations) -> None:
@@ -78,6 +80,7 @@ class Schedules:
         self.places: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self.optimizers: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
         self.stepped: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.clipped = Clipped(observations, lambda: list(self.optimizers))
         self._observations = observations
         self._begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._still: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -131,6 +134,7 @@ class Schedules:
             steps: its previous steps.
         """
         self.stepped.add(optimizer)
+        self.clipped.used(optimizer)
         if steps < MANY:
             self._used |= dict.fromkeys(map(id, parameters_of(optimizer)), self.passes)
         rates = [group.get("lr", 1) for group in optimizer.param_groups]
@@ -287,14 +291,21 @@ def _counted(function: Any, schedules: Schedules, observations: Observations) ->
         schedules.passes += 1
         if first.is_open and args and makes(Check.DIVIDED):
             looking(observations, Check.DIVIDED, first.look, *args[:2])
-        if not clearing.is_open or is_passing:  # one within another is a checkpointed block's
+        is_clipped = schedules.clipped.is_waiting
+        # One within another is a checkpointed block's.
+        if is_passing or not (clearing.is_open or is_clipped):
             return function(*args, **kwargs)
-        if makes(Check.GRADIENTS):
+        if clearing.is_open and makes(Check.GRADIENTS):
             looking(observations, Check.GRADIENTS, clearing.look)
+        if is_clipped:
+            looking(observations, Check.TRAINED, schedules.clipped.before)
         is_passing = True
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
         finally:
             is_passing = False
+        if is_clipped:
+            looking(observations, Check.TRAINED, schedules.clipped.after)
+        return result
 
     return backward

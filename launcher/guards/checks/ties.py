@@ -1,15 +1,85 @@
-"""Checks whether weights tied by a model's configuration still are one."""
+"""Checks whether weights that a model ties still are one."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, pairwise
+from types import ModuleType
 from typing import Any
 
+import wrapt
+
 from ...checks import built
+from ...checks.finding import Check, Finding
 from ...evidence.observations import Observations
+from ..callers import user_place
 from .copies import Copy, copied, sample
-from .told import tell
+from .models import parameters_of
+from .told import looking, makes, tell
+
+HOOKED = ("torch.nn.modules.module",)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a model has a parameter.
+
+    Attributes:
+        owner: its module.
+        attribute: its name in the module.
+        name: its name in the model.
+    """
+
+    owner: weakref.ref[Any]
+    attribute: str
+    name: str
+
+    @property
+    def parameter(self) -> Any:
+        """What is there now."""
+        return getattr(self.owner(), self.attribute, None)
+
+
+_emptied: list[tuple[Place, Place, str]] = []
+"""Places of one parameter that `to_empty` has made two, and the user's line."""
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Wraps `to_empty`, which makes a parameter for each place of a tied one."""
+
+    def emptying(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        if kwargs.get("recurse") is False or not makes(Check.TRAINED):
+            return wrapped(*args, **kwargs)
+        tied: list[tuple[Place, Place]] = []
+        looking(observations, Check.TRAINED, lambda: tied.extend(_tied(instance)))
+        result = wrapped(*args, **kwargs)
+        where = user_place() if tied else ""
+        _emptied.extend((*pair, where) for pair in tied)
+        return result
+
+    wrapt.wrap_function_wrapper(module, "Module.to_empty", emptying)
+
+
+def _tied(model: Any) -> Iterator[tuple[Place, Place]]:
+    """Pairs of places with the same parameter."""
+    places: dict[int, list[Place]] = {}
+    for prefix, owner in model.named_modules():
+        for attribute, each in owner.named_parameters(recurse=False):
+            name = f"{prefix}.{attribute}".lstrip(".")
+            places.setdefault(id(each), []).append(Place(weakref.ref(owner), attribute, name))
+    yield from chain.from_iterable(map(pairwise, places.values()))
+
+
+def emptied(optimizer: Any) -> Iterator[Finding]:
+    """Parted weights that an optimizer's first step trains."""
+    held = {id(each) for each in parameters_of(optimizer)} if _emptied else set()
+    for one, other, where in _emptied:
+        found = one.parameter, other.parameter
+        is_trained = all(each is not None and each.requires_grad for each in found)
+        if is_trained and found[0] is not found[1] and not held.isdisjoint(map(id, found)):
+            yield built.emptied((one.name, other.name), where)
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,21 @@ def test_batches(digests: list[str], steps: list[int], is_told: bool) -> None:
     assert (data.same_batch(digests, steps, "") is not None) == is_told
 
 
+@table(
+    ("digests", "is_told"),
+    [
+        (["a", "a", "b", "b"], True),
+        (["a", "a", "b", "c"], False),
+        (["a", "a", "a", "a"], False),
+        (["a", "a", "b"], False),
+        (["", "", "b", "b"], False),
+    ],
+)
+def test_streams(digests: list[str], is_told: bool) -> None:
+    """Each worker's batches are the other one's, round after round."""
+    assert (data.read_by_all(digests, 2, "") is not None) == is_told
+
+
 def test_labels_and_types() -> None:
     """All labels ignored, or weights of a type that loses their updates."""
     assert data.ignored_labels([False] * 3, "") is not None

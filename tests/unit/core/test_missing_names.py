@@ -34,7 +34,7 @@ from safe_launch.guards import (
     reduced_early,
     resuming,
 )
-from safe_launch.guards.checks import batches, gradient_places, passes
+from safe_launch.guards.checks import batches, clipped, gradient_places, passes
 from safe_launch.options import parser
 from safe_launch.workers import start
 from safe_launch.workers.forkserver import module_marks
@@ -143,6 +143,13 @@ def _fragments(world: World) -> None:
 
 def _loader_iterator(world: World) -> None:
     batches.install(world.module(names.LOADER_ITERATOR.module), world.observations)
+
+
+def _version(world: World) -> None:
+    """A gradient that doesn't show how often it was changed."""
+    part = SimpleNamespace(data_ptr=lambda: 0)
+    gradient = SimpleNamespace(detach=lambda: part)
+    clipped.Clipped(world.observations, list).note([SimpleNamespace(grad=gradient)])
 
 
 def _reduction(world: World) -> None:
@@ -334,6 +341,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.INITIAL_STATE: _initial_state,
     names.DIVISOR: _divisor,
     names.REDUCTION: _reduction,
+    names.VERSION: _version,
     names.LOADER_ITERATOR: _loader_iterator,
     names.FAKE_STORE: _fake_store,
     names.CHECKPOINT_FUNCTION: _checkpoint_function,

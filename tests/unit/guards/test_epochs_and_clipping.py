@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Found, Message
-from safe_launch.guards import data_parallel
-from safe_launch.guards.checks import clipping, epochs, scalers
+from safe_launch.guards import data_parallel, fsdp
+from safe_launch.guards.checks import clipping, epochs, scalers, schedules
+from safe_launch.guards.checks.optimizers import Watch
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -117,3 +118,49 @@ def test_scaled_gradients(
         scaler.update()
     (said,) = told()
     assert "still multiplied by the loss scale" in said
+
+
+def test_clipping_before_another_pass(observations: Observations, told: Told, model: Any) -> None:
+    """Silent if gradients were used or cleared, if the pass adds nothing, or without a limit."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch = Watch(optimizer, observations)
+    seen = schedules.schedules_of(observations)
+    backward = schedules._counted(torch.autograd.backward, seen, observations)
+    frozen = torch.nn.Linear(1, 1)
+
+    def two_passes(between: Callable[[], object], limit: float = 0.1, other: Any = model) -> None:
+        clip = clipping._looking(torch.nn.utils.clip_grad_norm_, observations)
+        backward(model(torch.ones(1, 1)).sum())
+        clip(model.parameters(), limit)
+        between()
+        backward(other(torch.ones(1, 1)).sum())
+        optimizer.zero_grad()
+
+    def stepped() -> None:
+        watch.before(optimizer, (), {})
+
+    two_passes(stepped)
+    two_passes(optimizer.zero_grad)
+    two_passes(lambda: optimizer.zero_grad(set_to_none=False))
+    two_passes(object, other=frozen)
+    two_passes(object, limit=float("inf"))
+    assert not told()
+    two_passes(object)
+    (said,) = told()
+    assert "gradients are clipped before the step's last backward pass" in said
+
+
+def test_shards_that_are_clipped_alone(observations: Observations, told: Told) -> None:
+    """Silent if FSDP 1 leaves the parameters whole, or nothing is limited."""
+    model = torch.nn.Linear(1, 1)
+    clip = clipping._looking(torch.nn.utils.clip_grad_norm_, observations)
+    model(torch.ones(1, 1)).sum().backward()
+    fsdp.flat.add(model)
+    model.sharding_strategy = SimpleNamespace(name="NO_SHARD")
+    clip(model.parameters(), 0.1)
+    model.sharding_strategy = SimpleNamespace(name="HYBRID_SHARD")
+    clip(model.parameters(), float("inf"))
+    assert not told()
+    clip(model.parameters(), 0.1)
+    (said,) = told()
+    assert "clips each rank's shards by their own norm: " in said

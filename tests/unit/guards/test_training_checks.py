@@ -5,15 +5,24 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from safe_launch.checks.finding import VARIABLE, Check, Finding
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Found, Message, Skipped
-from safe_launch.guards.checks import begun, kept_weights, optimizers, passes, schedules, texts
-from safe_launch.guards.checks.batches import Labels
+from safe_launch.guards.checks import (
+    begun,
+    kept_weights,
+    loads_in_parts,
+    optimizers,
+    passes,
+    schedules,
+    texts,
+    ties,
+)
+from safe_launch.guards.checks.batches import Draws, Labels
 from safe_launch.guards.checks.clearing import Clearing
 from safe_launch.guards.checks.copies import Copy
 from safe_launch.guards.checks.optimizers import Watch
@@ -264,6 +273,82 @@ def test_tied_weights_that_were_parted(seen: tuple[Observations, Told]) -> None:
         observations.see_model(model)
         train(model, watched(observations, torch.optim.AdamW(model.parameters())), steps=3)
         assert len(told()) == count, kind
+
+
+def test_tied_weights_that_to_empty_parts(
+    seen: tuple[Observations, Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights that are tied again, or that stay one, are fine."""
+    observations, told = seen
+    monkeypatch.setattr(torch.nn.Module, "to_empty", torch.nn.Module.to_empty)
+    monkeypatch.setattr(ties, "_emptied", [])
+    module = ModuleType(*ties.HOOKED)
+    module.Module = torch.nn.Module  # type: ignore[attr-defined]
+    ties.install(module, observations)
+
+    def emptied(device: str, *, ties_again: bool) -> None:
+        with torch.device(device):
+            model = torch.nn.Sequential(torch.nn.Embedding(30, 16), torch.nn.Linear(16, 30))
+        model[1].weight = model[0].weight
+        model.to_empty(device="cpu")
+        if ties_again:
+            model[1].weight = model[0].weight
+        for each in model.parameters():
+            torch.nn.init.normal_(each)
+        train(model, watched(observations, torch.optim.SGD(model.parameters())), steps=2)
+
+    emptied("meta", ties_again=True)
+    emptied("cpu", ties_again=False)
+    assert told() == []
+    emptied("meta", ties_again=False)
+    (found,) = told()
+    assert "two parameters of 0.weight and 1.weight" in found.sentence
+
+
+def test_states_that_stay_in_the_checkpoint(seen: tuple[Observations, Told]) -> None:
+    """Nothing is missing if the states are there, or the checkpoint has none."""
+    observations, told = seen
+
+    def loaded(state: dict[str, Any], *keys: str) -> None:
+        given = {"app": {"optim": {"state": state, "param_groups": []}, "model": {}}}
+        metadata = SimpleNamespace(state_dict_metadata=dict.fromkeys(keys))
+        loads_in_parts._look(observations, given, metadata)
+
+    loaded({"0": {}}, "app.optim.state.0.step")
+    loaded({}, "app.optim.param_groups", "app.model.state.weight")
+    assert told() == []
+    loaded({}, "app.optim.state.0.step", "app.optim.state.0.exp_avg")
+    (found,) = told()
+    assert "app.optim.state has none, though the checkpoint has 2 values" in found.sentence
+
+
+def test_a_stream_that_each_process_reads(seen: tuple[Observations, Told]) -> None:
+    """Streams of one process, divided ones, and data sets with indices are fine."""
+    observations, told = seen
+
+    class Iterator:
+        """An iterator of a loader."""
+
+    def drawn(data: Any, workers: int, *batches: int) -> None:
+        draws = Draws(observations)
+        loader = SimpleNamespace(dataset=data, num_workers=workers)
+        iterator = draws.begin(lambda: Iterator(), loader, (), {})
+        for number in batches:
+            draws.next(lambda number=number: torch.arange(number, number + 4), iterator, (), {})
+
+    class Stream(torch.utils.data.IterableDataset):  # type: ignore[name-defined, misc]
+        """A stream."""
+
+        def __iter__(self) -> Any:
+            return iter(())
+
+    drawn(Stream(), 0, 0, 0, 4, 4)
+    drawn(Stream(), 2, 0, 4, 8, 12)
+    drawn([], 2, 0, 0, 4, 4)
+    assert told() == []
+    drawn(Stream(), 3, 0, 0, 0, 4, 4, 4)
+    (found,) = told()
+    assert "each of a loader's 3 worker processes reads the whole stream" in found.sentence
 
 
 def test_labels(seen: tuple[Observations, Told]) -> None:

@@ -1,0 +1,49 @@
+"""Detects optimizers' states that torch.distributed.checkpoint leaves in the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ...checks import resumed
+from ...checks.finding import Check
+from ...evidence.observations import Observations
+from ..callers import user_place
+from .told import looking, makes, tell
+
+HOOKED = ("torch.distributed.checkpoint.default_planner",)
+DEPTH = 3
+"""Maximum depth of an optimizer's state dict in what is loaded."""
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Wraps the planner of a load, which gets the checkpoint's keys."""
+
+    def planning(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+        if makes(Check.RESUMED):
+            given = dict(zip(("state_dict", "metadata"), args, strict=False)) | kwargs
+            about = given.get("state_dict"), given.get("metadata")
+            looking(observations, Check.RESUMED, _look, observations, *about)
+        return wrapped(*args, **kwargs)
+
+    wrapt.wrap_function_wrapper(module, "DefaultLoadPlanner.set_up_planner", planning)
+
+
+def _look(observations: Observations, states: Any, metadata: Any) -> None:
+    for path in _without_states(states, ()):
+        prefix = ".".join((*path, "state", ""))
+        count = sum(str(key).startswith(prefix) for key in metadata.state_dict_metadata)
+        tell(observations, resumed.left_in_checkpoint(prefix[:-1], count, user_place()))
+
+
+def _without_states(given: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Paths of optimizers' state dicts that have no states."""
+    if not isinstance(given, Mapping) or len(path) > DEPTH:
+        return
+    if "param_groups" in given and given.get("state") == {}:
+        yield path
+    for name, each in given.items():
+        yield from _without_states(each, (*path, str(name)))
