@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from support.stacks import CURRENT, OLDER, SCENARIOS, Stack
 
-SCRIPTS = ("trains_wrongly.py", "trains_in_vain.py", "trains_askew.py", "trains_unseen.py")
+SCRIPTS = (
+    *("trains_wrongly.py", "trains_in_vain.py", "trains_askew.py", "trains_unseen.py"),
+    "trains_strange.py",
+)
 LINES = (*SCRIPTS, "says_words.py")
 FAULTS = {
     "loaded_late": ("replicas", "before the first step"),
@@ -84,7 +87,14 @@ UNSEEN = {
     "schedule_anew": ("resumed", "the learning rate begins anew"),
 }
 """The same for the fourth."""
-SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN
+STRANGE = {
+    "padding_trained": ("data", "the loss counts padding"),
+    "targets_padded": ("data", "the loss counts padding"),
+    "begun_twice": ("data", "begin with the bos_token twice"),
+    "worst_kept": ("saved", "by its name that is the worst"),
+}
+"""The same for the fifth."""
+SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | STRANGE
 ALIKE = (
     *("clipped_late", "warming_up", "never_averaged", "replaced", "on_plateau", "without_graph"),
     *("thawed", "scaled_apart", "unprepared", "adapted_twice", "cut_off"),
@@ -96,7 +106,7 @@ def launched(
     folder: Path, *words: str, options: tuple[str, ...] = (), stack: Stack = CURRENT
 ) -> tuple[Any, str, int]:
     """A launch's findings, output, and exit code."""
-    kinds = (FAULTS, {*FURTHER, *ALIKE}, ASKEW, UNSEEN)
+    kinds = (FAULTS, {*FURTHER, *ALIKE}, ASKEW, UNSEEN, STRANGE)
     place = next((place for place, kind in enumerate(kinds) if words[0] in kind), 0)
     script = SCENARIOS / SCRIPTS[place]
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *options, script, *words)
@@ -145,7 +155,9 @@ def test_micro_batches_that_are_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "faults", [(*FAULTS, *TWICE, "offloaded"), (*FURTHER, *ALIKE), (*ASKEW,), (*UNSEEN,)]
+    "faults",
+    [(*FAULTS, *TWICE, "offloaded"), (*FURTHER, *ALIKE), (*ASKEW,), (*UNSEEN,)]
+    + [(fault,) for fault in STRANGE],  # each is looked at in a process's first batches
 )
 def test_the_same_done_right(faults: tuple[str, ...], tmp_path: Path) -> None:
     """None of them has a finding."""
