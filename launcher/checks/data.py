@@ -31,6 +31,47 @@ def ignored_labels(shares: Sequence[bool], where: str) -> Finding | None:
     )
 
 
+def trained_padding(shares: Sequence[bool], where: str) -> Finding | None:
+    """Reports padding that counts in the loss; a batch of equally long texts has none.
+
+    Args:
+        shares: whether labels of padding count, per first batch.
+        where: the user's line that trains on them.
+    """
+    if len(shares) < BATCHES or sum(shares) < BATCHES - 1:
+        return None
+    return Finding(
+        Check.DATA,
+        certain=False,
+        sentence="the loss counts padding: its labels aren't -100, and the model learns to write "
+        "padding behind each text",
+        advice="Set labels to -100 where attention_mask is 0, and where those of a model with an "
+        "encoder are its pad_token_id",
+        step=1,
+        where=where,
+    )
+
+
+def begun_twice(shares: Sequence[bool], where: str) -> Finding | None:
+    """Reports texts with two bos tokens.
+
+    Args:
+        shares: whether most texts begin so, per first batch.
+        where: the user's line that trains on them.
+    """
+    if len(shares) < BATCHES or not all(shares):
+        return None
+    return Finding(
+        Check.DATA,
+        certain=False,
+        sentence="most texts begin with the bos_token twice: a chat template has written it, and "
+        "the tokenizer adds it again",
+        advice="Tokenize what apply_chat_template has written with add_special_tokens=False",
+        step=1,
+        where=where,
+    )
+
+
 def shifted_labels(shares: Sequence[bool], where: str) -> Finding | None:
     """Reports labels already shifted to the next tokens, for a model whose loss shifts them.
 

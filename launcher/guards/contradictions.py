@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..checks.best_kept import worst_kept
+from ..checks.finding import Finding
 from ..evidence.observations import Observations
 from ..workload.config_files.deepspeed import Config, section
 from ..workload.contradictions import (
@@ -61,6 +63,17 @@ def _trainer(call: Call) -> Iterator[str]:
     if config is None and around != "1":  # accelerate's default
         held = Stated(own, f"TrainingArguments' {steps}")
         yield from differing(Stated(int(around), f"${variable}"), held)
+
+
+def _best(call: Call) -> Iterator[Finding]:
+    """Reports a Trainer that keeps the worst checkpoint as the best."""
+    arguments = call.owner.args
+    metric, is_greater = arguments.metric_for_best_model, arguments.greater_is_better
+    is_used = arguments.load_best_model_at_end or arguments.save_total_limit
+    evaluates = _plain(getattr(arguments, "eval_strategy", "no")) != "no"
+    if metric and is_used and evaluates and isinstance(is_greater, bool):
+        found = worst_kept(metric, is_greater_better=is_greater, where=user_place())
+        yield from () if found is None else (found,)
 
 
 def _passed(call: Call) -> tuple[Stated, list[Mapping[str, Any]]] | None:
@@ -195,7 +208,9 @@ LOOKS: dict[str, dict[str, tuple[Watched, ...]]] = {
         "Accelerator.clip_grad_norm_": (Watched(_clipped, first=1),),
     },
     "deepspeed.runtime.engine": {"DeepSpeedEngine.__init__": (Watched(_engine, is_after=True),)},
-    "transformers.trainer": {"Trainer.__init__": (Watched(_trainer, is_after=True),)},
+    "transformers.trainer": {
+        "Trainer.__init__": (Watched(_trainer, is_after=True), Watched(_best, is_after=True))
+    },
 }
 """Checked calls by module."""
 HOOKED = tuple(LOOKS)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -14,11 +16,11 @@ from ...checks import data
 from ...checks.finding import Check
 from ...core.private_names import LOADER_ITERATOR
 from ...evidence.observations import Observations
-from ..callers import user_place
+from ..callers import is_called_by, user_place
 from ..divided_data import digest_of, tensors_in
 from .copies import Copy, copied
 from .first_steps import first_steps_of
-from .texts import IGNORED, asked_of_texts
+from .texts import IGNORED, asked_of_texts, trained_padding
 from .told import looking, makes, skip, tell
 
 TRAINER, DDP, LOADER = (
@@ -27,7 +29,10 @@ TRAINER, DDP, LOADER = (
     LOADER_ITERATOR.module,
 )
 HOOKED = (TRAINER, DDP, LOADER)
-JUDGES = data.ignored_labels, data.shifted_labels, data.endless_answers, data.untrained_words
+JUDGES = (
+    *(data.ignored_labels, data.trained_padding, data.shifted_labels, data.endless_answers),
+    *(data.untrained_words, data.begun_twice),
+)
 """Judges of a batch's facts, in the order of the facts."""
 DRAWN = 8
 """Batches inspected per process."""
@@ -41,11 +46,13 @@ def install(module: ModuleType, observations: Observations) -> None:
         case name if name == TRAINER:
             labels = Labels(observations)
 
-            def stepping(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+            def stepping(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
                 if labels.is_open:
                     batch = args[1] if len(args) > 1 else kwargs.get("inputs")
                     model = args[0] if args else kwargs.get("model")
-                    looking(observations, Check.DATA, labels.look, batch, model)
+                    loss = _has_own_loss(instance)
+                    look = partial(labels.look, has_own_loss=loss)
+                    looking(observations, Check.DATA, look, batch, model)
                 return wrapped(*args, **kwargs)
 
             wrapt.wrap_function_wrapper(module, "Trainer.training_step", stepping)
@@ -82,14 +89,22 @@ class Labels:
         def see(model: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
             if torch.compiler.is_compiling() or not model.training:
                 return
-            looking(self._observations, Check.DATA, self.look, kwargs, model)
+            is_within = is_called_by("transformers")  # a Trainer, whose step was seen
+            look = partial(self.look, has_own_loss=is_within)
+            looking(self._observations, Check.DATA, look, kwargs, model)
             if not self.is_open:
                 handle.remove()
 
         handle = wrapper.register_forward_pre_hook(see, with_kwargs=True)
 
-    def look(self, batch: Any, model: Any = None) -> None:
-        """Begins to read which labels of a batch count; judges earlier batches."""
+    def look(self, batch: Any, model: Any = None, *, has_own_loss: bool = False) -> None:
+        """Begins to read which labels of a batch count; judges earlier batches.
+
+        Args:
+            batch: the model's arguments, by name.
+            model: the model or its wrapper.
+            has_own_loss: whether another loss than the model's may be used.
+        """
         labels: Any = batch.get("labels") if isinstance(batch, Mapping) else None
         is_whole = hasattr(labels, "is_floating_point") and not labels.is_floating_point()
         if not is_whole or not makes(Check.DATA):
@@ -97,7 +112,8 @@ class Labels:
             return
         if len(self._copies) < data.BATCHES:
             self._where = self._where or user_place()
-            asked = [(labels != IGNORED).any(), *asked_of_texts(batch, labels, model)]
+            padding = trained_padding(batch, labels, None if has_own_loss else model)
+            asked = [(labels != IGNORED).any(), padding, *asked_of_texts(batch, labels, model)]
             copy = copied([each.float().reshape(1) for each in asked])
             if copy is None:
                 skip(self._observations, Check.DATA, "a graph of the device is being captured")
@@ -165,6 +181,14 @@ class Draws:
             is_host = all(each.device.type == "cpu" for each in tensors_in(batch))
             digests.append(digest_of(batch, elements=1024) if is_host else "")
             tell(self._observations, data.read_by_all(digests, workers, user_place()))
+
+
+def _has_own_loss(trainer: Any) -> bool:
+    """Whether a Trainer's loss is neither the model's nor made from it."""
+    compute_loss = inspect.unwrap(type(trainer).compute_loss)
+    is_packages = compute_loss.__module__.partition(".")[0] in ("transformers", "trl")
+    asks = is_packages or "super" in compute_loss.__code__.co_names
+    return not asks or getattr(trainer, "compute_loss_func", None) is not None
 
 
 def _has_rows(batch: Any) -> bool:

@@ -16,6 +16,10 @@ from ...evidence.observations import Observations
 HOOKED = ("transformers.modeling_utils",)
 IGNORED = -100
 """torch's default label to ignore (torch.nn.CrossEntropyLoss)."""
+LOSSES = {"loss_function", "CrossEntropyLoss"}
+"""Names in a `forward` of transformers' that computes a loss of labels."""
+MASKING = {"active_loss", "shift_attention_mask"}
+"""Names in one whose loss leaves out padding by itself."""
 
 _extended: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """By model: its number of tokens before adding more."""
@@ -45,14 +49,14 @@ def asked_of_texts(batch: Mapping[str, Any], labels: Any, model: Any) -> Iterato
     """Boolean tensors on a decoder's batch; none for other batches.
 
     Whether all labels are the next tokens, whether ends of texts are ignored but not the tokens
-    before, and whether added tokens occur that aren't trained.
+    before, whether added tokens occur that aren't trained, and whether most texts begin twice.
     """
-    model = _bare(model)
+    model = _inner(model)
     ids: Any = batch.get("input_ids")
     mask: Any = batch.get("attention_mask")
-    if model is None or "shift_labels" in batch or getattr(ids, "shape", ()) != labels.shape:
+    if not _is_shifting(model) or "shift_labels" in batch:
         return
-    if labels.ndim != 2 or labels.shape[1] < 2:
+    if getattr(ids, "shape", ()) != labels.shape or labels.ndim != 2 or labels.shape[1] < 2:
         return
     counts = labels != IGNORED
     is_next = (labels[:, :-1] == ids[:, 1:]) | ~counts[:, :-1]
@@ -67,6 +71,39 @@ def asked_of_texts(batch: Mapping[str, Any], labels: Any, model: Any) -> Iterato
     is_trained = any(each.requires_grad for each in embedding.parameters())
     first = None if is_trained else _extended.get(model)
     yield (ids >= first).any() if first else (ids != ids).any()
+    yield _begin_twice(ids, mask, model.config)
+
+
+def trained_padding(batch: Mapping[str, Any], labels: Any, model: Any) -> Any:
+    """Whether labels of padding count in a transformers model's loss, as a boolean tensor.
+
+    One such label per text may be its end; a mask that isn't padding has holes.
+    """
+    model, nothing = _inner(model), (labels != labels).any()
+    if not _counts_all(model) or labels.ndim != 2 or labels.shape[1] < 2:
+        return nothing
+    if getattr(model.config, "is_encoder_decoder", False):
+        is_padding = _are(labels, getattr(model.config, "pad_token_id", None))
+        return is_padding[:, -2:].all(1).any()
+    mask: Any = batch.get("attention_mask")
+    if getattr(mask, "shape", ()) != labels.shape or mask.is_floating_point():
+        return nothing
+    is_padding = mask == 0
+    is_whole = (is_padding[:, 1:] != is_padding[:, :-1]).sum(1) < 2
+    return (is_whole & ((is_padding & (labels != IGNORED)).sum(1) > 1)).any()
+
+
+def _begin_twice(ids: Any, mask: Any, config: Any) -> Any:
+    """Whether most rows begin with two bos tokens, behind padding."""
+    import torch
+
+    begin, end, pad = (getattr(config, f"{name}_token_id", None) for name in ("bos", "eos", "pad"))
+    others = (*(end if isinstance(end, list | tuple) else (end,)), pad)
+    if not isinstance(begin, int) or begin in others or ids.shape[1] < 3:
+        return (ids != ids).any()
+    first = mask.long().argmax(1, keepdim=True).clamp(max=ids.shape[1] - 3)
+    three = ids.gather(1, first + torch.arange(3, device=ids.device)) == begin
+    return (three[:, 0] & three[:, 1] & ~three[:, 2]).float().mean() > 0.5
 
 
 def _are(ids: Any, tokens: Any) -> Any:
@@ -77,14 +114,26 @@ def _are(ids: Any, tokens: Any) -> Any:
     return found
 
 
-def _bare(model: Any) -> Any:
-    """The unwrapped transformers decoder if its loss shifts labels."""
+def _inner(model: Any) -> Any:
+    """The model without its wrappers."""
     model = getattr(model, "module", model)
-    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _is_shifting(model: Any) -> bool:
+    """Whether it is a transformers decoder whose loss shifts labels; Bart's doesn't."""
     kind = type(model)
     is_decoder = kind.__name__.endswith("ForCausalLM")
     if not is_decoder or not kind.__module__.startswith("transformers.models."):
-        return None
-    code = inspect.unwrap(kind.forward).__code__  # Bart's takes labels that are shifted already
-    is_shifting = "loss_function" in code.co_names or "shift_labels" in code.co_varnames
-    return model if is_shifting else None
+        return False
+    code = inspect.unwrap(kind.forward).__code__
+    return "loss_function" in code.co_names or "shift_labels" in code.co_varnames
+
+
+def _counts_all(model: Any) -> bool:
+    """Whether the model's loss is transformers', and ignores no label but -100."""
+    forward = inspect.unwrap(getattr(type(model), "forward", _inner))
+    if not forward.__module__.startswith("transformers.models."):
+        return False
+    names = {*forward.__code__.co_names, *forward.__code__.co_varnames}
+    return bool(names & LOSSES) and not names & MASKING

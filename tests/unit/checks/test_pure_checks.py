@@ -15,6 +15,7 @@ from safe_launch.checks import (
     schedule,
     trained,
 )
+from safe_launch.checks.best_kept import worst_kept
 from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import Check, Finding, active, is_on
 from safe_launch.checks.kept import Kept, read, write
@@ -374,12 +375,14 @@ def test_gradients_that_are_cleared_between_passes(
 
 def test_texts() -> None:
     """A finding needs all first batches; one with added tokens refutes it."""
-    for judge in (data.shifted_labels, data.endless_answers):
+    for judge in (data.shifted_labels, data.endless_answers, data.begun_twice):
         assert judge([True] * 3, "") is not None
         assert judge([True, True, False], "") is None
         assert judge([True] * 2, "") is None
     assert data.untrained_words([False, True, False], "") is not None
     assert data.untrained_words([False] * 3, "") is None
+    assert data.trained_padding([True, False, True], "") is not None
+    assert data.trained_padding([True, False, False], "") is None
 
 
 def test_what_is_built_otherwise() -> None:
@@ -450,3 +453,18 @@ def test_what_is_thawed_after_the_optimizer_was_made() -> None:
     assert found is not None
     assert (found.parameter, "frozen" in found.sentence) == ("hidden.weight", True)
     assert trained.gathered("AdamW", [], 5, 3, "train.py:7") is None
+
+
+@table(
+    ("metric", "is_greater_better", "is_told"),
+    [
+        *(("eval_rmse", True, True), ("eval_rmse", False, False), ("loss", True, True)),
+        *(("eval_accuracy", False, True), ("accuracy", True, False), ("eval_rougeL", False, True)),
+        *(("neg_mse", True, False), ("score", True, False), ("acc_loss", True, False)),
+        *(("wer_reduction", True, False), ("eval_task-a/f1", False, True)),
+    ],
+)
+def test_the_best_that_is_the_worst(metric: str, is_greater_better: bool, is_told: bool) -> None:
+    """Only words that are clear count."""
+    found = worst_kept(metric, is_greater_better=is_greater_better, where="train.py:9")
+    assert (found is not None) == is_told

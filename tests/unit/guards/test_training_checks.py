@@ -22,7 +22,7 @@ from safe_launch.guards.checks import (
     texts,
     ties,
 )
-from safe_launch.guards.checks.batches import Draws, Labels
+from safe_launch.guards.checks.batches import Draws, Labels, _has_own_loss
 from safe_launch.guards.checks.clearing import Clearing
 from safe_launch.guards.checks.copies import Copy
 from safe_launch.guards.checks.optimizers import Watch
@@ -619,16 +619,85 @@ def test_questions_about_texts() -> None:
     def asked(labels: Any, **others: Any) -> list[bool]:
         return [bool(each) for each in texts.asked_of_texts(batch | others, labels, model)]
 
-    assert asked(right) == [False] * 3
-    assert asked(torch.cat((right[:, 1:], right[:, :1] * 0 - 100), 1)) == [True, False, False]
-    assert asked(ids.masked_fill(ids == 9, -100)) == [False, True, False]
-    assert asked(ids.masked_fill(ids == 9, -100), attention_mask=None) == [False] * 3
+    assert asked(right) == [False] * 4
+    assert asked(torch.cat((right[:, 1:], right[:, :1] * 0 - 100), 1)) == [True, *[False] * 3]
+    assert asked(ids.masked_fill(ids == 9, -100)) == [False, True, False, False]
+    assert asked(ids.masked_fill(ids == 9, -100), attention_mask=None) == [False] * 4
     assert asked(right[:, :-1]) == []
     assert list(texts.asked_of_texts(batch, right, net())) == []
     small = {"d_model": 8, "vocab_size": 20, "decoder_layers": 1, "decoder_ffn_dim": 8}
     unshifted = transformers.BartConfig(**small, decoder_attention_heads=2, encoder_layers=1)
     model = transformers.BartForCausalLM(unshifted)
     assert asked(right) == []
+
+
+def test_texts_that_begin_twice() -> None:
+    """Behind padding as well; repeated tokens and a token that is the end too prove nothing."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 20}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+
+    def found(rows: list[list[int]], end: Any = 2, **given: Any) -> bool:
+        config = transformers.LlamaConfig(**sizes, **heads, bos_token_id=1, eos_token_id=end)
+        ids = torch.tensor(rows)
+        batch = {"input_ids": ids, **given}
+        return bool([*texts.asked_of_texts(batch, ids, transformers.LlamaForCausalLM(config))][-1])
+
+    twice = [[1, 1, 5, 6], [1, 1, 7, 8]]
+    assert found(twice)
+    padded = [[0, 1, 1, 5], [0, 0, 1, 1], [1, 1, 6, 7]]
+    assert not found(padded)
+    assert found(padded, attention_mask=torch.tensor([[0, 1, 1, 1], [0, 0, 1, 1], [1] * 4]))
+    assert not found([[1, 5, 6, 7], [1, 1, 7, 8]])
+    assert not found([[1, 1, 1, 1]])
+    assert not found(twice, end=[1, 2])
+
+
+def test_labels_of_padding() -> None:
+    """Two or more at an end count; a text's end, holes, and other losses don't."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 20}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **heads))
+    labels = torch.tensor([[3, 4, 5, 6, 9, 9], [3, 4, 5, 6, 7, 8]])
+
+    def found(mask: Any, labels: Any = labels, model: Any = model) -> bool:
+        return bool(texts.trained_padding({"attention_mask": mask}, labels, model))
+
+    mask = torch.tensor([[1, 1, 1, 1, 0, 0], [1] * 6])
+    assert found(mask)
+    assert found(mask.flip(1))
+    assert not found(mask, labels.masked_fill(mask == 0, -100))
+    assert not found(torch.tensor([[1, 1, 1, 1, 1, 0], [1] * 6]))
+    assert not found(torch.tensor([[1, 0, 1, 0, 1, 0], [1] * 6]))
+    assert not found(None)
+    assert not found(mask, model=net())
+    assert not found(mask, model=None)
+    small = {"d_model": 8, "d_ff": 8, "d_kv": 4, "num_layers": 1, "num_heads": 2, "vocab_size": 20}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**small, pad_token_id=9))
+    assert found(mask, model=model)
+    assert not found(mask, labels.masked_fill(labels == 9, -100), model)
+    assert not found(mask, labels[:, :5], model)
+
+
+def test_losses_of_trainers() -> None:
+    """One that replaces the model's loss may ignore padding; one that extends it doesn't."""
+
+    def trainer(kind: type, **held: Any) -> Any:
+        return type("Mine", (kind,), held)()
+
+    transformers = pytest.importorskip("transformers.trainer")
+    plain = type("Plain", (), {"compute_loss": transformers.Trainer.compute_loss})
+    extended = type("Extended", (plain,), {"compute_loss": _extends})
+    replaced = type("Replaced", (plain,), {"compute_loss": lambda *_: 0})
+    assert [_has_own_loss(trainer(kind)) for kind in (plain, extended, replaced)] == [
+        *(False, False, True)
+    ]
+    assert _has_own_loss(trainer(plain, compute_loss_func=len))
+
+
+def _extends(self: Any, *args: Any) -> Any:
+    return super(type(self), self).compute_loss(*args)
 
 
 def test_a_state_dict_that_is_kept(
