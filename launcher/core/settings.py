@@ -99,6 +99,8 @@ class Fact(StrEnum):
     """GRPO leaves cut-off answers out of a loss that is divided by a global number of tokens."""
     ENTROPY_SELECTED = "entropy_selected", bool
     """GRPO trains the tokens of the highest entropy alone."""
+    LEFT_UNWRAPPED = "left_unwrapped", bool
+    """accelerate trains the model itself, without DDP, as an evaluation has prepared it."""
     RESUMES_MIDWAY = "resumes_midway", bool
     """The Trainer continues within a later epoch than the first."""
     OPTIMIZER = "optimizer", Optimizer

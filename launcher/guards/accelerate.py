@@ -29,6 +29,7 @@ def install(module: ModuleType, observations: Observations) -> None:
     wrap = wrapt.wrap_function_wrapper
     wrap(module, "Accelerator.__init__", partial(_construct, observations))
     wrap(module, "Accelerator.accumulate", partial(_accumulate, observations))
+    wrap(module, "Accelerator.prepare_model", partial(_prepare_model, observations))
 
 
 def _construct(
@@ -58,6 +59,21 @@ def _construct(
             deepspeed_plugin.change,
         )
     )
+
+
+def _prepare_model(
+    observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
+) -> Any:
+    """Observes a model that is trained on several ranks, and returned without DDP."""
+    given = args[0] if args else kwargs["model"]
+    is_evaluated = args[2] if len(args) > 2 else kwargs.get("evaluation_mode", False)
+    result = wrapped(*args, **kwargs)
+    if not is_evaluated and str(instance.distributed_type.value).startswith("MULTI_"):
+        trained = [each for each in given.parameters() if each.requires_grad]
+        is_plain = trained and not any(hasattr(each, "device_mesh") for each in trained)
+        is_left = result is given and not hasattr(given, "require_backward_grad_sync")
+        observations.see(left_unwrapped=bool(is_plain and is_left) or None)
+    return result
 
 
 def _accumulate(

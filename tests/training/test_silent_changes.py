@@ -132,3 +132,17 @@ def test_an_epoch_that_resumes_in_the_order_of_the_first(
             first, second = order[:4], order[4:]
     assert (order == first[2:]) is is_wrong, (first, second, order)
     assert ("trainer-resumes-in-first-epochs-order" in done.stderr) is is_wrong
+
+
+def test_an_evaluation_first_leaves_the_model_without_ddp(tmp_path: Path) -> None:
+    """The ranks' weights drift apart; as the entry advises, they end as without an evaluation."""
+    ends = {}
+    for options in ((), ("--first",), ("--first", "--unmarked")):
+        script = (SCENARIOS / "hf_evaluated.py", "--told=told.json", *options)
+        done = CURRENT.run("safe-launch", "--nproc=2", "--log-dir=runs", *script, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr[-4000:]
+        ends[options] = json.loads((tmp_path / "told.json").read_text())
+        is_wrong = options == ("--first",)
+        assert (len({*ends[options]}) > 1) is is_wrong
+        assert ("trainer-evaluated-before-training" in done.stderr) is is_wrong
+    assert ends["--first", "--unmarked"] == ends[()]

@@ -120,6 +120,13 @@ def told(
             {"trl": "0.23.0"},
         ),
         (
+            "trainer-evaluated-before-training",
+            {**TRAINED, Fact.LEFT_UNWRAPPED: True},
+            {"accelerate": "1.15.0"},
+            {Fact.LEFT_UNWRAPPED: False},
+            {"accelerate": "1.13.0"},
+        ),
+        (
             "trainer-resumes-in-first-epochs-order",
             {**TRAINED, Fact.RESUMES_MIDWAY: True},
             {"accelerate": "1.14.0", "transformers": "4.57.1"},
