@@ -75,7 +75,8 @@ class Reading:
         has_failed: whether a launcher reported the attempt's failure.
         is_ended: whether a launcher found a hang and ends the workers.
         ends: by file, the last line that reports the end of the training.
-        last_lines: the last lines of each file that ends within this attempt.
+        first_lines: the first lines of each file that ends within this attempt.
+        last_lines: its last lines.
         cut: first lines of tracebacks cut off by the end of a file.
         first_rank: the first failed rank in torchrun's report.
         complaints: lines without an exception that may name the cause, at the end of each file.
@@ -89,6 +90,7 @@ class Reading:
     has_failed: bool = False
     is_ended: bool = False
     ends: dict[str, End] = field(default_factory=dict)
+    first_lines: dict[str, tuple[Written, ...]] = field(default_factory=dict)
     last_lines: dict[str, tuple[Written, ...]] = field(default_factory=dict)
     cut: list[tuple[str, int]] = field(default_factory=list)
     first_rank: int | None = None

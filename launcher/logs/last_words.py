@@ -46,17 +46,6 @@ REJECTED = re.compile(
 )
 """A refusal before Python begins: a program's of its command line, or a scheduler's, container
 runtime's, installer's or shell's of the job; possibly with lines after it."""
-ENDS_ITSELF = r"(?:ends?|exits?|dies?|stops?|crash(?:es)?|aborts?|quits?)"
-TOLD = re.compile(
-    r"\b(?:then|and|until)\b[^.]{0,40}\b(?:process(?:es)?|job|run|training|pods?|ranks?|it"
-    rf"|everything)\b[^.]{{0,20}}\b{ENDS_ITSELF}\b"
-    rf"|\b{ENDS_ITSELF}(?: \w+)? (?:at once|immediately|silently|right away|there|here"
-    r"|without (?:an? )?(?:error|message|output|traceback))\b",
-    re.IGNORECASE,
-)
-"""Somebody's words for a run's end, below its output."""
-LOGGED = re.compile(r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN\w*)\b|[{}=]")
-"""Words of a program instead."""
 TRACED = re.compile(r"\s|Traceback \(most|.*\bstack trace\b")
 START = re.compile("|".join(STARTS))
 REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w\.py FAILED\b")))
@@ -84,11 +73,6 @@ def telling(lines: Sequence[Written], rank: int | None) -> tuple[Written, ...]:
 def most_telling(lines: Sequence[Written]) -> Written:
     """The first complaint logged as an error, or else the last."""
     return next((line for line in lines if SEVERE.search(line.text)), lines[-1])
-
-
-def is_told_to_end(lines: Sequence[Written]) -> bool:
-    """Whether somebody's words in the last lines say that the run ended by itself."""
-    return any(TOLD.search(line.text) and not LOGGED.search(line.text) for line in lines[-3:])
 
 
 def complains(text: str) -> bool:

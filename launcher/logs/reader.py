@@ -35,7 +35,7 @@ from .tracebacks import Trace, Tracebacks
 OWN = "[safe-launch] "
 """Prefix of safe-launch's own lines, which quote known failures."""
 MOST_STREAMS = 1024
-HEAD = 1 << 16
+HEAD, OPENING = 1 << 16, 1 << 10
 """Bytes of a file to search for a common prefix."""
 TAIL = 60
 """Lines before an event to keep as context."""
@@ -105,6 +105,8 @@ class _File:
         self.is_finished = self.is_cancelled = self.is_over = self.is_root = False
         self.summary_rank: int | None = None
         self.prefixes = FilePrefixes(head)
+        opening = enumerate(head[:OPENING].decode(errors="replace").split("\n"), 1)
+        self.opening = tuple(Written(name, at, text) for at, text in opening if text.strip())
         self.streams: dict[str, _Stream] = {}
         self.texts: deque[str] = deque(maxlen=TAIL)
         self.events = PendingEvents()
@@ -183,6 +185,7 @@ class _File:
         ]
         self.reading.complaints += last_words(whole)
         written = [line for line in whole if line.number >= self.begun]
+        self.reading.first_lines[self.name] = self.opening
         self.reading.last_lines[self.name] = tuple(written[-MOST_LAST:])
         if (lost := lost_loss(written)) is not None:
             tail = tuple(line.text for line in written[-MOST_LAST:])

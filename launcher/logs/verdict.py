@@ -17,11 +17,12 @@ from .exception_lines import LONGEST_LINE, SEVERE, SPOKEN
 from .failures import Failure, without_aborts, without_copies
 from .interleaved import entry_in, said_twice
 from .judgement import BreakOff, Judgement, Verdict
-from .last_words import REFUSED, REJECTED, is_told_to_end, most_telling, telling
+from .last_words import REFUSED, REJECTED, most_telling, telling
 from .launcher_messages import is_of_another
 from .messages import by_message
 from .output_before import complaints_before
 from .progress_signs import STEP
+from .told_words import told
 
 MUTE = ("RuntimeError", "SystemError", "Exception")
 """Exceptions that libraries raise with a mere status code."""
@@ -124,19 +125,22 @@ def _refused(reading: Reading) -> Iterable[Failure]:
 
 
 def _complained(reading: Reading) -> Iterable[Failure]:
-    """The complaint before the end of a run that ended in somebody's words."""
+    """The last complaint of a run that ended or stands still in somebody's words, or the words.
+
+    Without such words a complaint that is logged as an error counts if nothing comes after it.
+    """
     for file, lines in reading.last_lines.items():
-        said = [line for line in reading.complaints if line.file == file]
-        if said and file not in reading.ends and is_told_to_end(lines):
-            line = most_telling(said)
-            yield Failure(
-                _of_line(line.rank, line.number, line.text),
-                Evidence(
-                    FailureRecord(line.rank, float(line.number), message=line.text.strip()),
-                    file,
-                    ((line.number, line.text.strip()),),
-                ),
-            )
+        if not lines or file in reading.ends:
+            continue
+        complaints = [line for line in reading.complaints if line.file == file]
+        if words := told(reading.first_lines.get(file, ()), lines):
+            said = most_telling(complaints) if complaints else words
+        elif lines[-1] in complaints and SEVERE.search(lines[-1].text):
+            said = lines[-1]
+        else:
+            continue
+        finding = _of_line(said.rank, said.number, said.text)
+        yield Failure(finding, Evidence(finding.record, file, ((said.number, said.text.strip()),)))
 
 
 def _with_divergence(

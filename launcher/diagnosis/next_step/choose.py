@@ -31,11 +31,13 @@ from .surroundings import (
     unfinished_checkpoint,
 )
 from .system_words import system_error
+from .told import told
 
 Rule = Callable[[Case], Step | None]
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "ended-silently": ended_silently,
+        "told": told,
         "isolated-build": isolated_build,
         "build": build,
         "out-of-memory": out_of_memory,

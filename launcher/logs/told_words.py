@@ -1,0 +1,32 @@
+"""Finds what somebody has written around a log: that the run ended, or stands still."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..diagnosis.next_step.told import ENDED, STANDS
+from .progress_signs import STEP, Written
+
+AROUND = 3
+"""Lines to search at either end of a log."""
+LOGGED = re.compile(r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN\w*|ERROR)\b|[{}=]|^\W*\[|^\s*#")
+"""Words of a program instead."""
+DOUBTED = re.compile(r"\b(?:may|might|can|could|avoid|if|seems?|looks?)\b|\?\?", re.IGNORECASE)
+
+
+def told(first: Sequence[Written], last: Sequence[Written]) -> Written | None:
+    """Somebody's sentence that the run ended by itself or stands still, if there is one.
+
+    A sentence above steps at the log's end may be about another run.
+
+    Args:
+        first: the first lines of the log.
+        last: its last lines.
+    """
+    above = () if any(STEP.search(line.text) for line in last) else first[:AROUND]
+    for line in (*last[-AROUND:], *above):
+        is_prose = not LOGGED.search(line.text) and not DOUBTED.search(line.text)
+        if is_prose and (ENDED.search(line.text) or STANDS.search(line.text)):
+            return line
+    return None
