@@ -94,6 +94,27 @@ def decays_all(optimizer: str, spared: int, vectors: Collection[str], where: str
     )
 
 
+def frozen_adapter(parts: Collection[str], where: str) -> Finding:
+    """Reports an adapter that isn't trained beside what is.
+
+    Args:
+        parts: names of the adapters' parts.
+        where: the user's line that made the optimizer.
+    """
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"the model's adapter is frozen: {first_of(parts)} "
+        f"{'require' if len(parts) > 1 else 'requires'} no gradient, while other parameters are "
+        "trained",
+        advice="If it is to be trained, load it with PeftModel.from_pretrained(..., "
+        "is_trainable=True)",
+        step=1,
+        parameter=next(iter(parts)),
+        where=where,
+    )
+
+
 def emptied(names: tuple[str, str], where: str) -> Finding:
     """Reports tied weights that `to_empty` has made two.
 

@@ -158,6 +158,46 @@ def read_by_all(digests: Sequence[str], workers: int, where: str) -> Finding | N
     )
 
 
+def replaced_labels(before: int, after: int, where: str) -> Finding | None:
+    """Reports a collator that makes labels of its own where the samples leave some out.
+
+    Args:
+        before: labels that the samples leave out of the loss.
+        after: labels that the batch leaves out, beside padding.
+        where: the user's line that draws it.
+    """
+    if not before or 2 * after > before:
+        return None
+    return Finding(
+        Check.DATA,
+        certain=True,
+        sentence=f"DataCollatorForLanguageModeling replaces the samples' labels: {before} of a "
+        "batch are -100, and the loss counts them all the same",
+        advice="Take DataCollatorForSeq2Seq(tokenizer), which keeps labels",
+        step=1,
+        where=where,
+    )
+
+
+def skipped_again(count: int, steps: int, where: str) -> Finding:
+    """Reports a second epoch without the batches that were to be skipped once.
+
+    Args:
+        count: the skipped batches.
+        steps: optimizer steps so far.
+        where: the user's line that called `skip_first_batches`.
+    """
+    return Finding(
+        Check.DATA,
+        certain=True,
+        sentence=f"the loader of skip_first_batches is used for another epoch: its first {count} "
+        "batches are skipped in each",
+        advice="Use it for the resumed epoch alone, and the loader itself in later ones",
+        step=steps + 1,
+        where=where,
+    )
+
+
 def same_batch(digests: Sequence[str], steps: Sequence[int], where: str) -> Finding | None:
     """Reports the same batch repeated with steps in between.
 

@@ -35,6 +35,7 @@ from .checks import (
     autocasts,
     batches,
     clipping,
+    collators,
     engines,
     epochs,
     first_steps,
@@ -49,6 +50,7 @@ from .checks import (
     saves,
     scalers,
     schedules,
+    skipped_batches,
     texts,
     ties,
 )
@@ -86,6 +88,7 @@ GUARDS: tuple[Guard, ...] = (
     autocasts,
     batches,
     clipping,
+    collators,
     engines,
     epochs,
     first_steps,
@@ -100,6 +103,7 @@ GUARDS: tuple[Guard, ...] = (
     saves,
     scalers,
     schedules,
+    skipped_batches,
     texts,
     ties,
 )

@@ -103,5 +103,66 @@ def worst_kept(right: bool) -> None:
     trainer(small("Llama"), data, asked=asked, **held).train()
 
 
-FAULTS = {one.__name__: one for one in (padding_trained, targets_padded, begun_twice, worst_kept)}
+class Words:
+    """As much of a tokenizer as collators ask for."""
+
+    pad_token_id, padding_side = PAD, "right"
+
+    def pad(self, samples, **_: object):
+        """Fills up all fields."""
+        length = max(len(each["input_ids"]) for each in samples)
+        return {
+            name: torch.tensor([filled(each[name], length) for each in samples])
+            for name in samples[0]
+        }
+
+
+def labels_replaced(right: bool) -> None:
+    """As in https://github.com/huggingface/transformers/issues/26357: answers alone, as meant."""
+    from transformers import DataCollatorForLanguageModeling, DataCollatorForSeq2Seq
+
+    data = [{"input_ids": words, "labels": [-100] * 3 + words[3:]} for words in rows()]
+    kind = DataCollatorForSeq2Seq if right else DataCollatorForLanguageModeling
+    collator = kind(Words(), **({} if right else {"mlm": False}))
+    trainer(small("Llama"), data, data_collator=collator).train()
+
+
+def adapter_frozen(right: bool) -> None:
+    """As in https://github.com/huggingface/peft/issues/282: a loaded adapter, and a new head."""
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+    config = LoraConfig(target_modules=["q_proj"])
+    get_peft_model(small("Llama"), config).save_pretrained(f"adapter-{rank}")
+    body = PeftModel.from_pretrained(small("Llama"), f"adapter-{rank}", is_trainable=right)
+    body.get_base_model().lm_head.weight.requires_grad_(True)
+    data = [{"input_ids": words[:4], "labels": words[:4]} for words in rows()]
+    trainer(body, data).train()
+
+
+def skipped_each_time(right: bool) -> None:
+    """As in https://github.com/huggingface/accelerate/issues/1451: resumed in an epoch."""
+    from accelerate import Accelerator, skip_first_batches
+    from torch.utils.data import DataLoader
+
+    accelerator = Accelerator(cpu=True)
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    loader = DataLoader(torch.randn(64, 8, generator=torch.Generator().manual_seed(1)), 4)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    resumed = skip_first_batches(loader, 2)
+    for epoch in range(3):
+        for batch in resumed if epoch == 0 or not right else loader:
+            accelerator.backward(model(batch).pow(2).mean())
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+FAULTS = {
+    one.__name__: one
+    for one in (
+        *(padding_trained, targets_padded, begun_twice, worst_kept),
+        *(labels_replaced, adapter_frozen, skipped_each_time),
+    )
+}
 run(FAULTS)

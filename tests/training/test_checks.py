@@ -100,6 +100,9 @@ STRANGE = {
     "targets_padded": ("data", "the loss counts padding"),
     "begun_twice": ("data", "begin with the bos_token twice"),
     "worst_kept": ("saved", "by its name that is the worst"),
+    "labels_replaced": ("data", "replaces the samples' labels"),
+    "adapter_frozen": ("trained", "the model's adapter is frozen"),
+    "skipped_each_time": ("data", "is used for another epoch"),
 }
 """The same for the sixth."""
 SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE

@@ -18,6 +18,7 @@ from ...core.settings import Fact
 from ...evidence.observations import Observations
 from ..callers import user_place
 from . import (
+    adapters,
     begun,
     dtypes,
     gradients,
@@ -122,6 +123,7 @@ class Watch:
         if step == 1:
             dtypes.look_at(self._observations, optimizer, names, self.where, by_engine=by_engine)
             begun.remember(models)
+            tell(self._observations, *adapters.frozen(models, self.where))
             if not by_engine:  # whose own steps are looked at, and whose groups are flat
                 self._look_at_groups(optimizer, names)
                 begin = sampled_gradients.begin_with, self._passing, optimizer, names
