@@ -94,6 +94,28 @@ def decays_all(optimizer: str, spared: int, vectors: Collection[str], where: str
     )
 
 
+def decays_norms(optimizer: str, norms: Collection[str], where: str) -> Finding | None:
+    """Reports norm layers whose weights decay while other vectors are spared.
+
+    Args:
+        optimizer: its class.
+        norms: names of these weights.
+        where: the user's line that made it.
+    """
+    if not norms:
+        return None
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"{optimizer} decays the weights of norm layers, {first_of(norms)}, and spares "
+        "other vectors: what chooses the group without weight decay misses their names",
+        advice="Choose it by the shape (parameter.ndim < 2) or the class of the layer",
+        step=1,
+        parameter=next(iter(norms)),
+        where=where,
+    )
+
+
 def frozen_adapter(parts: Collection[str], where: str) -> Finding:
     """Reports an adapter that isn't trained beside what is.
 

@@ -179,6 +179,24 @@ def replaced_labels(before: int, after: int, where: str) -> Finding | None:
     )
 
 
+def smoothed_unshifted(kind: str, base: str, where: str) -> Finding:
+    """Reports label smoothing on labels that aren't shifted for a decoder.
+
+    Args:
+        kind: the model's class.
+        base: the class of transformers' that it derives from.
+        where: the user's line that makes the Trainer.
+    """
+    return Finding(
+        Check.DATA,
+        certain=True,
+        sentence=f"label smoothing doesn't shift the labels of {kind}: each token learns to repeat "
+        f"itself. The Trainer shifts them for {base} and other classes of transformers', by name",
+        advice=f"Name the class {base}, or set label_smoothing_factor to 0",
+        where=where,
+    )
+
+
 def skipped_again(count: int, steps: int, where: str) -> Finding:
     """Reports a second epoch without the batches that were to be skipped once.
 

@@ -132,3 +132,37 @@ def left_in_checkpoint(name: str, count: int, where: str) -> Finding | None:
         "set_optimizer_state_dict",
         where=where,
     )
+
+
+def named_in_vain(checkpoint: str, where: str) -> Finding:
+    """Reports a checkpoint in TrainingArguments, which `Trainer.train` doesn't read.
+
+    Args:
+        checkpoint: its name there.
+        where: the user's line that calls `train`.
+    """
+    return Finding(
+        Check.RESUMED,
+        certain=False,
+        sentence=f"the training begins anew: TrainingArguments' resume_from_checkpoint "
+        f"{checkpoint} has no effect by itself",
+        advice="Pass it on: trainer.train(resume_from_checkpoint="
+        "training_args.resume_from_checkpoint)",
+        where=where,
+    )
+
+
+def loaded_in_vain(where: str) -> Finding:
+    """Reports `Accelerator.load_state` before anything was prepared to take the states.
+
+    Args:
+        where: the user's line that calls it.
+    """
+    return Finding(
+        Check.RESUMED,
+        certain=False,
+        sentence="accelerator.load_state restores neither model nor optimizer: nothing has been "
+        "prepared yet",
+        advice="Call it after accelerator.prepare(model, optimizer, ...)",
+        where=where,
+    )

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..checks import data, resumed
 from ..checks.best_kept import worst_kept
 from ..checks.finding import Finding
 from ..evidence.observations import Observations
@@ -41,6 +42,8 @@ ARGUMENTS = (
 
 _accumulations: weakref.WeakKeyDictionary[Any, Stated] = weakref.WeakKeyDictionary()
 """The accumulation each Accelerator was created with, and its source."""
+_used: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Accelerators that something was prepared with."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -74,6 +77,30 @@ def _best(call: Call) -> Iterator[Finding]:
     if metric and is_used and evaluates and isinstance(is_greater, bool):
         found = worst_kept(metric, is_greater_better=is_greater, where=user_place())
         yield from () if found is None else (found,)
+
+
+def _anew(call: Call) -> Iterator[Finding]:
+    """Reports a checkpoint that only TrainingArguments name, which `train` doesn't read."""
+    wanted = call.owner.args.resume_from_checkpoint
+    if wanted and call.given.get("resume_from_checkpoint") is None:
+        yield resumed.named_in_vain(str(wanted), user_place())
+
+
+def _unshifted(call: Call) -> Iterator[Finding]:
+    """Reports a decoder whose labels the Trainer's label smoothing doesn't shift.
+
+    It shifts them for transformers' decoders, which it knows by the names of their classes
+    (transformers/trainer.py, `compute_loss`).
+    """
+    trainer, auto = call.owner, sys.modules["transformers.models.auto.modeling_auto"]
+    known = {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()}
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    kind = type(model.get_base_model() if hasattr(model, "get_base_model") else model)
+    base = next((each.__name__ for each in kind.__mro__ if each.__name__ in known), None)
+    is_own = type(trainer).compute_loss.__module__ != "transformers.trainer"
+    is_smoothed = trainer.args.label_smoothing_factor and trainer.compute_loss_func is None
+    if is_smoothed and base and kind.__name__ not in known and not is_own:
+        yield data.smoothed_unshifted(kind.__name__, base, user_place())
 
 
 def _passed(call: Call) -> tuple[Stated, list[Mapping[str, Any]]] | None:
@@ -180,6 +207,24 @@ def _accelerator(call: Call) -> Iterator[str]:
     yield from of_precision(own, Stated(around, f"${variable}") if around else None, config)
 
 
+def _restored(call: Call) -> Iterator[Finding]:
+    """Reports states that are loaded before anything was prepared to take them."""
+    if call.owner not in _used:
+        yield resumed.loaded_in_vain(user_place())
+
+
+def _noted(call: Call) -> Iterator[str]:
+    """Notes Accelerators that something is prepared with."""
+    _used.add(call.owner)
+    yield from ()
+
+
+def _forgotten(call: Call) -> Iterator[str]:
+    """Notes Accelerators that let go of what was prepared."""
+    _used.discard(call.owner)
+    yield from ()
+
+
 def _prepared(call: Call) -> Iterator[str]:
     """Reports the accumulation that an Accelerator takes from DeepSpeed's configuration."""
     stated, own = _accumulations.get(call.owner), call.owner.gradient_accumulation_steps
@@ -204,12 +249,19 @@ def _clipped(call: Call) -> Iterator[str]:
 LOOKS: dict[str, dict[str, tuple[Watched, ...]]] = {
     "accelerate.accelerator": {
         "Accelerator.__init__": (Watched(_accelerator, is_after=True),),
-        "Accelerator.prepare": (Watched(_prepared),),
+        "Accelerator.prepare": (Watched(_noted), Watched(_prepared)),
+        "Accelerator.prepare_model": (Watched(_noted),),
+        "Accelerator.load_state": (Watched(_restored),),
+        "Accelerator.free_memory": (Watched(_forgotten),),
         "Accelerator.clip_grad_norm_": (Watched(_clipped, first=1),),
     },
     "deepspeed.runtime.engine": {"DeepSpeedEngine.__init__": (Watched(_engine, is_after=True),)},
     "transformers.trainer": {
-        "Trainer.__init__": (Watched(_trainer, is_after=True), Watched(_best, is_after=True))
+        "Trainer.__init__": (
+            *(Watched(_trainer, is_after=True), Watched(_best, is_after=True)),
+            Watched(_unshifted, is_after=True),
+        ),
+        "Trainer.train": (Watched(_anew),),
     },
 }
 """Checked calls by module."""

@@ -158,11 +158,85 @@ def skipped_each_time(right: bool) -> None:
             optimizer.zero_grad()
 
 
+def named_alone(right: bool) -> None:
+    """As in https://github.com/huggingface/transformers/issues/27749: not passed on."""
+    data = [{"input_ids": words[:4], "labels": words[:4]} for words in rows()]
+    asked = {"save_strategy": "steps", "save_steps": 6, "max_steps": 6}
+    trainer(small("Llama"), data, asked=asked).train()
+    named = {**asked, "max_steps": STEPS, "resume_from_checkpoint": "out/checkpoint-6"}
+    resumed = trainer(small("Llama"), data, asked=named)
+    resumed.train(resume_from_checkpoint=named["resume_from_checkpoint"] if right else None)
+
+
+def loaded_early(right: bool) -> None:
+    """As in https://github.com/X-GenGroup/Flow-Factory/pull/174: before anything is prepared."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    for phase in range(2):
+        model = torch.nn.Linear(8, 8)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        if phase and not right:
+            accelerator.load_state("state")
+        model, optimizer = accelerator.prepare(model, optimizer)
+        if phase and right:
+            accelerator.load_state("state")
+        for _ in range(STEPS // 2):
+            accelerator.backward(model(torch.randn(4, 8)).pow(2).mean())
+            optimizer.step()
+            optimizer.zero_grad()
+        if not phase:
+            accelerator.save_state("state")
+            accelerator.wait_for_everyone()
+            accelerator.free_memory()
+
+
+def smoothed_apart(right: bool) -> None:
+    """As in https://github.com/huggingface/transformers/issues/27161: a class of one's own."""
+    from transformers import LlamaForCausalLM
+
+    model = small("Llama")
+    kind = type("LlamaForCausalLM" if right else "Llama2", (LlamaForCausalLM,), {})
+    model.__class__ = kind
+    data = [{"input_ids": words[:4], "labels": words[:4]} for words in rows()]
+    trainer(model, data, asked={"label_smoothing_factor": 0.1}).train()
+
+
+def norms_decayed(right: bool) -> None:
+    """As in https://github.com/deepspeedai/DeepSpeedExamples/pull/755: names of another model."""
+    model = DistributedDataParallel(small("T5"))
+    biases = [torch.nn.Parameter(torch.zeros(4))]
+    names = ("bias", "norm.weight") if right else ("bias", "LayerNorm.weight")
+    groups = {True: [], False: []}
+    for name, each in model.named_parameters():
+        groups[any(one in name for one in names)].append(each)
+    spared = {"params": groups[True] + biases, "weight_decay": 0.0}
+    optimizer = torch.optim.AdamW([spared, {"params": groups[False]}], lr=1e-3, weight_decay=0.1)
+    ids = torch.tensor([words[:4] for words in rows(4)])
+    for _ in range(STEPS):
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def clipped_by_none(right: bool) -> None:
+    """As in https://github.com/pytorch/pytorch/issues/148259: a generator that is used up."""
+    model = DistributedDataParallel(torch.nn.Linear(8, 8))
+    given = model.parameters()
+    optimizer = torch.optim.AdamW(given, lr=1e-3)
+    for _ in range(STEPS):
+        model(torch.randn(4, 8)).pow(2).mean().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters() if right else given, 0.1)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 FAULTS = {
     one.__name__: one
     for one in (
         *(padding_trained, targets_padded, begun_twice, worst_kept),
-        *(labels_replaced, adapter_frozen, skipped_each_time),
+        *(labels_replaced, adapter_frozen, skipped_each_time, named_alone, loaded_early),
+        *(smoothed_apart, norms_decayed, clipped_by_none),
     )
 }
 run(FAULTS)

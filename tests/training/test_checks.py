@@ -103,6 +103,11 @@ STRANGE = {
     "labels_replaced": ("data", "replaces the samples' labels"),
     "adapter_frozen": ("trained", "the model's adapter is frozen"),
     "skipped_each_time": ("data", "is used for another epoch"),
+    "named_alone": ("resumed", "the training begins anew"),
+    "loaded_early": ("resumed", "restores neither model nor optimizer"),
+    "smoothed_apart": ("data", "label smoothing doesn't shift"),
+    "norms_decayed": ("trained", "decays the weights of norm layers"),
+    "clipped_by_none": ("trained", "it is given no parameters"),
 }
 """The same for the sixth."""
 SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE

@@ -53,6 +53,8 @@ def _looking(function: Any, observations: Observations) -> Any:
 
 def _look(observations: Observations, parameters: list[Any], most: float) -> None:
     to_train = [each for each in parameters if each.requires_grad]
+    if not parameters:
+        tell(observations, _without_any())
     if not to_train:
         return
     if not math.isinf(most) and not _sharded().isdisjoint(map(id, to_train)):
@@ -82,6 +84,17 @@ def _nothing(parameters: int, *, is_engine: bool) -> Finding:
         advice="Write gradient_clipping into DeepSpeed's configuration"
         if is_engine
         else "Call it between backward() and step(), with the parameters that are trained",
+        where=user_place(),
+    )
+
+
+def _without_any() -> Finding:
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence="clip_grad_norm_ clips nothing: it is given no parameters, as by a generator that "
+        "something else has used up",
+        advice="Give it model.parameters(), or a list",
         where=user_place(),
     )
 

@@ -22,6 +22,7 @@ from . import (
     begun,
     dtypes,
     gradients,
+    groups,
     replaced_parameters,
     sampled_gradients,
     ties,
@@ -125,7 +126,7 @@ class Watch:
             begun.remember(models)
             tell(self._observations, *adapters.frozen(models, self.where))
             if not by_engine:  # whose own steps are looked at, and whose groups are flat
-                self._look_at_groups(optimizer, names)
+                tell(self._observations, *groups.found(optimizer, names, models, self.where))
                 begin = sampled_gradients.begin_with, self._passing, optimizer, names
                 looking(self._observations, Check.GRADIENTS, *begin, self._observations)
             parted = list(ties.emptied(optimizer))
@@ -215,24 +216,6 @@ class Watch:
         is_sharded = any(hasattr(each, "to_local") for _, each in of_models.values())
         by_engine = self._observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
         return {} if by_engine or is_sharded else of_models
-
-    def _look_at_groups(self, optimizer: Any, names: dict[int, str]) -> None:
-        """Looks for an empty parameter group without weight decay."""
-        groups = list(enumerate(optimizer.param_groups))
-        spared = [
-            number
-            for number, group in groups
-            if not group["params"] and not group.get("weight_decay", 1)
-        ]
-        vectors = [
-            names[id(each)]
-            for _, group in groups
-            for each in group["params"]
-            if group.get("weight_decay") and each.ndim == 1 and names[id(each)].endswith(".bias")
-        ]
-        if spared:
-            about = type(optimizer).__name__, spared[0], vectors, self.where
-            tell(self._observations, built.decays_all(*about))
 
     def _gradients(self, optimizer: Any) -> trained.Gradients:
         """Parameters with gradients so far; with an engine, only the engine's."""

@@ -47,6 +47,15 @@ class Accelerator:
     def prepare(self, *args: Any) -> Any:
         """Does nothing."""
 
+    def prepare_model(self, model: Any) -> Any:
+        """Does nothing."""
+
+    def load_state(self, folder: str) -> None:
+        """Does nothing."""
+
+    def free_memory(self) -> None:
+        """Does nothing."""
+
     def clip_grad_norm_(self, parameters: Any, max_norm: float) -> None:
         """Does nothing."""
 
@@ -92,6 +101,9 @@ class Trainer:
         plugin = SimpleNamespace(hf_ds_config=held)
         self.accelerator = SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin))
 
+    def train(self, resume_from_checkpoint: Any = None) -> None:
+        """Does nothing."""
+
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Computes the loss like the Trainer."""
         return self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
@@ -122,6 +134,7 @@ class Arguments:
     fp16: bool = False
     label_smoothing_factor: float = 0.0
     deepspeed: str = "configs/zero.json"
+    resume_from_checkpoint: str | None = None
 
 
 Told = Callable[[], list[str]]
@@ -184,6 +197,29 @@ def test_accumulation_in_deepspeeds_configuration(told: Told) -> None:
     (said,) = told()
     assert "gradient_accumulation_steps 4" in said
     assert "2 is in force" in said
+
+
+def test_a_checkpoint_that_isnt_passed_on(told: Told) -> None:
+    """`train` doesn't read it; silent if it is passed, or there is none."""
+    Trainer(Arguments()).train()
+    Trainer(Arguments(resume_from_checkpoint="out/checkpoint-6")).train("out/checkpoint-6")
+    assert not told()
+    Trainer(Arguments(resume_from_checkpoint="out/checkpoint-6")).train()
+    (said,) = told()
+    assert "out/checkpoint-6 has no effect by itself (it may be meant)" in said
+
+
+def test_states_that_nothing_takes(told: Told) -> None:
+    """Silent if something is prepared, and not if it was let go of."""
+    for prepare in ("prepare", "prepare_model"):
+        accelerator = Accelerator()
+        getattr(accelerator, prepare)(None)
+        accelerator.load_state("state")
+    assert not told()
+    accelerator.free_memory()
+    accelerator.load_state("state")
+    (said,) = told()
+    assert "restores neither model nor optimizer" in said
 
 
 def test_a_norm_that_deepspeed_doesnt_ask_for(told: Told) -> None:

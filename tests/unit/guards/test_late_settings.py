@@ -231,6 +231,8 @@ def accelerator(seen: Observations, plugin: Any, name: str = "train") -> None:
 
         def accumulate(self) -> None: ...
 
+        def prepare_model(self, model: Any) -> None: ...
+
     module: Any = ModuleType(accelerate.HOOKED[0])
     module.Accelerator = Accelerator
     accelerate.install(module, seen)

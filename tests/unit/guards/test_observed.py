@@ -288,8 +288,17 @@ class Accelerator:
 
     gradient_accumulation_steps = 4
 
+    distributed_type = SimpleNamespace(value="MULTI_GPU")
+
     def __init__(self, mixed_precision: str) -> None:
         self.mixed_precision = mixed_precision
+        self.prepared: set[Any] = set()
+
+    def prepare_model(self, model: Any, *, evaluation_mode: bool = False) -> Any:
+        """Returns what it has prepared as it is."""
+        is_again = model in self.prepared
+        self.prepared.add(model)
+        return model if is_again or evaluation_mode else torch.nn.Sequential(model)
 
     def accumulate(self, *models: Any) -> tuple[Any, ...]:
         """A context manager in accelerate."""
@@ -321,6 +330,27 @@ def test_a_loop_around_accelerate(
     wrapped = SimpleNamespace(module=llama())
     assert module.Accelerator(mixed).accumulate(wrapped) == (wrapped,)
     assert seen.observed == before | observed
+
+
+def test_a_model_that_is_left_unwrapped(
+    seen: Observations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was prepared for an evaluation before; silent for others and for frozen models."""
+    for name in ("accumulate", "prepare_model"):
+        monkeypatch.setattr(Accelerator, name, getattr(Accelerator, name))
+    module: Any = ModuleType("accelerate.accelerator")
+    module.Accelerator = Accelerator
+    accelerate.install(module, seen)
+    accelerator = module.Accelerator("no")
+    frozen = torch.nn.Linear(1, 1).requires_grad_(False)
+    for model in (torch.nn.Linear(1, 1), frozen):
+        accelerator.prepare_model(model)
+    accelerator.prepare_model(frozen)
+    evaluated = torch.nn.Linear(1, 1)
+    accelerator.prepare_model(evaluated, evaluation_mode=True)
+    assert seen.observed == {}
+    accelerator.prepare_model(evaluated)
+    assert seen.observed == {"left_unwrapped": True}
 
 
 class Trainer:

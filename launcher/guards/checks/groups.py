@@ -1,0 +1,46 @@
+"""Inspects an optimizer's groups of parameters: which are spared weight decay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ...checks import built
+from ...checks.finding import Finding
+
+
+def found(
+    optimizer: Any, names: Mapping[int, str], models: Iterable[Any], where: str
+) -> Iterator[Finding | None]:
+    """Reports groups that miss what they are to spare.
+
+    Args:
+        optimizer: the optimizer, before its first step.
+        names: its parameters' names by id.
+        models: the models that it trains, without wrappers.
+        where: the user's line that made it.
+    """
+    kind, groups = type(optimizer).__name__, optimizer.param_groups
+    empty = [
+        number
+        for number, group in enumerate(groups)
+        if not group["params"] and not group.get("weight_decay", 1)
+    ]
+    decayed = [each for group in groups if group.get("weight_decay") for each in group["params"]]
+    if empty:
+        biases = [names[id(each)] for each in decayed if each.ndim == 1]
+        biases = [name for name in biases if name.endswith(".bias")]
+        yield built.decays_all(kind, empty[0], biases, where)
+    spared = [each for group in groups if not group.get("weight_decay") for each in group["params"]]
+    if any(each.ndim == 1 for each in spared):
+        held = {id(each) for each in decayed}
+        norms = [
+            names[id(weight)]
+            for model in models
+            if type(model).__module__.startswith("transformers.models.")
+            for layer in model.modules()
+            if "Norm" in type(layer).__name__
+            and (weight := getattr(layer, "weight", None)) is not None
+            and id(weight) in held
+        ]
+        yield built.decays_norms(kind, norms, where)
