@@ -43,8 +43,13 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 def _mask_of(sample: Any) -> tuple[int, int]:
     """The number of a sample's labels, and of those that it leaves out of the loss."""
-    labels: Sequence[Any] = sample.get("labels", ()) if isinstance(sample, Mapping) else ()
-    return len(labels), sum(int(each) == IGNORED for each in labels)
+    import torch
+
+    labels = sample.get("labels") if isinstance(sample, Mapping) else None
+    if labels is None:
+        return 0, 0
+    found = torch.as_tensor(labels)
+    return found.numel(), int((found == IGNORED).sum())
 
 
 def _look(observations: Observations, masks: Sequence[tuple[int, int]], batch: Any) -> None:

@@ -11,7 +11,16 @@ from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards import data_parallel, fsdp
-from safe_launch.guards.checks import clipping, epochs, scalers, schedules
+from safe_launch.guards.checks import (
+    adapters,
+    clipping,
+    collators,
+    epochs,
+    groups,
+    scalers,
+    schedules,
+    skipped_batches,
+)
 from safe_launch.guards.checks.optimizers import Watch
 from support.lazy import Lazy
 
@@ -164,3 +173,97 @@ def test_shards_that_are_clipped_alone(observations: Observations, told: Told) -
     clip(model.parameters(), 0.1)
     (said,) = told()
     assert "clips each rank's shards by their own norm: " in said
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_kept", "is_found"),
+    [
+        ([[-100, 4, 5], [-100, 7]], False, True),
+        ([[-100, 4, 5], [-100, 7]], True, False),
+        ([[3, 4, 5], [6, 7]], False, False),
+        ([None, None], False, False),
+    ],
+)
+def test_labels_that_a_collator_replaces(
+    observations: Observations, told: Told, labels: list[Any], is_kept: bool, is_found: bool
+) -> None:
+    """Silent if it keeps them, and if the samples have none or leave nothing out."""
+
+    class DataCollatorForLanguageModeling:
+        mlm = False
+
+        def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+            given = [each.get("labels") if is_kept else each["input_ids"] for each in examples]
+            return {"labels": torch.tensor([[*each, -100][:3] for each in given])}
+
+    module = ModuleType(__name__)
+    module.DataCollatorForLanguageModeling = (  # type: ignore[attr-defined]
+        DataCollatorForLanguageModeling
+    )
+    collators.install(module, observations)
+    samples: list[dict[str, Any]] = [{"input_ids": [3, 4, 5]}, {"input_ids": [6, 7]}]
+    for sample, own in zip(samples, labels, strict=True):
+        sample |= {} if own is None else {"labels": own}
+    DataCollatorForLanguageModeling().torch_call(samples)
+    assert [("replaces the samples' labels: 2 of" in line) for line in told()] == [True] * is_found
+
+
+def test_batches_that_are_skipped_again(
+    observations: Observations, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silent for one epoch, for a look without a step, and for nothing skipped."""
+    data, steps = torch.utils.data, 0
+    monkeypatch.setattr(data.DataLoader, "__iter__", data.DataLoader.__iter__)
+    monkeypatch.setattr(observations, "steps_of_all", lambda: steps)
+    module, loaders = ModuleType(skipped_batches.ACCELERATE), ModuleType(skipped_batches.LOADER)
+    module.skip_first_batches = lambda loader, _count: loader  # type: ignore[attr-defined]
+    loaders.DataLoader = data.DataLoader  # type: ignore[attr-defined]
+    for each in (module, loaders):
+        skipped_batches.install(each, observations)
+
+    def epochs_of(skipped: int, count: int, made: int = 4) -> None:
+        nonlocal steps
+        loader = module.skip_first_batches(data.DataLoader(range(8)), skipped)
+        for _ in range(count):
+            list(loader)
+            steps += made
+
+    epochs_of(2, 1)
+    epochs_of(0, 2)
+    epochs_of(2, 3, made=0)
+    assert not told()
+    epochs_of(2, 2)
+    (said,) = told()
+    assert "its first 2 batches are skipped in each" in said
+
+
+def test_what_the_groups_of_an_optimizer_spare() -> None:
+    """Norm layers of a model of transformers' that decay beside spared biases; not of others."""
+    layer = type("RMSNorm", (torch.nn.LayerNorm,), {})
+    for module, is_found in (("transformers.models.llama", True), ("own", False)):
+        model = type("Model", (torch.nn.Sequential,), {"__module__": module})(
+            torch.nn.Linear(4, 4), layer(4)
+        )
+        names = {id(each): name for name, each in model.named_parameters()}
+        vectors = [model[0].bias, model[1].bias]
+        weights = {"params": [model[0].weight, model[1].weight], "weight_decay": 0.1}
+        spared = torch.optim.AdamW([weights, {"params": vectors, "weight_decay": 0.0}])
+        lines = [each.line for each in groups.found(spared, names, [model], "x.py:1") if each]
+        assert len(lines) == is_found
+        assert not lines or "1.weight" in lines[0]
+        whole = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
+        assert not any(groups.found(whole, names, [model], "x.py:1"))
+
+
+def test_adapters_that_are_frozen() -> None:
+    """Beside what is trained; silent if one of several is trained, or nothing is."""
+    layer = type("Layer", (torch.nn.Linear,), {"adapter_layer_names": ("lora_A", "lora_B")})(4, 4)
+    layer.lora_A = torch.nn.ModuleDict({"default": torch.nn.Linear(4, 4)})
+    model = torch.nn.Sequential(layer, torch.nn.Linear(4, 4))
+    assert not [*adapters.frozen([model], "")]
+    layer.lora_A.requires_grad_(False)
+    (found,) = adapters.frozen([model], "x.py:1")
+    assert "0.lora_A requires no gradient" in found.line
+    layer.lora_A["other"] = torch.nn.Linear(4, 4)
+    assert not [*adapters.frozen([model], "")]
+    assert not [*adapters.frozen([model.requires_grad_(False)], "")]
