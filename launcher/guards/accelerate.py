@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -65,14 +66,15 @@ def _prepare_model(
     observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
 ) -> Any:
     """Observes a model that is trained on several ranks, and returned without DDP."""
+    result = wrapped(*args, **kwargs)
     given = args[0] if args else kwargs["model"]
     is_evaluated = args[2] if len(args) > 2 else kwargs.get("evaluation_mode", False)
-    result = wrapped(*args, **kwargs)
-    if not is_evaluated and str(instance.distributed_type.value).startswith("MULTI_"):
+    with suppress(Exception):  # another kind of model may have no parameters
+        is_divided = instance.distributed_type.value.startswith("MULTI_") and not is_evaluated
         trained = [each for each in given.parameters() if each.requires_grad]
-        is_plain = trained and not any(hasattr(each, "device_mesh") for each in trained)
+        is_plain = bool(trained) and not any(hasattr(each, "device_mesh") for each in trained)
         is_left = result is given and not hasattr(given, "require_backward_grad_sync")
-        observations.see(left_unwrapped=bool(is_plain and is_left) or None)
+        observations.see(left_unwrapped=(is_divided and is_plain and is_left) or None)
     return result
 
 

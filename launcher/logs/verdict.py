@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 
 from ..catalogue.entry import Finding, KnownFailure, Role
 from ..catalogue.prefilter import prefilter
@@ -17,12 +17,11 @@ from .exception_lines import LONGEST_LINE, SEVERE, SPOKEN
 from .failures import Failure, without_aborts, without_copies
 from .interleaved import entry_in, said_twice
 from .judgement import BreakOff, Judgement, Verdict
-from .last_words import REFUSED, REJECTED, most_telling, telling
+from .last_words import telling
 from .launcher_messages import is_of_another
 from .messages import by_message
 from .output_before import complaints_before
-from .progress_signs import STEP
-from .told_words import told
+from .without_exception import of_line, without_exception
 
 MUTE = ("RuntimeError", "SystemError", "Exception")
 """Exceptions that libraries raise with a mere status code."""
@@ -98,7 +97,7 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
     if not sure:
         sure = [*islice(_of_messages(reading, catalogue), 1)]
     if not sure and not reading.deaths:
-        sure = [*_refused(reading)] or [*_complained(reading)]
+        sure = [*without_exception(reading)]
     failures = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]
     is_one_file = len({failure.evidence.file for failure in failures}) == 1
 
@@ -109,38 +108,6 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
         return role, is_bare, is_later, at
 
     return _with_divergence(sorted(failures, key=order), reading, catalogue)
-
-
-def _refused(reading: Reading) -> Iterable[Failure]:
-    """A shell's or a program's refusal of a command line, before any step of a training."""
-    for file, lines in reading.last_lines.items():
-        if file in reading.ends or any(STEP.search(line.text) for line in lines):
-            continue
-        rejected = (line for line in lines if REJECTED.search(line.text))
-        refused = (line for line in lines[-1:] if REFUSED.search(line.text))
-        for line in islice(chain(rejected, refused), 1):
-            record = FailureRecord(None, float(line.number), message=line.text.strip())
-            finding = Finding(record, Role.INITIATING, None)
-            yield Failure(finding, Evidence(record, file, ((line.number, record.message),)))
-
-
-def _complained(reading: Reading) -> Iterable[Failure]:
-    """The last complaint of a run that ended or stands still in somebody's words, or the words.
-
-    Without such words a complaint that is logged as an error counts if nothing comes after it.
-    """
-    for file, lines in reading.last_lines.items():
-        if not lines or file in reading.ends:
-            continue
-        complaints = [line for line in reading.complaints if line.file == file]
-        if words := told(reading.first_lines.get(file, ()), lines):
-            said = most_telling(complaints) if complaints else words
-        elif lines[-1] in complaints and SEVERE.search(lines[-1].text):
-            said = lines[-1]
-        else:
-            continue
-        finding = _of_line(said.rank, said.number, said.text)
-        yield Failure(finding, Evidence(finding.record, file, ((said.number, said.text.strip()),)))
 
 
 def _with_divergence(
@@ -207,7 +174,7 @@ def _suspect(root: Failure, reading: Reading, catalogue: Sequence[KnownFailure])
         for line in reading.complaints
         if line.file == file and line.number < at and SEVERE.search(line.text)
     )
-    return next((_of_line(line.rank, line.number, line.text) for line in logged), None)
+    return next((of_line(line.rank, line.number, line.text) for line in logged), None)
 
 
 def _reason(record: FailureRecord) -> Finding | None:
@@ -216,11 +183,7 @@ def _reason(record: FailureRecord) -> Finding | None:
     if not is_mute or record.is_users_own(next(record.raised())):
         return None
     said = next(iter(complaints_before(record)), None)
-    return None if said is None else _of_line(record.rank, record.at, said)
-
-
-def _of_line(rank: int | None, at: float, text: str) -> Finding:
-    return Finding(FailureRecord(rank, float(at), message=text.strip()), Role.INITIATING, None)
+    return None if said is None else of_line(record.rank, record.at, said)
 
 
 def _finding(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Finding:

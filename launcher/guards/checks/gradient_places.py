@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -87,7 +88,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A parameter sharded by FSDP2, and the location of its unsharded form.
+    """The location of a parameter, with FSDP2 of its unsharded form, too.
 
     Attributes:
         owner: its module.
@@ -98,6 +99,19 @@ class Owned:
     owner: weakref.ref[Any]
     attribute: str
     name: str
+
+    @property
+    def parameter(self) -> Any:
+        """The tensor that is there now; None if the module is gone."""
+        return getattr(self.owner(), self.attribute, None)
+
+
+def places_in(model: Any) -> Iterator[tuple[Any, Owned]]:
+    """A model's parameters with their locations, tied ones with each."""
+    for prefix, owner in model.named_modules():
+        for attribute, each in owner.named_parameters(recurse=False):
+            name = f"{prefix}.{attribute}".lstrip(".")
+            yield each, Owned(weakref.ref(owner), attribute, name)
 
 
 # Keyed by the parameter's id, valid while the entry's references live. Weak references aren't an
@@ -131,10 +145,7 @@ def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     result = wrapped(*args, **kwargs)
     given = args[0] if args else kwargs["module"]
     for root in given if isinstance(given, list | tuple) else [given]:
-        for prefix, owner in root.named_modules():
-            for attribute, each in owner.named_parameters(recurse=False):
-                name = f"{prefix}.{attribute}".lstrip(".")
-                _owned[id(each)] = Owned(weakref.ref(owner), attribute, name)
+        _owned.update((id(each), place) for each, place in places_in(root))
     return result
 
 

@@ -32,8 +32,8 @@ def found(
         biases = [name for name in biases if name.endswith(".bias")]
         yield built.decays_all(kind, empty[0], biases, where)
     spared = [each for group in groups if not group.get("weight_decay") for each in group["params"]]
-    if any(each.ndim == 1 for each in spared):
-        held = {id(each) for each in decayed}
+    held = {id(each) for each in decayed}
+    if held and any(each.ndim == 1 for each in spared):
         norms = [
             names[id(weight)]
             for model in models

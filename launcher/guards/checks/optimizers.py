@@ -124,7 +124,8 @@ class Watch:
         if step == 1:
             dtypes.look_at(self._observations, optimizer, names, self.where, by_engine=by_engine)
             begun.remember(models)
-            tell(self._observations, *adapters.frozen(models, self.where))
+            if len(alive) <= SEVERAL:
+                tell(self._observations, *adapters.frozen(models, self.where))
             if not by_engine:  # whose own steps are looked at, and whose groups are flat
                 tell(self._observations, *groups.found(optimizer, names, models, self.where))
                 begin = sampled_gradients.begin_with, self._passing, optimizer, names

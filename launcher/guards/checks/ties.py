@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -16,33 +15,14 @@ from ...checks.finding import Check, Finding
 from ...evidence.observations import Observations
 from ..callers import user_place
 from .copies import Copy, copied, sample
+from .gradient_places import Owned, places_in
 from .models import parameters_of
 from .told import looking, makes, tell
 
 HOOKED = ("torch.nn.modules.module",)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a model has a parameter.
-
-    Attributes:
-        owner: its module.
-        attribute: its name in the module.
-        name: its name in the model.
-    """
-
-    owner: weakref.ref[Any]
-    attribute: str
-    name: str
-
-    @property
-    def parameter(self) -> Any:
-        """What is there now."""
-        return getattr(self.owner(), self.attribute, None)
-
-
-_emptied: list[tuple[Place, Place, str]] = []
+_emptied: list[tuple[Owned, Owned, str]] = []
 """Places of one parameter that `to_empty` has made two, and the user's line."""
 
 
@@ -52,7 +32,7 @@ def install(module: ModuleType, observations: Observations) -> None:
     def emptying(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         if kwargs.get("recurse") is False or not makes(Check.TRAINED):
             return wrapped(*args, **kwargs)
-        tied: list[tuple[Place, Place]] = []
+        tied: list[tuple[Owned, Owned]] = []
         looking(observations, Check.TRAINED, lambda: tied.extend(_tied(instance)))
         result = wrapped(*args, **kwargs)
         where = user_place() if tied else ""
@@ -62,13 +42,11 @@ def install(module: ModuleType, observations: Observations) -> None:
     wrapt.wrap_function_wrapper(module, "Module.to_empty", emptying)
 
 
-def _tied(model: Any) -> Iterator[tuple[Place, Place]]:
+def _tied(model: Any) -> Iterator[tuple[Owned, Owned]]:
     """Pairs of places with the same parameter."""
-    places: dict[int, list[Place]] = {}
-    for prefix, owner in model.named_modules():
-        for attribute, each in owner.named_parameters(recurse=False):
-            name = f"{prefix}.{attribute}".lstrip(".")
-            places.setdefault(id(each), []).append(Place(weakref.ref(owner), attribute, name))
+    places: dict[int, list[Owned]] = {}
+    for parameter, place in places_in(model):
+        places.setdefault(id(parameter), []).append(place)
     yield from chain.from_iterable(map(pairwise, places.values()))
 
 
