@@ -12,6 +12,8 @@ LAST_WORDS, WHAT = "terminate called", "what()"
 """C++'s message on an uncaught exception, and the prefix of the exception's text."""
 FAULT = "Memory access fault by GPU"
 """ROCm's message when its runtime ends a process, possibly before the watchdog does."""
+WHOLE = 2
+"""Completeness of an exception with a traceback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,11 @@ def without_copies(failures: Sequence[Failure]) -> list[Failure]:
 
     def is_copy(failure: Failure) -> bool:
         words, is_known = _first_words(failure), failure.finding.entry is not None
-        is_scrap = any(
-            _wholeness(failure) < best.get((words[1], other), 0) for other in {True, is_known}
-        )
-        return is_scrap or (not is_known and words in known)
+        wholeness = _wholeness(failure)
+        is_scrap = any(wholeness < best.get((words[1], other), 0) for other in {True, is_known})
+        # An entry that a traceback doesn't bear out was a guess.
+        is_guess = is_known and wholeness < WHOLE == best.get((words[1], False), 0)
+        return is_scrap or is_guess or (not is_known and words in known)
 
     kept: list[Failure] = []
     firsts: dict[tuple[str, str], float] = {}
@@ -87,7 +90,7 @@ def _as_early(failure: Failure, firsts: Mapping[tuple[str, str], float]) -> Fail
 
 def _wholeness(failure: Failure) -> int:
     """Completeness of an exception: a traceback, a line logged as an error, a line."""
-    return 2 if not failure.evidence.is_bare else int(failure.evidence.is_severe)
+    return WHOLE if not failure.evidence.is_bare else int(failure.evidence.is_severe)
 
 
 def _first_words(failure: Failure) -> tuple[str, str]:

@@ -86,6 +86,8 @@ LAUNCHER_FILES = (
     *(file for row in FRAMEWORKS for file in row.launching),
 )
 _OTHERS = "|".join(command for row in FRAMEWORKS if row.launching for command in row.commands)
+CONSOLE_SCRIPT = re.compile(r"/bin/[^/.]+$")
+"""The file that pip writes for a package's command."""
 LAUNCHER = re.compile(rf"[/\\]bin[/\\](?:torchrun|deepspeed|{_OTHERS})$")
 """Launcher programs: the outermost frame of their own exceptions."""
 LAUNCHED = re.compile(
@@ -224,4 +226,4 @@ def is_of_stopping(kind: str, message: str) -> bool:
 def is_users(file: str) -> bool:
     """Whether a file in a traceback is likely to be the user's own."""
     is_named = not file.startswith("<") and LAUNCHER.search(file) is None
-    return is_named and package_of_file(file) is None
+    return is_named and package_of_file(file) is None and CONSOLE_SCRIPT.search(file) is None

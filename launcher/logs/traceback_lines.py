@@ -30,12 +30,12 @@ ENDS_MESSAGE = re.compile(
     r"|srun: |slurmstepd: |\[(?:safe-launch|HyperPodElasticAgent|default|FailurePolicy)\]"
     r"|Fatal Python error|terminate called|Exception ignored"
     r"|Process \S+:|wandb: |Time to load |Loading \w+:|[Ee]poch \d|[Ss]tep \d|INFO:|<frozen "
-    r"|Set the environment variable HYDRA_FULL_ERROR"
+    r"|Set the environment variable HYDRA_FULL_ERROR|\+{1,3} [a-z_./][\w./-]*(?: |$)"
     r"|(?:\(\S+\) )?\[?[\w.-]+@[\w.-]+[: ~][^\s]*\]?[$#%>] |(?:\(\S+\) )?[$%] \S|>>> "
     r"|[\U0001f300-\U0001faff]"
 )
-"""Beginnings of lines that aren't part of an exception's message, as a shell's prompt and a
-program's pictograph."""
+"""Beginnings of lines that aren't part of an exception's message, as a shell's prompt or trace and
+a program's pictograph."""
 GOES_ON = re.compile(
     r"\s|E[A-Z0-9]\d{4}|Last error|\[ERROR\] \d{4}-|Exception raised from|ncclS|ncclI|Error"
     r"|\(?[A-Z0-9][a-z]*\)? [\w`'(]"

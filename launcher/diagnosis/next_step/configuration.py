@@ -20,6 +20,12 @@ OLDER = (
     "the configuration is of another version than the code: take the one that comes with the"
     " installed version"
 )
+AS_MODULES = {
+    "torchrun": "torch.distributed.run",
+    "accelerate": "accelerate.commands.launch",
+    "deepspeed": "deepspeed.launcher.runner",
+}
+"""Modules that Python runs as these programs."""
 REFUSALS = (
     Refusal(
         r"\b(?i:invalid|unexpected|unknown|unrecognized|extra|unused|unsupported)"
@@ -158,6 +164,16 @@ OF_SHELL = (
         r"\bsrun: (?:command )?not found",
         "This machine has no Slurm: start the script with `torchrun` instead of `srun`, or log in"
         " to a node of the cluster.",
+    ),
+    *(
+        Refusal(
+            rf"(?:^|[:/ ]){program}['\"]?: (?:(?:command )?not found|No such file or directory$)"
+            rf"|\"{program}\": executable file not found",
+            f"Start it as a module of the training's Python, `python -m {module}`: `{program}`"
+            " isn't in PATH on this node or in this container. Else activate the environment or"
+            " load the module that has it.",
+        )
+        for program, module in AS_MODULES.items()
     ),
     Refusal(
         r"(?:^|: )(?P<key>[\w./-]+): (?:command )?not found",

@@ -54,6 +54,11 @@ COMPARED = (
     ),
 )
 """Unmet conditions with remedies, the most specific first."""
+MICRO_BATCHES = re.compile(r"\b(?:number of|num_?) ?micro-?_?batches\b", re.I)
+OF_MICRO_BATCHES = (
+    " The number of micro batches is the gradient accumulation, or the global batch divided by"
+    " micro batch and data parallel ranks: raise that, or use fewer pipeline stages."
+)
 PRONOUNS = ("this", "it", "that", "we", "you", "they", "which", "these")
 MOST = 2
 """Maximum sentences to quote."""
@@ -112,6 +117,8 @@ def requirement(case: Case) -> Step | None:
     text = f"{do}{_speaker(case)} itself says what is wrong: {_quoted(found)}"
     every = ("".join(name) for name in NAME.findall(" ".join(found)))
     names = [name for name in every if name not in GUARDS]
+    if MICRO_BATCHES.search(text):
+        text += OF_MICRO_BATCHES
     if names:
         text += f" Change {', '.join(f'`{name}`' for name in dict.fromkeys(names[:3]))}."
     yours = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)

@@ -256,7 +256,7 @@ MEANINGS = (
     ),
     Meaning(
         "AssertionError",
-        "",
+        "^$",
         "The condition of this line doesn't hold: print both of its sides just before it.",
     ),
     Meaning(

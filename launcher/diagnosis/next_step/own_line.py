@@ -14,6 +14,7 @@ from .meanings import MEANINGS, MEANINGS_OF_VALUES, NAME, PROGRAMMING, Meaning
 from .step import Basis, Case, Step, filled
 
 GENERAL = "Print the values in this line just before it; the message tells which of them is wrong."
+WANTED = re.compile(r"'NoneType' object has no attribute '(?P<name>\w+)'")
 LONGEST = 240
 """Maximum characters to quote of a message."""
 
@@ -41,17 +42,28 @@ def called_line(case: Case) -> Step | None:
     if case.is_users:
         return None
     meaning = _meaning(case, case.frame, MEANINGS_OF_VALUES)
-    if not meaning and frame and case.message.startswith("'NoneType' object has no attribute"):
-        names = re.findall(rf"(?<=[(,])\s*({NAME})\s*(?=[,)])", frame.source)
-        given = " or ".join(f"`{name}`" for name in names) or "something"
-        meaning = (
-            f"{given[0].upper()}{given[1:]} is None and is handed over: find why it got no value."
-        )
+    if not meaning and frame and (wanted := WANTED.match(case.message)):
+        meaning = _what_is_none(case, frame, wanted["name"])
     if not meaning:
         return None
     source = f", `{frame.source}`" if frame and frame.source else ""
     called = f" It was called from line {frame.line} of {frame.file}{source}." if frame else ""
     return Step(f"{meaning}{called}", Basis.INFERRED)
+
+
+def _what_is_none(case: Case, caller: Frame, wanted: str) -> str:
+    """Which value is None: by the raising line, or else what the script hands over."""
+    source = case.frame.source if case.frame else ""
+    found = re.search(rf"(?P<name>{NAME}(?:\([^()]*\))?)\.{wanted}\b", source)
+    if case.frame is not None and found is not None and found["name"] != "self":
+        of = package_of_file(case.frame.file) or case.frame.file
+        return (
+            f"`{found['name']}` is None on this rank, in line {case.frame.line} of {of}"
+            f" (`{case.frame.function}`): find what should have set it, and why it hasn't here."
+        )
+    names = re.findall(rf"(?<=[(,])\s*({NAME})\s*(?=[,)])", caller.source)
+    given = " or ".join(f"`{name}`" for name in names) or "something"
+    return f"{given[0].upper()}{given[1:]} is None and is handed over: find why it got no value."
 
 
 def own_frame(case: Case) -> Frame | None:
