@@ -92,3 +92,23 @@ def counted_twice(passes: Sequence[int], accumulation: int, where: str) -> Findi
         step=1,
         where=where,
     )
+
+
+def left_over(passes: int, left: int, step: int, where: str) -> Finding:
+    """Reports a step that adds up the passes that an epoch has left over.
+
+    Args:
+        passes: backward passes whose gradients the step uses.
+        left: those of the epoch before.
+        step: the step, from 1.
+        where: the user's line that makes it.
+    """
+    return Finding(
+        Check.GRADIENTS,
+        certain=False,
+        sentence=f"the step adds up the gradients of {passes} backward passes, {left} of them left "
+        f"over by the epoch before: most steps use {passes - left}",
+        advice="Make a step after an epoch's last batch too, or clear the gradients there",
+        step=step,
+        where=where,
+    )

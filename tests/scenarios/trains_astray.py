@@ -109,8 +109,28 @@ def loaded_empty(right: bool) -> None:
     steps(model, optimizer, source)
 
 
+def left_over(right: bool) -> None:
+    """As in https://github.com/WalkingMeatAxolotl/AnimaLoraStudio/pull/305: an epoch's last."""
+    model, source = DistributedDataParallel(Net()), batches()
+    optimizer = adam(model)
+    epoch = DataLoader([next(source) for _ in range(2 * ACCUMULATION + 1)], batch_size=None)
+    for _ in range(STEPS // 2):
+        for place, words in enumerate(epoch, 1):
+            (model(words, labels=words) / ACCUMULATION).backward()
+            if place % ACCUMULATION == 0 or (right and place == len(epoch)):
+                optimizer.step()
+                optimizer.zero_grad()
+
+
 FAULTS = {
     one.__name__: one
-    for one in (clipped_early, clipped_by_shard, streamed_twice, parted_emptied, loaded_empty)
+    for one in (
+        left_over,
+        clipped_early,
+        clipped_by_shard,
+        streamed_twice,
+        parted_emptied,
+        loaded_empty,
+    )
 }
 run(FAULTS)

@@ -88,6 +88,7 @@ UNSEEN = {
 }
 """The same for the fourth."""
 ASTRAY = {
+    "left_over": ("gradients", "1 of them left over by the epoch before"),
     "clipped_early": ("gradients", "before the step's last backward pass"),
     "clipped_by_shard": ("trained", "by their own norm"),
     "streamed_twice": ("data", "reads the whole stream"),

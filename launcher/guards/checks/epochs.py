@@ -1,4 +1,4 @@
-"""Detects a DistributedSampler that repeats the first epoch's order."""
+"""Looks at how epochs begin: a DistributedSampler may repeat the first one's order."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ...evidence.observations import Observations
 from ...workload.contradictions import EXPLAINED
 from .. import data_parallel
 from ..callers import user_place
+from .schedules import schedules_of
 from .told import looking, makes, tell
 
 HOOKED = ("torch.utils.data.dataloader",)
@@ -24,8 +25,10 @@ _epochs: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictio
 
 def install(module: ModuleType, observations: Observations) -> None:
     """Wraps loaders' `__iter__`."""
+    accumulated = schedules_of(observations).accumulated
 
     def begin(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        accumulated.begin()
         if makes(Check.DATA):
             looking(observations, Check.DATA, partial(_look, observations), instance)
         return wrapped(*args, **kwargs)

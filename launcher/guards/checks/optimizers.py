@@ -72,7 +72,9 @@ class Watch:
         self._ties: list[ties.Apart] = []
         self._resumes = resumes_of(observations)
         self._was_evaluating = False
-        schedules_of(observations).optimizers[optimizer] = self
+        schedules = schedules_of(observations)
+        schedules.optimizers[optimizer] = self
+        self._accumulated = schedules.accumulated
         optimizer.register_load_state_dict_post_hook(self.loaded)
         self._before = optimizer.register_step_pre_hook(self.before)
         optimizer.register_step_post_hook(self.after)
@@ -88,6 +90,14 @@ class Watch:
 
     def before(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Inspects gradients and weights before a step."""
+        if self._accumulated.is_open:
+            looking(
+                self._observations,
+                Check.GRADIENTS,
+                self._accumulated.stepping,
+                optimizer,
+                self.steps,
+            )
         if (self.steps + 1 < self._next and not self._resumes.open) or _is_compiling():
             return
         if self._resumes.open:

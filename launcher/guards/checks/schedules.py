@@ -18,6 +18,7 @@ from ...checks.finding import Check
 from ...evidence.observations import Observations
 from .. import data_parallel
 from ..callers import user_place
+from .accumulated import Accumulated
 from .clearing import Clearing
 from .clipped import Clipped
 from .models import parameters_of
@@ -71,6 +72,7 @@ class Schedules:
         optimizers: the watched optimizers.
         stepped: optimizers with at least one step.
         clipped: the gradients that were clipped last.
+        accumulated: the passes since the last step.
     """
 
     def __init__(self, observations: Observations) -> None:
@@ -81,6 +83,7 @@ class Schedules:
         self.optimizers: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
         self.stepped: weakref.WeakSet[Any] = weakref.WeakSet()
         self.clipped = Clipped(observations, lambda: list(self.optimizers))
+        self.accumulated = Accumulated(observations, lambda: self.optimizers)
         self._observations = observations
         self._begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._still: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -292,9 +295,12 @@ def _counted(function: Any, schedules: Schedules, observations: Observations) ->
         if first.is_open and args and makes(Check.DIVIDED):
             looking(observations, Check.DIVIDED, first.look, *args[:2])
         is_clipped = schedules.clipped.is_waiting
+        accumulated = schedules.accumulated
         # One within another is a checkpointed block's.
-        if is_passing or not (clearing.is_open or is_clipped):
+        if is_passing or not (clearing.is_open or is_clipped or accumulated.is_open):
             return function(*args, **kwargs)
+        if accumulated.is_open:
+            looking(observations, Check.GRADIENTS, accumulated.passing)
         if clearing.is_open and makes(Check.GRADIENTS):
             looking(observations, Check.GRADIENTS, clearing.look)
         if is_clipped:
