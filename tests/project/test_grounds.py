@@ -145,6 +145,10 @@ def test_why_a_training_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 110 < coded.count("changed: code") < 230
     coded = [passed.reason(name, "own:1 code:2", "own:1 code:3", 2) for name in names]
     assert 400 < coded.count("changed: code") < 600
+    outside = [passed.reason(name, "code:2 worker:1", "code:3 worker:1") for name in names]
+    assert 20 < outside.count("changed: code") < 70
+    inside = [passed.reason(name, "code:2 worker:1", "code:3 worker:2", 1) for name in names]
+    assert set(inside) == {"changed: code, worker"}
     drawn = [passed.reason(name, "own:1", "own:1") for name in names]
     assert set(drawn) == {"", passed.DRAWN}
     assert 50 < drawn.count(passed.DRAWN) < 150

@@ -82,7 +82,7 @@ class Grounds:
             self._tests[test] = self._of_test(test)
         own, code = self._tests[test]
         own += self._digest([script]) if script else ""
-        return f"own:{own} code:{code} versions:{versions(tuple(stacks))}"
+        return f"own:{own} code:{code} versions:{versions(tuple(stacks))} worker:{self._worker}"
 
     def of_all(self, test: str) -> str:
         """What a test hangs on that may run any command.
@@ -91,7 +91,7 @@ class Grounds:
             test: the path of its module in the checkout.
         """
         own = self._digest((test, *self._support(*self._supporting(test)), *OF_ALL))
-        return f"own:{own} code:{self._all} versions:{versions(STACKS)}"
+        return f"own:{own} code:{self._all} versions:{versions(STACKS)} worker:{self._worker}"
 
     def _of_test(self, test: str) -> tuple[str, str]:
         """Digests of a test with its support, and of what it launches."""

@@ -2,9 +2,10 @@
 
 A test of `tests/training`, or another one that takes long, is run if its script, its support or the
 versions under it (`grounds.py`) have changed since it last passed. If only the launcher's code has,
-the commit draws one training in six and every second slow launch, and if nothing has, one in ten:
-the next commit draws others, and a release runs all. `tests/records/passed.json` has a line for
-each. Those for which the time isn't enough stay as they are, and the next run has them first.
+the commit draws one training in six and every second slow launch; a quarter of them if none of it
+runs in a worker; and if nothing has, one in ten. The next commit draws others, and a release runs
+all. `tests/records/passed.json` has a line for each. Those for which the time isn't enough stay as
+they are, and the next run has them first.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ PASSED = TESTS / "records" / "passed.json"
 PARTS = 10
 NEW = "never passed before"
 CODE = "changed: code"
+CODES = (CODE, f"{CODE}, worker")
 DRAWN = "drawn by the commit"
 PARTS_OF_CODE, PARTS_OF_LAUNCHES = 6, 2
 """Nearly every commit changes code, which counts for every training: all of them take an hour."""
+OUTSIDE_WORKERS = 4
+"""So many times fewer are drawn if the code that has changed runs in no worker."""
 LAUNCHING = ("clusters", "commands", "processes")
-SLOW = 8.0
+SLOW = 4.0
 """Mean seconds of a file's tests from which launches are kept as trainings are."""
-WORKER_SECONDS = 90 * 60.0
+WORKER_SECONDS = 45 * 60.0
 """Of all such tests that a run may take, by the times of earlier runs, in the sum of its processes:
 a change of `tests/conftest.py` would make all run again, which takes longer than a landing may."""
 VARIABLE = "SAFE_LAUNCH_TESTS_ANEW"
@@ -110,7 +114,7 @@ def affordable(reasons: Mapping[str, str], seconds: Mapping[str, float]) -> set[
 
 def urgency(why: str) -> int:
     """How soon a test is run, by its reason: 0 comes first."""
-    return {NEW: 0, DRAWN: 3, CODE: 2}.get(why, 1)
+    return {NEW: 0, DRAWN: 3, **dict.fromkeys(CODES, 2)}.get(why, 1)
 
 
 def hangs_on(item: pytest.Item, grounds: Grounds) -> str:
@@ -140,11 +144,13 @@ def reason(name: str, before: str, today: str, parts_of_code: int = PARTS_OF_COD
         return why
     if not before:
         return NEW
-    parts = zip(before.split(), today.split(), strict=False)
-    changed = [new.partition(":")[0] for old, new in parts if old != new]
-    if changed and (changed != ["code"] or draw(name) % parts_of_code == 0):
-        return f"changed: {', '.join(changed)}"
-    return "" if changed or draw(name) % PARTS else DRAWN
+    old, new = (dict(part.split(":") for part in line.split()) for line in (before, today))
+    changed = [part for part in new if new[part] != old.get(part)]
+    if not changed:
+        return "" if draw(name) % PARTS else DRAWN
+    parts = parts_of_code * (OUTSIDE_WORKERS if changed == ["code"] and "worker" in new else 1)
+    is_code = {"code", "worker"}.issuperset(changed)
+    return "" if is_code and draw(name) % parts else f"changed: {', '.join(changed)}"
 
 
 def is_only_drawn(item: pytest.Item) -> bool:
