@@ -103,7 +103,8 @@ def serve(rank: int, end: Connection, folder: Path, deepspeed: bool) -> None:
 def prepare_deepspeed() -> None:
     """Gives DeepSpeed the existing group, without its inference kernel.
 
-    Its query whether this CPU computes in fp16 is answered with yes: it does, slowly.
+    Its query whether this CPU computes in fp16 is answered with yes: it does, slowly. Weights are
+    gathered without autograd, as NCCL does it; gloo refuses those of 0.18.7 to 0.18.9 otherwise.
     """
     import deepspeed
     import torch
@@ -116,4 +117,6 @@ def prepare_deepspeed() -> None:
     accelerator.is_fp16_supported = lambda: True
     accelerator.supported_dtypes = lambda: [*supported, torch.float16]
     backend.build_shm_op = lambda: None
+    gathers = backend.TorchBackend.all_gather_into_tensor
+    backend.TorchBackend.all_gather_into_tensor = torch.no_grad()(gathers)
     deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, verbose=False)
