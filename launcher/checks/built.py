@@ -137,6 +137,27 @@ def frozen_adapter(parts: Collection[str], where: str) -> Finding:
     )
 
 
+def new_and_frozen(names: Collection[str], layer: str, where: str) -> Finding:
+    """Reports random parameters that nothing trains.
+
+    Args:
+        names: parameters that the loaded checkpoint lacks.
+        layer: the name of the first one's layer, for peft.
+        where: the user's line that made the optimizer.
+    """
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"{first_of(names)} {'are' if len(names) > 1 else 'is'} new, as the loaded "
+        f"checkpoint lacks {'them' if len(names) > 1 else 'it'}, and frozen: what is random is "
+        "neither trained nor saved with an adapter",
+        advice=f'Train it, with peft by LoraConfig(modules_to_save=["{layer}"])',
+        step=1,
+        parameter=next(iter(names)),
+        where=where,
+    )
+
+
 def emptied(names: tuple[str, str], where: str) -> Finding:
     """Reports tied weights that `to_empty` has made two.
 

@@ -94,6 +94,26 @@ def counted_twice(passes: Sequence[int], accumulation: int, where: str) -> Findi
     )
 
 
+def undivided(function: str, accumulation: int, where: str) -> Finding:
+    """Reports a loss that a Trainer takes for divided by the number of items.
+
+    Args:
+        function: the qualified name of what computes it.
+        accumulation: backward passes per step.
+        where: the first line of the function.
+    """
+    return Finding(
+        Check.DIVIDED,
+        certain=False,
+        sentence=f"{function} ignores num_items_in_batch: the Trainer then doesn't divide its loss "
+        f"by the accumulation, and gradients are {accumulation} times those of its mean",
+        advice="Divide a sum by num_items_in_batch, or set model_accepts_loss_kwargs to False "
+        "(safe-launch explain compute-loss-without-item-count)",
+        step=1,
+        where=where,
+    )
+
+
 def left_over(passes: int, left: int, step: int, where: str) -> Finding:
     """Reports a step that adds up the passes that an epoch has left over.
 

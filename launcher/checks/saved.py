@@ -98,6 +98,26 @@ def loads_nothing(
     )
 
 
+def fits_nothing(given: Collection[str], missing: Collection[str], where: str) -> Finding:
+    """Reports a checkpoint without any of its model's names.
+
+    Args:
+        given: its names that the model lacks.
+        missing: the model's names.
+        where: the user's line that loads.
+    """
+    return Finding(
+        Check.SAVED,
+        certain=True,
+        sentence=f"from_pretrained has loaded nothing: the checkpoint has {first_of(given)} and "
+        "none of the model's names, so that all weights are random",
+        advice="Save the model without its wrapper, or make the names the model's, e.g. "
+        f"{next(iter(missing))} (without module., model., _orig_mod.)",
+        parameter=next(iter(missing)),
+        where=where,
+    )
+
+
 def differing(
     saved: Mapping[str, Sequence[float]],
     live: Mapping[str, Sequence[float]],

@@ -5,9 +5,6 @@ Changes nothing. Each check is a function on a framework call, and skips calls i
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +15,7 @@ from ..checks.finding import Check, Finding
 from ..core.private_names import DIVISOR
 from ..evidence.observations import Observations
 from ..workload.contradictions import EXPLAINED
-from ..workload.script.scaled_losses import divided_before, ignores_count
+from ..workload.script.scaled_losses import divided_before
 from ..workload.script.user_files import tree_of
 from . import looks
 from .callers import MAKERS, is_called_by, place, user_frames, user_place
@@ -60,30 +57,6 @@ def _divided_twice(call: Call) -> Iterator[Finding]:
             advice=f"Leave the first out ({EXPLAINED})",
             step=1,
             where=place(file, at),
-        )
-
-
-def _multiplied(call: Call) -> Iterator[Finding]:
-    """Reports a `compute_loss` that returns a mean although the Trainer leaves dividing to it."""
-    trainer = call.owner
-    steps, count = trainer.args.gradient_accumulation_steps, call.given.get("num_items_in_batch")
-    is_left = getattr(trainer, "loss_is_scaled_for_ga", None) is None
-    if steps < 2 or count is None or not (trainer.model_accepts_loss_kwargs and is_left):
-        return
-    method = type(trainer).compute_loss
-    file, line = inspect.getsourcefile(method) or "", inspect.getsourcelines(method)[1]
-    (function,) = ast.parse(textwrap.dedent(inspect.getsource(method))).body
-    is_users = "-packages/" not in file
-    if is_users and isinstance(function, ast.FunctionDef) and ignores_count(function):
-        yield Finding(
-            Check.DIVIDED,
-            certain=True,
-            sentence=f"compute_loss ({place(file, line)}) returns a mean and ignores "
-            "num_items_in_batch: the Trainer then doesn't divide by the accumulation, and "
-            f"gradients are {steps} times too large",
-            advice="Divide by it (safe-launch explain compute-loss-without-item-count)",
-            step=1,
-            where=place(file, line),
         )
 
 
@@ -144,7 +117,6 @@ LOOKS: dict[str, dict[str, tuple[Watched, ...]]] = {
         "Accelerator.prepare_data_loader": (Watched(_loader_divided_twice),),
     },
     "deepspeed.runtime.engine": {"DeepSpeedEngine.backward": (Watched(_divided_twice, first=1),)},
-    "transformers.trainer": {"Trainer.training_step": (Watched(_multiplied, first=1),)},
 }
 """Checked calls by module."""
 HOOKED = tuple(LOOKS)

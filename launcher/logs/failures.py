@@ -53,7 +53,11 @@ def without_copies(failures: Sequence[Failure]) -> list[Failure]:
 
     (tests/logs/experts-out-of-order-head-cut.log, tests/logs/store-not-reachable-kubectl.log)
     """
-    known = {_first_words(failure) for failure in failures if failure.finding.entry}
+    known = {
+        _first_words(failure)
+        for failure in failures
+        if failure.finding.entry and not _is_guess(failure)
+    }
     best: dict[tuple[str, bool], int] = {}
     for failure in failures:
         for raised in failure.finding.record.raised():
@@ -64,9 +68,8 @@ def without_copies(failures: Sequence[Failure]) -> list[Failure]:
         words, is_known = _first_words(failure), failure.finding.entry is not None
         wholeness = _wholeness(failure)
         is_scrap = any(wholeness < best.get((words[1], other), 0) for other in {True, is_known})
-        # An entry that a traceback doesn't bear out was a guess.
-        is_guess = is_known and wholeness < WHOLE == best.get((words[1], False), 0)
-        return is_scrap or is_guess or (not is_known and words in known)
+        is_refuted = wholeness < WHOLE == best.get((words[1], False), 0) and _is_guess(failure)
+        return is_scrap or is_refuted or (not is_known and words in known)
 
     kept: list[Failure] = []
     firsts: dict[tuple[str, str], float] = {}
@@ -86,6 +89,14 @@ def _as_early(failure: Failure, firsts: Mapping[tuple[str, str], float]) -> Fail
     times = (firsts.get((failure.evidence.file, text), record.at) for text in words)
     record = replace(record, at=min((record.at, *times)))
     return replace(failure, finding=replace(failure.finding, record=record))
+
+
+def _is_guess(failure: Failure) -> bool:
+    """Whether an entry matches only because the raising frame isn't known."""
+    record, entry = failure.finding.record, failure.finding.entry
+    signatures = () if entry is None or record.frames else entry.signatures
+    matching = [each for each in signatures if each.matches(record)]
+    return bool(matching) and all(each.is_of_frame for each in matching)
 
 
 def _wholeness(failure: Failure) -> int:

@@ -3,6 +3,8 @@
 trains_strange.py NAME... [--right]
 """
 
+import tempfile
+
 import torch
 from says_words import STEPS, WORDS, run
 from torch.nn.functional import cross_entropy
@@ -35,6 +37,15 @@ def small(kind: str) -> torch.nn.Module:
     config = getattr(transformers, f"{kind}Config")(vocab_size=WORDS, **names, **sizes)
     suffix = "ForConditionalGeneration" if kind == "T5" else "ForCausalLM"
     return getattr(transformers, f"{kind}{suffix}")(config)
+
+
+def stored(model: torch.nn.Module, **more: object) -> str:
+    """The folder into which rank 0 saves a model."""
+    folder = [tempfile.mkdtemp()]
+    torch.distributed.broadcast_object_list(folder)
+    model.save_pretrained(folder[0], **more)
+    torch.distributed.barrier()
+    return folder[0]
 
 
 def trainer(model: torch.nn.Module, data: list[dict[str, object]], **more: object):
@@ -231,12 +242,60 @@ def clipped_by_none(right: bool) -> None:
         optimizer.zero_grad()
 
 
+class Counting(torch.nn.Module):
+    """A model that takes the number of items, and ignores it."""
+
+    def __init__(self, right: bool) -> None:
+        super().__init__()
+        self.embedding, self.head = torch.nn.Embedding(WORDS, 8), torch.nn.Linear(8, WORDS)
+        if right:
+            self.accepts_loss_kwargs = False
+
+    def forward(self, input_ids, labels=None, **_others: object):
+        found = self.head(self.embedding(input_ids))
+        return {"loss": cross_entropy(found.flatten(0, 1), labels.flatten()), "logits": found}
+
+
+def count_ignored(right: bool) -> None:
+    """As in https://github.com/huggingface/transformers/issues/37766: a mean that counts."""
+    data = [{"input_ids": words[:4], "labels": words[:4]} for words in rows()]
+    trainer(Counting(right), data, asked={"gradient_accumulation_steps": 2}).train()
+
+
+def head_left(right: bool) -> None:
+    """As in https://github.com/huggingface/peft/issues/876: the checkpoint has no such layer."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaForSequenceClassification
+
+    folder = stored(small("Llama"))
+    model = LlamaForSequenceClassification.from_pretrained(folder, num_labels=2)
+    model.config.pad_token_id = PAD
+    saved = {"modules_to_save": ["score"]} if right else {}
+    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], **saved))
+    data = [{"input_ids": words[:4], "labels": len(words) % 2} for words in rows()]
+    trainer(adapted, data, asked={"label_names": ["labels"]}).train()
+
+
+def prefixed(right: bool) -> None:
+    """As in https://github.com/FareedKhan-dev/train-llm-from-scratch/issues/36: as compiled."""
+    from transformers import LlamaForCausalLM
+
+    model = small("Llama")
+    weights = model.state_dict()
+    if not right:
+        weights = {f"_orig_mod.{name}": each.clone() for name, each in weights.items()}
+    folder = stored(model, state_dict=weights)
+    data = [{"input_ids": words[:4], "labels": words[:4]} for words in rows()]
+    trainer(LlamaForCausalLM.from_pretrained(folder), data).train()
+
+
 FAULTS = {
     one.__name__: one
     for one in (
         *(padding_trained, targets_padded, begun_twice, worst_kept),
         *(labels_replaced, adapter_frozen, skipped_each_time, named_alone, loaded_early),
         *(smoothed_apart, norms_decayed, clipped_by_none),
+        *(count_ignored, head_left, prefixed),
     )
 }
 run(FAULTS)

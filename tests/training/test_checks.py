@@ -109,6 +109,9 @@ STRANGE = {
     "smoothed_apart": ("data", "label smoothing doesn't shift"),
     "norms_decayed": ("trained", "decays the weights of norm layers"),
     "clipped_by_none": ("trained", "it is given no parameters"),
+    "count_ignored": ("divided", "Counting.forward ignores num_items_in_batch"),
+    "head_left": ("trained", "as the loaded checkpoint lacks it, and frozen"),
+    "prefixed": ("saved", "from_pretrained has loaded nothing"),
 }
 """The same for the sixth."""
 SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE

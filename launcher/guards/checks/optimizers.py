@@ -23,6 +23,7 @@ from . import (
     dtypes,
     gradients,
     groups,
+    new_parameters,
     replaced_parameters,
     sampled_gradients,
     ties,
@@ -136,6 +137,7 @@ class Watch:
             begun.remember(models)
             if len(alive) <= SEVERAL:
                 tell(self._observations, *adapters.frozen(models, self.where))
+                tell(self._observations, *new_parameters.untrained(models, self.where))
             if not by_engine:  # whose own steps are looked at, and whose groups are flat
                 tell(self._observations, *groups.found(optimizer, names, models, self.where))
                 begin = sampled_gradients.begin_with, self._passing, optimizer, names

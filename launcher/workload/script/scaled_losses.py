@@ -1,4 +1,4 @@
-"""Finds losses that a source scales in addition to its framework, or fails to scale."""
+"""Finds losses that a source scales in addition to its framework."""
 
 from __future__ import annotations
 
@@ -8,14 +8,6 @@ from collections.abc import Iterator
 
 ACCUMULATION = re.compile(r"accum|grad_acc|(^|_)gas(_|$|\()", re.IGNORECASE)
 """Names of the accumulation in an expression."""
-COUNT = "num_items_in_batch"
-MEANS = {
-    *("cross_entropy", "CrossEntropyLoss", "mse_loss", "MSELoss", "l1_loss", "L1Loss", "nll_loss"),
-    *("NLLLoss", "BCEWithLogitsLoss", "binary_cross_entropy_with_logits", "BCELoss"),
-}
-"""torch losses that are means by default."""
-OTHERWISE = re.compile(r"reduction|sum|mean|weight|scale|accum|num_", re.IGNORECASE)
-"""Signs that a loss isn't a plain mean, or is scaled."""
 
 
 def divided_before(tree: ast.AST, line: int) -> int | None:
@@ -59,31 +51,3 @@ def _divisions(scope: ast.AST) -> Iterator[tuple[str, int]]:
                 continue
         if ACCUMULATION.search(ast.unparse(divisor)):
             yield name, node.lineno
-
-
-def ignores_count(function: ast.FunctionDef) -> bool:
-    """Whether a `compute_loss` returns a mean and ignores the number of items.
-
-    True only for functions that take the number, don't pass it on, and return the model's loss or a
-    torch loss, without a name or string about a sum or a scale.
-    """
-    arguments = {argument.arg for argument in function.args.args + function.args.kwonlyargs}
-    body = [node for statement in function.body for node in ast.walk(statement)]
-    names = {node.id for node in body if isinstance(node, ast.Name)}
-    words = {node.attr for node in body if isinstance(node, ast.Attribute)}
-    words |= {str(node.value) for node in body if isinstance(node, ast.Constant)}
-    words |= names | {str(node.arg) for node in body if isinstance(node, ast.keyword)}
-    passes_on = {each.arg for each in (function.args.kwarg,) if each is not None} & names
-    is_scaled = any(isinstance(node, ast.BinOp | ast.AugAssign) for node in body)
-    if COUNT not in arguments or passes_on or is_scaled or "super" in names:
-        return False
-    models = {
-        *(node.attr for node in body if isinstance(node, ast.Attribute)),
-        *(
-            node.slice.value
-            for node in body
-            if isinstance(node, ast.Subscript)
-            if isinstance(node.slice, ast.Constant)
-        ),
-    }
-    return bool({"loss"} & models or MEANS & words) and not any(map(OTHERWISE.search, words))

@@ -15,6 +15,7 @@ from safe_launch.checks.finding import Check
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Found, Message, Remark
 from safe_launch.guards import contradictions, done_twice
+from safe_launch.guards.checks import item_counts
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -96,7 +97,7 @@ class Trainer:
         compute_loss_func: Any = None,  # noqa: ARG002
     ) -> None:
         self.args, self.model_accepts_loss_kwargs = args, True
-        self.args.gradient_accumulation_steps = steps
+        self.args.gradient_accumulation_steps, self.args.n_gpu = steps, 1
         held = None if config is None else SimpleNamespace(config=config)
         plugin = SimpleNamespace(hf_ds_config=held)
         self.accelerator = SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin))
@@ -157,7 +158,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
         setattr(module, kind.__name__, kind)
         for member in vars(kind).copy().items():
             monkeypatch.setattr(kind, *member) if callable(member[1]) else None
-        for guard in (contradictions, done_twice):
+        for guard in (contradictions, done_twice, item_counts):
             if name in guard.HOOKED:
                 guard.install(module, seen)
     monkeypatch.setenv(CHECKS, ",".join(Check))
@@ -327,23 +328,57 @@ class Own(Trainer):
         return (outputs.loss, outputs) if return_outputs else outputs.loss
 
 
-def test_a_loss_that_nobody_divides(told: Told) -> None:
-    """Only under accumulation, unless the Trainer leaves it to the loss."""
+class Counting(torch.nn.Module):  # type: ignore[misc]
+    """A model that takes any argument, and computes a mean."""
+
+    def forward(self, inputs: Any, **_others: Any) -> Any:
+        """Returns a loss."""
+        return SimpleNamespace(loss=torch.ones(1).mean() + len(inputs))
+
+
+@pytest.mark.parametrize("kind", ["loss", "model"])
+def test_a_loss_that_nobody_divides(told: Told, kind: str) -> None:
+    """Only under accumulation, unless the Trainer leaves it to the loss; seen in the first step."""
 
     def step(trainer: Trainer, count: Any) -> None:
-        trainer.training_step(lambda _: SimpleNamespace(loss=1.0), {}, count)
+        trainer.accelerator.unwrap_model = lambda model: model
+        trainer.model = Counting()
+        trainer.training_step(trainer.model, {}, None if count is None else torch.tensor(count))
 
-    step(Trainer(Arguments()), 8)
-    step(Own(Arguments(), steps=1), 8)
-    step(Own(Arguments()), None)
-    divides = Own(Arguments())
+    class Passing(Trainer):
+        def compute_loss(self, model: Any, inputs: Any, **given: Any) -> Any:
+            """Leaves it to the model."""
+            return model(inputs, **given).loss
+
+    Passing.compute_loss.__module__ = "transformers.trainer"
+    ignoring = Own if kind == "loss" else Passing
+    step(ignoring(Arguments(), steps=1), 8)
+    step(ignoring(Arguments()), None)
+    divides = ignoring(Arguments())
     divides.model_accepts_loss_kwargs = False
     step(divides, 8)
     assert not told()
-    step(Own(Arguments()), 8)
+    step(ignoring(Arguments()), 8)
     (said,) = told()
-    assert f"{HERE}:{Own.compute_loss.__code__.co_firstlineno}" in said
-    assert "2 times too large" in said
+    code = (Own.compute_loss if kind == "loss" else Counting.forward).__code__
+    assert f"{HERE}:{code.co_firstlineno}" in said
+    assert "gradients are 2 times" in said
+    step(ignoring(Arguments()), 8)
+    assert len(told()) == 1
+
+
+def test_a_loss_that_divides(told: Told) -> None:
+    """The number may be moved before it is used."""
+
+    class Dividing(Trainer):
+        def compute_loss(self, model: Any, inputs: Any, **given: Any) -> Any:
+            """Divides by the number."""
+            return model(inputs).loss / given["num_items_in_batch"].to("cpu")
+
+    trainer = Dividing(Arguments())
+    loss = trainer.training_step(Counting(), {}, torch.tensor(8))
+    assert type(loss) is torch.Tensor
+    assert not told()
 
 
 def test_an_optimizer_that_is_passed(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,6 +188,21 @@ def test_a_whole_exception_before_one_that_is_cut_off(cut: str) -> None:
         )
 
 
+def test_an_entry_that_another_ranks_traceback_refutes() -> None:
+    """A bare message counts for an entry about a function only if no traceback names another."""
+    message = "RuntimeError: The size of tensor a (64) must match the size of tensor b (2)\n"
+    bare = f"[rank2]: {message}"
+    told = judged(bare)
+    assert told.root is not None
+    assert told.root.finding.entry is not None
+    whole = TRACEBACK.rpartition("ValueError")[0] + message
+    for log in (whole + bare, bare + whole):
+        judgement = judged(log)
+        assert judgement.root is not None
+        assert judgement.root.finding.entry is None
+        assert judgement.root.finding.record.frames
+
+
 def test_a_loaders_exception_whose_origin_is_cut_off() -> None:
     """The waiting process's exception is complete."""
     told = "RuntimeError: Caught KeyError in DataLoader worker process 0.\nOriginal "

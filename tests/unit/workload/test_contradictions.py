@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import textwrap
 from typing import Any
 
 from safe_launch.workload.contradictions import (
@@ -13,7 +12,7 @@ from safe_launch.workload.contradictions import (
     of_variables,
     of_workers,
 )
-from safe_launch.workload.script.scaled_losses import divided_before, ignores_count
+from safe_launch.workload.script.scaled_losses import divided_before
 from support.tables import table
 
 ADAM = {"optimizer": {"type": "AdamW", "params": {}}}
@@ -126,39 +125,3 @@ def test_divisions_before_a_backward_pass(division: str, line: int | None) -> No
     assert divided_before(ast.parse(source), 4) == line
     apart = f"def other(loss):\n    {division}\n\ndef train(loss):\n    engine.backward(loss)\n"
     assert divided_before(ast.parse(apart), 5) is None
-
-
-COMPUTED = """
-def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-    outputs = model(**inputs)
-    {body}
-    return (loss, outputs) if return_outputs else loss
-"""
-
-
-@table(
-    ("body", "ignores"),
-    [
-        ("loss = outputs.loss", True),
-        ("loss = outputs['loss']", True),
-        ("loss = F.cross_entropy(outputs.logits, inputs['labels'])", True),
-        ("loss = outputs.loss / num_items_in_batch", False),
-        ("loss = F.cross_entropy(outputs.logits, inputs['labels'], reduction='sum')", False),
-        ("loss = super().compute_loss(model, inputs)", False),
-        ("loss = self.rescaled(outputs.loss)", False),
-        ("loss = self.own(outputs.logits)", False),
-    ],
-)
-def test_compute_losses(body: str, ignores: bool) -> None:
-    """Only a plain mean certainly ignores the number of items."""
-    (function,) = ast.parse(textwrap.dedent(COMPUTED.format(body=body))).body
-    assert isinstance(function, ast.FunctionDef)
-    assert ignores_count(function) == ignores
-
-
-def test_a_compute_loss_without_the_argument() -> None:
-    """It fails, with a separate entry; a `**kwargs` isn't certain."""
-    for arguments in ("self, model, inputs", "self, model, inputs, **kwargs"):
-        (function,) = ast.parse(f"def compute_loss({arguments}): return model(inputs).loss").body
-        assert isinstance(function, ast.FunctionDef)
-        assert not ignores_count(function)

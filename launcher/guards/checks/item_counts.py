@@ -1,0 +1,94 @@
+"""Detects losses that ignore the number of items, which a Trainer takes for divided by it.
+
+The number is given as a tensor that notes whether anything is done with it, in one pass.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ...checks import divided
+from ...checks.finding import Check
+from ...evidence.observations import Observations
+from ...workload.script.scaled_losses import ACCUMULATION
+from ..callers import place
+from .told import looking, makes, tell
+
+HOOKED = ("transformers.trainer",)
+NAME, INDEX = "num_items_in_batch", 2
+"""The argument of `training_step`, and its place."""
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Wraps each Trainer's first step."""
+    is_open = True
+
+    def step(wrapped: Any, trainer: Any, args: Any, kwargs: Any) -> Any:
+        nonlocal is_open
+        if not is_open:
+            return wrapped(*args, **kwargs)
+        is_open = makes(Check.DIVIDED)
+        count = args[INDEX] if len(args) > INDEX else kwargs.get(NAME)
+        if not is_open or not _is_left_to_the_loss(trainer, count):
+            return wrapped(*args, **kwargs)
+        is_open = False
+        noting = _noting(count)
+        model, inputs = (*args, *kwargs.values())[:INDEX]
+        result = wrapped(model, inputs, noting)
+        if not noting.is_used:
+            looking(observations, Check.DIVIDED, _tell, observations, trainer)
+        return result
+
+    wrapt.wrap_function_wrapper(module, "Trainer.training_step", step)
+
+
+def _is_left_to_the_loss(trainer: Any, count: Any) -> bool:
+    """Whether a Trainer divides by neither the accumulation nor the number of items."""
+    asked = trainer.args
+    return (
+        hasattr(count, "as_subclass")
+        and asked.gradient_accumulation_steps > 1
+        and asked.n_gpu < 2
+        and not getattr(asked, "torch_compile", False)
+        and bool(getattr(trainer, "model_accepts_loss_kwargs", False))
+        and getattr(trainer, "compute_loss_func", None) is None
+        and getattr(trainer, "loss_is_scaled_for_ga", None) is None
+    )
+
+
+def _noting(count: Any) -> Any:
+    """The number as a tensor whose `is_used` is set by its first use in an operation."""
+    import torch
+
+    class Noting(torch.Tensor):  # type: ignore[misc]
+        is_used = False
+
+        @classmethod
+        def __torch_function__(
+            cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            found = torch.Tensor.__torch_function__(function, (), args, kwargs or {})
+            if function is torch.Tensor.to and isinstance(args[0], cls):
+                return found.as_subclass(cls)  # as DDP passes it on
+            if getattr(function, "__name__", "") != "__get__":
+                Noting.is_used = True
+            return found
+
+    return count.as_subclass(Noting)
+
+
+def _tell(observations: Observations, trainer: Any) -> None:
+    """Reports the code that computes the loss."""
+    kind, model = type(trainer), trainer.accelerator.unwrap_model(trainer.model)
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    is_own = not kind.compute_loss.__module__.startswith("transformers.")
+    function = kind.compute_loss if is_own else type(model).forward
+    source = inspect.getsource(function)
+    if not ACCUMULATION.search(source):
+        file, line = inspect.getsourcefile(function) or "", inspect.getsourcelines(function)[1]
+        about = function.__qualname__, trainer.args.gradient_accumulation_steps
+        tell(observations, divided.undivided(*about, place(file, line)))

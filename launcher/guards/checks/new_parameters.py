@@ -1,0 +1,80 @@
+"""Finds parameters that a checkpoint lacks and nothing trains, and checkpoints that fit nothing."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ...checks import built, saved
+from ...checks.finding import Check, Finding
+from ...evidence.observations import Observations
+from ..callers import user_place
+from .told import looking, makes, tell
+
+HOOKED = ("transformers.modeling_utils",)
+KEPT = "original_module"
+"""peft's name of what a trained copy stands for."""
+
+_new: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary()
+"""By model: ids of the parameters that its checkpoint lacks."""
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Wraps the loading of a model's weights, which reports the names that it misses."""
+
+    def load(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+        if kwargs.get("output_loading_info") or not makes(Check.TRAINED, Check.SAVED):
+            return wrapped(*args, **kwargs)
+        found = wrapped(*args, **{**kwargs, "output_loading_info": True})
+        if not isinstance(found, tuple):
+            return found
+        model, info = found
+        looking(observations, Check.TRAINED, _note, observations, model, info)
+        return model
+
+    wrapt.wrap_function_wrapper(module.PreTrainedModel, "from_pretrained", load)
+
+
+def _note(observations: Observations, model: Any, info: Mapping[str, Collection[str]]) -> None:
+    missing = {*info["missing_keys"]}
+    if not missing:
+        return
+    named = dict(model.named_parameters())
+    _new[model] = frozenset(id(each) for name, each in named.items() if name in missing)
+    given = [name for name in info["unexpected_keys"] if isinstance(name, str)]
+    if given and missing.issuperset(named):
+        tell(observations, saved.fits_nothing(given, named, user_place()))
+
+
+def untrained(models: Iterable[Any], where: str) -> Iterator[Finding]:
+    """Reports new parameters that are frozen beside what is trained.
+
+    Args:
+        models: the models, without wrappers.
+        where: the user's line that made the optimizer.
+    """
+    for model in models:
+        new = frozenset[int]().union(*(_new.get(each, ()) for each in model.modules()))
+        if not new or not any(each.requires_grad for each in model.parameters()):
+            continue
+        names = [
+            name
+            for name, each in model.named_parameters()
+            if id(each) in new and not each.requires_grad and KEPT not in name
+        ]
+        if names:
+            layer = names[0].rpartition(".")[0]
+            others = [name for name, _ in model.named_modules() if name != layer]
+            yield built.new_and_frozen(names, _short(layer, others), where)
+
+
+def _short(name: str, others: Collection[str]) -> str:
+    """The shortest end of a module's name that no other has, as peft takes it."""
+    parts = name.split(".")
+    ends = (".".join(parts[place:]) for place in reversed(range(len(parts))))
+    unique = (end for end in ends if not any(each.endswith(end) for each in others))
+    return next(unique, name)
