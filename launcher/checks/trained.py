@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..core.count_of import count_of
@@ -12,10 +12,6 @@ WITHOUT = 3
 """Steps without any gradient after which an optimizer trains nothing."""
 LONG = 10
 """Steps after which most parameters must have had a gradient."""
-MOST_UNCHANGED = 0.9
-"""Share of sampled elements with a gradient that stay unchanged."""
-LEAST = 64
-"""Minimum number of such elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,89 +185,6 @@ def _most_without(seen: Gradients) -> Finding | None:
 def _kind(name: str) -> str:
     """A parameter's name without numbers, shared with other layers and experts."""
     return ".".join("*" if part.isdigit() else part for part in name.split("."))
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """The effect of a step on sampled elements of a parameter.
-
-    Attributes:
-        name: the parameter's.
-        dtype: its dtype, e.g. `bfloat16`.
-        rate: its learning rate.
-        before: elements before the step.
-        after: elements after the step.
-        gradient: gradients of the elements; empty if none.
-    """
-
-    name: str
-    dtype: str
-    rate: float
-    before: Sequence[float]
-    after: Sequence[float]
-    gradient: Sequence[float] = ()
-
-
-def unchanged(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
-    """Reports updates that change almost nothing despite gradients and a rate."""
-    hit = [
-        (update, one != other)
-        for update in updates
-        if update.rate > 0
-        for one, other, slope in zip(update.before, update.after, update.gradient, strict=False)
-        if slope and one
-    ]
-    same = [update for update, is_changed in hit if not is_changed]
-    if len(hit) < LEAST or len(same) < MOST_UNCHANGED * len(hit):
-        return None
-    first = same[0]
-    return Finding(
-        Check.TRAINED,
-        certain=True,
-        sentence=f"updates are lost: a step of {optimizer} left {len(same) / len(hit):.0%} of the "
-        f"sampled weights with a gradient as they were, bit for bit ({first.dtype}, rate "
-        f"{first.rate:g})",
-        advice=f"The rate is below what {first.dtype} can add to a weight: keep the weights in "
-        "float32 (with autocast), or raise the rate",
-        step=step,
-        parameter=first.name,
-        where=where,
-    )
-
-
-def moved(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
-    """Reports frozen parameters changed by a step."""
-    found = [update.name for update in updates if list(update.before) != list(update.after)]
-    if not found:
-        return None
-    return Finding(
-        Check.TRAINED,
-        certain=True,
-        sentence=f"{optimizer} moves what is frozen: {first_of(found)}, with requires_grad False, "
-        "was changed by its step",
-        advice="A gradient was left from before it was frozen: set it to None, or leave it out of "
-        "the optimizer",
-        step=step,
-        parameter=found[0],
-        where=where,
-    )
-
-
-def still_zero(samples: Mapping[str, Sequence[float]], steps: int, where: str) -> Finding | None:
-    """Reports adapters whose sampled second matrix is still zero after many updates."""
-    if steps < 2 or not samples or any(any(values) for values in samples.values()):
-        return None
-    first = next(iter(samples))
-    return Finding(
-        Check.TRAINED,
-        certain=True,
-        sentence=f"the adapters aren't trained: {first} is still zero after {steps} updates",
-        advice="The optimizer may hold other tensors than the model's, or no gradient reaches the "
-        "adapters",
-        step=steps,
-        parameter=first,
-        where=where,
-    )
 
 
 def gathered(

@@ -17,7 +17,7 @@ from ..evidence.observations import Observations
 from ..workload.contradictions import EXPLAINED
 from ..workload.script.scaled_losses import divided_before
 from ..workload.script.user_files import tree_of
-from . import looks
+from . import data_parallel, looks
 from .callers import MAKERS, is_called_by, place, user_frames, user_place
 from .looks import Call, Watched
 
@@ -84,6 +84,27 @@ def _loader_divided_twice(call: Call) -> Iterator[Finding]:
     )
 
 
+def _gathered_twice(call: Call) -> Iterator[Finding]:
+    """Reports an evaluation that gathers the samples which fill its last batch."""
+    accelerator, state, tensor = call.owner, call.owner.gradient_state, call.given["tensor"]
+    is_last = state.in_dataloader and state.end_of_dataloader and state.remainder > 0
+    is_trained = getattr(tensor, "requires_grad", True) or any(
+        model.training for model in data_parallel.wrapped
+    )
+    if not is_last or is_trained or not tensor.ndim or is_called_by("accelerate"):
+        return
+    given = len(tensor) * accelerator.num_processes
+    if given > state.remainder:
+        yield Finding(
+            Check.DATA,
+            certain=False,
+            sentence=f"gather() returns {given} values for the last {state.remainder} samples of "
+            "the evaluation: those that fill up its last batch count twice in a metric",
+            advice="Use accelerator.gather_for_metrics(), which leaves them out",
+            where=user_place(),
+        )
+
+
 def _divided_for_nothing(call: Call) -> Iterator[Finding]:
     """Reports a loss divided by an accumulation that the loop doesn't perform.
 
@@ -115,6 +136,7 @@ LOOKS: dict[str, dict[str, tuple[Watched, ...]]] = {
             Watched(_divided_for_nothing, first=2),
         ),
         "Accelerator.prepare_data_loader": (Watched(_loader_divided_twice),),
+        "Accelerator.gather": (Watched(_gathered_twice),),
     },
     "deepspeed.runtime.engine": {"DeepSpeedEngine.backward": (Watched(_divided_twice, first=1),)},
 }

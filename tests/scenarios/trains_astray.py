@@ -122,6 +122,46 @@ def left_over(right: bool) -> None:
                 optimizer.zero_grad()
 
 
+def skipping(right: bool) -> None:
+    """As in https://github.com/pytorch/pytorch/issues/40497: every gradient overflows."""
+    model, source = DistributedDataParallel(Net()), batches()
+    optimizer, scaler = adam(model), torch.amp.GradScaler("cpu")
+    for _ in range(3 * STEPS):
+        words = next(source)
+        loss = model(words, labels=words) * (1 if right else float("inf"))
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def turned_nan(right: bool) -> None:
+    """As in https://github.com/huggingface/transformers/issues/25065: nothing stops it."""
+    model, source = DistributedDataParallel(Net()), batches()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(STEPS):
+        words = next(source)
+        loss = model(words, labels=words)
+        (loss if right or step < 2 else loss * float("nan")).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def gathered(right: bool) -> None:
+    """As in https://github.com/huggingface/accelerate/issues/287: the last batch is filled up."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    model = Net()
+    model, optimizer = accelerator.prepare(model, adam(model))
+    steps(model, optimizer, batches())
+    held = accelerator.prepare(DataLoader(torch.arange(9), 4))
+    model.eval()
+    with torch.no_grad():
+        for samples in held:
+            (accelerator.gather_for_metrics if right else accelerator.gather)(samples)
+
+
 FAULTS = {
     one.__name__: one
     for one in (
@@ -131,6 +171,9 @@ FAULTS = {
         streamed_twice,
         parted_emptied,
         loaded_empty,
+        skipping,
+        turned_nan,
+        gathered,
     )
 }
 run(FAULTS)

@@ -88,6 +88,9 @@ UNSEEN = {
 }
 """The same for the fourth."""
 ASTRAY = {
+    "skipping": ("trained", "has skipped the last 25 steps"),
+    "turned_nan": ("trained", "has made NaN of"),
+    "gathered": ("data", "count twice in a metric"),
     "left_over": ("gradients", "1 of them left over by the epoch before"),
     "clipped_early": ("gradients", "before the step's last backward pass"),
     "clipped_by_shard": ("trained", "by their own norm"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import wrapt
 
-from ...checks import divided, schedule, trained
+from ...checks import divided, sampled, schedule
 from ...checks.finding import Check
 from ...evidence.observations import Observations
 from ..callers import user_place
@@ -95,7 +95,7 @@ class EngineWatch:
             copies, done = self._zeros
             self._zeros = None
             samples = {name: copy.parts()[0] for name, copy in copies.items()}
-            tell(self._observations, trained.still_zero(samples, done, self._where))
+            tell(self._observations, sampled.still_zero(samples, done, self._where))
 
 
 def install(module: ModuleType, observations: Observations) -> None:

@@ -7,9 +7,9 @@ import weakref
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...checks import trained
+from ...checks import sampled, trained
 from ...checks.finding import Check
-from ...checks.trained import Update
+from ...checks.sampled import Update
 from ...evidence.observations import Observations
 from .copies import Copy, copied, local, sample, spread
 from .told import is_certain, skip, tell
@@ -143,7 +143,7 @@ class Values:
             for i, known in enumerate(around.frozen)
         ]
         about = self._optimizer, self._where, around.step
-        lost = None if around.is_rising else trained.unchanged(made, *about)
+        lost = None if around.is_rising else sampled.unchanged(made, *about)
         self._lost = self._lost + 1 if lost else 0
         optimizer = self._stepping()
         has_slopes = any(any(row) for row in before[count : 2 * count])
@@ -155,16 +155,18 @@ class Values:
                 self._observations,
                 trained.only_zeros(self._optimizer, len(largest), self._where, around.step),
             )
-        updates = 0 if optimizer is None else done.get(optimizer, 0)
+        is_told = is_certain(self._observations, Check.PRECISION)  # a type that explains NaN
+        steps = 0 if optimizer is None else done.get(optimizer, 0)
         samples = dict(zip(around.adapters, before[2 * count + fixed :], strict=True))
         tell(
             self._observations,
             lost if self._lost > 1 else None,
-            trained.moved(kept, *about),
-            trained.still_zero(samples, updates, self._where),
+            sampled.moved(kept, *about),
+            None if is_told else sampled.not_numbers(made, *about),
+            sampled.still_zero(samples, steps, self._where),
         )
         if optimizer is not None and any(each.rate > 0 and any(each.gradient) for each in made):
-            done[optimizer] = updates + 1
+            done[optimizer] = steps + 1
 
 
 def _part(parameter: Any) -> Any | None:

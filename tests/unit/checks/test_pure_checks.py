@@ -11,6 +11,7 @@ from safe_launch.checks import (
     data,
     divided,
     precision,
+    sampled,
     saved,
     schedule,
     trained,
@@ -19,7 +20,8 @@ from safe_launch.checks.best_kept import worst_kept
 from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import Check, Finding, active, is_on
 from safe_launch.checks.kept import Kept, read, write
-from safe_launch.checks.trained import Gradients, Update
+from safe_launch.checks.sampled import Update
+from safe_launch.checks.trained import Gradients
 from safe_launch.core.request import CheckOptions
 from support.tables import table
 
@@ -121,18 +123,29 @@ def _update(after: float, *, rate: float = 1e-6, gradient: float = 1.0) -> Updat
 )
 def test_lost_updates(update: Update, is_told: bool) -> None:
     """Weights with gradient and rate stay the same; a few elements prove nothing."""
-    assert (trained.unchanged([update], "Adam", "", 2) is not None) == is_told
+    assert (sampled.unchanged([update], "Adam", "", 2) is not None) == is_told
 
 
 def test_frozen_and_adapters() -> None:
     """Frozen weights that move and trained adapters that don't are found."""
     still = Update("w", "", 0.0, [1.0], [1.0])
-    assert trained.moved([still], "Adam", "", 2) is None
-    assert trained.moved([still, Update("v", "", 0.0, [1.0], [2.0])], "Adam", "", 2) is not None
-    assert trained.still_zero({"lora_B": [0.0]}, 2, "") is not None
-    assert trained.still_zero({"lora_B": [0.0]}, 1, "") is None
-    assert trained.still_zero({"lora_B": [0.0], "other": [0.1]}, 9, "") is None
-    assert trained.still_zero({}, 9, "") is None
+    assert sampled.moved([still], "Adam", "", 2) is None
+    assert sampled.moved([still, Update("v", "", 0.0, [1.0], [2.0])], "Adam", "", 2) is not None
+    assert sampled.still_zero({"lora_B": [0.0]}, 2, "") is not None
+    assert sampled.still_zero({"lora_B": [0.0]}, 1, "") is None
+    assert sampled.still_zero({"lora_B": [0.0], "other": [0.1]}, 9, "") is None
+    assert sampled.still_zero({}, 9, "") is None
+
+
+def test_weights_that_are_lost() -> None:
+    """NaN counts from the step that has made it."""
+    whole, lost = [1.0, 2.0], [1.0, float("nan")]
+    made = Update("w", "", 0.1, whole, lost)
+    found = sampled.not_numbers([Update("v", "", 0.1, whole, whole), made], "Adam", "", 2)
+    assert found is not None
+    assert (found.parameter, found.certain) == ("w", True)
+    assert sampled.not_numbers([Update("w", "", 0.1, lost, lost)], "Adam", "", 3) is None
+    assert sampled.not_numbers([Update("w", "", 0.1, whole, whole)], "Adam", "", 3) is None
 
 
 @table(

@@ -14,7 +14,7 @@ from safe_launch.checks.finding import VARIABLE as CHECKS
 from safe_launch.checks.finding import Check
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Found, Message, Remark
-from safe_launch.guards import contradictions, done_twice
+from safe_launch.guards import contradictions, data_parallel, done_twice
 from safe_launch.guards.checks import item_counts
 from support.lazy import Lazy
 
@@ -66,6 +66,10 @@ class Accelerator:
 
     def prepare_data_loader(self, data_loader: Any) -> Any:
         """Does nothing."""
+
+    def gather(self, tensor: Any) -> Any:
+        """Gathers from two ranks."""
+        return torch.cat([tensor, tensor])
 
 
 class DeepSpeedEngine:
@@ -365,6 +369,23 @@ def test_a_loss_that_nobody_divides(told: Told, kind: str) -> None:
     assert "gradients are 2 times" in said
     step(ignoring(Arguments()), 8)
     assert len(told()) == 1
+
+
+def test_samples_that_fill_a_batch(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only in an evaluation's last batch, if it is too short."""
+    accelerator = Accelerator()
+    state = SimpleNamespace(in_dataloader=True, end_of_dataloader=True, remainder=4)
+    accelerator.gradient_state = state  # type: ignore[attr-defined]
+    monkeypatch.setattr(data_parallel, "wrapped", [SimpleNamespace(training=False)])
+    accelerator.gather(torch.ones(2))
+    state.remainder, state.end_of_dataloader = 3, False
+    accelerator.gather(torch.ones(2))
+    state.end_of_dataloader = True
+    accelerator.gather(torch.ones(2, requires_grad=True))
+    assert not told()
+    accelerator.gather(torch.ones(2))
+    (said,) = told()
+    assert "gather() returns 4 values for the last 3 samples" in said
 
 
 def test_a_loss_that_divides(told: Told) -> None:

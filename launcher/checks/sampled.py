@@ -1,0 +1,134 @@
+"""Checks what steps make of sampled parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .finding import Check, Finding, first_of
+
+MOST_UNCHANGED = 0.9
+"""Share of sampled elements with a gradient that stay unchanged."""
+LEAST = 64
+"""Minimum number of such elements."""
+MOST_SKIPPED = 25
+"""Steps in a row that a scaler may skip: from 65,536 it has then gone below 0.002."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The effect of a step on sampled elements of a parameter.
+
+    Attributes:
+        name: the parameter's.
+        dtype: its dtype, e.g. `bfloat16`.
+        rate: its learning rate.
+        before: elements before the step.
+        after: elements after the step.
+        gradient: gradients of the elements; empty if none.
+    """
+
+    name: str
+    dtype: str
+    rate: float
+    before: Sequence[float]
+    after: Sequence[float]
+    gradient: Sequence[float] = ()
+
+
+def unchanged(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
+    """Reports updates that change almost nothing despite gradients and a rate."""
+    hit = [
+        (update, one != other)
+        for update in updates
+        if update.rate > 0
+        for one, other, slope in zip(update.before, update.after, update.gradient, strict=False)
+        if slope and one
+    ]
+    same = [update for update, is_changed in hit if not is_changed]
+    if len(hit) < LEAST or len(same) < MOST_UNCHANGED * len(hit):
+        return None
+    first = same[0]
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"updates are lost: a step of {optimizer} left {len(same) / len(hit):.0%} of the "
+        f"sampled weights with a gradient as they were, bit for bit ({first.dtype}, rate "
+        f"{first.rate:g})",
+        advice=f"The rate is below what {first.dtype} can add to a weight: keep the weights in "
+        "float32 (with autocast), or raise the rate",
+        step=step,
+        parameter=first.name,
+        where=where,
+    )
+
+
+def moved(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
+    """Reports frozen parameters changed by a step."""
+    found = [update.name for update in updates if list(update.before) != list(update.after)]
+    if not found:
+        return None
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"{optimizer} moves what is frozen: {first_of(found)}, with requires_grad False, "
+        "was changed by its step",
+        advice="A gradient was left from before it was frozen: set it to None, or leave it out of "
+        "the optimizer",
+        step=step,
+        parameter=found[0],
+        where=where,
+    )
+
+
+def still_zero(samples: Mapping[str, Sequence[float]], steps: int, where: str) -> Finding | None:
+    """Reports adapters whose sampled second matrix is still zero after many updates."""
+    if steps < 2 or not samples or any(any(values) for values in samples.values()):
+        return None
+    first = next(iter(samples))
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"the adapters aren't trained: {first} is still zero after {steps} updates",
+        advice="The optimizer may hold other tensors than the model's, or no gradient reaches the "
+        "adapters",
+        step=steps,
+        parameter=first,
+        where=where,
+    )
+
+
+def not_numbers(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
+    """Reports parameters of which a step has made NaN."""
+    found = [update.name for update in updates if any(map(math.isnan, update.after))]
+    if not found or any(math.isnan(value) for update in updates for value in update.before):
+        return None
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"{optimizer}'s step has made NaN of {first_of(found)}: whatever follows is lost",
+        advice="Stop the run and go back to a checkpoint before it. Look for a loss or a gradient "
+        "of inf or NaN: a rate that is too high, an empty sample, fp16 without a scaler",
+        step=step,
+        parameter=found[0],
+        where=where,
+    )
+
+
+def skipped(steps: int, where: str) -> Finding:
+    """Reports a scaler that skips all of its latest steps.
+
+    Args:
+        steps: the latest steps in a row that it has skipped.
+        where: the user's line that steps.
+    """
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"the GradScaler has skipped the last {steps} steps, as gradients had inf or NaN: "
+        "nothing is trained any more",
+        advice="Find where the loss gets inf or NaN: use bf16 instead of fp16, lower the learning "
+        "rate, look for empty samples",
+        where=where,
+    )
