@@ -10,9 +10,9 @@ from typing import Any
 from ..core.certainty import Origin
 from ..core.choices import Checkpointing, Engine, Precision
 from ..core.settings import BATCH, Fact, Setting, Value
-from ..workload.config_files.deepspeed import Config, load
-from ..workload.config_files.deepspeed_statements import of_config
-from ..workload.config_files.vocabulary import STEPS, dtype_named, optimizer_named
+from ..frameworks.config_files.deepspeed import Config, load
+from ..frameworks.config_files.deepspeed_statements import of_config
+from ..frameworks.config_files.vocabulary import STEPS, dtype_named, optimizer_named
 from .deepspeed_plugin import config_of
 from .model_facts import NAMES
 

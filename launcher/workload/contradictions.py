@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from .config_files.deepspeed import Config, section
-from .config_files.vocabulary import optimizer_named
-from .script.given import FALSE, TRUE
+from ..frameworks.config_files.deepspeed import Config, section
+from ..frameworks.config_files.vocabulary import optimizer_named
+from ..frameworks.given import FALSE, TRUE
 
 EXPLAINED = "safe-launch explain wrong-loss"
 DEFAULTS = {"learning_rate": ("lr", 0.001), "weight_decay": ("weight_decay", 0)}

@@ -10,17 +10,15 @@ from ...core.choices import Adapter
 from ...core.errors import LaunchError
 from ...core.settings import Fact, Setting
 from ...core.workload import Known, Statement
-from ..script.given import Given
-from ..script.script import Script
-from .training_arguments import is_trainers
+from ...frameworks.config_files.vocabulary import KINDS, LORA
+from ...frameworks.framework import Script
+from ...frameworks.given import Given
+from ...frameworks.transformers import is_trainers
 
 SWITCHES = ("use_lora", "use_peft", "use_peft_lora", "lora_enable")
 """Boolean flags: of MiniCPM-V, Qwen and FlagEmbedding; trl; peft's examples; LLaVA."""
 QUANTIZED = ("q_lora", "use_qlora")
 """Boolean flags of Qwen's and MiniCPM-V's scripts, used only with `use_lora`."""
-KINDS = ("finetuning_type", "tuner_type", "train_type", "sft_type")
-"""Flags with a kind: of LLaMA-Factory, ms-swift 4.x, 3.x and 2.x."""
-LORA = {"lora", "qlora", "adalora", "longlora", "rslora", "dora"}
 FROZEN_BASE = {
     *("adapter", "bone", "boft", "ia3", "llamapro", "oft", "reft", "vera", "fourierft"),
     *("lora_llm", "freeze"),

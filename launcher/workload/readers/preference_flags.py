@@ -9,11 +9,10 @@ from ...core.certainty import Origin
 from ...core.choices import Adapter, Objective, Output
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
-from ...frameworks.llama_factory import LLAMA_FACTORY
-from ...frameworks.ms_swift import MS_SWIFT
+from ...frameworks.framework import Script
+from ...frameworks.given import Given
+from ...frameworks.trl import NAMED, SPANNING, TRAINERS
 from ..models.from_folder import read_model
-from ..script.given import Given
-from ..script.script import Script
 from .peft_flags import adapter_of
 
 JUDGES = {
@@ -24,21 +23,6 @@ JUDGES = {
 PAIRED = {"dpo", "ipo", "orpo", "cpo", "simpo", "rm"}
 """Methods with a chosen and a rejected sequence per sample, unlike KTO."""
 REFERENCED = {"dpo", "ipo", "kto"}
-TRAINERS = {
-    "DPOTrainer": "dpo",
-    "KTOTrainer": "kto",
-    "ORPOTrainer": "orpo",
-    "CPOTrainer": "cpo",
-    "RewardTrainer": "rm",
-    "GKDTrainer": "gkd",
-    "PPOTrainer": "ppo",
-}
-"""trl's trainers, by method."""
-SPANNING = {"kto": "KTOTrainer", "grpo": "GRPOTrainer", "rloo": "RLOOTrainer"}
-"""Methods whose loss compares a micro batch's samples, with trl's trainers: KTO mixes pairs and
-refuses a single sample (trl/trainer/kto_trainer.py), the others need whole groups of answers."""
-TRL = {*TRAINERS, *SPANNING.values(), "SFTTrainer", "BCOTrainer", "GOLDTrainer"}
-"""trl's trainers that a catalogue entry may name."""
 REFERENCES = ("ref_model", "ref_model_id_or_path", "ref_model_name_or_path")
 WITHOUT = ("reference_free", "precompute_ref_log_probs")
 ADAPTING = {"LoraConfig", "get_peft_model"}
@@ -56,9 +40,7 @@ def read(script: Script) -> Iterator[Statement]:
     if kind in JUDGES:
         yield from _judged(script, kind, named)
         return
-    if (
-        kind == "rm" and script.owner is not LLAMA_FACTORY
-    ):  # whose value head computes the logits too
+    if kind == "rm" and not (script.owner and script.owner.rewards_by_logits):
         yield Fact.OUTPUT, named.known(Output.SCORES.value)
     loss = script.text("pref_loss")  # LLaMA-Factory's stage dpo covers three methods
     if kind == "dpo" and loss is not None and loss.value in ("orpo", "simpo"):
@@ -82,7 +64,7 @@ def _spanning(script: Script) -> Iterator[Statement]:
 
 def _trainer(script: Script) -> Iterator[Statement]:
     """The trl trainer that a custom script imports."""
-    found = script.names & TRL
+    found = script.names & NAMED
     if len(found) == 1 and "trl" in script.names and not script.owner:
         (name,) = found
         yield Fact.TRAINER, Known(name, Origin.SCRIPT, f"the script uses {name}")
@@ -108,8 +90,8 @@ def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:
         script.unmodelled.append(note)
         return
     adapter = adapter_of(script)
-    adapted = adapter.value == Adapter.LORA if adapter else script.owner is MS_SWIFT
-    critic = kind == "ppo" and not (adapted and script.owner is MS_SWIFT)
+    adapted = adapter.value == Adapter.LORA if adapter else _adapts(script)
+    critic = kind == "ppo" and not (adapted and _adapts(script))
     frozen = 2 if kind == "ppo" and not critic else 1
     yield Fact.FROZEN_BESIDE, other.known(frozen * model.parameters)
     if kind == "ppo":
@@ -118,15 +100,21 @@ def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:
         yield Fact.TRAINED_BESIDE, other.known(model.parameters)
 
 
+def _adapts(script: Script) -> bool:
+    """Whether the framework trains adapters unless asked otherwise."""
+    return script.owner is not None and script.owner.adapts
+
+
 def _named(script: Script) -> Given | None:
     """The method, from a flag, the program, or the imported trainer."""
-    known = PAIRED | REFERENCED | (set(JUDGES) if script.owner is MS_SWIFT else set())
-    for name in ("rlhf_type", "stage"):
+    known = PAIRED | REFERENCED
+    for name, methods in (
+        ("rlhf_type", known | JUDGES.keys() if script.owner else known),
+        ("stage", known),
+    ):
         given = script.text(name)
-        if given is not None and str(given.value).lower() in known:
+        if given is not None and str(given.value).lower() in methods:
             return Given(str(given.value).lower(), given.origin, given.source)
-    if script.owner is MS_SWIFT and "rlhf" in script.program and "rlhf_type" not in script.flags:
-        return Given("dpo", Origin.DEFAULT, "ms-swift's default of rlhf_type")
     found = [name for name in script.names if name.endswith("Trainer")]
     if len(found) != 1 or found[0] not in TRAINERS:
         return None
@@ -153,6 +141,6 @@ def _reference(script: Script, kind: str, named: Given) -> Given | None:
     if adapter is not None:
         needed = adapter.value != Adapter.LORA
         return Given(needed, adapter.origin, f"{named.source}, {adapter.source}")
-    if script.owner is MS_SWIFT:
+    if _adapts(script):
         return Given(False, Origin.DEFAULT, f"{named.source}, adapters by default")
     return None if script.names & ADAPTING else Given(True, named.origin, named.source)

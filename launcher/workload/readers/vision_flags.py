@@ -9,9 +9,8 @@ from ...core.choices import Adapter
 from ...core.model import Model
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
-from ...frameworks.ms_swift import MS_SWIFT
-from ..script.given import Given
-from ..script.script import Script
+from ...frameworks.framework import Script
+from ...frameworks.given import Given
 from .peft_flags import adapter_of
 
 VISION, LANGUAGE = Fact.VISION_TRAINED, Fact.LANGUAGE_TRAINED
@@ -104,7 +103,8 @@ def image_statements(script: Script, model: Model | None) -> Iterator[Statement]
             patches = int(pixels.value) // tower.patch**2
             yield Fact.IMAGE_PATCHES, Known(patches, pixels.origin, f"{pixels.source}, one image")
             return
-    text = script.environment.get("MAX_PIXELS", "")
-    if script.owner is MS_SWIFT and text.isdecimal() and int(text):
+    variable = script.owner.pixels if script.owner else ""
+    text = script.environment.get(variable, "")
+    if text.isdecimal() and int(text):
         patches = int(text) // tower.patch**2
-        yield Fact.IMAGE_PATCHES, Known(patches, Origin.CONFIG, "$MAX_PIXELS, one image")
+        yield Fact.IMAGE_PATCHES, Known(patches, Origin.CONFIG, f"${variable}, one image")

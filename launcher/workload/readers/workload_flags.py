@@ -8,14 +8,17 @@ from enum import StrEnum
 from ...core.certainty import Origin
 from ...core.choices import Attention, Loss, Optimizer, Output
 from ...core.count_of import count_of
-from ...core.hardware import VISIBLE
 from ...core.model import output_of
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
-from ...frameworks.ms_swift import MS_SWIFT
-from ..config_files.vocabulary import STEPS, attention_named, dtype_named, optimizer_named
-from ..script.given import FALSE, TRUE, Given
-from ..script.script import Script
+from ...frameworks.config_files.vocabulary import (
+    STEPS,
+    attention_named,
+    dtype_named,
+    optimizer_named,
+)
+from ...frameworks.framework import Script
+from ...frameworks.given import FALSE, TRUE
 
 LENGTHS = (
     "max_seq_length",
@@ -30,9 +33,6 @@ LENGTHS = (
 """Flags for the sequence length: TRL's older name, InternVL's and DeepSpeed-Chat's, LLaVA's, Qwen's
 and MiniCPM-V's, LLaMA-Factory's, TRL's and ms-swift's, transformers' language modelling examples,
 Megatron's and others'."""
-ANSWERED = {"grpo": 512}
-"""ms-swift methods whose `max_length` covers only the prompt, with their default
-`max_completion_length` (swift/arguments/rlhf_args.py)."""
 FUSED = ("use_liger_kernel", "use_liger", "enable_liger_kernel", "use_liger_loss")
 LOW_RANK = ("use_galore", "use_apollo", "use_badam")
 PARALLEL = (
@@ -87,24 +87,13 @@ def _length(script: Script) -> Iterator[Statement]:
             continue  # no limit (ms-swift 2.x, trl)
         length = script.number(name)
         if length is not None:
-            yield Fact.SEQUENCE_LENGTH, _with_answer(script, length)
+            yield Fact.SEQUENCE_LENGTH, length.known(length.value)
             return
     if prompt is not None and answer is not None:
         source = f"{prompt.source} + {answer.source}"
         total = int(prompt.value) + int(answer.value)
         yield Fact.SEQUENCE_LENGTH, Known(total, min(prompt.origin, answer.origin), source)
     yield from _group(script)
-
-
-def _with_answer(script: Script, length: Given) -> Known:
-    """A length, plus the answer's if it covers only the prompt."""
-    method = script.text("rlhf_type")
-    if script.owner is not MS_SWIFT or method is None or str(method.value) not in ANSWERED:
-        return length.known(length.value)
-    answer = script.number("max_completion_length")
-    more = ANSWERED[str(method.value)] if answer is None else int(answer.value)
-    source = f"{length.source} + {'max_completion_length' if answer is None else answer.source}"
-    return Known(int(length.value) + more, length.origin, source)
 
 
 def _group(script: Script) -> Iterator[Statement]:
@@ -224,21 +213,14 @@ def _output(script: Script) -> Iterator[Statement]:
 
 
 def _spread(script: Script) -> Iterator[Statement]:
-    """Whether a single process splits the model over its devices: `device_map="auto"`.
-
-    ms-swift does so by default without DeepSpeed (swift/utils/torch_utils.py,
-    `get_default_device_map`).
-    """
-    listed = [script.environment.get(name, "") for name in VISIBLE]
-    if script.world > 1 or any(names and "," not in names for names in listed):
+    """Whether a single process splits the model over its devices: `device_map="auto"`."""
+    if not script.may_split:
         return
     given = script.text("device_map")
     if given is not None and str(given.value) in SPREADING:
         yield Fact.DEVICE_MAP, given.known(value=True)
     elif script.decides("device_map"):
         yield Fact.DEVICE_MAP, Known(True, Origin.DEFAULT, "device_map in the script's source")
-    elif given is None and script.owner is MS_SWIFT and script.text("deepspeed") is None:
-        yield Fact.DEVICE_MAP, Known(True, Origin.DEFAULT, "ms-swift's default of device_map")
 
 
 def _first_known(

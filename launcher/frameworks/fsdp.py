@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...core.certainty import Origin
-from ...core.choices import Checkpointing, Engine, Offload, Precision, Units
-from ...core.reasons import reason_of
-from ...core.settings import Fact, Setting, Value
-from ...core.workload import Known, Statement
-from ...system import regular_files
-from ..script.given import FALSE, TRUE, Given
-from ..script.script import Script
+from ..core.certainty import Origin
+from ..core.choices import Checkpointing, Engine, Offload, Precision, Units
+from ..core.reasons import reason_of
+from ..core.settings import Fact, Setting, Value
+from ..core.workload import Known, Statement
+from ..system import regular_files
+from .framework import Script
+from .given import FALSE, TRUE, Given
 
 LAYERS = "TRANSFORMER_BASED_WRAP"
 UNITS = {LAYERS: Units.LAYERS, "NO_WRAP": Units.WHOLE}
