@@ -113,11 +113,11 @@ class Script:
         tree: its syntax; None if it can't be found.
     """
 
-    flags: Flags
-    names: frozenset[str]
-    versions: Mapping[str, str]
-    environment: Mapping[str, str]
-    world: int
+    flags: Flags = field(default_factory=Flags)
+    names: frozenset[str] = frozenset()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    world: int = 1
     notes: list[str] = field(default_factory=list)
     unmodelled: list[str] = field(default_factory=list)
     owner: FrameworkRow | None = None
@@ -160,6 +160,19 @@ class Script:
         """A flag with a value; an empty one (`--deepspeed "$UNSET"`) counts as absent."""
         given = self.flags.get(name)
         return given if given is not None and given.value else None
+
+    def first(self, *names: str) -> Given | None:
+        """The first of these flags that has a value."""
+        return next(filter(None, map(self.text, names)), None)
+
+    def first_number(self, *names: str) -> Given | None:
+        """The first of these flags that has a positive whole number."""
+        return next(filter(None, map(self.number, names)), None)
+
+    def on(self, *names: str) -> Given | None:
+        """The first of these boolean flags that is true."""
+        switches = filter(None, map(self.boolean, names))
+        return next((each for each in switches if each.value), None)
 
     def number(self, name: str) -> Given | None:
         """A flag with a positive whole number; other values are noted and left to the script."""

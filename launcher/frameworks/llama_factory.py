@@ -48,17 +48,17 @@ def _refuse(script: Script, kind: Given | None) -> None:
 
 def _checkpointing(script: Script) -> Iterator[Statement]:
     """Reentrant checkpointing, enabled by its own switch regardless of the Trainer's."""
-    off = script.boolean("disable_gradient_checkpointing")
-    if off is not None and off.value:
+    off = script.on("disable_gradient_checkpointing")
+    if off is not None:
         yield Setting.GRADIENT_CHECKPOINTING, off.known(Checkpointing.OFF.value)
         return
     mode = script.boolean("use_reentrant_gc")
     if mode is not None and not mode.value:
         yield Setting.GRADIENT_CHECKPOINTING, mode.known(Checkpointing.NON_REENTRANT.value)
         return
-    asked = script.boolean("gradient_checkpointing")
+    asked = script.on("gradient_checkpointing")
     known = LLAMA_FACTORY.default("use_reentrant_gc", Checkpointing.REENTRANT.value)
-    if asked is not None and asked.value:
+    if asked is not None:
         known = Known(known.value, asked.origin, f"{asked.source}, {known.source}")
     yield Setting.GRADIENT_CHECKPOINTING, known
 
@@ -68,14 +68,14 @@ def _types(script: Script, kind: Given | None) -> Iterator[Statement]:
 
     `pure_bf16` keeps their dtype.
     """
-    pure = script.boolean("pure_bf16")
-    if pure is not None and pure.value:
+    pure = script.on("pure_bf16")
+    if pure is not None:
         yield Setting.PRECISION, pure.known(Precision.BF16.value)
         yield Fact.LOADED_PRECISION, pure.known(Precision.BF16.value)
         return
     for precision in (Precision.BF16, Precision.FP16):
-        asked = script.boolean(precision.value)
-        if asked is not None and asked.value:
+        asked = script.on(precision.value)
+        if asked is not None:
             if kind is not None and kind.value == "full":
                 source = "LLaMA-Factory's cast of trained weights"
                 yield Fact.LOADED_PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)

@@ -122,7 +122,7 @@ def _shipped(path: Path, source: str, script: Script) -> Iterator[Statement]:
 def _batch(script: Script, major: int | None, version: str) -> Iterator[Statement]:
     """A micro batch of 1, and the accumulation for a global batch of 16."""
     names = ("per_device_train_batch_size", "batch_size")
-    given = next((number for name in names if (number := script.number(name))), None)
+    given = script.first_number(*names)
     if given is None and set(names) & script.flags.keys():
         return
     micro = 1 if given is None else int(given.value)
@@ -179,7 +179,7 @@ def _precision(script: Script, major: int | None) -> Iterator[Statement]:
 
 def _trained(script: Script, major: int | None) -> Iterator[Statement]:
     """Trained parts: LoRA of rank 8; from 3.0 on in all linear layers outside a vision tower."""
-    kind = next((text for name in KINDS if (text := script.text(name))), None)
+    kind = script.first(*KINDS)
     if kind is None:
         if "pt" in script.program.replace("/", ".").split(".") and major in (2, None):
             return  # 2.x trains everything there

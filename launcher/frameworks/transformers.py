@@ -77,8 +77,8 @@ def read(script: Script) -> Iterator[Statement]:
 
 
 def _engine(script: Script) -> Iterator[Statement]:
-    asked, on_cpu = fsdp.flag(script), script.boolean("use_cpu")
-    if asked is not None and on_cpu is not None and on_cpu.value:
+    asked, on_cpu = fsdp.flag(script), script.on("use_cpu")
+    if asked is not None and on_cpu is not None:
         script.notes.append(
             f"{asked.source} without effect: on a CPU ({on_cpu.source}) accelerate trains with DDP "
             "(safe-launch explain fsdp-trains-ddp-on-cpu)"
@@ -108,7 +108,7 @@ def _own_batch(script: Script) -> Iterator[Statement]:
     if any(script.text(name) for name in FLAGS):
         return
     for setting, flags in zip(BATCH, (BATCHES, ("gradient_accumulation_steps",)), strict=True):
-        number = next((each for name in flags if (each := script.number(name))), None)
+        number = script.first_number(*flags)
         if number is not None:
             yield setting, number.known(number.value)
 
@@ -191,7 +191,7 @@ def _is_engine_set(script: Script) -> bool:
 
 def mode_asked(script: Script) -> Known | None:
     """The implementation in the switch's kwargs, if stated."""
-    kwargs = next((given for each in SWITCHES if (given := script.text(f"{each}_kwargs"))), None)
+    kwargs = script.first(*(f"{switch}_kwargs" for switch in SWITCHES))
     mode = None if kwargs is None else _mode(_mapping(kwargs, script).get("use_reentrant"))
     return None if kwargs is None or mode is None else kwargs.known(mode.value)
 
@@ -227,8 +227,8 @@ def _converted(value: object) -> object:
 
 def _precision(script: Script) -> Iterator[Statement]:
     for precision in (Precision.BF16, Precision.FP16):
-        flag = script.boolean(precision.value)
-        if flag is not None and flag.value:
+        flag = script.on(precision.value)
+        if flag is not None:
             # Workers report the flag's meaning in the script's own parser.
             is_own = script.declares(precision.value) and not is_trainers(script)
             origin = Origin.SCRIPT if is_own else flag.origin

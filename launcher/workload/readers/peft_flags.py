@@ -86,7 +86,7 @@ def adapter_of(script: Script) -> Given | None:
     parts = [script.flags[name] for name in PARTS if name in script.flags]
     asked = [switch for switch in switches if switch.value]
     asked += [part for part in parts if not part.says_no]
-    quantized = [given for name in QUANTIZED if (given := script.boolean(name)) and given.value]
+    quantized = [given for name in QUANTIZED if (given := script.on(name))]
     if asked or (quantized and not switches):
         chosen = [*asked, *quantized][0]
         return Given(Adapter.LORA, chosen.origin, chosen.source)
@@ -184,11 +184,7 @@ def words_of(given: Given) -> list[str]:
 
 
 def _bits(script: Script) -> Iterator[Statement]:
-    loads = [
-        (is_asked, bits)
-        for name, bits in LOADED_IN
-        if (is_asked := script.boolean(name)) is not None and is_asked.value
-    ]
+    loads = [(asked, bits) for name, bits in LOADED_IN if (asked := script.on(name))]
     if len({bits for _, bits in loads}) > 1:
         first, second = loads[0][0].source, loads[-1][0].source
         raise LaunchError(f"{first} and {second}: a model is loaded in 4 or in 8 bits, not in both")
@@ -202,8 +198,8 @@ def _bits(script: Script) -> Iterator[Statement]:
             return
     adapter = adapter_of(script)
     for name in QUANTIZED:
-        switch = None if script.declares(name) else script.boolean(name)
-        if switch and switch.value and adapter and adapter.value == Adapter.LORA:
+        switch = None if script.declares(name) else script.on(name)
+        if switch and adapter and adapter.value == Adapter.LORA:
             yield Fact.QUANTIZATION_BITS, switch.known(4)
             yield Fact.CALIBRATED, switch.known(bool(script.names & BEFOREHAND))
             return

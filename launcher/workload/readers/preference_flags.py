@@ -79,7 +79,7 @@ def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:
     """
     objective = Objective.DISTILLATION if kind == "gkd" else Objective.SUPERVISED
     yield Fact.OBJECTIVE, named.known(objective.value)
-    other = next((given for flag in JUDGES[kind] if (given := script.text(flag))), None)
+    other = script.first(*JUDGES[kind])
     if other is None:
         script.unmodelled.append(f"{named.source}: the memory of the other models isn't counted")
         return
@@ -129,14 +129,10 @@ def _reference(script: Script, kind: str, named: Given) -> Given | None:
     """
     if kind not in REFERENCED:
         return Given(False, named.origin, named.source)
-    for name in REFERENCES:
-        given = script.text(name)
-        if given is not None:
-            return Given(True, given.origin, given.source)
-    for name in WITHOUT:
-        switch = script.boolean(name)
-        if switch is not None and switch.value:
-            return Given(False, switch.origin, switch.source)
+    if given := script.first(*REFERENCES):
+        return Given(True, given.origin, given.source)
+    if switch := script.on(*WITHOUT):
+        return Given(False, switch.origin, switch.source)
     adapter = adapter_of(script)
     if adapter is not None:
         needed = adapter.value != Adapter.LORA

@@ -33,7 +33,9 @@ LENGTHS = (
 """Flags for the sequence length: TRL's older name, InternVL's and DeepSpeed-Chat's, LLaVA's, Qwen's
 and MiniCPM-V's, LLaMA-Factory's, TRL's and ms-swift's, transformers' language modelling examples,
 Megatron's and others'."""
-FUSED = ("use_liger_kernel", "use_liger", "enable_liger_kernel", "use_liger_loss")
+FUSED_LAYERS = ("use_liger_kernel", "use_liger", "enable_liger_kernel")
+FUSED_LOSS = "use_liger_loss"
+"""Liger's switches: of all its kernels, and of its loss alone."""
 LOW_RANK = ("use_galore", "use_apollo", "use_badam")
 PARALLEL = (
     *("sequence_parallel_size", "sequence_parallel_degree", "context_parallel_size", "sp_size"),
@@ -118,16 +120,14 @@ def _group(script: Script) -> Iterator[Statement]:
 
 
 def _optimizer(script: Script) -> Iterator[Statement]:
-    for name in (*LOW_RANK, *ONE_STATE):
-        switch = script.boolean(name)
-        if switch is not None and switch.value:
-            if name in ONE_STATE:
-                yield Fact.OPTIMIZER, switch.known(Optimizer.LION.value)
-            else:
-                script.unmodelled.append(f"{switch.source}: AdamW's states are assumed")
-            return
+    if switch := script.on(*LOW_RANK):
+        script.unmodelled.append(f"{switch.source}: AdamW's states are assumed")
+        return
+    if switch := script.on(*ONE_STATE):
+        yield Fact.OPTIMIZER, switch.known(Optimizer.LION.value)
+        return
     # ms-swift's `optimizer` names a plugin, which outranks `optim`.
-    named = next(filter(None, map(script.text, ("optimizer", "optim"))), None)
+    named = script.first("optimizer", "optim")
     if named is None:
         if script.takes_all and script.leaves("optim"):
             source = "transformers' default of optim"
@@ -157,24 +157,19 @@ def _attention(script: Script) -> Iterator[Statement]:
         is_switch = given is not None and (
             given.value is None or str(given.value).lower() in TRUE + FALSE
         )
-        switch = script.boolean(name) if is_switch else None
-        if switch is not None and switch.value:
+        if is_switch and (switch := script.on(name)):
             yield Fact.ATTENTION, switch.known(Attention.FLASH.value)
             return
 
 
 def _loss(script: Script) -> Iterator[Statement]:
-    compiled = script.boolean("torch_compile")
-    if compiled is not None and compiled.value:
+    if compiled := script.on("torch_compile"):
         yield Fact.COMPILED, compiled.known(value=True)
-    for name in (*FUSED, "torch_compile"):
-        switch = script.boolean(name)
-        if switch is not None and switch.value and name != "use_liger_loss":
-            yield Fact.FUSED_LAYERS, switch.known(value=True)
-            break
-    for name in FUSED:
-        switch = script.boolean(name)
-        if switch is not None and switch.value and _fuses(script, name):
+    if switch := script.on(*FUSED_LAYERS, "torch_compile"):
+        yield Fact.FUSED_LAYERS, switch.known(value=True)
+    for name in (*FUSED_LAYERS, FUSED_LOSS):
+        switch = script.on(name)
+        if switch is not None and _fuses(script, name):
             yield Fact.LOSS, switch.known(Loss.FUSED.value)
             return
     kind = script.text("loss_type")
