@@ -187,17 +187,17 @@ class Observations:
 
     def step(self) -> int | None:
         """Optimizer steps of the current training; None without a counter."""
-        for counter, _ in reversed(self._steps):
-            if (count := counter()) is not None:
-                return count
-        return None
+        return next((count for count, _ in self._counts()), None)
 
     def steps_of_all(self) -> int | None:
         """Optimizer steps of all trainings of this process in sequence."""
+        return next((before + count for count, before in self._counts()), None)
+
+    def _counts(self) -> Iterator[tuple[int, int]]:
+        """What the counters say, the last first, and the steps before each."""
         for counter, before in reversed(self._steps):
             if (count := counter()) is not None:
-                return before + count
-        return None
+                yield count, before
 
     def measure(self) -> None:
         """Notes the training's peak memory on the board, unless noted recently."""
