@@ -19,13 +19,9 @@ OTHERWISE = re.compile(r"reduction|sum|mean|weight|scale|accum|num_", re.IGNOREC
 
 
 def divided_before(tree: ast.AST, line: int) -> int | None:
-    """The line that divides a loss by the accumulation before another passes it to `backward`.
+    """The line that divides a loss by the accumulation before `line`, `owner.backward(loss)`.
 
     Both lines must be in one function and use the same name. None if not found.
-
-    Args:
-        tree: the source of a file.
-        line: the line of `owner.backward(loss)`.
     """
     inner = [
         node
