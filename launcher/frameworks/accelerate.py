@@ -27,11 +27,7 @@ ACCELERATE = FrameworkRow(
     commands=("accelerate",),
     launching=("accelerate/commands/",),
 )
-MIXED = {
-    "no": Precision.FP32.value,
-    "fp16": Precision.FP16.value,
-    "bf16": Precision.BF16.value,
-}
+MIXED = {"no": Precision.FP32, "fp16": Precision.FP16, "bf16": Precision.BF16}
 OTHERS = {
     *("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard"),
     *("lightning", "pytorch_lightning", "lightning_fabric"),
@@ -61,7 +57,7 @@ def read(script: Script) -> Iterator[Statement]:
 
     name = Setting.PRECISION.row.variable
     text = variables.get(name, "").lower()
-    mixed = known(MIXED[text], name) if text in MIXED else None
+    mixed = known(MIXED[text].value, name) if text in MIXED else None
     if mixed is not None:
         yield Setting.PRECISION, mixed
     engines = {

@@ -63,6 +63,7 @@ class FrameworkRow:
         renamed: its arguments that the readers know by another name, and that name.
         defaults: its arguments' values without conditions, if they aren't the Trainer's.
         own_defaults: the Trainer's arguments whose defaults it replaces.
+        methods: the default `rlhf_type` of programs with a word in their path, by the word.
         adapts: it trains adapters unless asked otherwise, in a critic too.
         rewards_by_logits: its reward models compute the vocabulary's logits too.
         pixels: the environment variable of an image's maximum pixels.
@@ -84,6 +85,7 @@ class FrameworkRow:
     renamed: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Value] = field(default_factory=dict)
     own_defaults: frozenset[str] = frozenset()
+    methods: Mapping[str, str] = field(default_factory=dict)
     adapts: bool = False
     rewards_by_logits: bool = False
     pixels: str = ""
@@ -91,7 +93,8 @@ class FrameworkRow:
 
     def default(self, name: str, value: Value) -> Known:
         """A value that an argument has by default."""
-        return Known(value, Origin.DEFAULT, f"{self.name}'s default of {name}")
+        whose = f"{self.name}'" if self.name.endswith("s") else f"{self.name}'s"
+        return Known(value, Origin.DEFAULT, f"{whose} default of {name}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-from ..core.certainty import Origin
 from ..core.choices import Adapter, Checkpointing, Engine, Offload, Output, Precision
 from ..core.settings import Fact, Setting, Value
 from ..core.workload import Known, Statement
@@ -21,7 +19,7 @@ from .config_files.vocabulary import KINDS, LORA, dtype_named
 from .deepspeed import statements
 from .framework import FrameworkRow, Script
 from .installed import installed, package_folders
-from .transformers import mode_asked
+from .transformers import TRANSFORMERS, mode_asked
 
 FOLDERS = ("config", "llm/ds_config")
 """Folders of ms-swift's configurations in 4.x, and in 2.x and 3.x."""
@@ -190,8 +188,8 @@ def _trained(script: Script, major: int | None) -> Iterator[Statement]:
         yield Fact.LORA_RANK, MS_SWIFT.default("lora_rank", 8)
     if adapted and major == 4:
         # Left to transformers, which doesn't recognize peft's wrapper as its own model.
-        source = "transformers' default of ddp_find_unused_parameters with ms-swift's adapters"
-        yield Setting.FIND_UNUSED_PARAMETERS, Known(True, Origin.DEFAULT, source)
+        what = "ddp_find_unused_parameters with ms-swift's adapters"
+        yield Setting.FIND_UNUSED_PARAMETERS, TRANSFORMERS.default(what, value=True)
     if major is None or major < 3:
         return
     if adapted and "target_modules" not in script.flags:
@@ -235,14 +233,8 @@ MS_SWIFT = FrameworkRow(
             *("per_device_train_batch_size", "gradient_accumulation_steps"),
         }
     ),
+    methods={"rlhf": "dpo"},
     adapts=True,
     pixels="MAX_PIXELS",
     read=read,
-)
-RLHF = replace(
-    MS_SWIFT,
-    commands=(),
-    program=r"(^|[./])swift[./]cli[./].*rlhf",
-    functions=frozenset({"rlhf_main"}),
-    defaults={"rlhf_type": "dpo"},
 )

@@ -7,7 +7,7 @@ from .axolotl import AXOLOTL
 from .flag_embedding import FLAG_EMBEDDING, FOR_DECODERS
 from .framework import FrameworkRow
 from .llama_factory import LLAMA_FACTORY
-from .ms_swift import MS_SWIFT, RLHF
+from .ms_swift import MS_SWIFT
 from .transformers import TRANSFORMERS
 from .trl import TRL
 
@@ -59,7 +59,6 @@ FRAMEWORKS: tuple[FrameworkRow, ...] = (
         "Lightning-AI/pytorch-lightning",
         in_log=r"\b(?:pytorch_)?lightning(?:_fabric)?/",
     ),
-    RLHF,
     MS_SWIFT,
     LLAMA_FACTORY,
     AXOLOTL,

@@ -100,7 +100,7 @@ def _batch(script: Script) -> Iterator[Statement]:
         if number is not None:
             yield setting, number.known(number.value)
         elif script.leaves(name) and not script.replaces(name):
-            yield setting, Known(default, Origin.DEFAULT, f"transformers' default of {name}")
+            yield setting, TRANSFORMERS.default(name, default)
 
 
 def _own_batch(script: Script) -> Iterator[Statement]:
@@ -138,8 +138,7 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
     elif switch is not None:
         yield Setting.GRADIENT_CHECKPOINTING, switch.known(Checkpointing.OFF.value)
     elif is_trainers(script) and not _is_replaced(script, *SWITCHES) and script.leaves(*SWITCHES):
-        source = "transformers' default of gradient_checkpointing"
-        off = Known(Checkpointing.OFF.value, Origin.DEFAULT, source)
+        off = TRANSFORMERS.default("gradient_checkpointing", Checkpointing.OFF.value)
         yield Setting.GRADIENT_CHECKPOINTING, off
 
 
@@ -238,5 +237,4 @@ def _precision(script: Script) -> Iterator[Statement]:
     if mixed is not None and str(mixed.value) in MIXED:
         yield Setting.PRECISION, mixed.known(MIXED[str(mixed.value)].value)
     elif script.takes_all and script.leaves(*MIXED) and not _is_replaced(script, *MIXED):
-        source = "transformers' default of bf16 and fp16"
-        yield Setting.PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)
+        yield Setting.PRECISION, TRANSFORMERS.default("bf16 and fp16", Precision.FP32.value)

@@ -13,7 +13,7 @@ from ...core.workload import Known, Statement
 from ...frameworks.config_files.vocabulary import KINDS, LORA
 from ...frameworks.framework import Script
 from ...frameworks.given import Given
-from ...frameworks.transformers import is_trainers
+from ...frameworks.transformers import TRANSFORMERS, is_trainers
 
 SWITCHES = ("use_lora", "use_peft", "use_peft_lora", "lora_enable")
 """Boolean flags: of MiniCPM-V, Qwen and FlagEmbedding; trl; peft's examples; LLaVA."""
@@ -124,8 +124,8 @@ def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
     if is_trainers(script) and not any(script.text(name) for name in words):
         # A model that peft wraps isn't a PreTrainedModel: transformers/trainer.py then lets DDP
         # look for unused parameters by default.
-        source = f"transformers' default of ddp_find_unused_parameters with {adapter.source}"
-        yield Setting.FIND_UNUSED_PARAMETERS, Known(True, Origin.DEFAULT, source)
+        what = f"ddp_find_unused_parameters with {adapter.source}"
+        yield Setting.FIND_UNUSED_PARAMETERS, TRANSFORMERS.default(what, value=True)
 
 
 def _hint(script: Script) -> str:

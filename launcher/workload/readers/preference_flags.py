@@ -107,14 +107,18 @@ def _adapts(script: Script) -> bool:
 
 def _named(script: Script) -> Given | None:
     """The method, from a flag, the program, or the imported trainer."""
-    known = PAIRED | REFERENCED
+    known, owner = PAIRED | REFERENCED, script.owner
     for name, methods in (
-        ("rlhf_type", known | JUDGES.keys() if script.owner else known),
+        ("rlhf_type", known | JUDGES.keys() if owner else known),
         ("stage", known),
     ):
         given = script.text(name)
         if given is not None and str(given.value).lower() in methods:
             return Given(str(given.value).lower(), given.origin, given.source)
+    if owner is not None and "rlhf_type" not in script.flags:
+        for word, method in owner.methods.items():
+            if word in script.program:
+                return Given(method, Origin.DEFAULT, owner.default("rlhf_type", method).source)
     found = [name for name in script.names if name.endswith("Trainer")]
     if len(found) != 1 or found[0] not in TRAINERS:
         return None

@@ -19,6 +19,7 @@ from ...frameworks.config_files.vocabulary import (
 )
 from ...frameworks.framework import Script
 from ...frameworks.given import FALSE, TRUE
+from ...frameworks.transformers import TRANSFORMERS
 
 LENGTHS = (
     "max_seq_length",
@@ -130,8 +131,7 @@ def _optimizer(script: Script) -> Iterator[Statement]:
     named = script.first("optimizer", "optim")
     if named is None:
         if script.takes_all and script.leaves("optim"):
-            source = "transformers' default of optim"
-            yield Fact.OPTIMIZER, Known(Optimizer.ADAMW.value, Origin.DEFAULT, source)
+            yield Fact.OPTIMIZER, TRANSFORMERS.default("optim", Optimizer.ADAMW.value)
         return
     optimizer = optimizer_named(str(named.value))
     if optimizer is None:
