@@ -14,13 +14,12 @@ import msgspec
 from ..checks import kept as kept_checks
 from ..core.errors import LaunchError
 from ..core.nearest import near
-from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..progress import board, snapshot
 from ..report import throughput
 from ..report.past_run import PastRun
 from ..report.run_status import RankStatus, RunStatus
-from ..system import launcher_record, regular_files
+from ..system import launcher_record, typed_json
 from ..system.kept_runs import is_run, kept
 from ..system.launcher_record import LauncherRecord, State
 from . import names
@@ -199,15 +198,11 @@ def _failure(attempt: Path, notes: list[str]) -> str:
 
 def _mapping(path: Path, notes: list[str]) -> dict[str, Any] | None:
     """A JSON file of the run directory; None if there is none, or none that can be read."""
-    try:
-        return msgspec.json.decode(regular_files.read(path), type=dict[str, Any])
-    except FileNotFoundError:
+    found = typed_json.read(path, dict[str, Any]) if path.exists() else None
+    if isinstance(found, Refused):
+        notes.append(found.sentence)
         return None
-    except OSError as error:
-        notes.append(f"{path} can't be read: {reason_of(error)}")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        notes.append(f"{path} isn't of this version of safe-launch, or is cut off")
-    return None
+    return found
 
 
 def _number(attempt: Path) -> int:

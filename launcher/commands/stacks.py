@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
-
-import msgspec
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.refused import Refused
 from ..hangs.report import HangReport
 from ..report import explain_hang
-from ..system import launcher_record, regular_files, terminal
+from ..system import launcher_record, regular_files, terminal, typed_json
 from ..system.launcher_record import LauncherRecord, State
 from ..system.signals import REPORT
 
@@ -37,8 +34,8 @@ def show_stacks(run: Path, *, as_json: bool) -> None:
     while time.monotonic() < end:
         time.sleep(0.1)
         for path in sorted(set(_reports(run)) - before):
-            with suppress(OSError, msgspec.MsgspecError, RecursionError):  # it is being written
-                report = msgspec.json.decode(regular_files.read(path), type=HangReport)
+            report = typed_json.read(path, HangReport)
+            if not isinstance(report, Refused):  # else it is being written
                 _show(report, path, as_json=as_json)
                 return
     problem = f"the launcher of {run.name} (process {launcher.pid}) hasn't answered"

@@ -27,8 +27,6 @@ class Template:
     """A kind of file that can be filled in.
 
     Attributes:
-        summary: a short description.
-        add_options: declares its own options.
         fill: returns the file's text for a job, given these options.
         mode: of a new file, before the umask.
     """

@@ -16,6 +16,8 @@ from ..core.placement import Placement
 from ..core.reasons import reason_of
 from ..core.request import CheckOptions, Fix, LaunchRequest, Limits, WorkerOptions
 from ..core.version import VERSION
+from ..frameworks.config_files import accelerate
+from ..frameworks.config_files.accelerate import Configuration
 from ..options import (
     check_options,
     host_options,
@@ -30,8 +32,6 @@ from ..options.worker_count import option_of, shows_all_devices, workers_asked
 from ..session.training import Training
 from ..system import terminal
 from ..workload import contradictions
-from ..workload.config_files import accelerate
-from ..workload.config_files.accelerate import Configuration
 from .registry import COMMANDS
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from ..core.errors import ExitCode, LaunchError
 from ..core.reasons import hint_of, reason_of
 from ..evidence.socket_folder import at_folder, temporary_socket_folder
+from ..frameworks.config_files.accelerate import ALONE
 from ..options import process_options
 from ..options.parser import Parser
 from ..options.parser import declare as declare_launch
@@ -24,7 +25,6 @@ from ..report import pod_status
 from ..system import orphans, terminal, unix_socket
 from ..system.event_loop import EventLoop
 from ..system.signals import REPORT, STOPS, SignalWakeup
-from ..workload.config_files.accelerate import ALONE
 from .wrap_protocol import HELLO, LONGEST, MARK, NAME, code_of, hooked
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, REPORT)

@@ -26,9 +26,7 @@ class FailedWorker:
     """A failed worker.
 
     Attributes:
-        rank: its rank.
         local_rank: its index among its launcher's workers.
-        pid: its process id.
         exit_code: its exit code, or -N if signal N ended it.
         error_file: the error file of a script under torch elastic's `record`.
         time: time of the failure, in seconds since the epoch.

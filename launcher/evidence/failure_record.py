@@ -45,7 +45,6 @@ class Raised:
 
     Attributes:
         exception: qualified name of its type.
-        message: its text.
         frame: the raising frame, if known.
         was_handled: whether the next exception was raised while handling this one, not from it.
     """

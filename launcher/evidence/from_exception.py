@@ -49,11 +49,7 @@ def cause_of(error: BaseException) -> BaseException:
 def first_record(error: BaseException, rank: int, at: float, exit_code: int) -> FailureRecord:
     """The immediate part of a record, without running the exception's code.
 
-    Args:
-        error: the exception.
-        rank: this worker's rank.
-        at: time of catching it, in seconds of the monotonic clock.
-        exit_code: the process's exit code.
+    It was caught `at` a time in seconds of the monotonic clock.
     """
     return FailureRecord(rank, at, name_of(type(error)), exit_code=exit_code)
 

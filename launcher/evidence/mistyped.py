@@ -10,9 +10,10 @@ import difflib
 import inspect
 import re
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from ..core.private_names import ACTIONS, OPTION_ACTIONS
@@ -31,7 +32,7 @@ _CALLED = re.compile(
 
 def mistyped(error: BaseException) -> Mapping[str, str]:
     """The unknown arguments with the nearest known ones; empty if none is near."""
-    frames = list(_frames(error.__traceback__))
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if isinstance(error, TypeError):
         return _nearest(*_of_call(str(error), frames), KEYWORD)
     is_usage_error = isinstance(error, SystemExit) and error.code == 2
@@ -64,12 +65,6 @@ def _nearest(known: Sequence[str], unknown: Sequence[str], likeness: float) -> M
 def _plain(name: str) -> str:
     """Normalizes a name: `--batch-size` is `batch_size`."""
     return name.lstrip("-").replace("-", "_").lower()
-
-
-def _frames(trace: TracebackType | None) -> Iterator[FrameType]:
-    while trace is not None:
-        yield trace.tb_frame
-        trace = trace.tb_next
 
 
 def _is_short(name: str, option: str) -> bool:

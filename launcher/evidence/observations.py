@@ -61,9 +61,7 @@ class Observations:
     ) -> None:
         """Sets the functions that send messages and ask, once the worker is forked.
 
-        Args:
-            send: sends a message to the launcher.
-            ask: asks and waits for the answer; None to ask nothing.
+        `ask` waits for the answer; None to ask nothing.
         """
         self._send, self._ask = send, ask
         for sentence in self._remarks:
@@ -135,10 +133,8 @@ class Observations:
         """Remembers a model for its parameters' names, and notes whether parts are frozen.
 
         Describes the first model with trained parameters. Counts other models until the first step.
-
-        Args:
-            model: the model; None if a framework got none.
-            is_trained: False if nothing trains it, even if its parameters require gradients.
+        Not `is_trained` is one that nothing trains, even if its parameters require gradients; the
+        model is None if a framework got none.
         """
         if model is None or any(reference() is model for reference in self._models):
             return
@@ -187,17 +183,17 @@ class Observations:
 
     def step(self) -> int | None:
         """Optimizer steps of the current training; None without a counter."""
-        for counter, _ in reversed(self._steps):
-            if (count := counter()) is not None:
-                return count
-        return None
+        return next((count for count, _ in self._counts()), None)
 
     def steps_of_all(self) -> int | None:
         """Optimizer steps of all trainings of this process in sequence."""
+        return next((before + count for count, before in self._counts()), None)
+
+    def _counts(self) -> Iterator[tuple[int, int]]:
+        """What the counters say, the last first, and the steps before each."""
         for counter, before in reversed(self._steps):
             if (count := counter()) is not None:
-                return before + count
-        return None
+                yield count, before
 
     def measure(self) -> None:
         """Notes the training's peak memory on the board, unless noted recently."""

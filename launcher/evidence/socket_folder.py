@@ -44,11 +44,8 @@ def socket_folder(attempt: Path, node: int) -> Iterator[Path]:
 
     It is in the attempt's folder, which isn't cleaned like /tmp in a long run, and where a killed
     launcher leaves nothing outside of its run. If that file system lacks sockets or room, or others
-    could replace the folder, it is a temporary folder, as a last resort in shared memory.
-
-    Args:
-        attempt: the attempt's folder.
-        node: the node's rank; nodes may share the attempt's folder.
+    could replace the folder, it is a temporary folder, as a last resort in shared memory. Nodes may
+    share the attempt's folder.
 
     Raises:
         LaunchError: no folder can be created.

@@ -59,11 +59,7 @@ class Sender:
         """Waits for the launcher's answer; None on timeout.
 
         A worker's forks don't ask: they would take their parent's answers. After one timeout,
-        nothing is asked any more, and the launcher is informed.
-
-        Args:
-            question: the question, with a new key.
-            seconds: the timeout.
+        nothing is asked any more, and the launcher is informed. The question must have a new key.
         """
         if not self._is_answered or os.getpid() != self._owner:
             return None

@@ -138,7 +138,6 @@ class Ask:
 
     Attributes:
         key: identifies this pass of the boundary, equal on ranks with the same call path.
-        boundary: the kind of boundary.
         changeable: names of settings that can still change.
         facts: settings in force and facts, by name, including those that are off.
         framework: the owner of the training loop; empty if the boundary doesn't determine it.

@@ -7,13 +7,12 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import msgspec
 
 from ..checks.between_ranks import Compared
 from ..system.redaction import redacted
-from .failure_record import FailureRecord
 from .socket_folder import at_folder
 from .worker_messages import (
     Ask,
@@ -44,15 +43,6 @@ class Envelope:
 
     rank: int
     message: Message
-
-
-def record_of(raw: Mapping[str, Any]) -> FailureRecord:
-    """Restores a record from its `dataclasses.asdict` after a round trip through JSON.
-
-    Raises:
-        ValueError: the value isn't a record.
-    """
-    return msgspec.convert(raw, FailureRecord)
 
 
 def decoded(line: bytes) -> Envelope | None:

@@ -1,4 +1,5 @@
 """Everything that is known of a framework without running it, one module each.
 
-In: nothing. Out: rows of facts, by `registry`.
+In: a `Script`. Out: rows of facts, by `registry`; statements on settings and facts, each with a
+source.
 """

@@ -33,5 +33,5 @@ AXOLOTL = FrameworkRow(
         "optimizer": "adamw_torch_fused",
         "gradient_checkpointing": False,
     },
-    has_own_defaults=True,
+    own_defaults=frozenset({"gradient_checkpointing", "bf16"}),
 )

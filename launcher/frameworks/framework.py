@@ -1,13 +1,46 @@
-"""The facts that are known of a framework without running it."""
+"""What is known of a framework without running it, and of a script that may be its program."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..core.certainty import Origin
+from ..core.hardware import VISIBLE
+from ..core.setting_table import TOO_LARGE
 from ..core.settings import Value
-from ..core.workload import Known
+from ..core.workload import Known, Statement
+from .given import FALSE, PARSERS, TRUE, Flags, Given
+
+TRAINING = re.compile(
+    r"(^|Seq2Seq|[a-z])TrainingArguments$"
+    r"|^(SFT|DPO|KTO|ORPO|CPO|BCO|GRPO|RLOO|PPO|PPOv2|OnlineDPO|XPO|NashMD|GKD|PRM|Reward)Config$"
+)
+"""Names of TrainingArguments and trl's subclasses."""
+FROM_ELSEWHERE = {"parse_json_file", "parse_yaml_file", "parse_dict"}
+"""Methods of HfArgumentParser that don't read the command line."""
+COMMAND_LINE = "parse_args_into_dataclasses"
+"""Method that reads the command line; scripts with both kinds use it unless given a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceWords:
+    """Words of the source; only the run shows their meaning.
+
+    Attributes:
+        set: names assigned anywhere: variables, attributes, fields, parameters, keywords of calls;
+            and all strings, including keys and parser options.
+        assigned: attributes of parsed arguments that it replaces, as in `args.bf16 = ...`.
+        named: all names.
+        is_all: whether no other user code or unknown package runs with the script.
+    """
+
+    set: frozenset[str] = frozenset()
+    assigned: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
+    is_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +62,12 @@ class FrameworkRow:
         takes_file: its program takes `[train] FILE`, then `key=value` or flags.
         renamed: its arguments that the readers know by another name, and that name.
         defaults: its arguments' values without conditions, if they aren't the Trainer's.
-        has_own_defaults: it replaces the Trainer's defaults of checkpointing and precision.
+        own_defaults: the Trainer's arguments whose defaults it replaces.
+        methods: the default `rlhf_type` of programs with a word in their path, by the word.
+        adapts: it trains adapters unless asked otherwise, in a critic too.
+        rewards_by_logits: its reward models compute the vocabulary's logits too.
+        pixels: the environment variable of an image's maximum pixels.
+        read: what its arguments state beyond these facts, given the script.
     """
 
     name: str
@@ -46,8 +84,126 @@ class FrameworkRow:
     takes_file: bool = False
     renamed: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Value] = field(default_factory=dict)
-    has_own_defaults: bool = False
+    own_defaults: frozenset[str] = frozenset()
+    methods: Mapping[str, str] = field(default_factory=dict)
+    adapts: bool = False
+    rewards_by_logits: bool = False
+    pixels: str = ""
+    read: Callable[[Script], Iterable[Statement]] | None = None
 
     def default(self, name: str, value: Value) -> Known:
         """A value that an argument has by default."""
-        return Known(value, Origin.DEFAULT, f"{self.name}'s default of {name}")
+        whose = f"{self.name}'" if self.name.endswith("s") else f"{self.name}'s"
+        return Known(value, Origin.DEFAULT, f"{whose} default of {name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The input of the readers.
+
+    Attributes:
+        flags: arguments that the script doesn't replace, by name with underscores.
+        names: modules that the script imports and names that it imports from them.
+        versions: installed versions of the frameworks.
+        environment: the launcher's environment, which the workers inherit.
+        world: the number of workers on all nodes.
+        notes: unusable values, as sentences.
+        unmodelled: omissions and assumptions in the memory and time estimates, as sentences.
+        owner: the framework that takes all arguments, if the script is one of its programs.
+        program: path of the script, or name of the module.
+        replaced: arguments that the script replaces.
+        words: words of its source; empty for a framework's program.
+        tree: its syntax; None if it can't be found.
+    """
+
+    flags: Flags = field(default_factory=Flags)
+    names: frozenset[str] = frozenset()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    world: int = 1
+    notes: list[str] = field(default_factory=list)
+    unmodelled: list[str] = field(default_factory=list)
+    owner: FrameworkRow | None = None
+    program: str = ""
+    replaced: Mapping[str, Given] = field(default_factory=dict)
+    words: SourceWords = field(default_factory=SourceWords)
+    tree: ast.Module | None = None
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether all arguments come from the command line, so absent ones have defaults."""
+        named = self.words.named
+        is_elsewhere = bool(named & FROM_ELSEWHERE) and COMMAND_LINE not in named
+        is_parsed = bool(self.names & PARSERS) and any(map(TRAINING.search, named))
+        return self.owner is not None or (is_parsed and not is_elsewhere)
+
+    @property
+    def may_split(self) -> bool:
+        """Whether this is a single process that may see several devices."""
+        listed = [self.environment.get(name, "") for name in VISIBLE]
+        return self.world <= 1 and not any(names and "," not in names for names in listed)
+
+    def replaces(self, *names: str) -> bool:
+        """Whether a framework has defaults of its own for these arguments of the Trainer."""
+        return self.owner is not None and not self.owner.own_defaults.isdisjoint(names)
+
+    def declares(self, name: str) -> bool:
+        """Whether the source has its own parser with this option."""
+        return bool({f"--{name}", f"--{name.replace('_', '-')}"} & self.words.set)
+
+    def decides(self, *names: str) -> bool:
+        """Whether the source may set one of these arguments; the value is queried at launch."""
+        return not self.words.set.isdisjoint(names)
+
+    def leaves(self, *names: str) -> bool:
+        """Whether neither the command line nor the source mentions these arguments."""
+        return not (self.decides(*names) or any(name in self.flags for name in names))
+
+    def text(self, name: str) -> Given | None:
+        """A flag with a value; an empty one (`--deepspeed "$UNSET"`) counts as absent."""
+        given = self.flags.get(name)
+        return given if given is not None and given.value else None
+
+    def first(self, *names: str) -> Given | None:
+        """The first of these flags that has a value."""
+        return next(filter(None, map(self.text, names)), None)
+
+    def first_number(self, *names: str) -> Given | None:
+        """The first of these flags that has a positive whole number."""
+        return next(filter(None, map(self.number, names)), None)
+
+    def on(self, *names: str) -> Given | None:
+        """The first of these boolean flags that is true."""
+        switches = filter(None, map(self.boolean, names))
+        return next((each for each in switches if each.value), None)
+
+    def number(self, name: str) -> Given | None:
+        """A flag with a positive whole number; other values are noted and left to the script."""
+        given = self.flags.get(name)
+        if given is None or given.value is None:
+            return None
+        try:
+            value = int(str(given.value))
+        except ValueError:
+            value = 0
+        if value < 1 or value >= TOO_LARGE:
+            why = "is too large" if value > 0 else "isn't a positive whole number"
+            self.notes.append(f"{given.source}: {given.value!r} {why}")
+            return None
+        return Given(value, given.origin, given.source)
+
+    def boolean(self, name: str) -> Given | None:
+        """A boolean flag in any form, `--no_name` included; None for "auto"."""
+        given = self.flags.get(name)
+        if given is None:
+            opposite = self.flags.get(f"no_{name}")
+            if opposite is None or opposite.value is not None:
+                return None
+            return Given(value=False, origin=opposite.origin, source=opposite.source)
+        word = "true" if given.value is None else str(given.value).lower()
+        if word == "auto":
+            return None
+        if word not in TRUE + FALSE:
+            self.notes.append(f"{given.source}: {given.value!r} is neither true nor false")
+            return None
+        return Given(word in TRUE, given.origin, given.source)

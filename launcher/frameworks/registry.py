@@ -1,12 +1,15 @@
-"""All frameworks: a row each, in a module of its own if its arguments are read here."""
+"""All frameworks: a row each, in a module of its own if more is known than its names."""
 
 from __future__ import annotations
 
+from .accelerate import ACCELERATE
 from .axolotl import AXOLOTL
 from .flag_embedding import FLAG_EMBEDDING, FOR_DECODERS
 from .framework import FrameworkRow
 from .llama_factory import LLAMA_FACTORY
 from .ms_swift import MS_SWIFT
+from .transformers import TRANSFORMERS
+from .trl import TRL
 
 FRAMEWORKS: tuple[FrameworkRow, ...] = (
     FrameworkRow(
@@ -61,21 +64,9 @@ FRAMEWORKS: tuple[FrameworkRow, ...] = (
     AXOLOTL,
     FOR_DECODERS,
     FLAG_EMBEDDING,
-    FrameworkRow("TRL", ("trl",), "huggingface/trl", in_log=r"trl/trainer/", on_trainer=True),
-    FrameworkRow(
-        "transformers",
-        ("transformers",),
-        "huggingface/transformers",
-        in_log=r"transformers/trainer\.py",
-        on_trainer=True,
-    ),
-    FrameworkRow(
-        "accelerate",
-        ("accelerate",),
-        "huggingface/accelerate",
-        commands=("accelerate",),
-        launching=("accelerate/commands/",),
-    ),
+    TRL,
+    TRANSFORMERS,
+    ACCELERATE,
 )
 """Those that run others inside first: a log shows the loops of both."""
 OF_PACKAGE = {package: row for row in FRAMEWORKS for package in row.packages}

@@ -14,7 +14,7 @@ from ..core.choices import Engine, Framework
 from ..core.settings import OF_DEEPSPEED, Fact, Setting
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
-from ..workload.config_files.vocabulary import dtype_named
+from ..frameworks.config_files.vocabulary import dtype_named
 from . import deepspeed_plugin, loading, settling
 from .asked_facts import deepspeed_facts
 from .callers import is_called_by

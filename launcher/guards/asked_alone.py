@@ -21,7 +21,7 @@ from ..core.settings import OF_DDP, Fact, Setting, Value
 from ..evidence.asked_alone import VARIABLE, EndOfAskingError
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
-from ..workload.config_files.vocabulary import default_mode, dtype_named
+from ..frameworks.config_files.vocabulary import default_mode, dtype_named
 from . import asked_models, deepspeed_plugin, fsdp, settling
 from .asked_facts import deepspeed_facts, mode_of
 from .callers import is_called_by

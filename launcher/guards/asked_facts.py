@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.certainty import Origin
 from ..core.choices import Checkpointing, Engine, Precision
 from ..core.settings import BATCH, Fact, Setting, Value
-from ..workload.config_files.deepspeed import Config, load
-from ..workload.config_files.deepspeed_statements import of_config
-from ..workload.config_files.vocabulary import STEPS, dtype_named, optimizer_named
+from ..frameworks.config_files.deepspeed import Config, load
+from ..frameworks.config_files.deepspeed_statements import of_config
+from ..frameworks.config_files.vocabulary import STEPS, dtype_named, optimizer_named
+from ..frameworks.framework import Script
 from .deepspeed_plugin import config_of
 from .model_facts import NAMES
 
@@ -20,18 +19,10 @@ OTHER_ENGINES = ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP", "ACCELERATE_
 """Variables that make accelerate use another engine than DDP."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """A reader that discards its notes: DeepSpeed itself reports configuration errors."""
-
-    world: int = field(default_factory=lambda: int(os.environ.get("WORLD_SIZE", "1")))
-    notes: list[str] = field(default_factory=list)
-    unmodelled: list[str] = field(default_factory=list)
-
-
 def deepspeed_facts(config: Config) -> dict[str, Value | None]:
     """Settings of a DeepSpeed configuration, except those that are "auto"."""
-    stated = of_config(config, "", _Reader(), Origin.CONFIG)
+    # Its notes are discarded: DeepSpeed itself reports configuration errors.
+    stated = of_config(config, "", Script(world=int(os.environ.get("WORLD_SIZE", "1"))))
     return {str(name): known.value for name, known in stated}
 
 

@@ -20,7 +20,7 @@ from ..checks import data, resumed
 from ..checks.best_kept import worst_kept
 from ..checks.finding import Finding
 from ..evidence.observations import Observations
-from ..workload.config_files.deepspeed import Config, section
+from ..frameworks.config_files.deepspeed import Config, section
 from ..workload.contradictions import (
     Stated,
     differing,

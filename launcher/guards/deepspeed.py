@@ -18,8 +18,8 @@ from ..core.private_names import ENGINE_CONFIG, PARAM_DICT
 from ..core.settings import BATCH, OF_DEEPSPEED, Fact, Setting, Value
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
-from ..workload.config_files.deepspeed import ConfigError, load, offload_of
-from ..workload.config_files.edited_deepspeed import edited
+from ..frameworks.config_files.deepspeed import ConfigError, load, offload_of
+from ..frameworks.config_files.edited_deepspeed import edited
 from . import data_parallel, first_batch, settling
 from .asked_facts import deepspeed_facts
 from .callers import MAKERS, is_called_by

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.settings import Setting, Value
-from ..workload.config_files.deepspeed import Config, section, with_settings
+from ..frameworks.config_files.deepspeed import Config, section, with_settings
 
 COPIES = {
     "zero_stage": ("zero_optimization", "stage"),

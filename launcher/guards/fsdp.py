@@ -15,7 +15,7 @@ from ..core.choices import Engine, Offload, Units
 from ..core.private_names import FSDP_BEGINS
 from ..core.settings import Setting
 from ..evidence.observations import Observations
-from ..workload.config_files.vocabulary import dtype_named
+from ..frameworks.config_files.vocabulary import dtype_named
 from . import data_parallel
 from .enforced import overrides
 

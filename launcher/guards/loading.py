@@ -25,7 +25,7 @@ from ..core.private_names import FROM_CONFIG
 from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
-from ..workload.config_files.vocabulary import dtype_named
+from ..frameworks.config_files.vocabulary import dtype_named
 from ..workload.models.without_weights import without_weights
 from . import settling
 from .model_facts import checkpoints_nothing, facts_of

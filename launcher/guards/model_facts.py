@@ -9,7 +9,7 @@ from ..core.choices import Checkpointing
 from ..core.private_names import ATTENTION
 from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import Observations, output_made_by
-from ..workload.config_files.vocabulary import attention_named, dtype_named
+from ..frameworks.config_files.vocabulary import attention_named, dtype_named
 
 SWITCHED = {"torch", "transformers", "peft", "bitsandbytes"}
 """Packages whose modules checkpoint nothing by default."""

@@ -15,7 +15,7 @@ from ..core.choices import Optimizer
 from ..core.private_names import INITIAL_STATE
 from ..evidence.observations import Observations
 from ..evidence.other_models import size_of
-from ..workload.config_files.vocabulary import optimizer_named
+from ..frameworks.config_files.vocabulary import optimizer_named
 
 HOOKED = ("torch.optim.optimizer", INITIAL_STATE.module)
 NAMED = {"torch", "deepspeed", "transformers"}

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.choices import Checkpointing
 from ..core.settings import BATCH, OF_DEEPSPEED, Setting, Value
-from ..workload.config_files import edited_deepspeed
+from ..frameworks.config_files import edited_deepspeed
 from . import deepspeed_plugin, fsdp
 from .enforced import overrides, replaced
 from .model_facts import NAMES

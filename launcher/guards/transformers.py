@@ -17,7 +17,7 @@ from ..core.choices import Checkpointing, Engine, Framework
 from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
-from ..workload.config_files.vocabulary import dtype_named, optimizer_named
+from ..frameworks.config_files.vocabulary import dtype_named, optimizer_named
 from . import asked_alone, batches, first_batch, loading, settling, trainer_arguments
 from .asked_facts import trainer_facts
 from .enforced import overrides

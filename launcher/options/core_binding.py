@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..core.hardware import Hardware
+from ..frameworks.installed import package_folders
 from ..machine import cpu_affinity, host
-from ..workload.script.files import package_folders
 
 BINDINGS = ("node", "socket", "exclusive", "core-complex")
 """torch's modes (torch/numa/binding.py, AffinityMode)."""

@@ -35,14 +35,8 @@ def over_budget(
 ) -> Constraint | None:
     """The constraint that a candidate violates if it doesn't fit into memory.
 
-    Args:
-        candidate: its settings.
-        estimate: its memory.
-        hardware: hardware of every node.
-        ranks: ranks that share the hardware.
-        limit: maximum bytes a rank was observed to get, if known.
-        at_least: compare the lower bound (expected memory less the estimate's error) instead of the
-            upper bound.
+    The `limit` is the maximum that a rank was observed to get, in bytes. With `at_least` the lower
+    bound counts (expected memory less the estimate's error) instead of the upper one.
     """
     available = capacity(hardware, ranks)
     usable = available if limit is None else min(limit, available)

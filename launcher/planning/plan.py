@@ -19,7 +19,6 @@ class Change:
     """A setting that differs from the request.
 
     Attributes:
-        setting: the setting.
         old: the script's value, if any.
         source: the place of the script's value.
         new: the plan's value.
@@ -93,9 +92,6 @@ class Plan:
     """A launch with its reasons.
 
     Attributes:
-        request: the user's command line.
-        workload: the known facts of the training.
-        hardware: the hardware of every node.
         preset: the decision.
         changes: all settings that differ from the script's.
         considered: all evaluated candidates, the preferred first.
@@ -135,9 +131,6 @@ class NoPlan:
     """No candidate can be launched.
 
     Attributes:
-        request: the user's command line.
-        workload: the known facts of the training.
-        hardware: the hardware of every node.
         rejected: all candidates with their constraints, best first.
         remedies: changes that make a launch feasible, each with its computed number, as phrases.
         barred: the plan prevented by a setting in `--never-change`.

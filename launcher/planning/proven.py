@@ -84,10 +84,7 @@ class Proof:
 def proof_of(candidate: Candidate, workload: Workload, sweeps: Mapping[str, Sweep]) -> Proof | None:
     """The evidence for a candidate: the worst verdict of its cells, if the rule applies.
 
-    Args:
-        candidate: the settings.
-        workload: facts and versions. Unknown facts may have any value.
-        sweeps: the measurements, by library.
+    Unknown facts may have any value. The measurements in `sweeps` are by library.
     """
     engines = list(_engines(candidate, workload))
     library = "deepspeed" if workload.engine is Engine.DEEPSPEED else "torch"

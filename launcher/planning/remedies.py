@@ -20,8 +20,8 @@ from .named_presets import with_wanted
 from .plan import Considered, NoPlan, Plan
 from .search import Rules, evaluate_candidate, resolve
 
-MOST_TIMES = 64
-"""Maximum multiple of the requested devices to try."""
+MULTIPLES = (2, 4, 8, 16, 32, 64)
+"""Multiples of the requested devices to try."""
 OF_ENGINES = (*OF_DDP, *OF_FSDP, Fact.FSDP_VERSION, Fact.FSDP_UNITS, Fact.MASTER_PRECISION)
 """Settings unique to DDP or FSDP."""
 SHORTEST = 512
@@ -75,8 +75,7 @@ def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
     variant = workload.without(OF_ENGINES)
     variant = supposed(variant, Fact.ENGINE, Engine.DEEPSPEED.value)
     variant = supposed(variant, Setting.OFFLOAD, Offload.NONE.value)
-    found = best(refused, supposed(variant, Setting.ZERO_STAGE, 2), rules)
-    if found is not None:
+    if found := best(refused, supposed(variant, Setting.ZERO_STAGE, 2), rules):
         instead = " instead of FSDP" if workload.engine is Engine.FSDP else ""
         yield f"--preset zero{found.preset.zero_stage}{instead}: {_need(found)}"
 
@@ -89,20 +88,16 @@ def _fsdp(refused: NoPlan, rules: Rules) -> Iterator[str]:
         return
     asked = {Setting.RESHARD_AFTER_FORWARD: Known(True, Origin.FLAG, "--preset")}
     with suppress(LaunchError):  # an accelerate or a torch without it
-        found = best(refused, with_wanted(workload, asked), rules)
-        if found is not None:
+        if found := best(refused, with_wanted(workload, asked), rules):
             yield f"--preset fsdp2: {_need(found)}"
 
 
 def _devices(refused: NoPlan, rules: Rules) -> Iterator[str]:
     """Proposes the smallest sufficient multiple of the devices."""
-    times = 2
-    while times <= MOST_TIMES:
-        found = best(refused, refused.workload, rules, times)
-        if found is not None:
+    for times in MULTIPLES:
+        if found := best(refused, refused.workload, rules, times):
             yield f"{rules.ranks.world * times} x {rules.hardware.accelerator.name}: {_need(found)}"
             return
-        times *= 2
 
 
 def _adapters(refused: NoPlan, rules: Rules) -> Iterator[str]:
@@ -115,8 +110,7 @@ def _adapters(refused: NoPlan, rules: Rules) -> Iterator[str]:
         ("LoRA on all linear layers", adapted),
         ("LoRA on 4-bit weights", supposed(adapted, Fact.QUANTIZATION_BITS, 4)),
     ):
-        found = best(refused, variant, rules)
-        if found is not None:
+        if found := best(refused, variant, rules):
             yield f"{text}: {_need(found)}"
             return
 
@@ -125,8 +119,7 @@ def _sequences(refused: NoPlan, rules: Rules) -> Iterator[str]:
     length = refused.workload.value(Fact.SEQUENCE_LENGTH)
     shorter = int(length) // 2 if length is not None else 0
     while shorter >= SHORTEST:
-        found = best(refused, supposed(refused.workload, Fact.SEQUENCE_LENGTH, shorter), rules)
-        if found is not None:
+        if found := best(refused, supposed(refused.workload, Fact.SEQUENCE_LENGTH, shorter), rules):
             yield f"sequences of {count_of(shorter, 'token')}: {_need(found)}"
             return
         shorter //= 2

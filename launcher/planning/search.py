@@ -45,8 +45,6 @@ class Rules:
 
     Attributes:
         constraints: constraints from the catalogue, the hardware and the attempts so far.
-        hardware: the hardware of every node.
-        ranks: the data-parallel ranks.
         by_memory: whether the memory estimate forbids too.
         has_failed: whether an attempt has failed. Before, known failures that depend on assumptions
             don't count: the workers will report the facts.
@@ -85,16 +83,8 @@ def resolve(
 
     Keeps the request if it may fit, and candidates that need no more memory; others must fit by
     their bound. If no bound fits but some candidate may fit, chooses the one with the least memory.
-    Settings in `--never-change` keep their requested values.
-
-    Args:
-        request: the user's command line.
-        workload: the known facts of the training.
-        hardware: the hardware of every node.
-        constraints: constraints that may forbid a candidate.
-        by_memory: whether the memory estimate forbids too.
-        has_failed: whether an attempt has failed, see `Rules`.
-        fixed: settings that can't be changed any more, with their values in force.
+    Settings in `--never-change` keep their requested values; `fixed` ones can't be changed any more
+    and have their values in force. For the other arguments see `Rules`.
     """
     rules = rules_of(request, hardware, constraints, has_failed=has_failed)
     rules = replace(rules, by_memory=by_memory)
@@ -175,12 +165,8 @@ def candidates(
     """All assignments that guards can apply, including the request.
 
     Candidates leave out unknown settings, whose values in the script remain. Micro batch and
-    accumulation change together to keep the global batch, even if workers were lost.
-
-    Args:
-        workload: the request, and the applicable alternatives.
-        factor: the growth of a rank's share of the batch after workers were lost.
-        fixed: settings that can't be changed any more, with their values in force.
+    accumulation change together to keep the global batch, even if workers were lost: then a rank's
+    share of it grows by `factor`. The `fixed` settings can't be changed any more.
     """
     asked = workload.asked
     single = {

@@ -56,11 +56,8 @@ def doubt_of(
     else the fewest facts that could together. Arguments that weren't understood could undo anything
     until a worker has reported the resulting model.
 
-    Args:
-        found: the plan, or the refusal.
-        search: plans a request and a workload on hardware, like the original search.
-        fixed: settings that can't change any more; the lightest values of merely assumed ones are
-            tried anyway.
+    Plans with `search`, like the original. The lightest values of `fixed` settings, which can't
+    change any more, are tried anyway if they are merely assumed.
     """
     workload = found.workload
     names = uncertain(workload)

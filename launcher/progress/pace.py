@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..system import private_files, regular_files
+from ..core.refused import Refused
+from ..system import private_files, typed_json
 from .board import RankProgress
 
 MOST = 512
@@ -36,8 +37,5 @@ def write(folder: Path, points: Sequence[Point]) -> None:
 
 def read(folder: Path) -> tuple[Point, ...]:
     """Reads the points of an attempt; empty if missing or unreadable."""
-    try:
-        content = regular_files.read(folder / "pace.json")
-        return msgspec.json.decode(content, type=tuple[Point, ...])
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ()
+    found = typed_json.read(folder / "pace.json", tuple[Point, ...])
+    return () if isinstance(found, Refused) else found

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..core.reasons import reason_of
 from ..core.refused import Refused
-from ..system import private_files, regular_files
+from ..system import private_files, typed_json
 from .board import RankProgress
 
 
@@ -44,14 +43,9 @@ def write(folder: Path, node: int, rows: Sequence[RankProgress]) -> None:
 def read(folder: Path, node: int) -> Snapshot | Refused:
     """Reads a node's last rows in an attempt's folder."""
     path = _path(folder, node)
-    try:
-        return msgspec.json.decode(regular_files.read(path), type=Snapshot)
-    except FileNotFoundError:
+    if not path.exists():
         return Refused(f"node {node} hasn't written how far it came")
-    except OSError as error:
-        return Refused(f"{path} can't be read: {reason_of(error)}")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return Refused(f"{path} isn't of this version of safe-launch, or is cut off")
+    return typed_json.read(path, Snapshot)
 
 
 def _path(folder: Path, node: int) -> Path:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
+from ..frameworks.framework import TRAINING
 from ..workload.script.harmless_calls import dotted
-from ..workload.script.script import TRAINING
 from ..workload.script.source_files import SourceFile
 from ..workload.script.unguarded_calls import called
 

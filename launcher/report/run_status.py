@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -17,11 +17,16 @@ from ..core.count_of import count_of
 from ..core.errors import meaning
 from ..planning.budget import gib
 from ..progress.board import Phase, RankProgress
-from ..progress.stragglers import stragglers
+from ..progress.stragglers import Straggler, stragglers
+from ..system import terminal
 from ..system.launcher_record import LauncherRecord, State
 from .throughput import line_of
 
 HEAD = ("rank", "host", "phase", "step", "last moved", "step time", "memory", "process")
+RIGHT = {0, 3, 4, 5, 6}
+"""Columns of numbers."""
+OF_LAUNCHERS = ("node", "host", "pid", "state", "command", "begun", "ended")
+"""What programs are shown of a launcher."""
 FRESH = 60.0
 """Seconds for which another host's last write is a sign of life: it writes every 10 s."""
 STATES = {
@@ -121,6 +126,10 @@ class RunStatus:
     def _is_fresh(self) -> bool:
         return any(rank.age < FRESH for rank in self.ranks)
 
+    @property
+    def _stragglers(self) -> tuple[Straggler, ...]:
+        return stragglers([rank.progress for rank in self.ranks])
+
     def document(self) -> dict[str, Any]:
         """For programs."""
         return {
@@ -129,15 +138,7 @@ class RunStatus:
             "is_running": self.is_running,
             "state": self.state_text(),
             "launchers": [
-                {
-                    "node": launcher.node,
-                    "host": launcher.host,
-                    "pid": launcher.pid,
-                    "state": launcher.state.value,
-                    "command": launcher.command,
-                    "begun": launcher.begun,
-                    "ended": launcher.ended,
-                }
+                {name: getattr(launcher, name) for name in OF_LAUNCHERS}
                 for launcher in self.launchers
             ],
             "attempts": [
@@ -145,10 +146,7 @@ class RunStatus:
                 for number, text in self.failures.items()
             ],
             "ranks": [rank.document() for rank in self.ranks],
-            "stragglers": [
-                {"rank": slow.rank, "factor": slow.factor, "seconds": slow.seconds}
-                for slow in stragglers([rank.progress for rank in self.ranks])
-            ],
+            "stragglers": [*map(asdict, self._stragglers)],
             "outcome": None if self.outcome is None else dict(self.outcome),
             "checks": msgspec.to_builtins(self.checks),
             "notes": list(self.notes),
@@ -200,8 +198,7 @@ class RunStatus:
         if self.outcome is None:
             lines += [f"  {line}" for line in columns(self.ranks)]
             hosts = {rank.progress.rank: rank.host for rank in self.ranks}
-            slow = stragglers([rank.progress for rank in self.ranks])
-            lines += [f"  {found.text(hosts[found.rank])}" for found in slow]
+            lines += [f"  {slow.text(hosts[slow.rank])}" for slow in self._stragglers]
         lines += [f"  {finding.line}" for finding in self.checks.findings]
         return [*lines, *(f"  note: {note}" for note in self.notes), f"  {self.folder}"]
 
@@ -209,15 +206,7 @@ class RunStatus:
 def columns(ranks: tuple[RankStatus, ...]) -> list[str]:
     """The ranks as a table with a head; nothing without ranks."""
     rows = [HEAD, *(rank.cells() for rank in ranks)] if ranks else []
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    right = {"rank", "step", "last moved", "step time", "memory"}
-    return [
-        "  ".join(
-            cell.rjust(width) if name in right else cell.ljust(width)
-            for cell, width, name in zip(row, widths, HEAD, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
+    return terminal.columns(rows, RIGHT)
 
 
 def span(seconds: float) -> str:

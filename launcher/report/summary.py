@@ -32,7 +32,7 @@ def show_end(
     is_told = isinstance(outcomes[-1], Failed)
     lines = [] if is_told else [attempt_line(outcomes[-1], findings)]
     speed = throughput_of(outcomes)
-    lines += [] if speed is None else [line_of(speed.document())]
+    lines += [] if speed is None else [line_of(speed)]
     if isinstance(outcomes[-1], Succeeded) and not outcomes[-1].remarks:
         lines = ["; ".join(lines)]
     say = terminal.say if code or len(outcomes) > 1 else terminal.tell
@@ -42,7 +42,7 @@ def show_end(
 def document(outcomes: Sequence[Outcome], code: int) -> dict[str, object]:
     """The run's end, for the run directory."""
     speed = throughput_of(outcomes)
-    trained = {} if speed is None else {"throughput": speed.document()}
+    trained = {} if speed is None else {"throughput": speed}
     last = outcomes[-1]
     edits = lasting.edits(last.attempt.plan) if isinstance(last, Succeeded) else []
     fixes = {"lasting": msgspec.to_builtins(edits)} if edits else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, NotRequired, TypedDict
 
 from msgspec import Meta
@@ -19,7 +18,19 @@ Rate = Annotated[float, Meta(ge=0, lt=1e18)]
 
 
 class Told(TypedDict):
-    """A throughput as `outcome.json` has it; what isn't known is missing."""
+    """The throughput of a run, as `outcome.json` has it; what isn't known is missing.
+
+    The rates are those of the last attempt that has timed steps: all but its first.
+
+    Attributes:
+        steps: optimizer steps that this run has done, without those before a resume that began it.
+        seconds: the time of those that were timed, without evaluation and saving.
+        samples_per_second: by the samples of a step on all ranks, as seen, else as known.
+        tokens_per_sample: as seen, padding included.
+        reached: the last step, if the run began by a resume.
+        lost: part of the run's time that went into failed attempts, but for steps that a later
+            attempt went on from, and into the pauses between attempts.
+    """
 
     steps: Count
     seconds: Rate
@@ -29,49 +40,6 @@ class Told(TypedDict):
     tokens_per_second: NotRequired[Rate]
     reached: NotRequired[Count]
     lost: Rate
-
-
-@dataclass(frozen=True, slots=True)
-class Throughput:
-    """The throughput of a run, from the last attempt that has timed steps.
-
-    Attributes:
-        steps: optimizer steps that this run has done, without those before a resume that began it.
-        timed: those of this attempt that were timed: all but its first.
-        seconds: the time of these, without evaluation and saving.
-        batch: samples of a step on all ranks, as seen, else as known; None if it is neither.
-        length: tokens of a sample, as seen, padding included; None if none were seen.
-        reached: the last step if the run began by a resume, else None.
-        lost: part of the run's time that went into failed attempts, but for steps that a later
-            attempt went on from, and into the pauses between attempts.
-    """
-
-    steps: int
-    timed: int
-    seconds: float
-    batch: float | None = None
-    length: float | None = None
-    lost: float = 0.0
-    reached: int | None = None
-
-    @property
-    def rate(self) -> float:
-        """Steps a second."""
-        return self.timed / self.seconds
-
-    def document(self) -> Told:
-        """The figures, for programs."""
-        known = Told(
-            steps=self.steps, seconds=self.seconds, steps_per_second=self.rate, lost=self.lost
-        )
-        if self.batch is not None:
-            known["samples_per_second"] = self.rate * self.batch
-        if self.batch is not None and self.length is not None:
-            known["tokens_per_sample"] = round(self.length)
-            known["tokens_per_second"] = self.rate * self.batch * self.length
-        if self.reached is not None:
-            known["reached"] = self.reached
-        return known
 
 
 def line_of(document: Told) -> str:
@@ -91,16 +59,24 @@ def line_of(document: Told) -> str:
     return f"trained {done}: {', '.join(parts)}{failures}"
 
 
-def throughput_of(outcomes: Sequence[Outcome]) -> Throughput | None:
+def throughput_of(outcomes: Sequence[Outcome]) -> Told | None:
     """The throughput of a run; None without timed steps."""
     last = next((outcome for outcome in reversed(outcomes) if _first(outcome)), None)
     row = None if last is None else _first(last)
     if last is None or row is None or row.step is None:
         return None
     start = min(first.start for first in map(_first, outcomes) if first is not None)
-    reached = row.step if start else None
-    sizes = _sizes(last, row.timed)
-    return Throughput(row.step - start, row.timed, row.trained, *sizes, _lost(outcomes), reached)
+    rate, lost = row.timed / row.trained, _lost(outcomes)
+    known = Told(steps=row.step - start, seconds=row.trained, steps_per_second=rate, lost=lost)
+    batch, length = _sizes(last, row.timed)
+    if batch is not None:
+        known["samples_per_second"] = rate * batch
+    if batch is not None and length is not None:
+        known["tokens_per_sample"] = round(length)
+        known["tokens_per_second"] = rate * batch * length
+    if start:
+        known["reached"] = row.step
+    return known
 
 
 def _first(outcome: Outcome) -> RankProgress | None:

@@ -15,6 +15,7 @@ from ..core.errors import ExitCode, LaunchError
 from ..core.workload import Workload
 from ..diagnosis.attempt import Failed
 from ..evidence import failed_workers
+from ..frameworks.installed import installed
 from ..nodes.connection import broadcast, deliver
 from ..nodes.joining import RunStarted
 from ..nodes.messages import RunEnded
@@ -23,7 +24,6 @@ from ..nodes.rendezvous import Joined
 from ..report import summary
 from ..system import kept_runs, launcher_record, orphans, private_files, run_directory, terminal
 from ..workers.forkserver.client import Server
-from ..workload.script.versions import installed
 from . import metrics_process
 from .all_nodes import AllNodes
 from .console import ConsoleReporter

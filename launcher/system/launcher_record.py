@@ -13,9 +13,8 @@ from typing import Annotated
 
 import msgspec
 
-from ..core.reasons import reason_of
 from ..core.refused import Refused
-from . import private_files, regular_files
+from . import private_files, typed_json
 
 Instant = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
 """Seconds of the wall clock since the epoch, within calendars' years."""
@@ -91,16 +90,8 @@ def recorded(run: Path, node: int, command: str) -> Iterator[None]:
 
 def records(run: Path) -> tuple[LauncherRecord | Refused, ...]:
     """The records of a run's launchers, by the ranks of their nodes, or why one can't be read."""
-    return tuple(_read(path) for path in sorted(run.glob("launcher-*.json"), key=_number))
-
-
-def _read(path: Path) -> LauncherRecord | Refused:
-    try:
-        return msgspec.json.decode(regular_files.read(path), type=LauncherRecord)
-    except OSError as error:
-        return Refused(f"{path} can't be read: {reason_of(error)}")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return Refused(f"{path} isn't of this version of safe-launch, or is cut off")
+    paths = sorted(run.glob("launcher-*.json"), key=_number)
+    return tuple(typed_json.read(path, LauncherRecord) for path in paths)
 
 
 def _write(run: Path, record: LauncherRecord) -> None:

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
@@ -176,13 +176,14 @@ def table(rows: Iterable[tuple[str, str]], indent: int = 2) -> list[str]:
     return [line.replace(UNBROKEN, " ") for line in lines]
 
 
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as aligned lines."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+def columns(rows: Sequence[Sequence[str]], right: Set[int] = frozenset()) -> list[str]:
+    """Rows of cells as aligned lines; the numbers of columns in `right` are aligned right."""
+    aligned = []
+    for number, column in enumerate(zip(*rows, strict=True)):
+        width = max(map(len, column))
+        align = str.rjust if number in right else str.ljust
+        aligned.append([align(cell, width) for cell in column])
+    return ["  ".join(row).rstrip() for row in zip(*aligned, strict=True)]
 
 
 def _wrapped(paragraph: str, start: str) -> list[str]:

@@ -14,12 +14,12 @@ from ..core import preset
 from ..core.hardware import VISIBLE
 from ..core.request import LaunchRequest
 from ..evidence import failed_workers, inquiry, worker_channel
+from ..frameworks.config_files import edited_deepspeed
 from ..machine import cpu_affinity
 from ..nodes.messages import Order
 from ..progress import board
 from ..system import orphans, run_directory
 from ..system.signals import REPORT, STOPS
-from ..workload.config_files import edited_deepspeed
 from . import local_rank_macro
 from .forkserver.client import Server
 

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from .config_files.deepspeed import Config, section
-from .config_files.vocabulary import optimizer_named
-from .script.given import FALSE, TRUE
+from ..frameworks.config_files.deepspeed import Config, section
+from ..frameworks.config_files.vocabulary import optimizer_named
+from ..frameworks.given import FALSE, TRUE
 
 EXPLAINED = "safe-launch explain wrong-loss"
 DEFAULTS = {"learning_rate": ("lr", 0.001), "weight_decay": ("weight_decay", 0)}
@@ -34,7 +34,6 @@ class Stated:
     """A stated value.
 
     Attributes:
-        value: the value.
         where: the place and the setting's name, e.g. `zero3.json: gradient_clipping`.
         at: the line, if known.
     """
@@ -180,13 +179,9 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def of_workers(workers: int | None, where: str, nproc: int, source: str) -> Iterator[str]:
-    """The number of workers in accelerate's configuration file, if overridden.
+    """The number of workers per machine in accelerate's configuration file, if overridden.
 
-    Args:
-        workers: number per machine in the file, if any.
-        where: the file and its key.
-        nproc: number of workers launched per node.
-        source: origin of `nproc`.
+    `where` is the file and its key, `source` the origin of `nproc`, the number that is launched.
     """
     if workers is not None:
         yield from differing(Stated(workers, where), Stated(nproc, "nproc", source))

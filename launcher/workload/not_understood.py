@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..core.certainty import Origin
-from .script.given import Flags
+from ..frameworks.given import Flags
 
 MATTERS = re.compile(
     r"lora|adapter|peft|(^|_)d?oft(_|$)|boft|galore|apollo|badam|lisa|quant(?!ile)|(^|_)[248]bit|fp8|fp4"

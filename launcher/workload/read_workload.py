@@ -1,38 +1,33 @@
 """Readers determine a framework's training without running the script.
 
-A reader is a module with `read(script) -> Iterable[Statement]`. To support another framework, add
-a module here and to `READERS`. Each statement has a source; of two with the same name the higher
-origin takes precedence, so the order here matters only among equal origins.
+Readers return statements, each with a source; of two with the same name the higher origin takes
+precedence, so the order matters only among equal origins. A framework whose program is launched
+comes last, as it sets what the libraries below it leave open.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain
-from typing import Protocol
 
 from ..core.choices import Framework
 from ..core.request import LaunchRequest
 from ..core.workload import VERSIONED, Statement, Workload
+from ..frameworks import accelerate, deepspeed, transformers
+from ..frameworks.framework import Script
+from ..frameworks.installed import installed
 from .not_understood import not_understood
 from .readers import (
-    accelerate_environment,
-    deepspeed_json,
-    llama_factory,
     model_folder,
-    ms_swift,
     peft_flags,
     preference_flags,
     tied_embeddings,
-    training_arguments,
     vision_flags,
     workload_flags,
 )
 from .script.read_script import read_script
-from .script.script import Script
-from .script.versions import installed
 
 PROGRAM = "a program of its own (--no-python): what goes on inside can't be seen or corrected"
 OWN_BATCHES = {
@@ -46,29 +41,14 @@ IN_PART = re.compile(
     re.IGNORECASE,
 )
 """Words in sources that train only part of a model, or hold other models beside it."""
-
-
-class Reader(Protocol):
-    """The interface of the modules in `READERS`."""
-
-    def read(self, script: Script) -> Iterable[Statement]:
-        """The statements found; unknown values are left out.
-
-        Raises:
-            LaunchError: a file that the run needs can't be used.
-        """
-
-
-READERS: tuple[Reader, ...] = (
-    training_arguments,
-    deepspeed_json,
-    ms_swift,
-    accelerate_environment,
-    llama_factory,
-    peft_flags,
-    vision_flags,
-    preference_flags,
-    workload_flags,
+READERS: tuple[Callable[[Script], Iterable[Statement]], ...] = (
+    transformers.read,
+    deepspeed.read,
+    accelerate.read,
+    peft_flags.read,
+    vision_flags.read,
+    preference_flags.read,
+    workload_flags.read,
 )
 
 
@@ -85,7 +65,9 @@ def read_workload(request: LaunchRequest) -> Workload:
     script = read_script(request)
     workload = Workload(framework=_framework(script), versions=script.versions)
     for reader in READERS:
-        workload = workload.informed(reader.read(script))
+        workload = workload.informed(reader(script))
+    if script.owner and script.owner.read:
+        workload = workload.informed(script.owner.read(script))
     model, notes = model_folder.read_model_of(script)
     workload = workload.informed(model_folder.statements(script, model))
     workload = workload.informed(vision_flags.image_statements(script, model))
@@ -111,7 +93,7 @@ def _names_parts(script: Script) -> bool:
 def _framework(script: Script) -> Framework:
     """The owner of the training loop, by the script's imports and flags."""
     trainers = {"Trainer", "Seq2SeqTrainer", "TrainingArguments", "HfArgumentParser", "trl"}
-    if script.owner or script.names & trainers or training_arguments.given(script):
+    if script.owner or script.names & trainers or transformers.given(script):
         return Framework.TRANSFORMERS
     if "accelerate" in script.names:
         return Framework.ACCELERATE

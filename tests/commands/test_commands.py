@@ -12,8 +12,8 @@ from unittest import mock
 import pytest
 from safe_launch.core.constraint import CauseKind
 from safe_launch.core.settings import Setting
+from safe_launch.frameworks.config_files import accelerate
 from safe_launch.planning.plan import NoPlan, Plan
-from safe_launch.workload.config_files import accelerate
 from support.command_lines import CHECKED, CommandLine, models_in, plan, verdict
 from support.tables import read_yaml, table
 from support.written_scripts import write_file, write_script

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from safe_launch.evidence.failure_record import FailureRecord
-from safe_launch.evidence.worker_receiver import record_of
 
 from support.stacks import ROOT
 from support.warm_python import Ended
@@ -71,7 +71,7 @@ def read(path: Path) -> Kept:
     document = json.loads(path.read_text())
     printed = document["printed"]
     told = [{**each, "log_tail": printed[each["rank"]]} for each in document["records"]]
-    records = tuple(record_of(each) for each in told)
+    records = msgspec.convert(told, tuple[FailureRecord, ...])
     return Kept(path.stem, path.parent.name, document["versions"], records)
 
 

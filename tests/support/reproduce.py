@@ -83,15 +83,17 @@ def main() -> None:
     parser.add_argument("ids", nargs="+")
     options = parser.parse_args()
     preload()
+    import msgspec
     from safe_launch.catalogue.reader import concerns, read_catalogue
     from safe_launch.diagnosis.root_cause import diagnose
-    from safe_launch.evidence.worker_receiver import record_of
+    from safe_launch.evidence.failure_record import FailureRecord
 
     catalogue = [entry for entry in read_catalogue() if concerns(entry, versions())]
     for name in options.ids:
         ended = run(read_script(FOLDER / f"{name}.py").training(is_advised=options.advised))
         print(f"{name}: exit codes {ended.codes}")
-        for finding in diagnose([record_of(told) for told in ended.records], catalogue).findings:
+        records = msgspec.convert(ended.records, list[FailureRecord])
+        for finding in diagnose(records, catalogue).findings:
             record = finding.record
             entry = finding.entry.id if finding.entry else "NOTHING KNOWN"
             print(

@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 from safe_launch.catalogue.entry import Kind
 from safe_launch.catalogue.reader import concerns, read_catalogue
 from safe_launch.diagnosis.root_cause import diagnose
-from safe_launch.evidence.worker_receiver import record_of
+from safe_launch.evidence.failure_record import FailureRecord
 from support import kept, passed, reproduce
 from support.stacks import CURRENT, STACKS, Stack
 from support.warm_python import Ended, WarmPython
@@ -85,7 +86,7 @@ def test_it_fails_as_the_entry_says(
 ) -> None:
     """The ranks' root cause is this entry, among those for these versions."""
     result = results[stack.name, script.id, False].result()
-    records = [record_of(told) for told in result.records]
+    records = msgspec.convert(result.records, list[FailureRecord])
     assert records, f"nothing failed: {result.outputs}"
     catalogue = [entry for entry in ENTRIES.values() if concerns(entry, result.versions)]
     root = diagnose(records, catalogue).root

@@ -50,15 +50,10 @@ class Allocator:
     def kept(
         self, moments: Mapping[str, Mapping[Component, int]], gathered: int, workload: Workload
     ) -> dict[str, int]:
-        """Bytes cached at each moment of a step.
+        """Bytes cached at each moment of a step; `gathered` are ZeRO-3's.
 
         At the optimizer step, these are the backward pass's blocks: they are too small for
         DeepSpeed's flat tensors, while torch's temporaries are as many as the parameters.
-
-        Args:
-            moments: changing bytes, by component.
-            gathered: bytes gathered by ZeRO-3.
-            workload: the known facts of the training.
         """
         if workload.value(Fact.CACHE_EMPTIED):
             return dict.fromkeys(moments, 0)

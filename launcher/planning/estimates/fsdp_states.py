@@ -102,13 +102,12 @@ def moments_of(
     outside = root + ending + first
     late = sizes.head if sizes.head_is_trained and not reduced.gradients else 0
     out = reduced.gradients or late
-    before = reduced + others
     passed = 0 if parts.layers else max(root.gradients - late - sizes.layer, 0)
     largest = min(sizes.largest, parts.all.gradients)
     last = max((root, ending, first), key=lambda unit: unit.reduced)
     part = 1 / world if r == bytes_of.shard else (1 + bytes_of.shard / r) / world
     gathered, gradients, buckets = Component.GATHERED, Component.GRADIENTS, Component.BUCKETS
-    moments = {
+    moments: dict[str, dict[Component, float]] = {
         "forward": {
             gathered: e * (at_turn + flat).gathered,
             gradients: hold.done(nothing),
@@ -121,46 +120,23 @@ def moments_of(
             gathered: e * (at_turn + ahead).gathered,
             gradients: hold.done(nothing) + hold.new(out),
         },
-        "last layer": {
-            gathered: e * in_layer.gathered,
-            gradients: hold.done(reduced) + hold.new(late) + e * largest,
-            buckets: r * reduced.reduced,
-        },
-        "end of last layer": {
-            gathered: e * in_layer.gathered,
-            gradients: hold.done(reduced) + hold.new(late + layer.gradients),
-            buckets: r * reduced.reduced,
-        },
-        "next layer": {
-            gathered: e * in_next.gathered,
-            gradients: hold.done(reduced + layer) + hold.new(late) + e * largest,
-            buckets: r * layer.reduced,
-        },
-        "end of next layer": {
-            gathered: e * in_next.gathered,
-            gradients: hold.done(reduced + layer) + hold.new(late + layer.gradients),
-            buckets: r * layer.reduced,
-        },
-        "second layer": {
-            gathered: e * (between + layer.times(2)).gathered,
-            gradients: hold.done(reduced + later) + hold.new(late) + e * largest,
-            buckets: r * layer.reduced,
-        },
-        "end of second layer": {
-            gathered: e * (between + layer.times(2)).gathered,
-            gradients: hold.done(reduced + later) + hold.new(late + layer.gradients),
-            buckets: r * layer.reduced,
-        },
-        "first layer": {
-            gathered: e * in_first.gathered,
-            gradients: hold.done(before) + hold.new(late + passed) + e * largest,
-            buckets: r * layer.reduced,
-        },
-        "end of first layer": {
-            gathered: e * in_first.gathered,
-            gradients: hold.done(before) + hold.new(late + layer.gradients),
-            buckets: r * layer.reduced,
-        },
+    }
+    for name, units, done, passed_by, bucket in (
+        ("last layer", in_layer, reduced, 0, reduced),
+        ("next layer", in_next, reduced + layer, 0, layer),
+        ("second layer", between + layer.times(2), reduced + later, 0, layer),
+        ("first layer", in_first, reduced + others, passed, layer),
+    ):
+        for moment, new in (
+            (name, hold.new(late + passed_by) + e * largest),
+            (f"end of {name}", hold.new(late + layer.gradients)),
+        ):
+            moments[moment] = {
+                gathered: e * units.gathered,
+                gradients: hold.done(done) + new,
+                buckets: r * bucket.reduced,
+            }
+    moments |= {
         "end of backward": {
             gathered: e * outside.gathered,
             gradients: hold.done(reduced + layers) + hold.new(outside.gradients),

@@ -28,7 +28,6 @@ class ModelSizes:
     """Model sizes that determine memory and time, in elements unless stated otherwise.
 
     Attributes:
-        workload: the known facts of the training.
         model: with adapters, frozen parts and quantized weights.
         quantized: bytes of quantized weights, which don't depend on the training's precision.
         plain: elements of the other parameters, including those of a second trained model.

@@ -12,6 +12,7 @@ import msgspec
 
 from ...checks import kept
 from ...core.constraint import Cause
+from ...core.refused import Refused
 from ...core.row import Row
 from ...diagnosis.allocator_message import allocation_of
 from ...evidence.failure_record import FailureRecord
@@ -19,7 +20,7 @@ from ...hangs.report import HangReport
 from ...progress import pace, snapshot
 from ...progress.board import RankProgress
 from ...progress.snapshot import Snapshot
-from ...system import regular_files
+from ...system import typed_json
 from .. import explain_hang
 from .losses import Loss, losses
 from .source_excerpt import Excerpt, excerpt
@@ -201,15 +202,13 @@ def _memory(record: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _hangs(folder: Path) -> list[Hang]:
-    hangs = []
-    for number in range(1, MOST_HANGS + 1):
-        try:
-            content = regular_files.read(folder / f"standings-{number}.json")
-            report = msgspec.json.decode(content, type=HangReport)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            continue
-        hangs.append(Hang(explain_hang.headline(report), tuple(explain_hang.rows(report))))
-    return hangs
+    paths = (folder / f"standings-{number}.json" for number in range(1, MOST_HANGS + 1))
+    reports = (typed_json.read(path, HangReport) for path in paths)
+    return [
+        Hang(explain_hang.headline(report), tuple(explain_hang.rows(report)))
+        for report in reports
+        if not isinstance(report, Refused)
+    ]
 
 
 def _rows(value: object) -> tuple[Row, ...]:
@@ -224,7 +223,5 @@ def _dicts(value: object) -> list[Mapping[str, Any]]:
 
 def _json(path: Path) -> dict[str, Any]:
     """A file's document; empty if there is none that can be read: the status says why."""
-    try:
-        return msgspec.json.decode(regular_files.read(path), type=dict[str, Any])
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
+    found = typed_json.read(path, dict[str, Any])
+    return {} if isinstance(found, Refused) else found

@@ -16,10 +16,10 @@ from ...core.certainty import Origin
 from ...core.plain_json import plain
 from ...core.request import LaunchRequest
 from ...core.workload import Workload
+from ...frameworks.installed import installed
 from ...system import regular_files
 from ...workload.script.read_script import read_script
 from ...workload.script.source_files import source_files
-from ...workload.script.versions import installed
 
 INDIFFERENT = re.compile(
     r"(?!model)(?:"

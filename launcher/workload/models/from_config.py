@@ -41,13 +41,10 @@ class UnknownShapeError(Exception):
 def model_from_config(
     config: Config, weights: tuple[Weight, ...], source: str, notes: list[str] | None = None
 ) -> Model | None:
-    """The model that a configuration describes.
+    """The model that a configuration describes: config.json, or a configuration's `to_dict()`.
 
-    Args:
-        config: config.json, or a configuration's `to_dict()`.
-        weights: all weights.
-        source: the source of both.
-        notes: receives the reason if there is no model.
+    The `source` is that of the configuration and of all `weights`; `notes` receives the reason if
+    there is no model.
 
     Raises:
         LaunchError: a size in the configuration is invalid.

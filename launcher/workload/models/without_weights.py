@@ -12,11 +12,9 @@ from ...core.private_names import ATTENTION
 
 
 def without_weights(kind: Any, config: Any) -> Any:
-    """Creates the model without advancing random number generators.
+    """Creates a model of a class without advancing random number generators.
 
-    Args:
-        kind: its class.
-        config: its configuration, which the model may adapt.
+    The model may adapt its configuration.
 
     Raises:
         Exception: the class can't be created on the meta device, or from this configuration.

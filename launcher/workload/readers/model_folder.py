@@ -11,11 +11,10 @@ from ...core.choices import Precision
 from ...core.model import Model
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
-from ...frameworks.ms_swift import MS_SWIFT
-from ..config_files.vocabulary import dtype_named
+from ...frameworks.config_files.vocabulary import dtype_named
+from ...frameworks.framework import Script
+from ...frameworks.given import Given
 from ..models.from_folder import read_model
-from ..script.given import Given
-from ..script.script import Script
 
 FROM_SCRATCH = "config_name"
 """Flag of transformers' examples for a model initialized from a configuration.
@@ -72,8 +71,7 @@ def statements(script: Script, model: Model | None) -> Iterator[Statement]:
 def _named(script: Script) -> tuple[str, Given | None]:
     """The flag that names the model, and its value."""
     for flag in FLAGS:
-        # ms-swift's `--model_name` is the name a model learns to use for itself.
-        given = None if flag == "model_name" and script.owner is MS_SWIFT else script.text(flag)
+        given = script.text(flag)
         if given is None or not isinstance(given.value, str):
             continue
         is_sure = flag not in UNSURE or (flag == FROM_SCRATCH and "AutoConfig" in script.names)

@@ -10,17 +10,15 @@ from ...core.choices import Adapter
 from ...core.errors import LaunchError
 from ...core.settings import Fact, Setting
 from ...core.workload import Known, Statement
-from ..script.given import Given
-from ..script.script import Script
-from .training_arguments import is_trainers
+from ...frameworks.config_files.vocabulary import KINDS, LORA
+from ...frameworks.framework import Script
+from ...frameworks.given import Given
+from ...frameworks.transformers import TRANSFORMERS, is_trainers
 
 SWITCHES = ("use_lora", "use_peft", "use_peft_lora", "lora_enable")
 """Boolean flags: of MiniCPM-V, Qwen and FlagEmbedding; trl; peft's examples; LLaVA."""
 QUANTIZED = ("q_lora", "use_qlora")
 """Boolean flags of Qwen's and MiniCPM-V's scripts, used only with `use_lora`."""
-KINDS = ("finetuning_type", "tuner_type", "train_type", "sft_type")
-"""Flags with a kind: of LLaMA-Factory, ms-swift 4.x, 3.x and 2.x."""
-LORA = {"lora", "qlora", "adalora", "longlora", "rslora", "dora"}
 FROZEN_BASE = {
     *("adapter", "bone", "boft", "ia3", "llamapro", "oft", "reft", "vera", "fourierft"),
     *("lora_llm", "freeze"),
@@ -88,7 +86,7 @@ def adapter_of(script: Script) -> Given | None:
     parts = [script.flags[name] for name in PARTS if name in script.flags]
     asked = [switch for switch in switches if switch.value]
     asked += [part for part in parts if not part.says_no]
-    quantized = [given for name in QUANTIZED if (given := script.boolean(name)) and given.value]
+    quantized = [given for name in QUANTIZED if (given := script.on(name))]
     if asked or (quantized and not switches):
         chosen = [*asked, *quantized][0]
         return Given(Adapter.LORA, chosen.origin, chosen.source)
@@ -126,8 +124,8 @@ def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
     if is_trainers(script) and not any(script.text(name) for name in words):
         # A model that peft wraps isn't a PreTrainedModel: transformers/trainer.py then lets DDP
         # look for unused parameters by default.
-        source = f"transformers' default of ddp_find_unused_parameters with {adapter.source}"
-        yield Setting.FIND_UNUSED_PARAMETERS, Known(True, Origin.DEFAULT, source)
+        what = f"ddp_find_unused_parameters with {adapter.source}"
+        yield Setting.FIND_UNUSED_PARAMETERS, TRANSFORMERS.default(what, value=True)
 
 
 def _hint(script: Script) -> str:
@@ -186,11 +184,7 @@ def words_of(given: Given) -> list[str]:
 
 
 def _bits(script: Script) -> Iterator[Statement]:
-    loads = [
-        (is_asked, bits)
-        for name, bits in LOADED_IN
-        if (is_asked := script.boolean(name)) is not None and is_asked.value
-    ]
+    loads = [(asked, bits) for name, bits in LOADED_IN if (asked := script.on(name))]
     if len({bits for _, bits in loads}) > 1:
         first, second = loads[0][0].source, loads[-1][0].source
         raise LaunchError(f"{first} and {second}: a model is loaded in 4 or in 8 bits, not in both")
@@ -204,8 +198,8 @@ def _bits(script: Script) -> Iterator[Statement]:
             return
     adapter = adapter_of(script)
     for name in QUANTIZED:
-        switch = None if script.declares(name) else script.boolean(name)
-        if switch and switch.value and adapter and adapter.value == Adapter.LORA:
+        switch = None if script.declares(name) else script.on(name)
+        if switch and adapter and adapter.value == Adapter.LORA:
             yield Fact.QUANTIZATION_BITS, switch.known(4)
             yield Fact.CALIBRATED, switch.known(bool(script.names & BEFOREHAND))
             return

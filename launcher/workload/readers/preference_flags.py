@@ -9,11 +9,10 @@ from ...core.certainty import Origin
 from ...core.choices import Adapter, Objective, Output
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
-from ...frameworks.llama_factory import LLAMA_FACTORY
-from ...frameworks.ms_swift import MS_SWIFT
+from ...frameworks.framework import Script
+from ...frameworks.given import Given
+from ...frameworks.trl import NAMED, SPANNING, TRAINERS
 from ..models.from_folder import read_model
-from ..script.given import Given
-from ..script.script import Script
 from .peft_flags import adapter_of
 
 JUDGES = {
@@ -24,21 +23,6 @@ JUDGES = {
 PAIRED = {"dpo", "ipo", "orpo", "cpo", "simpo", "rm"}
 """Methods with a chosen and a rejected sequence per sample, unlike KTO."""
 REFERENCED = {"dpo", "ipo", "kto"}
-TRAINERS = {
-    "DPOTrainer": "dpo",
-    "KTOTrainer": "kto",
-    "ORPOTrainer": "orpo",
-    "CPOTrainer": "cpo",
-    "RewardTrainer": "rm",
-    "GKDTrainer": "gkd",
-    "PPOTrainer": "ppo",
-}
-"""trl's trainers, by method."""
-SPANNING = {"kto": "KTOTrainer", "grpo": "GRPOTrainer", "rloo": "RLOOTrainer"}
-"""Methods whose loss compares a micro batch's samples, with trl's trainers: KTO mixes pairs and
-refuses a single sample (trl/trainer/kto_trainer.py), the others need whole groups of answers."""
-TRL = {*TRAINERS, *SPANNING.values(), "SFTTrainer", "BCOTrainer", "GOLDTrainer"}
-"""trl's trainers that a catalogue entry may name."""
 REFERENCES = ("ref_model", "ref_model_id_or_path", "ref_model_name_or_path")
 WITHOUT = ("reference_free", "precompute_ref_log_probs")
 ADAPTING = {"LoraConfig", "get_peft_model"}
@@ -56,9 +40,7 @@ def read(script: Script) -> Iterator[Statement]:
     if kind in JUDGES:
         yield from _judged(script, kind, named)
         return
-    if (
-        kind == "rm" and script.owner is not LLAMA_FACTORY
-    ):  # whose value head computes the logits too
+    if kind == "rm" and not (script.owner and script.owner.rewards_by_logits):
         yield Fact.OUTPUT, named.known(Output.SCORES.value)
     loss = script.text("pref_loss")  # LLaMA-Factory's stage dpo covers three methods
     if kind == "dpo" and loss is not None and loss.value in ("orpo", "simpo"):
@@ -82,7 +64,7 @@ def _spanning(script: Script) -> Iterator[Statement]:
 
 def _trainer(script: Script) -> Iterator[Statement]:
     """The trl trainer that a custom script imports."""
-    found = script.names & TRL
+    found = script.names & NAMED
     if len(found) == 1 and "trl" in script.names and not script.owner:
         (name,) = found
         yield Fact.TRAINER, Known(name, Origin.SCRIPT, f"the script uses {name}")
@@ -97,7 +79,7 @@ def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:
     """
     objective = Objective.DISTILLATION if kind == "gkd" else Objective.SUPERVISED
     yield Fact.OBJECTIVE, named.known(objective.value)
-    other = next((given for flag in JUDGES[kind] if (given := script.text(flag))), None)
+    other = script.first(*JUDGES[kind])
     if other is None:
         script.unmodelled.append(f"{named.source}: the memory of the other models isn't counted")
         return
@@ -108,8 +90,8 @@ def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:
         script.unmodelled.append(note)
         return
     adapter = adapter_of(script)
-    adapted = adapter.value == Adapter.LORA if adapter else script.owner is MS_SWIFT
-    critic = kind == "ppo" and not (adapted and script.owner is MS_SWIFT)
+    adapted = adapter.value == Adapter.LORA if adapter else _adapts(script)
+    critic = kind == "ppo" and not (adapted and _adapts(script))
     frozen = 2 if kind == "ppo" and not critic else 1
     yield Fact.FROZEN_BESIDE, other.known(frozen * model.parameters)
     if kind == "ppo":
@@ -118,15 +100,25 @@ def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:
         yield Fact.TRAINED_BESIDE, other.known(model.parameters)
 
 
+def _adapts(script: Script) -> bool:
+    """Whether the framework trains adapters unless asked otherwise."""
+    return script.owner is not None and script.owner.adapts
+
+
 def _named(script: Script) -> Given | None:
     """The method, from a flag, the program, or the imported trainer."""
-    known = PAIRED | REFERENCED | (set(JUDGES) if script.owner is MS_SWIFT else set())
-    for name in ("rlhf_type", "stage"):
+    known, owner = PAIRED | REFERENCED, script.owner
+    for name, methods in (
+        ("rlhf_type", known | JUDGES.keys() if owner else known),
+        ("stage", known),
+    ):
         given = script.text(name)
-        if given is not None and str(given.value).lower() in known:
+        if given is not None and str(given.value).lower() in methods:
             return Given(str(given.value).lower(), given.origin, given.source)
-    if script.owner is MS_SWIFT and "rlhf" in script.program and "rlhf_type" not in script.flags:
-        return Given("dpo", Origin.DEFAULT, "ms-swift's default of rlhf_type")
+    if owner is not None and "rlhf_type" not in script.flags:
+        for word, method in owner.methods.items():
+            if word in script.program:
+                return Given(method, Origin.DEFAULT, owner.default("rlhf_type", method).source)
     found = [name for name in script.names if name.endswith("Trainer")]
     if len(found) != 1 or found[0] not in TRAINERS:
         return None
@@ -141,18 +133,14 @@ def _reference(script: Script, kind: str, named: Given) -> Given | None:
     """
     if kind not in REFERENCED:
         return Given(False, named.origin, named.source)
-    for name in REFERENCES:
-        given = script.text(name)
-        if given is not None:
-            return Given(True, given.origin, given.source)
-    for name in WITHOUT:
-        switch = script.boolean(name)
-        if switch is not None and switch.value:
-            return Given(False, switch.origin, switch.source)
+    if given := script.first(*REFERENCES):
+        return Given(True, given.origin, given.source)
+    if switch := script.on(*WITHOUT):
+        return Given(False, switch.origin, switch.source)
     adapter = adapter_of(script)
     if adapter is not None:
         needed = adapter.value != Adapter.LORA
         return Given(needed, adapter.origin, f"{named.source}, {adapter.source}")
-    if script.owner is MS_SWIFT:
+    if _adapts(script):
         return Given(False, Origin.DEFAULT, f"{named.source}, adapters by default")
     return None if script.names & ADAPTING else Given(True, named.origin, named.source)

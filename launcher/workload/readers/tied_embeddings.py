@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...core.model import Model
 from ...core.settings import Fact
 from ...core.workload import Statement, Workload
-from ..script.script import Script
+from ...frameworks.framework import Script
 
 ENDS = {"lm_head", "embed_tokens", "wte", "embed_out", "embed_in", "word_embeddings"}
 """Names of input and output embeddings (modeling files of transformers)."""

@@ -9,9 +9,8 @@ from ...core.choices import Adapter
 from ...core.model import Model
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
-from ...frameworks.ms_swift import MS_SWIFT
-from ..script.given import Given
-from ..script.script import Script
+from ...frameworks.framework import Script
+from ...frameworks.given import Given
 from .peft_flags import adapter_of
 
 VISION, LANGUAGE = Fact.VISION_TRAINED, Fact.LANGUAGE_TRAINED
@@ -39,8 +38,8 @@ def read(script: Script) -> Iterator[Statement]:
             if switch is not None:
                 yield from _part(script, fact, switch, trained=bool(switch.value) is when)
     yield from _backbone(script)
-    projector = script.boolean("tune_mm_mlp_adapter")
-    if projector is not None and projector.value:  # LLaVA's first stage trains nothing else
+    projector = script.on("tune_mm_mlp_adapter")
+    if projector is not None:  # LLaVA's first stage trains nothing else
         yield from _part(script, VISION, projector, trained=False)
         yield from _part(script, LANGUAGE, projector, trained=False)
 
@@ -85,26 +84,24 @@ def image_statements(script: Script, model: Model | None) -> Iterator[Statement]
     if tower.slice:
         most = script.number("max_slice_nums")
         if most is not None:
-            patches = (int(most.value) + 1) * (tower.slice // tower.patch) ** 2
-            yield Fact.IMAGE_PATCHES, Known(patches, most.origin, f"{most.source}, one image")
+            yield _patches(most, (int(most.value) + 1) * (tower.slice // tower.patch) ** 2)
         return
     if tower.image:
         tiles = script.number("max_dynamic_patch")
         size = script.number("force_image_size")
-        thumbnail = script.boolean("use_thumbnail")
+        whole = script.on("use_thumbnail") is not None
         if tiles is not None:
-            whole = int(thumbnail is not None and bool(thumbnail.value))
             side = (int(size.value) if size is not None else tower.image) // tower.patch
-            patches = (int(tiles.value) + whole) * side**2
-            yield Fact.IMAGE_PATCHES, Known(patches, tiles.origin, f"{tiles.source}, one image")
+            yield _patches(tiles, (int(tiles.value) + whole) * side**2)
         return
-    for name in ("max_pixels", "image_max_pixels"):
-        pixels = script.number(name)
-        if pixels is not None:
-            patches = int(pixels.value) // tower.patch**2
-            yield Fact.IMAGE_PATCHES, Known(patches, pixels.origin, f"{pixels.source}, one image")
-            return
-    text = script.environment.get("MAX_PIXELS", "")
-    if script.owner is MS_SWIFT and text.isdecimal() and int(text):
-        patches = int(text) // tower.patch**2
-        yield Fact.IMAGE_PATCHES, Known(patches, Origin.CONFIG, "$MAX_PIXELS, one image")
+    pixels = script.first_number("max_pixels", "image_max_pixels")
+    variable = script.owner.pixels if script.owner else ""
+    text = script.environment.get(variable, "")
+    if pixels is None and text.isdecimal() and int(text):
+        pixels = Given(int(text), Origin.CONFIG, f"${variable}")
+    if pixels is not None:
+        yield _patches(pixels, int(pixels.value) // tower.patch**2)
+
+
+def _patches(given: Given, patches: int) -> Statement:
+    return Fact.IMAGE_PATCHES, Known(patches, given.origin, f"{given.source}, one image")

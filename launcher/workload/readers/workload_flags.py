@@ -8,14 +8,18 @@ from enum import StrEnum
 from ...core.certainty import Origin
 from ...core.choices import Attention, Loss, Optimizer, Output
 from ...core.count_of import count_of
-from ...core.hardware import VISIBLE
 from ...core.model import output_of
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
-from ...frameworks.ms_swift import MS_SWIFT
-from ..config_files.vocabulary import STEPS, attention_named, dtype_named, optimizer_named
-from ..script.given import FALSE, TRUE, Given
-from ..script.script import Script
+from ...frameworks.config_files.vocabulary import (
+    STEPS,
+    attention_named,
+    dtype_named,
+    optimizer_named,
+)
+from ...frameworks.framework import Script
+from ...frameworks.given import FALSE, TRUE
+from ...frameworks.transformers import TRANSFORMERS
 
 LENGTHS = (
     "max_seq_length",
@@ -30,10 +34,9 @@ LENGTHS = (
 """Flags for the sequence length: TRL's older name, InternVL's and DeepSpeed-Chat's, LLaVA's, Qwen's
 and MiniCPM-V's, LLaMA-Factory's, TRL's and ms-swift's, transformers' language modelling examples,
 Megatron's and others'."""
-ANSWERED = {"grpo": 512}
-"""ms-swift methods whose `max_length` covers only the prompt, with their default
-`max_completion_length` (swift/arguments/rlhf_args.py)."""
-FUSED = ("use_liger_kernel", "use_liger", "enable_liger_kernel", "use_liger_loss")
+FUSED_LAYERS = ("use_liger_kernel", "use_liger", "enable_liger_kernel")
+FUSED_LOSS = "use_liger_loss"
+"""Liger's switches: of all its kernels, and of its loss alone."""
 LOW_RANK = ("use_galore", "use_apollo", "use_badam")
 PARALLEL = (
     *("sequence_parallel_size", "sequence_parallel_degree", "context_parallel_size", "sp_size"),
@@ -87,24 +90,13 @@ def _length(script: Script) -> Iterator[Statement]:
             continue  # no limit (ms-swift 2.x, trl)
         length = script.number(name)
         if length is not None:
-            yield Fact.SEQUENCE_LENGTH, _with_answer(script, length)
+            yield Fact.SEQUENCE_LENGTH, length.known(length.value)
             return
     if prompt is not None and answer is not None:
         source = f"{prompt.source} + {answer.source}"
         total = int(prompt.value) + int(answer.value)
         yield Fact.SEQUENCE_LENGTH, Known(total, min(prompt.origin, answer.origin), source)
     yield from _group(script)
-
-
-def _with_answer(script: Script, length: Given) -> Known:
-    """A length, plus the answer's if it covers only the prompt."""
-    method = script.text("rlhf_type")
-    if script.owner is not MS_SWIFT or method is None or str(method.value) not in ANSWERED:
-        return length.known(length.value)
-    answer = script.number("max_completion_length")
-    more = ANSWERED[str(method.value)] if answer is None else int(answer.value)
-    source = f"{length.source} + {'max_completion_length' if answer is None else answer.source}"
-    return Known(int(length.value) + more, length.origin, source)
 
 
 def _group(script: Script) -> Iterator[Statement]:
@@ -129,20 +121,17 @@ def _group(script: Script) -> Iterator[Statement]:
 
 
 def _optimizer(script: Script) -> Iterator[Statement]:
-    for name in (*LOW_RANK, *ONE_STATE):
-        switch = script.boolean(name)
-        if switch is not None and switch.value:
-            if name in ONE_STATE:
-                yield Fact.OPTIMIZER, switch.known(Optimizer.LION.value)
-            else:
-                script.unmodelled.append(f"{switch.source}: AdamW's states are assumed")
-            return
+    if switch := script.on(*LOW_RANK):
+        script.unmodelled.append(f"{switch.source}: AdamW's states are assumed")
+        return
+    if switch := script.on(*ONE_STATE):
+        yield Fact.OPTIMIZER, switch.known(Optimizer.LION.value)
+        return
     # ms-swift's `optimizer` names a plugin, which outranks `optim`.
-    named = next(filter(None, map(script.text, ("optimizer", "optim"))), None)
+    named = script.first("optimizer", "optim")
     if named is None:
         if script.takes_all and script.leaves("optim"):
-            source = "transformers' default of optim"
-            yield Fact.OPTIMIZER, Known(Optimizer.ADAMW.value, Origin.DEFAULT, source)
+            yield Fact.OPTIMIZER, TRANSFORMERS.default("optim", Optimizer.ADAMW.value)
         return
     optimizer = optimizer_named(str(named.value))
     if optimizer is None:
@@ -168,24 +157,19 @@ def _attention(script: Script) -> Iterator[Statement]:
         is_switch = given is not None and (
             given.value is None or str(given.value).lower() in TRUE + FALSE
         )
-        switch = script.boolean(name) if is_switch else None
-        if switch is not None and switch.value:
+        if is_switch and (switch := script.on(name)):
             yield Fact.ATTENTION, switch.known(Attention.FLASH.value)
             return
 
 
 def _loss(script: Script) -> Iterator[Statement]:
-    compiled = script.boolean("torch_compile")
-    if compiled is not None and compiled.value:
+    if compiled := script.on("torch_compile"):
         yield Fact.COMPILED, compiled.known(value=True)
-    for name in (*FUSED, "torch_compile"):
-        switch = script.boolean(name)
-        if switch is not None and switch.value and name != "use_liger_loss":
-            yield Fact.FUSED_LAYERS, switch.known(value=True)
-            break
-    for name in FUSED:
-        switch = script.boolean(name)
-        if switch is not None and switch.value and _fuses(script, name):
+    if switch := script.on(*FUSED_LAYERS, "torch_compile"):
+        yield Fact.FUSED_LAYERS, switch.known(value=True)
+    for name in (*FUSED_LAYERS, FUSED_LOSS):
+        switch = script.on(name)
+        if switch is not None and _fuses(script, name):
             yield Fact.LOSS, switch.known(Loss.FUSED.value)
             return
     kind = script.text("loss_type")
@@ -224,21 +208,14 @@ def _output(script: Script) -> Iterator[Statement]:
 
 
 def _spread(script: Script) -> Iterator[Statement]:
-    """Whether a single process splits the model over its devices: `device_map="auto"`.
-
-    ms-swift does so by default without DeepSpeed (swift/utils/torch_utils.py,
-    `get_default_device_map`).
-    """
-    listed = [script.environment.get(name, "") for name in VISIBLE]
-    if script.world > 1 or any(names and "," not in names for names in listed):
+    """Whether a single process splits the model over its devices: `device_map="auto"`."""
+    if not script.may_split:
         return
     given = script.text("device_map")
     if given is not None and str(given.value) in SPREADING:
         yield Fact.DEVICE_MAP, given.known(value=True)
     elif script.decides("device_map"):
         yield Fact.DEVICE_MAP, Known(True, Origin.DEFAULT, "device_map in the script's source")
-    elif given is None and script.owner is MS_SWIFT and script.text("deepspeed") is None:
-        yield Fact.DEVICE_MAP, Known(True, Origin.DEFAULT, "ms-swift's default of device_map")
 
 
 def _first_known(

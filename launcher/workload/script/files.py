@@ -8,7 +8,6 @@ import sys
 import sysconfig
 import tokenize
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from ...core.errors import LaunchError
@@ -18,12 +17,6 @@ from . import not_python
 
 STANDARD = sysconfig.get_path("stdlib")
 """Folder of the standard library."""
-
-
-def package_folders(name: str) -> Iterator[Path]:
-    """The folders of a package on the interpreter's path, without importing it."""
-    folders = (Path(folder, name) for folder in ("", *sys.path))
-    return (folder for folder in folders if (folder / "__init__.py").is_file())
 
 
 def module_file(name: str) -> Path | None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ...core.certainty import Origin
 from ...frameworks.framework import FrameworkRow
+from ...frameworks.given import Given
 from ...system import regular_files
 from ...system.typed_yaml import read_mapping
-from .given import Given
 
 
 def arguments_file(path: Path | None, names: frozenset[str]) -> list[str]:

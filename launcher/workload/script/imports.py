@@ -33,7 +33,6 @@ class Import:
     """An installed module that the script imports.
 
     Attributes:
-        module: its name.
         names: names imported from it.
         line: line of the script that causes the import, directly or through a user's module.
     """
@@ -89,10 +88,8 @@ class _Place:
 def steps(script: str) -> Iterator[Step]:
     """The steps of a file up to the first statement with unknown effects.
 
-    The user's own modules are searched too, since importing them runs the user's code.
-
-    Args:
-        script: its path; its folder is on `sys.path`.
+    The user's own modules are searched too, since importing them runs the user's code. The script's
+    folder is on `sys.path`.
     """
     with suppress(Unknowable):
         _refuse_first(script)

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ...core.source_location import SourceLocation
@@ -82,9 +83,11 @@ SEARCHES: Mapping[str, Search] = {
         unless={"set_gradient_accumulation_boundary", "coalesce_grad_reduction"},
         only_with={"deepspeed"},
     ),
-    "pipeline_modules": Search(unguarded_calls.pipeline_modules, only_with={"deepspeed"}),
+    "pipeline_modules": Search(
+        partial(unguarded_calls.calls_of, name="PipelineModule"), only_with={"deepspeed"}
+    ),
     "frozen_block_inputs": Search(
-        unguarded_calls.frozen_block_inputs,
+        partial(unguarded_calls.calls_of, name="get_peft_model"),
         unless={
             "enable_input_require_grads",
             "activation_checkpointing_enable",

@@ -8,15 +8,14 @@ import re
 
 from ...core.request import LaunchRequest
 from ...core.workload import VERSIONED
-from ...frameworks.framework import FrameworkRow
+from ...frameworks.framework import FrameworkRow, Script, SourceWords
+from ...frameworks.given import Flags
+from ...frameworks.installed import installed
 from ...frameworks.registry import FRAMEWORKS
 from .files import module_file, parsed, script_file
 from .flags import arguments_file, flags_of
-from .given import Flags
-from .script import Script
 from .source_files import source_files
-from .source_words import SourceWords, words_of
-from .versions import installed
+from .source_words import words_of
 
 
 def read_script(request: LaunchRequest) -> Script:
@@ -46,6 +45,7 @@ def read_script(request: LaunchRequest) -> Script:
         owner=owner,
         program=request.script,
         words=words,
+        tree=tree,
     )
 
 

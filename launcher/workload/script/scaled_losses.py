@@ -11,13 +11,9 @@ ACCUMULATION = re.compile(r"accum|grad_acc|(^|_)gas(_|$|\()", re.IGNORECASE)
 
 
 def divided_before(tree: ast.AST, line: int) -> int | None:
-    """The line that divides a loss by the accumulation before another passes it to `backward`.
+    """The line that divides a loss by the accumulation before `line`, `owner.backward(loss)`.
 
     Both lines must be in one function and use the same name. None if not found.
-
-    Args:
-        tree: the source of a file.
-        line: the line of `owner.backward(loss)`.
     """
     inner = [
         node

@@ -4,28 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 
+from ...frameworks.framework import SourceWords
 from .source_files import SourceFiles
-
-
-@dataclass(frozen=True, slots=True)
-class SourceWords:
-    """Words of the source; only the run shows their meaning.
-
-    Attributes:
-        set: names assigned anywhere: variables, attributes, fields, parameters, keywords of calls;
-            and all strings, including keys and parser options.
-        assigned: attributes of parsed arguments that it replaces, as in `args.bf16 = ...`.
-        named: all names.
-        is_all: whether no other user code or unknown package runs with the script.
-    """
-
-    set: frozenset[str] = frozenset()
-    assigned: frozenset[str] = frozenset()
-    named: frozenset[str] = frozenset()
-    is_all: bool = False
 
 
 def words_of(sources: SourceFiles) -> SourceWords:

@@ -72,18 +72,9 @@ def no_sync_calls(tree: ast.AST) -> Iterator[int]:
             yield call.lineno
 
 
-def pipeline_modules(tree: ast.AST) -> Iterator[int]:
-    """Lines that build a DeepSpeed pipeline model."""
-    for call in unguarded_calls(tree):
-        if called(call) == "PipelineModule":
-            yield call.lineno
-
-
-def frozen_block_inputs(tree: ast.AST) -> Iterator[int]:
-    """Lines that add adapters to a model without input gradients for its blocks."""
-    for call in unguarded_calls(tree):
-        if called(call) == "get_peft_model":
-            yield call.lineno
+def calls_of(tree: ast.AST, name: str) -> Iterator[int]:
+    """Lines that call a function of that name."""
+    return (call.lineno for call in unguarded_calls(tree) if called(call) == name)
 
 
 def outdated_arguments(tree: ast.AST) -> Iterator[int]:

@@ -18,6 +18,7 @@ from safe_launch.core.private_names import NAMES, MissingNameError, PrivateName
 from safe_launch.evidence.asked_alone import EndOfAskingError
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Message, Remark
+from safe_launch.frameworks.config_files import accelerate
 from safe_launch.guards import (
     answering,
     asked_alone,
@@ -38,7 +39,6 @@ from safe_launch.guards.checks import batches, clipped, gradient_places, passes
 from safe_launch.options import parser
 from safe_launch.workers import start
 from safe_launch.workers.forkserver import module_marks
-from safe_launch.workload.config_files import accelerate
 from support.lazy import Lazy
 from support.pages import commands
 from support.tables import table

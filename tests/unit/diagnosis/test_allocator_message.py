@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from safe_launch.catalogue.reader import read_catalogue, read_entry
 from safe_launch.diagnosis.allocator_message import Allocation, allocation_of, is_of_host
 from safe_launch.diagnosis.root_cause import finding_of
 from safe_launch.evidence import from_memory
 from safe_launch.evidence.failure_record import FailureRecord
-from safe_launch.evidence.worker_receiver import record_of
 from safe_launch.system.typed_yaml import DocumentError
 from support.entries import GOOD
 
@@ -305,5 +305,5 @@ def test_what_a_device_tells(
 def test_the_field_survives_the_passage() -> None:
     """A record is sent as JSON; an older worker's lacks this field."""
     raw = {"rank": 0, "at": 1.0, "memory": {"data": 5}}
-    assert record_of(raw).memory == {"data": 5}
-    assert record_of({"rank": 0, "at": 1.0}).memory == {}
+    assert msgspec.convert(raw, FailureRecord).memory == {"data": 5}
+    assert msgspec.convert({"rank": 0, "at": 1.0}, FailureRecord).memory == {}

@@ -8,13 +8,13 @@ from unittest import mock
 import pytest
 from safe_launch.commands.training import training_of
 from safe_launch.core.settings import Setting
+from safe_launch.frameworks.config_files import accelerate
 from safe_launch.machine import detect
 from safe_launch.machine.named_hardware import contradictions, hardware_of
 from safe_launch.options.parser import parsed
 from safe_launch.planning.budget import hardware_constraints
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.planner import planned
-from safe_launch.workload.config_files import accelerate
 from support.models import write_model
 
 SCRIPT = """

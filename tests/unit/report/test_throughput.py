@@ -47,7 +47,7 @@ def document(*outcomes: Outcome) -> dict[str, Any]:
     """The throughput of these attempts."""
     found = throughput_of(outcomes)
     assert found is not None
-    return found.document()
+    return dict(found)
 
 
 def test_steps_and_samples_over_the_time_spent_training() -> None:

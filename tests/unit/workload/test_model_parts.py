@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safe_launch.core.choices import Attention, Optimizer, Precision
 from safe_launch.core.errors import LaunchError
-from safe_launch.workload.config_files.vocabulary import (
+from safe_launch.frameworks.config_files.vocabulary import (
     attention_named,
     dtype_named,
     optimizer_named,

@@ -15,11 +15,11 @@ from safe_launch.core.model import Model, Stack
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Workload
-from safe_launch.workload.config_files import accelerate
+from safe_launch.frameworks.config_files import accelerate
+from safe_launch.frameworks.given import Given
 from safe_launch.workload.read_workload import read_workload
 from safe_launch.workload.readers import vision_flags
 from safe_launch.workload.readers.peft_flags import words_of
-from safe_launch.workload.script.given import Given
 from safe_launch.workload.script.read_script import read_script
 
 

@@ -1,12 +1,19 @@
-"""Installed versions of packages."""
+"""Installed packages: their versions and folders, without importing them."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
+
+
+def package_folders(name: str) -> Iterator[Path]:
+    """The folders of a package on the interpreter's path, without importing it."""
+    folders = (Path(folder, name) for folder in ("", *sys.path))
+    return (folder for folder in folders if (folder / "__init__.py").is_file())
 
 
 def installed(names: Iterable[str]) -> dict[str, str]:

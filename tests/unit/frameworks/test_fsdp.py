@@ -11,8 +11,8 @@ from safe_launch.core.certainty import Origin
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Workload
+from safe_launch.frameworks.installed import installed
 from safe_launch.workload.read_workload import read_workload
-from safe_launch.workload.script import versions
 
 TRAINER = "from transformers import HfArgumentParser, TrainingArguments\n"
 VERSION, UNITS, MASTERS = Fact.FSDP_VERSION, Fact.FSDP_UNITS, Fact.MASTER_PRECISION
@@ -38,7 +38,7 @@ def read(*arguments: str, script: str = "train.py") -> Workload:
 
 def with_transformers(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     """Simulates another installed version of transformers."""
-    found = {**versions.installed(("torch", "accelerate")), "transformers": version}
+    found = {**installed(("torch", "accelerate")), "transformers": version}
     monkeypatch.setattr("safe_launch.workload.script.read_script.installed", lambda _names: found)
 
 

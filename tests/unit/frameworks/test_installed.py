@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from safe_launch.workload.script.versions import installed
+from safe_launch.frameworks.installed import installed
 
 
 def test_they_are_those_of_the_metadata() -> None:

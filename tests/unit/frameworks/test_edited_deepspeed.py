@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from safe_launch.core.settings import Setting
-from safe_launch.workload.config_files import edited_deepspeed
-from safe_launch.workload.config_files.deepspeed import load
-from safe_launch.workload.config_files.edited_deepspeed import edited, new
+from safe_launch.frameworks.config_files import edited_deepspeed
+from safe_launch.frameworks.config_files.deepspeed import load
+from safe_launch.frameworks.config_files.edited_deepspeed import edited, new
 
 OWN = {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 4}
 CHANGE = {Setting.ZERO_STAGE: 2}

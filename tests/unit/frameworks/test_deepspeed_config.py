@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch.core.settings import Setting
-from safe_launch.workload.config_files.deepspeed import (
+from safe_launch.frameworks.config_files.deepspeed import (
     Config,
     ConfigError,
     load,

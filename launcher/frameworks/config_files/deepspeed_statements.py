@@ -6,31 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 from ...core.certainty import Origin
 from ...core.choices import Engine, Offload, Optimizer, Precision
 from ...core.settings import BATCH, Fact, Setting, Value
 from ...core.workload import Known, Statement
+from ..framework import Script
 from .deepspeed import Config, offload_of, section
 from .vocabulary import optimizer_named
-
-
-class Reader(Protocol):
-    """Reader of a configuration, with its number of workers and lists of remarks."""
-
-    @property
-    def world(self) -> int:
-        """The number of workers on all nodes."""
-
-    @property
-    def notes(self) -> list[str]:
-        """Unusable settings, as sentences."""
-
-    @property
-    def unmodelled(self) -> list[str]:
-        """Assumptions, as sentences."""
-
 
 SIZES = {
     Fact.REDUCE_BUCKET: "reduce_bucket_size",
@@ -58,13 +41,11 @@ WARMUP_RATE = 0.001
 """Default final rate of WarmupLR before 0.17.2."""
 
 
-def of_config(
-    config: Config, label: str, reader: Reader, origin: Origin = Origin.CONFIG
-) -> Iterator[Statement]:
+def of_config(config: Config, label: str, script: Script) -> Iterator[Statement]:
     """The statements in a configuration."""
 
     def known(value: Value, key: str) -> Known:
-        return Known(value, origin, f"{label}: {key}" if key else label)
+        return Known(value, Origin.CONFIG, f"{label}: {key}" if key else label)
 
     zero = section(config, "zero_optimization")
     stage = zero.get("stage", 0)
@@ -79,14 +60,14 @@ def of_config(
                 offload = Offload.OPTIMIZER  # the parameters' is stage 3's alone
             yield Setting.OFFLOAD, known(offload.value, "zero_optimization.offload_*")
     elif stage != "auto":
-        reader.notes.append(f"{label}: zero_optimization.stage: {stage!r} isn't a ZeRO stage")
-    micro, steps, _ = batch_of(config, label, reader)
+        script.notes.append(f"{label}: zero_optimization.stage: {stage!r} isn't a ZeRO stage")
+    micro, steps, _ = batch_of(config, label, script)
     for setting, number in zip(BATCH, (micro, steps), strict=True):
         if number is not None:
             yield setting, known(number, setting.row.deepspeed)
-    yield from _sizes(zero, label, reader, origin)
-    yield from _optimizer(config, label, reader, origin)
-    yield from _schedule(config, label, origin)
+    yield from _sizes(zero, label, script)
+    yield from _optimizer(config, label, script)
+    yield from _schedule(config, label)
     for fact, key, asked in (
         (
             Fact.SUPER_OFFLOAD,
@@ -116,7 +97,7 @@ def of_config(
 
 
 def batch_of(
-    config: Config, label: str, reader: Reader
+    config: Config, label: str, script: Script
 ) -> tuple[int | None, int | None, int | None]:
     """Micro batch, accumulation and global batch; None unless stated as numbers."""
 
@@ -125,18 +106,18 @@ def batch_of(
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
         if value not in (None, "auto"):
-            reader.notes.append(f"{label}: {key}: {value!r} isn't a positive whole number")
+            script.notes.append(f"{label}: {key}: {value!r} isn't a positive whole number")
         return None
 
     micro, steps = (whole_number(setting.row.deepspeed) for setting in BATCH)
     whole = whole_number("train_batch_size")
     if micro and whole and config.get(Setting.ACCUMULATION.row.deepspeed) is None:
-        once = micro * reader.world
+        once = micro * script.world
         steps = whole // once if whole % once == 0 else None
     return micro, steps, whole
 
 
-def _optimizer(config: Config, label: str, reader: Reader, origin: Origin) -> Iterator[Statement]:
+def _optimizer(config: Config, label: str, script: Script) -> Iterator[Statement]:
     """The optimizer that DeepSpeed creates, if the script has none."""
     name = section(config, "optimizer").get("type")
     if name is None:
@@ -146,15 +127,15 @@ def _optimizer(config: Config, label: str, reader: Reader, origin: Origin) -> It
     if kind is Optimizer.SGD and section(section(config, "optimizer"), "params").get("momentum"):
         kind = Optimizer.LION  # one state
     if kind is None:
-        reader.unmodelled.append(f"{source}: {name!r} isn't known, so AdamW's states are assumed")
+        script.unmodelled.append(f"{source}: {name!r} isn't known, so AdamW's states are assumed")
     else:
-        yield Fact.OPTIMIZER, Known(kind.value, origin, source)
+        yield Fact.OPTIMIZER, Known(kind.value, Origin.CONFIG, source)
     if kind is Optimizer.MUON:  # on by default: deepspeed/runtime/zero/config.py
         scattered = section(config, "zero_optimization").get("reduce_scatter", True) is not False
         where = f"{label}: zero_optimization.reduce_scatter"
-        yield Fact.REDUCE_SCATTER, Known(scattered, origin, where)
+        yield Fact.REDUCE_SCATTER, Known(scattered, Origin.CONFIG, where)
     in_torch = section(section(config, "optimizer"), "params").get("torch_adam")
-    yield Fact.FUSED_STEP, Known(not in_torch, origin, source)
+    yield Fact.FUSED_STEP, Known(not in_torch, Origin.CONFIG, source)
 
 
 def _is_quantized(zero: Config) -> bool:
@@ -168,7 +149,7 @@ def _checks_by_default(config: Config) -> bool:
     return not any("check_grad_overflow" in section(config, name) for name in ("bf16", "bfloat16"))
 
 
-def _schedule(config: Config, label: str, origin: Origin) -> Iterator[Statement]:
+def _schedule(config: Config, label: str) -> Iterator[Statement]:
     """Faults of DeepSpeed's own schedules (deepspeed/runtime/lr_schedules.py)."""
     scheduler = section(config, "scheduler")
     params = section(scheduler, "params")
@@ -176,13 +157,13 @@ def _schedule(config: Config, label: str, origin: Origin) -> Iterator[Statement]
     source = f"{label}: scheduler.params"
     is_warmup = scheduler.get("type") == "WarmupLR" and "warmup_max_lr" not in params
     if is_warmup and rate != WARMUP_RATE:
-        yield Fact.WARMUP_WITHOUT_RATE, Known(True, origin, source)
+        yield Fact.WARMUP_WITHOUT_RATE, Known(True, Origin.CONFIG, source)
     stairs = (params.get("cycle_first_stair_count"), params.get("cycle_second_stair_count"))
     if scheduler.get("type") == "OneCycle" and any(stairs):
-        yield Fact.RATE_IN_STAIRS, Known(True, origin, source)
+        yield Fact.RATE_IN_STAIRS, Known(True, Origin.CONFIG, source)
 
 
-def _sizes(zero: Config, label: str, reader: Reader, origin: Origin) -> Iterator[Statement]:
+def _sizes(zero: Config, label: str, script: Script) -> Iterator[Statement]:
     """Bucket sizes and thresholds, in elements; the framework fills in "auto"."""
     for fact, key in SIZES.items():
         value = zero.get(key)
@@ -190,15 +171,15 @@ def _sizes(zero: Config, label: str, reader: Reader, origin: Origin) -> Iterator
         is_switch = fact in SWITCHES
         stated = value if isinstance(value, bool) else _elements(value)
         if stated is not None and isinstance(stated, bool) is is_switch:
-            yield fact, Known(stated, origin, source)
+            yield fact, Known(stated, Origin.CONFIG, source)
         elif value not in (None, "auto"):
             kind = "neither true nor false" if is_switch else "not a number of elements"
-            reader.notes.append(f"{source}: {value!r} is {kind}")
+            script.notes.append(f"{source}: {value!r} is {kind}")
     automatic = [fact for fact in AUTO if zero.get(SIZES[fact]) == "auto"]
     if not automatic:
         return
     source = f"{label}: zero_optimization.{SIZES[automatic[0]]}"
-    yield Fact.AUTO_BUCKETS, Known(True, origin, source)
+    yield Fact.AUTO_BUCKETS, Known(True, Origin.CONFIG, source)
     for fact, size in AUTO.items():
         if zero.get(SIZES[fact]) is None:
             yield fact, Known(size, Origin.DEFAULT, f"DeepSpeed's default of {SIZES[fact]}")

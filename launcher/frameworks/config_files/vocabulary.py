@@ -1,4 +1,4 @@
-"""Frameworks' names of optimizers, attention and types."""
+"""Frameworks' names of optimizers, attention, types and adapters."""
 
 from __future__ import annotations
 
@@ -55,6 +55,10 @@ DTYPES = {
     "fp32": Precision.FP32,
     "float": Precision.FP32,
 }
+KINDS = ("finetuning_type", "tuner_type", "train_type", "sft_type")
+"""Flags with a kind of training: of LLaMA-Factory, ms-swift 4.x, 3.x and 2.x."""
+LORA = {"lora", "qlora", "adalora", "longlora", "rslora", "dora"}
+"""Kinds that are forms of LoRA."""
 STEPS = {
     "adamw_torch": False,
     "adamw_torch_fused": True,

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...core.certainty import Origin
-from ...core.choices import Checkpointing, Engine, Offload, Precision, Units
-from ...core.reasons import reason_of
-from ...core.settings import Fact, Setting, Value
-from ...core.workload import Known, Statement
-from ...system import regular_files
-from ..script.given import FALSE, TRUE, Given
-from ..script.script import Script
+from ..core.certainty import Origin
+from ..core.choices import Checkpointing, Engine, Offload, Precision, Units
+from ..core.reasons import reason_of
+from ..core.settings import Fact, Setting, Value
+from ..core.workload import Known, Statement
+from ..system import regular_files
+from .framework import Script
+from .given import FALSE, TRUE, Given
 
 LAYERS = "TRANSFORMER_BASED_WRAP"
 UNITS = {LAYERS: Units.LAYERS, "NO_WRAP": Units.WHOLE}
@@ -34,12 +34,8 @@ def of_trainer(script: Script, asked: Given, mixed: Known | None) -> Iterator[St
     """Settings of `--fsdp` and `--fsdp_config`, in accelerate's terms.
 
     transformers 4 sets accelerate's variables, 5 the corresponding arguments
-    (transformers/training_args.py, `__post_init__` and `_process_fsdp_args`).
-
-    Args:
-        script: the owner of the arguments.
-        asked: the flag.
-        mixed: the type of mixed precision; None without.
+    (transformers/training_args.py, `__post_init__` and `_process_fsdp_args`). `mixed` is the type
+    of mixed precision; None without.
     """
     yield Fact.ENGINE, asked.known(Engine.FSDP.value)
     config = _config(script)
@@ -75,10 +71,7 @@ def of_variables(
 ) -> Iterator[Statement]:
     """The settings of accelerate's variables (accelerate/utils/dataclasses.py, FSDP plugin).
 
-    Args:
-        variables: by name.
-        known: a statement of a value and the variable's name.
-        mixed: the type of mixed precision; None without.
+    `known` states a value, given the variable's name; `mixed` is as in `of_trainer`.
     """
     version = str(variables.get("FSDP_VERSION", 1))
     if version in ("1", "2"):

@@ -1,6 +1,6 @@
-"""Reads the variables in which `accelerate launch` passes its configuration.
+"""accelerate, and the variables in which `accelerate launch` passes its configuration.
 
-The names are those of `prepare_deepspeed_cmd_env` and `prepare_multi_gpu_env` in
+The variables' names are those of `prepare_deepspeed_cmd_env` and `prepare_multi_gpu_env` in
 accelerate/utils/launch.py.
 """
 
@@ -9,25 +9,25 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ...core.certainty import Origin
-from ...core.choices import Engine, Offload, Precision
-from ...core.errors import LaunchError
-from ...core.settings import Fact, Setting, Value
-from ...core.workload import Known, Statement
-from ..config_files.deepspeed import OFFLOADS, ConfigError, load
-from ..script.files import module_file, parsed, script_file
-from ..script.given import TRUE
-from ..script.script import Script
+from ..core.certainty import Origin
+from ..core.choices import Engine, Offload, Precision
+from ..core.errors import LaunchError
+from ..core.settings import Fact, Setting, Value
+from ..core.workload import Known, Statement
 from . import fsdp
-from .deepspeed_json import FLAGS, statements
+from .config_files.deepspeed import OFFLOADS, ConfigError, load
+from .deepspeed import FLAGS, statements
+from .framework import FrameworkRow, Script
+from .given import TRUE
 
-MIXED = {
-    "no": Precision.FP32.value,
-    "fp16": Precision.FP16.value,
-    "bf16": Precision.BF16.value,
-}
-
-
+ACCELERATE = FrameworkRow(
+    "accelerate",
+    ("accelerate",),
+    "huggingface/accelerate",
+    commands=("accelerate",),
+    launching=("accelerate/commands/",),
+)
+MIXED = {"no": Precision.FP32, "fp16": Precision.FP16, "bf16": Precision.BF16}
 OTHERS = {
     *("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard"),
     *("lightning", "pytorch_lightning", "lightning_fabric"),
@@ -57,7 +57,7 @@ def read(script: Script) -> Iterator[Statement]:
 
     name = Setting.PRECISION.row.variable
     text = variables.get(name, "").lower()
-    mixed = known(MIXED[text], name) if text in MIXED else None
+    mixed = known(MIXED[text].value, name) if text in MIXED else None
     if mixed is not None:
         yield Setting.PRECISION, mixed
     engines = {
@@ -108,11 +108,9 @@ def read(script: Script) -> Iterator[Statement]:
 
 def _own_arguments(script: Script) -> dict[str, object]:
     """Arguments of the script's `Accelerator` calls, with their values if literal."""
-    path = module_file(script.program) or script_file(script.program)
-    tree = parsed(path) if path is not None and path.is_file() else ast.Module([], [])
     return {
         str(keyword.arg): _literal(keyword.value)
-        for call in ast.walk(tree)
+        for call in ast.walk(script.tree or ast.Module([], []))
         if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("Accelerator")
         for keyword in call.keywords
     }

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from ...core.choices import Engine, Offload
-from ...core.count_of import count_of
-from ...core.errors import LaunchError
-from ...core.settings import BATCH, Fact, Setting
-from ...core.workload import Statement
-from ..config_files.deepspeed import Config, ConfigError, load
-from ..config_files.deepspeed_statements import batch_of, of_config
-from ..script.given import Given
-from ..script.script import Script
+from ..core.choices import Engine, Offload
+from ..core.count_of import count_of
+from ..core.errors import LaunchError
+from ..core.settings import BATCH, Fact, Setting
+from ..core.workload import Statement
+from .config_files.deepspeed import Config, ConfigError, load
+from .config_files.deepspeed_statements import batch_of, of_config
+from .framework import Script
+from .given import Given
 
 FLAGS = (
     "deepspeed",

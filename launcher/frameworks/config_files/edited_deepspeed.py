@@ -20,12 +20,9 @@ VARIABLE = "SAFE_LAUNCH_EDITED"
 def edited(source: object, settings: Mapping[Setting, Value]) -> object:
     """Applies the settings to a configuration; a path stays a path.
 
-    An edited file is a copy whose path ends like the script's; if no file can be written, the
-    result is a dict. Without changes, it is the same object.
-
-    Args:
-        source: a file's path, JSON, base64 of that, or a dict.
-        settings: the new values.
+    The source is a file's path, JSON, base64 of that, or a dict. An edited file is a copy whose
+    path ends like the script's; if no file can be written, the result is a dict. Without changes,
+    it is the same object.
 
     Raises:
         ConfigError: the file doesn't exist or isn't a JSON object.

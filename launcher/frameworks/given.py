@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...core.certainty import Origin
-from ...core.settings import Value
-from ...core.workload import Known
+from ..core.certainty import Origin
+from ..core.settings import Value
+from ..core.workload import Known
 
 PARSERS = {"HfArgumentParser", "TrlParser"}
 """Parsers that take all arguments from the command line, or their defaults."""

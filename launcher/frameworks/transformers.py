@@ -1,4 +1,4 @@
-"""Reads TrainingArguments from flags, argument files, and the version's defaults."""
+"""transformers, and TrainingArguments in flags, argument files, and the version's defaults."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ...core.certainty import Origin
-from ...core.choices import Checkpointing, Engine, Precision
-from ...core.errors import LaunchError
-from ...core.settings import BATCH, OF_DDP, Fact, Setting
-from ...core.workload import Known, Statement
-from ...frameworks.ms_swift import MS_SWIFT
-from ..config_files.vocabulary import default_mode
-from ..script.given import TRUE, Given
-from ..script.script import Script
+from ..core.certainty import Origin
+from ..core.choices import Checkpointing, Engine, Precision
+from ..core.errors import LaunchError
+from ..core.settings import BATCH, OF_DDP, Fact, Setting
+from ..core.workload import Known, Statement
 from . import fsdp
-from .deepspeed_json import FLAGS, is_bare
+from .config_files.vocabulary import default_mode
+from .deepspeed import FLAGS, is_bare
+from .framework import FrameworkRow, Script
+from .given import TRUE, Given
 
+TRANSFORMERS = FrameworkRow(
+    "transformers",
+    ("transformers",),
+    "huggingface/transformers",
+    in_log=r"transformers/trainer\.py",
+    on_trainer=True,
+)
 SIGNS = (
     "per_device_train_batch_size",
     "per_device_eval_batch_size",
@@ -71,8 +77,8 @@ def read(script: Script) -> Iterator[Statement]:
 
 
 def _engine(script: Script) -> Iterator[Statement]:
-    asked, on_cpu = fsdp.flag(script), script.boolean("use_cpu")
-    if asked is not None and on_cpu is not None and on_cpu.value:
+    asked, on_cpu = fsdp.flag(script), script.on("use_cpu")
+    if asked is not None and on_cpu is not None:
         script.notes.append(
             f"{asked.source} without effect: on a CPU ({on_cpu.source}) accelerate trains with DDP "
             "(safe-launch explain fsdp-trains-ddp-on-cpu)"
@@ -93,8 +99,8 @@ def _batch(script: Script) -> Iterator[Statement]:
         number = _positive(script, name)
         if number is not None:
             yield setting, number.known(number.value)
-        elif script.leaves(name) and script.owner is not MS_SWIFT:
-            yield setting, Known(default, Origin.DEFAULT, f"transformers' default of {name}")
+        elif script.leaves(name) and not script.replaces(name):
+            yield setting, TRANSFORMERS.default(name, default)
 
 
 def _own_batch(script: Script) -> Iterator[Statement]:
@@ -102,7 +108,7 @@ def _own_batch(script: Script) -> Iterator[Statement]:
     if any(script.text(name) for name in FLAGS):
         return
     for setting, flags in zip(BATCH, (BATCHES, ("gradient_accumulation_steps",)), strict=True):
-        number = next((each for name in flags if (each := script.number(name))), None)
+        number = script.first_number(*flags)
         if number is not None:
             yield setting, number.known(number.value)
 
@@ -131,15 +137,14 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
         return
     elif switch is not None:
         yield Setting.GRADIENT_CHECKPOINTING, switch.known(Checkpointing.OFF.value)
-    elif is_trainers(script) and not _has_own(script) and script.leaves(*SWITCHES):
-        source = "transformers' default of gradient_checkpointing"
-        off = Known(Checkpointing.OFF.value, Origin.DEFAULT, source)
+    elif is_trainers(script) and not _is_replaced(script, *SWITCHES) and script.leaves(*SWITCHES):
+        off = TRANSFORMERS.default("gradient_checkpointing", Checkpointing.OFF.value)
         yield Setting.GRADIENT_CHECKPOINTING, off
 
 
-def _has_own(script: Script) -> bool:
-    """Whether a framework overrides the defaults of checkpointing and precision."""
-    return "trl" in script.names or (script.owner is not None and script.owner.has_own_defaults)
+def _is_replaced(script: Script, *names: str) -> bool:
+    """Whether another framework has its own defaults for these arguments."""
+    return "trl" in script.names or script.replaces(*names)
 
 
 def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[Statement]:
@@ -170,7 +175,7 @@ def _takes_default(script: Script) -> bool:
     stage 3 (trl/trainer/sft_trainer.py, `SFTTrainer.__init__`).
     """
     is_own = script.decides(*(f"{switch}_kwargs" for switch in SWITCHES))
-    if is_own or (script.owner is not None and script.owner.has_own_defaults):
+    if is_own or script.replaces(*SWITCHES):
         return False
     if "trl" in script.names:
         is_recent = not script.versions.get("transformers", "4").startswith("4.")
@@ -185,7 +190,7 @@ def _is_engine_set(script: Script) -> bool:
 
 def mode_asked(script: Script) -> Known | None:
     """The implementation in the switch's kwargs, if stated."""
-    kwargs = next((given for each in SWITCHES if (given := script.text(f"{each}_kwargs"))), None)
+    kwargs = script.first(*(f"{switch}_kwargs" for switch in SWITCHES))
     mode = None if kwargs is None else _mode(_mapping(kwargs, script).get("use_reentrant"))
     return None if kwargs is None or mode is None else kwargs.known(mode.value)
 
@@ -221,8 +226,8 @@ def _converted(value: object) -> object:
 
 def _precision(script: Script) -> Iterator[Statement]:
     for precision in (Precision.BF16, Precision.FP16):
-        flag = script.boolean(precision.value)
-        if flag is not None and flag.value:
+        flag = script.on(precision.value)
+        if flag is not None:
             # Workers report the flag's meaning in the script's own parser.
             is_own = script.declares(precision.value) and not is_trainers(script)
             origin = Origin.SCRIPT if is_own else flag.origin
@@ -231,6 +236,5 @@ def _precision(script: Script) -> Iterator[Statement]:
     mixed = script.text("mixed_precision")
     if mixed is not None and str(mixed.value) in MIXED:
         yield Setting.PRECISION, mixed.known(MIXED[str(mixed.value)].value)
-    elif not _has_own(script) and script.takes_all and script.leaves("bf16", "fp16"):
-        source = "transformers' default of bf16 and fp16"
-        yield Setting.PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)
+    elif script.takes_all and script.leaves(*MIXED) and not _is_replaced(script, *MIXED):
+        yield Setting.PRECISION, TRANSFORMERS.default("bf16 and fp16", Precision.FP32.value)
