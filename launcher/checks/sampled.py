@@ -126,7 +126,7 @@ def skipped(steps: int, where: str) -> Finding:
     return Finding(
         Check.TRAINED,
         certain=True,
-        sentence=f"the GradScaler has skipped the last {steps} steps, as gradients had inf or NaN: "
+        sentence=f"the GradScaler has skipped the last {count_of(steps, 'step')}, as gradients had inf or NaN: "
         "nothing is trained any more",
         advice="Find where the loss gets inf or NaN: use bf16 instead of fp16, lower the learning "
         "rate, look for empty samples",

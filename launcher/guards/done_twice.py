@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from ..checks.finding import Check, Finding
+from ..core.count_of import count_of
 from ..core.private_names import DIVISOR
 from ..evidence.observations import Observations
 from ..workload.contradictions import EXPLAINED
@@ -98,8 +99,9 @@ def _gathered_twice(call: Call) -> Iterator[Finding]:
         yield Finding(
             Check.DATA,
             certain=False,
-            sentence=f"gather() returns {given} values for the last {state.remainder} samples of "
-            "the evaluation: those that fill up its last batch count twice in a metric",
+            sentence=f"gather() returns {count_of(given, 'value')} for the evaluation's last "
+            f"{count_of(int(state.remainder), 'sample')}: what fills up its last batch counts twice "
+            "in a metric",
             advice="Use accelerator.gather_for_metrics(), which leaves them out",
             where=user_place(),
         )

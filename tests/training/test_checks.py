@@ -90,7 +90,7 @@ UNSEEN = {
 ASTRAY = {
     "skipping": ("trained", "has skipped the last 25 steps"),
     "turned_nan": ("trained", "has made NaN of"),
-    "gathered": ("data", "count twice in a metric"),
+    "gathered": ("data", "counts twice in a metric"),
     "left_over": ("gradients", "1 of them left over by the epoch before"),
     "clipped_early": ("gradients", "before the step's last backward pass"),
     "clipped_by_shard": ("trained", "by their own norm"),

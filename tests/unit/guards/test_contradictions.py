@@ -385,7 +385,7 @@ def test_samples_that_fill_a_batch(told: Told, monkeypatch: pytest.MonkeyPatch) 
     assert not told()
     accelerator.gather(torch.ones(2))
     (said,) = told()
-    assert "gather() returns 4 values for the last 3 samples" in said
+    assert "gather() returns 4 values for the evaluation's last 3 samples" in said
 
 
 def test_a_loss_that_divides(told: Told) -> None:
