@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..core.count_of import count_of
 from .finding import Check, Finding, first_of
 
 MOST_UNCHANGED = 0.9
@@ -126,8 +127,8 @@ def skipped(steps: int, where: str) -> Finding:
     return Finding(
         Check.TRAINED,
         certain=True,
-        sentence=f"the GradScaler has skipped the last {count_of(steps, 'step')}, as gradients had inf or NaN: "
-        "nothing is trained any more",
+        sentence=f"the GradScaler has skipped the last {count_of(steps, 'step')}, as gradients had "
+        "inf or NaN: nothing is trained any more",
         advice="Find where the loss gets inf or NaN: use bf16 instead of fp16, lower the learning "
         "rate, look for empty samples",
         where=where,
