@@ -26,7 +26,7 @@ from ..workers.forkserver.client import Server
 from ..workload.script.versions import installed
 from . import metrics_process
 from .all_nodes import AllNodes
-from .console import ConsoleReporter
+from .console import Reporter
 from .decision import RunState
 from .first_plan import first_plan
 from .lessons import learning
@@ -108,7 +108,7 @@ def _train(
 ) -> RunEnded:
     """Makes the first plan and runs the loop with its effects."""
     request, hardware = training.request, training.hardware
-    reporter = ConsoleReporter()
+    reporter = Reporter()
     learnt = learning.learnt(request, workload, hardware, catalogue, os.environ)
     start = learning.Learnt(workload) if request.limits.forget else learnt
     taught = start.sentences(catalogue, whole=terminal.is_verbose())

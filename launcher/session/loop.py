@@ -24,8 +24,8 @@ from ..report import plan_table, summary
 from ..report.explain_failure import diagnosis_rows
 from ..system import run_directory
 from . import retries
+from .console import Reporter
 from .decision import End, Replan, RunState, decide, exit_code, no_correction_left, relaunch_refused
-from .reporter import Reporter
 
 PAUSE = 10.0
 """Seconds before each attempt after a transient failure: devices and ports are released later than
