@@ -146,9 +146,10 @@ def contradiction(options: Sequence[str], environment: Mapping[str, str], here: 
         if environment.get(name):
             return f"{name}={environment[name]}"
     for scheduler in SCHEDULERS:
-        report = scheduler.read(environment, here)
+        report = scheduler(environment, here)
         # A batch script's only launcher may start the others over ssh.
-        if report is not None and report.refusal is None and report.nodes not in (None, (1, 1)):
-            launchers = count_of(report.nodes[1], "launcher")
+        nodes = None if report is None or report.refusal else report.nodes
+        if report is not None and nodes is not None and nodes.value != (1, 1):
+            launchers = count_of(nodes.value[1], "launcher")
             return f"{report.by}, which has started this one as one of {launchers}"
     return None
