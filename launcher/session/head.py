@@ -129,7 +129,7 @@ def _train(
     run_directory.write(run / "request.json", request.document())
     told = {*told_beforehand(plan, catalogue.on_plans)}
     inform = partial(tell, entries=catalogue.on_plans, told=told, notice=reporter.note)
-    nodes = AllNodes(server, peers, reporter.note, reporter.hung, reporter.settled, inform)
+    nodes = AllNodes(server, peers, reporter, inform)
     resume = partial(prepare, run_id=server.mark)
     effects = Effects(nodes.run, resume, lambda: catalogue.entries, reporter, run)
     state = RunState(request, start.workload, known, has_learnt=has_learnt)
