@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -16,7 +17,7 @@ from ..diagnosis.attempt import Failed, Interrupted, Outcome, Succeeded, Superse
 from ..diagnosis.new_constraints import learned_from
 from ..diagnosis.observed import with_seen
 from ..diagnosis.suspect_corrections import SuspectCorrection
-from ..evidence.failure_record import ToldBy
+from ..evidence.failure_record import FailureRecord, ToldBy
 from ..planning.fewer_nodes import on_survivors
 from ..planning.search import Rules
 
@@ -25,6 +26,8 @@ RELAUNCHES = {Fix.AUTO: 6, Fix.ONCE: 1, Fix.SUGGEST: 0}
 
 ONLY_PRINTED = "not relaunched: only the worker's output shows the failure"
 """A printed error may have been survived, or be a child's, which no correction would reach."""
+SENT = (signal.SIGKILL, signal.SIGTERM)
+"""Signals from outside, after which a restart may succeed (docs/using/exit-codes.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +171,26 @@ def exit_code(root: Finding) -> int:
     if root.entry is not None and root.entry.kind is Kind.HARDWARE:
         return ExitCode.RETRY_ELSEWHERE
     return root.record.exit_code or 1
+
+
+def next_restart(limit: int, used: int, roots: Sequence[Finding]) -> int | Refused:
+    """The number of the next restart, 1 for the first; or why there is none.
+
+    The `roots` are the root causes of the failed attempts, the latest last.
+    """
+    *earlier, root = roots
+    is_sent = root.record.signal in SENT
+    if root.entry is not None and root.entry.kind is Kind.USER and not is_sent:
+        return Refused(f"the same input fails with {root.entry.id} every time")
+    if any(_failure_key(root.record) == _failure_key(before.record) for before in earlier):
+        return Refused("it has ended in the same way twice")
+    if used >= limit:
+        return Refused("no restart is left")
+    return used + 1
+
+
+def _failure_key(record: FailureRecord) -> tuple[object, ...]:
+    """A failure's identity: exception, place and step."""
+    frame = record.frames[-1] if record.frames else None
+    death = (record.exit_code, record.signal)
+    return record.exception, record.message, frame, record.step, death

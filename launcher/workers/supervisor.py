@@ -15,7 +15,7 @@ from ..core.errors import LaunchError
 from ..evidence.worker_receiver import Receiver
 from ..hangs.standing import Standing
 from ..nodes.attempt_end import AttemptEnd
-from ..nodes.latecomers import late_ones_refused
+from ..nodes.dismissal import late_ones_refused
 from ..nodes.liveness import Liveness
 from ..nodes.messages import Ended, Failing, NodeObserved, Signalled, Stop
 from ..nodes.peers import Peers, abbreviated

@@ -32,9 +32,9 @@ from safe_launch.nodes.compatibility import (
     refusal,
 )
 from safe_launch.nodes.connection import Connection, decoded, deliver, encoded
+from safe_launch.nodes.dismissal import too_late
 from safe_launch.nodes.farewell import told
 from safe_launch.nodes.joining import Accepted, Join, Refusal, RunStarted, Unable
-from safe_launch.nodes.latecomers import too_late
 from safe_launch.nodes.listener import Listener, arrivals
 from safe_launch.nodes.messages import Ended, Failing, Message, RunEnded, Stop
 from safe_launch.nodes.missing_nodes import clock, named
