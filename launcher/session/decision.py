@@ -97,14 +97,8 @@ class End:
         return state.last if self.standing is None else state.outcomes[self.standing]
 
 
-@dataclass(frozen=True, slots=True)
-class Replan:
-    """Another attempt follows."""
-
-    state: RunState
-
-
-Decision = End | Replan
+Decision = End | RunState
+"""The end of the run, or the state with which another attempt follows."""
 
 
 def decide(state: RunState, rules: Rules, suspect: SuspectCorrection | None) -> Decision:
@@ -115,12 +109,12 @@ def decide(state: RunState, rules: Rules, suspect: SuspectCorrection | None) -> 
         case Interrupted(signal=number):
             return End(128 + number)
         case Superseded(attempt=attempt, seen=seen):
-            return Replan(replace(state, workload=with_seen(state.workload, attempt, seen)))
+            return replace(state, workload=with_seen(state.workload, attempt, seen))
         case Failed() as failed if suspect is not None:
             workload = with_seen(state.workload, failed.attempt, failed.seen)
             constraints = (*state.constraints, suspect.constraint)
-            return Replan(
-                replace(state, workload=workload, constraints=constraints, standing=suspect.first)
+            return replace(
+                state, workload=workload, constraints=constraints, standing=suspect.first
             )
         case Failed() as failed:
             return _after_failure(state, failed, rules)
@@ -137,10 +131,10 @@ def _after_failure(state: RunState, failed: Failed, rules: Rules) -> Decision:
             return End(ExitCode.RETRY_ELSEWHERE, note=request.sentence)
         state = replace(state, request=request)
         if root.record.rank is None:  # the loss of the node is the only failure
-            return Replan(state)
+            return state
     name, kind = root.entry.id, root.entry.kind
     if kind is Kind.TRANSIENT and name not in state.retried:
-        return Replan(replace(state, retried=state.retried | {name}))
+        return replace(state, retried=state.retried | {name})
     if kind not in (Kind.PRESET, Kind.MEMORY):
         return End(exit_code(root))
     if root.record.told_by is not ToldBy.WORKER:
@@ -148,7 +142,7 @@ def _after_failure(state: RunState, failed: Failed, rules: Rules) -> Decision:
     learned = learned_from(state.workload, failed.attempt, failed.seen, root, rules)
     if isinstance(learned, Refused):
         return no_correction_left(state, exit_code(root), learned.sentence)
-    return Replan(replace(state, workload=learned.workload, constraints=learned.constraints))
+    return replace(state, workload=learned.workload, constraints=learned.constraints)
 
 
 def no_correction_left(state: RunState, code: int, note: str = "") -> End:

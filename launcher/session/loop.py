@@ -26,7 +26,6 @@ from ..system import run_directory
 from .console import Reporter
 from .decision import (
     End,
-    Replan,
     RunState,
     decide,
     exit_code,
@@ -86,11 +85,11 @@ def run_attempts(
         suspect = _suspect(state)
         decision = decide(state, rules, suspect)
         if diagnosis:
-            follows = isinstance(decision, Replan)
+            follows = isinstance(decision, RunState)
             effects.reporter.attempt_failed(attempt, diagnosis, suspect, follows=follows)
         step: Relaunch | End
-        if isinstance(decision, Replan):
-            state = decision.state
+        if isinstance(decision, RunState):
+            state = decision
             _wait(state, effects)
             step = _relaunch(state, hardware, effects)
         else:
