@@ -15,8 +15,7 @@ from ...core.errors import LaunchError
 from ...core.hardware import VISIBLE
 from ...core.placement import JoinTimes
 from ...options import process_options, table
-from ...options.host_choice import HostChoice, text_of
-from ...options.host_options import declare
+from ...options.host_options import HostChoice, declare, text_of
 from ...options.hostfile import Host
 from ...schedulers.this_host import owns
 from ...system import terminal
