@@ -92,12 +92,7 @@ class Unusable:
     is_cut_off: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoints:
-    """This job's checkpoints, newest first."""
-
-    complete: tuple[Checkpoint, ...] = ()
-    unusable: tuple[Unusable, ...] = ()
+AnyCheckpoint = Checkpoint | Unusable
 
 
 def resume_value(training: int, folder: Path) -> str:
@@ -105,9 +100,6 @@ def resume_value(training: int, folder: Path) -> str:
     return f"{training}:{folder}"
 
 
-def newest_first(complete: Iterable[Checkpoint], unusable: Iterable[Unusable]) -> Checkpoints:
-    """Sorts checkpoints in the order of trial."""
-    return Checkpoints(
-        tuple(sorted(complete, key=lambda checkpoint: -checkpoint.step)),
-        tuple(sorted(unusable, key=lambda checkpoint: -checkpoint.step)),
-    )
+def newest_first(found: Iterable[AnyCheckpoint]) -> tuple[AnyCheckpoint, ...]:
+    """Checkpoints in the order of trial: of one step, complete ones first."""
+    return tuple(sorted(found, key=lambda each: (-each.step, isinstance(each, Unusable))))

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ..core.reasons import reason_of
-from .checkpoint import STATE, Checkpoint, Checkpoints, Resume, Saves, Unusable, newest_first
+from .checkpoint import STATE, AnyCheckpoint, Resume, Saves, Unusable, newest_first
 from .contents import CutOffError, ForeignError, read
 
 FOLDER = re.compile(r"checkpoint-(\d+)")
@@ -49,7 +49,9 @@ def _written(folder: Path) -> int:
         return 0
 
 
-def find_all(saves: Saves, worlds: Collection[int], local: int | None = None) -> Checkpoints:
+def find_all(
+    saves: Saves, worlds: Collection[int], local: int | None = None
+) -> tuple[AnyCheckpoint, ...]:
     """Checkpoints written since the training began, newest first.
 
     Args:
@@ -59,17 +61,16 @@ def find_all(saves: Saves, worlds: Collection[int], local: int | None = None) ->
             their own disks. None for a single node.
     """
     output_dir = Path(saves.output_dir)
-    complete: list[Checkpoint] = []
-    unusable: list[Unusable] = []
+    found: list[AnyCheckpoint] = []
     for name, written in present(saves.output_dir).items():
         if saves.before.get(name) == written:
             continue
         folder, step = output_dir / name, int(name.rpartition("-")[2])
         try:
-            complete.append(read(folder, step, worlds, local))
+            found.append(read(folder, step, worlds, local))
         except (CutOffError, ForeignError) as problem:
-            unusable.append(Unusable(folder, step, str(problem), isinstance(problem, CutOffError)))
+            found.append(Unusable(folder, step, str(problem), isinstance(problem, CutOffError)))
         except OSError as error:
             reason = f"it can't be read: {reason_of(error)}"
-            unusable.append(Unusable(folder, step, reason, is_cut_off=False))
-    return newest_first(complete, unusable)
+            found.append(Unusable(folder, step, reason, is_cut_off=False))
+    return newest_first(found)

@@ -5,14 +5,14 @@ Loadable checkpoints were measured with DeepSpeed 0.16.9 and 0.19.8 (docs/measur
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ..core.choices import Engine
 from ..core.count_of import count_of
 from ..core.refused import Refused
-from .checkpoint import Checkpoint, Checkpoints, Resume, Unusable, resume_value
+from .checkpoint import AnyCheckpoint, Checkpoint, Resume, Unusable, newest_first, resume_value
 
 PATIENCE = 3
 """Attempts in a row without a new step after which a job with steps ends."""
@@ -63,7 +63,7 @@ class Start:
 
     checkpoint: Checkpoint | None
     loading: Loading = Loading.AS_IT_IS
-    aside: tuple[Checkpoint | Unusable, ...] = ()
+    aside: tuple[AnyCheckpoint, ...] = ()
     sentence: str = ""
     training: int = 0
 
@@ -109,20 +109,18 @@ def loading(checkpoint: Checkpoint, target: Target) -> Loading | Refused:
 
 
 def next_start(
-    checkpoints: Checkpoints, steps: int | None, target: Target, *, may_restart: bool
+    checkpoints: Sequence[AnyCheckpoint], steps: int | None, target: Target, *, may_restart: bool
 ) -> Start | Refused:
     """Where the next attempt begins.
 
     Args:
-        checkpoints: the checkpoints of this job.
+        checkpoints: the checkpoints of this job, newest first.
         steps: optimizer steps done by the job; None if unknown.
         target: the target of the next attempt.
         may_restart: whether the user accepts the loss of saved progress.
     """
-    everything: list[Checkpoint | Unusable] = [*checkpoints.complete, *checkpoints.unusable]
-    everything.sort(key=lambda checkpoint: -checkpoint.step)
     passed_over: dict[str, str] = {}
-    for checkpoint in everything:
+    for checkpoint in checkpoints:
         if isinstance(checkpoint, Unusable):
             if not checkpoint.is_cut_off:
                 passed_over.setdefault(checkpoint.folder.name, checkpoint.reason)
@@ -131,7 +129,7 @@ def next_start(
         if isinstance(way, Refused):
             passed_over.setdefault(checkpoint.folder.name, way.sentence)
         elif may_restart or not passed_over:
-            aside = tuple(later for later in everything if later.step > checkpoint.step)
+            aside = tuple(later for later in checkpoints if later.step > checkpoint.step)
             return Start(checkpoint, way, aside, _resumed(checkpoint, way, aside, steps))
     done = "an unknown number of steps" if steps is None else _steps(steps)
     if passed_over and not may_restart:
@@ -140,30 +138,30 @@ def next_start(
             f"cannot resume from {name}: {reason}. The training would restart from scratch, after "
             f"{done}; {ALLOW} allows that, and keeps the checkpoints"
         )
-    if steps == 0 and not everything:
+    if steps == 0 and not checkpoints:
         return Start(None)
     sentence = f"from the start, after {done}: {_nothing_usable(checkpoints, passed_over)}"
-    return Start(None, aside=tuple(everything), sentence=sentence)
+    return Start(None, aside=tuple(checkpoints), sentence=sentence)
 
 
 def _steps(number: int) -> str:
     return count_of(number, "step")
 
 
-def _nothing_usable(checkpoints: Checkpoints, passed_over: dict[str, str]) -> str:
+def _nothing_usable(checkpoints: Iterable[AnyCheckpoint], passed_over: dict[str, str]) -> str:
     """The reason to start from scratch although the job has made steps."""
     if passed_over:
         return "cannot resume from the checkpoints of this job"
-    partial = [checkpoint for checkpoint in checkpoints.unusable if checkpoint.is_cut_off]
-    if not partial:
-        return "this job has no checkpoint"
-    return f"this job's only checkpoint, {partial[0].folder.name}, is cut off ({partial[0].reason})"
+    for each in checkpoints:
+        if isinstance(each, Unusable) and each.is_cut_off:
+            return f"this job's only checkpoint, {each.folder.name}, is cut off ({each.reason})"
+    return "this job has no checkpoint"
 
 
 def _resumed(
     checkpoint: Checkpoint,
     way: Loading,
-    aside: Sequence[Checkpoint | Unusable],
+    aside: Sequence[AnyCheckpoint],
     steps: int | None,
 ) -> str:
     lost = f" ({_steps(steps)} had been done)" if steps and steps > checkpoint.step else ""
@@ -177,11 +175,12 @@ def _resumed(
     )
 
 
-def without(checkpoints: Checkpoints, spoilt: Checkpoint, reason: str) -> Checkpoints:
-    """Marks a checkpoint as unusable."""
-    complete = tuple(checkpoint for checkpoint in checkpoints.complete if checkpoint != spoilt)
+def without(
+    checkpoints: Iterable[AnyCheckpoint], spoilt: Checkpoint, reason: str
+) -> tuple[AnyCheckpoint, ...]:
+    """The checkpoints, of which one turned out to be unusable."""
     unusable = Unusable(spoilt.folder, spoilt.step, reason, is_cut_off=False)
-    return Checkpoints(complete, (unusable, *checkpoints.unusable))
+    return newest_first(unusable if each == spoilt else each for each in checkpoints)
 
 
 def is_stuck(steps: Sequence[int | None]) -> bool:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
 import msgspec
 
 from ..checks.between_ranks import Compared
+from ..system.event_loop import EventLoop
 from ..system.redaction import redacted
 from .socket_folder import at_folder
 from .worker_messages import (
@@ -43,6 +46,10 @@ class Envelope:
 
     rank: int
     message: Message
+
+
+Hear = Callable[[Envelope, socket.socket], None]
+"""Called with a message and the connection of its worker."""
 
 
 def decoded(line: bytes) -> Envelope | None:
@@ -117,6 +124,38 @@ class Receiver:
             connection.close()
             is_open = False
         return [found for line in lines if (found := decoded(line)) is not None], is_open
+
+    def listen(self, loop: EventLoop, hear: Hear) -> Callable[[], None]:
+        """Has a loop hand over every message as it comes, with its worker's connection.
+
+        A fast worker may have ended once it is accepted. Its death is seen at the same time, and
+        its last messages must be read before it is judged.
+
+        Returns:
+            Hands over what has come since the loop's last turn.
+        """
+
+        def accept() -> None:
+            with suppress(BlockingIOError):
+                while True:
+                    connection = self.accept()
+                    loop.on_readable(connection, partial(read, connection))
+                    read(connection)
+
+        def read(connection: socket.socket) -> None:
+            descriptor = connection.fileno()
+            envelopes, is_open = self.receive(connection)
+            if not is_open:
+                loop.forget(descriptor)
+            for envelope in envelopes:
+                hear(envelope, connection)
+
+        def read_rest() -> None:
+            for connection in list(self.partial):
+                read(connection)
+
+        loop.on_readable(self.listener, accept)
+        return read_rest
 
     def close(self) -> None:
         """Closes all connections."""

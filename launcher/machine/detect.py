@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +12,8 @@ from ..core.count_of import count_of
 from ..core.hardware import Accelerator, Hardware, common_device
 from ..core.units import GIB
 from . import host
-from .probes import ascend
+from .probes import amd, ascend, nvidia
 from .probes.device import Device, visible
-from .probes.vendors import devices
 from .profiles import accelerator_of, in_use_note, matching, profile_named
 
 DRIVERS_OWN = {"npu": (2 * GIB, 0.035), "rocm": (GIB // 2, 0.002), "cuda": (GIB // 2, 0.01)}
@@ -31,6 +30,10 @@ DEVICE_FILES = {
     "npu": (r"davinci\d+", "ASCEND_RT_VISIBLE_DEVICES"),
 }
 """Device files, and the variable that hides some, if no vendor's tool responds."""
+PROBES: tuple[Callable[[Mapping[str, str]], tuple[Device, ...]], ...] = (
+    *(nvidia.probe, ascend.probe, amd.probe),
+)
+"""For each vendor: the devices available to this job, or none without the vendor's tool."""
 
 
 def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev")) -> Hardware:
@@ -43,7 +46,7 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
         host_memory=host.memory(),
         notes=() if problem is None else (problem,),
     )
-    found = devices(environment)
+    found = next(filter(None, (probe(environment) for probe in PROBES)), ())
     if found:
         hardware = of_devices(here, found)
         return replace(hardware, notes=hardware.notes + _visibility_notes(found, environment))

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 from ..system.event_loop import EventLoop
@@ -22,57 +23,49 @@ LINES = 64
 """Different messages about callers at most."""
 
 
+@dataclass(slots=True)
 class Callers:
     """Accepts connections and identifies their callers.
 
     If there are too many, random ones of the address with the most are closed: a flood from one
     host doesn't affect other hosts, and a node on that host has its chance. If most of these are
     silent, one of the silent ones is closed, as a node speaks at once.
+
+    Attributes:
+        loop: the loop that handles the connections.
+        listener: the job's port.
+        silence: seconds after which an unreachable host counts as lost.
+        nodes: the number of nodes.
+        admits: answers a node; returns the further reader of its connection, None if refused.
+        note: called with a sentence on a caller without proof, or that breaks the protocol.
     """
 
-    def __init__(
-        self,
-        loop: EventLoop,
-        listener: Listener,
-        silence: float,
-        nodes: int,
-        admits: Callable[[Join | Unable, Connection], Callable[[], None] | None],
-        note: Callable[[str], None],
-    ) -> None:
-        """Begins to accept.
+    loop: EventLoop
+    listener: Listener
+    silence: float
+    nodes: int
+    admits: Callable[[Join | Unable, Connection], Callable[[], None] | None]
+    note: Callable[[str], None]
+    _noted: set[str] = field(default_factory=set)
+    _callers: dict[Connection, float] = field(default_factory=dict)  # by arrival: until when
+    _heard: set[Connection] = field(default_factory=set)  # have begun to prove themselves
 
-        Args:
-            loop: the loop that handles the connections.
-            listener: the job's port.
-            silence: seconds after which an unreachable host counts as lost.
-            nodes: the number of nodes.
-            admits: answers a node; returns the further reader of its connection, None if refused.
-            note: called with a sentence on a caller without proof, or that breaks the protocol.
-        """
-        self._loop = loop
-        self._listener = listener
-        self._silence = silence
-        self._most = nodes + STRANGERS
-        self._admits = admits
-        self._note = note
-        self._noted: set[str] = set()
-        self._callers: dict[Connection, float] = {}  # in the order of arrival: until when
-        self._heard: set[Connection] = set()  # those that have begun to prove themselves
-        loop.on_readable(listener, self._accept)
+    def __post_init__(self) -> None:
+        self.loop.on_readable(self.listener, self._accept)
 
     def close(self) -> None:
         """Closes the connections of all callers."""
-        self._loop.forget(self._listener)
+        self.loop.forget(self.listener)
         for connection in list(self._callers):
             self._close(connection)
 
     def _accept(self) -> None:
-        for connection in arrivals(self._listener, self._silence):
+        for connection in arrivals(self.listener, self.silence):
             if not self._callers:
-                self._loop.after(TIME, self._expire)
+                self.loop.after(TIME, self._expire)
             self._callers[connection] = time.monotonic() + TIME
-            self._loop.on_readable(connection, partial(self._receive, connection))
-        while len(self._callers) > self._most:
+            self.loop.on_readable(connection, partial(self._receive, connection))
+        while len(self._callers) > self.nodes + STRANGERS:
             ((crowded, _),) = Counter(caller.peer for caller in self._callers).most_common(1)
             crowd = [caller for caller in self._callers if caller.peer == crowded]
             silent = [caller for caller in crowd if caller not in self._heard]
@@ -84,7 +77,7 @@ class Callers:
         for connection in [caller for caller, until in self._callers.items() if until <= now]:
             self._close(connection)
         if self._callers:
-            self._loop.after(next(iter(self._callers.values())) - now, self._expire)
+            self.loop.after(next(iter(self._callers.values())) - now, self._expire)
 
     def _receive(self, connection: Connection) -> None:
         if connection not in self._callers:  # it has just been closed
@@ -93,12 +86,12 @@ class Callers:
             self._forget(connection)
             reader = None
             if isinstance(message, Join | Unable):
-                reader = self._admits(message, connection)
+                reader = self.admits(message, connection)
             if reader is None:
                 connection.close()
                 return
             connection.allowed = FromOthers
-            self._loop.on_readable(connection, reader)
+            self.loop.on_readable(connection, reader)
             return
         if connection.is_foreign:
             self._tell(f"refused a node: {connection.peer}: {connection.fault}")
@@ -110,13 +103,13 @@ class Callers:
     def _tell(self, sentence: str) -> None:
         if sentence not in self._noted and len(self._noted) < LINES:
             self._noted.add(sentence)
-            self._note(sentence)
+            self.note(sentence)
 
     def _close(self, connection: Connection) -> None:
         self._forget(connection)
         connection.close()
 
     def _forget(self, connection: Connection) -> None:
-        self._loop.forget(connection)
+        self.loop.forget(connection)
         del self._callers[connection]
         self._heard.discard(connection)

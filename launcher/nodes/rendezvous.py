@@ -21,6 +21,7 @@ from ..core.request import LaunchRequest
 from ..core.secrets import hidden_arguments
 from ..core.version import VERSION
 from ..machine import host
+from ..schedulers.this_host import owns
 from ..system import regular_files
 from .callers import STRANGERS
 from .compatibility import in_rank_order
@@ -226,6 +227,32 @@ def _start_of_run(
         return None
     problem = f"node 0 ({where}) ended before all nodes had joined: {connection.fault}"
     raise LaunchError(problem, code=ExitCode.RETRY_ELSEWHERE)
+
+
+def check_endpoint(
+    placement: Placement, trust: Trust, own: Join, say: Callable[[str], None]
+) -> None:
+    """Looks for another node 0 if this one's address isn't its host's.
+
+    It may still lead here, as a Kubernetes Service or a forwarded port does. So only another node 0
+    that answers there refuses this one.
+
+    Raises:
+        LaunchError: another launcher is node 0.
+    """
+    where = f"{placement.address}:{placement.port}"
+    if not placement.is_head or placement.may_join or owns(placement.address):
+        return
+    times = replace(placement.times, join=PATIENCE, last_call=0.0)
+    try:
+        join(replace(placement, times=times), trust, own, lambda _line: None)
+    except LaunchError as error:
+        if error.code == ExitCode.USAGE:
+            raise
+    say(
+        f"{own.host} is node 0, but the others look for it at {where}, which isn't an address of "
+        "this host: is its --node-rank right, and --master-addr (or --rdzv-endpoint)?"
+    )
 
 
 def find_node_0(placement: Placement, trust: Trust, say: Callable[[str], None]) -> Connection:

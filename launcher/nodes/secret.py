@@ -9,7 +9,6 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import Protocol
 
 from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
@@ -41,71 +40,30 @@ class Kind(IntEnum):
         return ("no secret", "a secret", "Slurm's munge")[self]
 
 
-class Trust(Protocol):
-    """Kinds of proof that the ends of a link give."""
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The proof that both ends of a link give.
 
-    @property
-    def kind(self) -> Kind:
-        """The way to prove it."""
+    Attributes:
+        secret: the text that all launchers of the job have; empty without one.
+        socket: of munged on this host; empty for munge's default.
+    """
+
+    kind: Kind = Kind.NONE
+    secret: bytes = field(default=b"", repr=False)
+    socket: str = ""
 
     def offer(self) -> tuple[bytes, bytes]:
         """The credential that a joining node sends, and the key that both ends then have.
 
+        A secret is itself the key, and isn't sent. Under munge, a joining node makes a key for each
+        connection, which munge hides from everybody but this user (munge(1), `--restrict-uid`).
+
         Raises:
-            LaunchError: there is none to be had.
+            LaunchError: munge gives no credential.
         """
-
-    def key(self, credential: bytes) -> bytes | Refused:
-        """Node 0's key for a credential."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unprotected:
-    """Nothing is proven."""
-
-    kind: Kind = Kind.NONE
-
-    def offer(self) -> tuple[bytes, bytes]:
-        """Nothing."""
-        return b"", b""
-
-    def key(self, _credential: bytes) -> bytes:
-        """None is needed."""
-        return b""
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """All launchers of the job have the same text."""
-
-    value: bytes = field(repr=False)
-    kind: Kind = Kind.SECRET
-
-    def offer(self) -> tuple[bytes, bytes]:
-        """The secret is the key; it isn't sent."""
-        return b"", self.value
-
-    def key(self, _credential: bytes) -> bytes:
-        """The secret itself."""
-        return self.value
-
-
-@dataclass(frozen=True, slots=True)
-class Munge:
-    """All launchers of the job are of one user of a cluster with munge.
-
-    A joining node makes a key for each connection, which munge hides from everybody but this user
-    (munge(1), `--restrict-uid`).
-
-    Attributes:
-        socket: of munged on this host; empty for munge's default.
-    """
-
-    socket: str = ""
-    kind: Kind = Kind.MUNGE
-
-    def offer(self) -> tuple[bytes, bytes]:
-        """A fresh key, as a credential that only this user can open."""
+        if self.kind is not Kind.MUNGE:
+            return b"", self.secret
         key = secrets.token_bytes(32)
         credential = munge.encoded(key, os.getuid(), self.socket)
         if isinstance(credential, Refused):
@@ -113,7 +71,9 @@ class Munge:
         return credential, key
 
     def key(self, credential: bytes) -> bytes | Refused:
-        """The key in a credential, if this user has made it."""
+        """Node 0's key for a credential, which under munge this user must have made."""
+        if self.kind is not Kind.MUNGE:
+            return self.secret
         return munge.decoded(credential, os.getuid(), self.socket)
 
 
@@ -134,29 +94,29 @@ def of_job(
     """
     text = environment.pop(VARIABLE, None)
     if file is not None:
-        return Secret(_checked(_read(file), f"--secret-file {file}"))
+        return Trust(Kind.SECRET, _checked(_read(file), f"--secret-file {file}"))
     if text is not None:
-        return Secret(_checked(text.encode(errors="surrogateescape"), VARIABLE))
+        return Trust(Kind.SECRET, _checked(text.encode(errors="surrogateescape"), VARIABLE))
     here = this_host()
     # Of mpirun's processes within a Slurm job only those on other nodes are srun's.
     is_of_srun = slurm.is_task(environment, here) and mpi.read(environment, here) is None
     if is_of_srun and not placement.is_alone:
         socket = slurm.munge_socket(environment)
         if isinstance(munge.encoded(b"", os.getuid(), socket), bytes):
-            return Munge(socket)
+            return Trust(Kind.MUNGE, socket=socket)
     if is_required and placement.spans_hosts:
         nodes = count_of(placement.nodes, "node has", "nodes have")
         raise LaunchError(f"--require-secret: the job's {nodes} no secret", HOW)
-    return Unprotected()
+    return Trust()
 
 
 def remark(trust: Trust, placement: Placement) -> str:
     """A line on the links' protection; empty if there is nothing to say."""
-    if isinstance(trust, Unprotected) and placement.spans_hosts:
+    if trust.kind is Kind.NONE and placement.spans_hosts:
         who = f"whoever reaches port {placement.port} of node 0 can join the job or end it"
         return f"the links between the nodes aren't protected: {who}. To protect them, {HOW}"
-    if isinstance(trust, Secret) and len(trust.value) < SHORT:
-        characters = count_of(len(trust.value), "character")
+    if trust.kind is Kind.SECRET and len(trust.secret) < SHORT:
+        characters = count_of(len(trust.secret), "character")
         return f"the secret has only {characters}, and can be guessed; {HOW}"
     return ""
 

@@ -65,13 +65,18 @@ def cores_of(
 
 
 def core_list(text: str) -> tuple[int, ...]:
-    """Parses --bind_core_list.
+    """Parses --bind_core_list: `0-3,8` to ascending cores without duplicates.
 
     Raises:
         LaunchError: the list is invalid.
     """
-    found = cpu_affinity.core_list(text)
-    if found is None:
-        problem = f"--bind_core_list {text}: numbers and spans in ascending order are needed"
-        raise LaunchError(problem, "as in 0-3,8")
-    return found
+    cores: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        is_span = first.isascii() and first.isdigit() and (not dash or last.isdigit())
+        span = range(int(first), int(last or first) + 1) if is_span else ()
+        if not span or (cores and span[0] <= cores[-1]):
+            problem = f"--bind_core_list {text}: numbers and spans in ascending order are needed"
+            raise LaunchError(problem, "as in 0-3,8")
+        cores += span
+    return tuple(cores)

@@ -19,9 +19,9 @@ class Option:
 
     Attributes:
         name: with dashes, as in `--node-rank`; `--node_rank` is the same.
-        tools: the tools with this option.
         does: its effect in safe-launch, in a few words.
         value: the placeholder of its value; empty for a switch.
+        tools: the tools with this option.
         short: other names.
         differs: differences from the original; empty if none.
         instead: the reason for refusal, and the alternative; empty if supported.
@@ -29,9 +29,9 @@ class Option:
     """
 
     name: str
-    tools: tuple[str, ...]
-    does: str
+    does: str = ""
     value: str = ""
+    tools: tuple[str, ...] = ()
     short: tuple[str, ...] = ()
     differs: str = ""
     instead: str = ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..core.errors import LaunchError
-from .reported import Reported, number
+from .reported import Reported, Stated, number, stated
 from .this_host import Here
 
 
@@ -25,19 +26,14 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
         return None
     name, domain = here.name.partition(".")[0], here.full_name().partition(".")[2]
     job, dash, own = name.rpartition("-")
-    report = Reported(by="Kubernetes", rank=index, origins={"rank": "JOB_COMPLETION_INDEX"})
+    report = Reported(by="Kubernetes", rank=Stated(index, "JOB_COMPLETION_INDEX"))
     if not dash or own != str(index) or not domain:
         return report
-    return Reported(
-        by="Kubernetes",
-        rank=index,
-        address=f"{job}-0.{domain.partition('.')[0]}",
-        job=job,
-        origins={
-            "rank": "JOB_COMPLETION_INDEX",
-            "address": "this pod's host name and its subdomain",
-            "job": "this pod's host name",
-        },
+    first = f"{job}-0.{domain.partition('.')[0]}"
+    return replace(
+        report,
+        address=Stated(first, "this pod's host name and its subdomain"),
+        job=stated(job, "this pod's host name"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .reported import Reported, number, port
+from .reported import Reported, Stated, number, port, stated
 from .this_host import Here
 
 KINDS: tuple[tuple[str, str, str, str, str], ...] = (
@@ -36,26 +36,21 @@ def read(environment: Mapping[str, str], _here: Here) -> Reported | None:
         beside = number(environment, beside_name, 1)
         if size is None or rank is None or beside is None:
             continue
-        address = environment.get("MASTER_ADDR", "")
-        listens = environment.get("MASTER_PORT", "")
+        address = stated(environment.get("MASTER_ADDR"), "MASTER_ADDR")
+        if address is None and beside == size:
+            address = Stated("127.0.0.1", f"all on this host: {beside_name}")
+        listens = environment.get("MASTER_PORT")
+        has_tasks = beside > 1
         return Reported(
             by=by,
-            nodes=(size, size),
-            rank=rank,
-            address=address or ("127.0.0.1" if beside == size else ""),
-            port=port(listens, "MASTER_PORT") if listens else None,
-            job=environment.get("PMIX_NAMESPACE", ""),
+            nodes=Stated((size, size), size_name),
+            rank=Stated(rank, rank_name),
+            address=address,
+            port=Stated(port(listens, "MASTER_PORT"), "MASTER_PORT") if listens else None,
+            job=stated(environment.get("PMIX_NAMESPACE"), "PMIX_NAMESPACE"),
             local=number(environment, index_name) or 0,
             beside=beside,
-            nproc=1 if beside > 1 else None,
-            has_tasks=beside > 1,
-            origins={
-                "nodes": size_name,
-                "rank": rank_name,
-                "address": "MASTER_ADDR" if address else f"all on this host: {beside_name}",
-                "port": "MASTER_PORT",
-                "job": "PMIX_NAMESPACE",
-                "nproc": f"one process for each worker: {beside_name}",
-            },
+            nproc=Stated(1, f"one process for each worker: {beside_name}") if has_tasks else None,
+            has_tasks=has_tasks,
         )
     return None

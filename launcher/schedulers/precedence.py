@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..core.errors import LaunchError
 from ..core.placement import PORT, JoinTimes, Placement
 from ..core.row import Row
-from .reported import Reported
+from .reported import Reported, Stated, Value
 
 
 def merged(
@@ -24,61 +24,64 @@ def merged(
     """
     refusal = None if scheduled is None else scheduled.refusal
     if scheduled is not None and refusal is not None:
-        if _first(stated, "nodes") is not None:
+        if first(report.nodes for report in stated) is not None:
             scheduled = replace(scheduled, nodes=None, rank=None)
         elif is_launch:
             raise refusal
     every = [*stated, *([] if scheduled is None else [scheduled])]
-    counted = _first(every, "nodes")
+    counted = first(report.nodes for report in every)
     _refuse_lone_rank(stated, counted)
-    if counted is None or counted.nodes is None:
+    if counted is None:
         only = replace(alone(scheduled, times), meeting=_store_port(stated))
         if scheduled is None or scheduled.rank is None:
             return only
-        text = f"node {scheduled.rank} to {scheduled.by} ({scheduled.origin('rank')}), but trains "
+        text = (
+            f"node {scheduled.rank.value} to {scheduled.by} ({scheduled.rank.source}), but trains "
+        )
         return replace(only, sources=(("note", f"{text}alone: nothing says how many there are"),))
     least, most = _node_range(counted, scheduled)
     if most == 1:
         return replace(alone(scheduled, times), meeting=_store_port(stated))
-    numbered = _source_of_rank(every, scheduled)
-    rank = None if numbered is None else numbered.rank
-    if numbered is not None and rank is not None and rank >= most:
+    numbered = _rank_of(every, scheduled)
+    rank = None if numbered is None else numbered.value
+    if numbered is not None and numbered.value >= most:
         problem = (
-            f"this is node {rank} ({numbered.origin('rank')}), but there are {most} "
-            f"({counted.origin('nodes')})"
+            f"this is node {rank} ({numbered.source}), but there are {most} ({counted.source})"
         )
         raise LaunchError(problem, "nodes are numbered from 0")
-    told = _first(every, "is_head")
-    may_join = rank is None and told is None and any(report.owns_address for report in every)
-    if rank is None and (may_join or (told is not None and told.is_head)):
+    is_head = next((report.is_head for report in every if report.is_head is not None), None)
+    may_join = rank is None and is_head is None and any(report.owns_address for report in every)
+    if rank is None and (may_join or is_head):
         rank = 0
-    address, port, job = (_first(every, name) for name in ("address", "port", "job"))
+    address = first(report.address for report in every)
+    port = first(report.port for report in every)
+    job = first(report.job for report in every)
     found = replace(
         alone(scheduled, times),
         nodes=most,
         least=least,
         rank=rank,
         may_join=may_join,
-        address="" if address is None else address.address,
-        port=PORT if port is None or port.port is None else port.port,
+        address="" if address is None else address.value,
+        port=PORT if port is None else port.value,
         hosts=() if scheduled is None else scheduled.hosts,
-        job="" if job is None else job.job,
+        job="" if job is None else job.value,
     )
     return replace(found, sources=tuple(_rows(found, stated, scheduled)))
 
 
-def _refuse_lone_rank(stated: Sequence[Reported], counted: Reported | None) -> None:
+def _refuse_lone_rank(stated: Sequence[Reported], counted: Stated[tuple[int, int]] | None) -> None:
     """Refuses a rank without a number of nodes: every node would train alone, as the first.
 
     Raises:
         LaunchError: a rank is stated, but no number of nodes.
     """
-    named = _first(stated, "rank")
-    if named is not None and named.rank and (counted is None or counted.nodes == (1, 1)):
+    named = first(report.rank for report in stated)
+    if named is not None and named.value and (counted is None or counted.value == (1, 1)):
         how = "nothing says how many nodes there are"
         if counted is not None:
-            how = f"there is 1 ({counted.origin('nodes')})"
-        problem = f"this is node {named.rank} ({named.origin('rank')}), but {how}"
+            how = f"there is 1 ({counted.source})"
+        problem = f"this is node {named.value} ({named.source}), but {how}"
         raise LaunchError(problem, "give --nnodes, the same on every node")
 
 
@@ -86,66 +89,67 @@ def alone(scheduled: Reported | None, times: JoinTimes) -> Placement:
     """The placement of a single launcher, with the scheduler's devices."""
     if scheduled is None:
         return Placement(times=times)
+    workers = scheduled.nproc
     return Placement(
         local=scheduled.local,
         beside=scheduled.beside,
-        nproc=scheduled.nproc,
-        nproc_source="" if scheduled.nproc is None else scheduled.origin("nproc"),
+        nproc=None if workers is None else workers.value,
+        nproc_source="" if workers is None else workers.source,
         times=times,
     )
 
 
 def _store_port(stated: Sequence[Reported]) -> int:
     """The user's port on a single node; a script may use it for a process group."""
-    named = _first(stated, "port")
-    return 0 if named is None or named.port is None else named.port
+    named = first(report.port for report in stated)
+    return 0 if named is None else named.value
 
 
-def _first(every: Sequence[Reported], name: str) -> Reported | None:
-    """The first source with a value."""
-    return next((report for report in every if getattr(report, name) not in (None, "")), None)
+def first(values: Iterable[Stated[Value] | None]) -> Stated[Value] | None:
+    """The first value that is stated."""
+    return next((value for value in values if value is not None), None)
 
 
-def _node_range(counted: Reported, scheduled: Reported | None) -> tuple[int, int]:
+def _node_range(counted: Stated[tuple[int, int]], scheduled: Reported | None) -> tuple[int, int]:
     """The minimum and maximum number of nodes, at most the scheduler's number.
 
     Raises:
         LaunchError: the scheduler has started fewer or more than requested.
     """
-    assert counted.nodes is not None, "it says how many"
-    least, most = counted.nodes
-    if scheduled is None or scheduled.nodes is None or scheduled is counted:
+    least, most = counted.value
+    if scheduled is None or scheduled.nodes is None or scheduled.nodes is counted:
         return least, most
-    there = scheduled.nodes[1]
+    there = scheduled.nodes.value[1]
     if least <= there <= most:
         return least, there
-    asked = f"{counted.origin('nodes')} {Placement(most, least).range_text}"
+    asked = f"{counted.source} {Placement(most, least).range_text}"
     what = "launchers, several on a host" if scheduled.has_tasks else "nodes"
     problem = f"{asked}, but {scheduled.by} has started {there} {what} "
     raise LaunchError(
-        f"{problem}({scheduled.origin('nodes')})",
-        f"leave {counted.origin('nodes')} out: {scheduled.by} sets it; "
+        f"{problem}({scheduled.nodes.source})",
+        f"leave {counted.source} out: {scheduled.by} sets it; "
         "--standalone lets every launcher train by itself",
     )
 
 
-def _source_of_rank(every: Sequence[Reported], scheduled: Reported | None) -> Reported | None:
-    """The source of this node's rank.
+def _rank_of(every: Sequence[Reported], scheduled: Reported | None) -> Stated[int] | None:
+    """This node's rank.
 
     Raises:
         LaunchError: a source contradicts the scheduler.
     """
-    found = _first(every, "rank")
-    if found is None or scheduled is None or scheduled.rank is None:
+    found = first(report.rank for report in every)
+    theirs = None if scheduled is None else scheduled.rank
+    if found is None or scheduled is None or theirs is None:
         return found
-    if found.rank != scheduled.rank:
+    if found.value != theirs.value:
         problem = (
-            f"{found.origin('rank')} {found.rank}, but to {scheduled.by} this is node "
-            f"{scheduled.rank} ({scheduled.origin('rank')})"
+            f"{found.source} {found.value}, but to {scheduled.by} this is node "
+            f"{theirs.value} ({theirs.source})"
         )
-        hint = f"leave {found.origin('rank')} out"
+        hint = f"leave {found.source} out"
         if scheduled.nodes is None:
-            hint += f", or unset {scheduled.origin('rank')} if it numbers something else"
+            hint += f", or unset {theirs.source} if it numbers something else"
         raise LaunchError(problem, hint)
     return found
 
@@ -155,17 +159,12 @@ def _rows(found: Placement, stated: Sequence[Reported], scheduled: Reported | No
 
     def source(name: str) -> str:
         """The source of a value, and its unused sources."""
-        every = [*stated, *([] if scheduled is None else [scheduled])]
-        first = _first(every, name)
-        if first is None:
+        own = [getattr(report, name) for report in stated]
+        used = first([*own, None if scheduled is None else getattr(scheduled, name)])
+        if used is None:
             return ""
-        value = getattr(first, name)
-        unused = [
-            f"{report.origin(name)} isn't used"
-            for report in stated
-            if report is not first and getattr(report, name) not in (None, "", value)
-        ]
-        return "; ".join([first.origin(name), *unused])
+        unused = [each for each in own if each is not None and each.value != used.value]
+        return "; ".join([used.source, *(f"{each.source} isn't used" for each in unused)])
 
     count = str(found.nodes) if found.least == found.nodes else f"{found.least} to {found.nodes}"
     if scheduled is not None and scheduled.has_tasks:

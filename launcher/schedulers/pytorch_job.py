@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .reported import Reported, number, port
+from .reported import Reported, Stated, number, port, stated
 from .this_host import Here
 
 
@@ -27,14 +27,8 @@ def read(environment: Mapping[str, str], _here: Here) -> Reported | None:
     pods = number(environment, "WORLD_SIZE", 1) or 1
     return Reported(
         by="PyTorchJob",
-        nodes=(pods, pods),
-        rank=number(environment, "RANK"),
-        address=environment["MASTER_ADDR"],
-        port=port(environment["MASTER_PORT"], "MASTER_PORT"),
-        origins={
-            "nodes": "WORLD_SIZE",
-            "rank": "RANK",
-            "address": "MASTER_ADDR",
-            "port": "MASTER_PORT",
-        },
+        nodes=Stated((pods, pods), "WORLD_SIZE"),
+        rank=stated(number(environment, "RANK"), "RANK"),
+        address=Stated(environment["MASTER_ADDR"], "MASTER_ADDR"),
+        port=Stated(port(environment["MASTER_PORT"], "MASTER_PORT"), "MASTER_PORT"),
     )

@@ -1,8 +1,9 @@
 """Determines the placement from schedulers and other sources.
 
-A scheduler is a module with `read(environment, here) -> Reported | None`. To support another one,
-add a module here and to `SCHEDULERS`. The first that recognizes this launcher is used, so a
-scheduler that runs inside another precedes it.
+A scheduler is a function that reads this launcher's place from the environment; None if another
+scheduler has started it. To support another one, add a module here and its function to
+`SCHEDULERS`. The first that recognizes this launcher is used, so a scheduler that runs inside
+another precedes it.
 
 The command line takes precedence over torchrun's PET_* variables, and these over the scheduler. But
 the scheduler has the number of launchers and this one's rank: contradictions are refused.
@@ -10,9 +11,8 @@ the scheduler has the number of launchers and this one's rank: contradictions ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from ..core.count_of import count_of
 from ..core.errors import LaunchError
@@ -22,19 +22,9 @@ from .precedence import alone, merged
 from .reported import Reported
 from .this_host import Here
 
-
-class Scheduler(Protocol):
-    """The interface of the modules in `SCHEDULERS`."""
-
-    def read(self, environment: Mapping[str, str], here: Here, /) -> Reported | None:
-        """The scheduler's view of this launcher; None if another one started it.
-
-        Raises:
-            LaunchError: a variable has an invalid value.
-        """
-
-
-SCHEDULERS: tuple[Scheduler, ...] = (mpi, slurm, volcano, pytorch_job, kubernetes)
+SCHEDULERS: tuple[Callable[[Mapping[str, str], Here], Reported | None], ...] = (
+    *(mpi.read, slurm.read, volcano.read, pytorch_job.read, kubernetes.read),
+)
 
 
 def placement_of(
@@ -53,7 +43,7 @@ def placement_of(
     Raises:
         LaunchError: sources contradict each other, a value is missing or invalid.
     """
-    read = (scheduler.read(environment, here) for scheduler in SCHEDULERS)
+    read = (scheduler(environment, here) for scheduler in SCHEDULERS)
     scheduled = next((report for report in read if report is not None), None)
     pet = torchrun_options.variables(environment)
     conf = {

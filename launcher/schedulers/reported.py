@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from ..core.errors import LaunchError
 
 DIGITS = 18
 """Maximum digits of an integer; Slurm's largest have ten."""
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Stated(Generic[Value]):
+    """A value with its source, in words."""
+
+    value: Value
+    source: str
+
+
+def stated(value: Value | None, source: str) -> Stated[Value] | None:
+    """A value with its source; None without a value, or if it is empty."""
+    return None if value in (None, "") else Stated(value, source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +42,23 @@ class Reported:
         beside: number of the job's launchers on this host, including this one.
         nproc: maximum workers of this launcher.
         has_tasks: whether each task has one or a few workers, so `nproc` is exact.
-        origins: source of each value, by attribute.
         refusal: reason against a launch on several nodes, unless the user states their number.
     """
 
     by: str
-    nodes: tuple[int, int] | None = None
-    rank: int | None = None
+    nodes: Stated[tuple[int, int]] | None = None
+    rank: Stated[int] | None = None
     is_head: bool | None = None
     owns_address: bool = False
-    address: str = ""
-    port: int | None = None
+    address: Stated[str] | None = None
+    port: Stated[int] | None = None
     hosts: tuple[str, ...] = ()
-    job: str = ""
+    job: Stated[str] | None = None
     local: int = 0
     beside: int = 1
-    nproc: int | None = None
+    nproc: Stated[int] | None = None
     has_tasks: bool = False
-    origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     refusal: LaunchError | None = None
-
-    def origin(self, name: str) -> str:
-        """The source of an attribute."""
-        return self.origins.get(name, self.by)
 
 
 def number(environment: Mapping[str, str], name: str, least: int = 0) -> int | None:

@@ -11,7 +11,7 @@ from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..core.reasons import reason_of
 from ..system import regular_files
-from .reported import Reported, number
+from .reported import Reported, Stated, number
 from .slurm_hostlist import devices, hosts, tasks_on
 from .this_host import Here
 
@@ -72,37 +72,27 @@ def _task(environment: Mapping[str, str]) -> Reported:
     listed = next((name for name in NODELISTS if environment.get(name)), "")
     names = tuple(hosts(environment[listed])) if listed else ()
     several = tasks > nodes
-    workers, workers_from = _workers(environment, several=several)
-    origins = {
-        "nodes": "SLURM_NTASKS" if several else "SLURM_NNODES",
-        "rank": "SLURM_PROCID" if several else "SLURM_NODEID",
-        "address": listed,
-        "port": "from SLURM_JOB_ID and SLURM_STEP_ID",
-        "job": "SLURM_JOB_ID, SLURM_STEP_ID",
-        "nproc": workers_from,
-    }
+    job_id, job_from = f"{job}.{step}", "SLURM_JOB_ID, SLURM_STEP_ID"
     if restart != "0":
-        origins["job"] += ", SLURM_RESTART_COUNT"
+        job_id, job_from = f"{job_id}.{restart}", f"{job_from}, SLURM_RESTART_COUNT"
     return Reported(
         by="Slurm",
-        nodes=(tasks, tasks),
-        rank=task if several else node,
-        address=names[0] if names else "",
-        port=port_of(int(job), int(step)),
+        nodes=Stated((tasks, tasks), "SLURM_NTASKS" if several else "SLURM_NNODES"),
+        rank=Stated(task, "SLURM_PROCID") if several else Stated(node, "SLURM_NODEID"),
+        address=Stated(names[0], listed) if names else None,
+        port=Stated(port_of(int(job), int(step)), "from SLURM_JOB_ID and SLURM_STEP_ID"),
         hosts=() if several else names,
-        job=f"{job}.{step}" if restart == "0" else f"{job}.{step}.{restart}",
+        job=Stated(job_id, job_from),
         local=number(environment, "SLURM_LOCALID") or 0,
         beside=_beside(environment, node) if several else 1,
-        nproc=workers,
+        nproc=_workers(environment, several=several),
         has_tasks=several,
-        origins=origins,
     )
 
 
 def _shell(environment: Mapping[str, str]) -> Reported:
     """A batch script's own step, or a shell: one launcher for any number of nodes."""
     nodes = number(environment, "SLURM_NNODES") or 1
-    workers, origin = _workers(environment, several=False)
     refusal = None
     if nodes > 1:
         refusal = LaunchError(
@@ -113,10 +103,9 @@ def _shell(environment: Mapping[str, str]) -> Reported:
         )
     return Reported(
         by="Slurm",
-        nodes=(nodes, nodes),
-        rank=0,
-        nproc=workers,
-        origins={"nodes": "SLURM_NNODES", "rank": "the batch script's node", "nproc": origin},
+        nodes=Stated((nodes, nodes), "SLURM_NNODES"),
+        rank=Stated(0, "the batch script's node"),
+        nproc=_workers(environment, several=False),
         refusal=refusal,
     )
 
@@ -128,7 +117,7 @@ def _beside(environment: Mapping[str, str], node: int) -> int:
     return (None if listed is None else tasks_on(listed, node)) or 1
 
 
-def _workers(environment: Mapping[str, str], *, several: bool) -> tuple[int | None, str]:
+def _workers(environment: Mapping[str, str], *, several: bool) -> Stated[int] | None:
     """The number of workers: one per device of the task or the node.
 
     With several tasks per node, each has one worker, unless it has several devices.
@@ -138,18 +127,18 @@ def _workers(environment: Mapping[str, str], *, several: bool) -> tuple[int | No
         if name == "SLURMD_TRES_BIND" and not text.startswith("gpu:per_task:"):
             continue
         if several and (count := devices(text)):
-            return count, name
+            return Stated(count, name)
     if several:
-        return 1, "one task for each worker: SLURM_NTASKS, SLURM_NNODES"
+        return Stated(1, "one task for each worker: SLURM_NTASKS, SLURM_NNODES")
     if count := number(environment, "SLURM_GPUS_ON_NODE"):
-        return count, "SLURM_GPUS_ON_NODE"
+        return Stated(count, "SLURM_GPUS_ON_NODE")
     for name in ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
         if listed := environment.get(name):
-            return len(listed.split(",")), name
+            return Stated(len(listed.split(",")), name)
     for name in ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"):
         if count := devices(environment.get(name, "")):
-            return count, name
-    return None, ""
+            return Stated(count, name)
+    return None
 
 
 def port_of(job: int, step: int) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..core.errors import LaunchError
 from ..core.nearest import meant, near
 from ..core.placement import JoinTimes
 from ..core.row import Row
-from .reported import DIGITS, Reported, port, whole
+from .reported import DIGITS, Reported, Stated, Value, port, stated, whole
 from .this_host import Here
 
 OPTIONS = (
@@ -76,37 +76,39 @@ def reported(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Repo
     name = {option: spelled(option, by_variable=by_variable) for option in OPTIONS}
     refuse_backend(given.get("rdzv_backend", "static"), name["rdzv_backend"])
     conf = configuration(given.get("rdzv_conf", ""), name["rdzv_conf"])
+
+    def taken(option: str, parse: Callable[[str, str], Value]) -> Stated[Value] | None:
+        text = given.get(option)
+        return None if text is None else stated(parse(text, name[option]), name[option])
+
     result = Reported(
         by="PET_*" if by_variable else "the command line",
-        nodes=node_range(given["nnodes"], name["nnodes"]) if "nnodes" in given else None,
-        rank=whole(given["node_rank"], name["node_rank"]) if "node_rank" in given else None,
-        job=given.get("rdzv_id", ""),
-        address=given.get("master_addr", "").removeprefix("[").removesuffix("]"),
-        port=port(given["master_port"], name["master_port"]) if "master_port" in given else None,
-        origins={
-            "nodes": name["nnodes"],
-            "rank": name["node_rank"],
-            "job": name["rdzv_id"],
-            "address": name["master_addr"],
-            "port": name["master_port"],
-        },
+        nodes=taken("nnodes", node_range),
+        rank=taken("node_rank", whole),
+        job=stated(given.get("rdzv_id"), name["rdzv_id"]),
+        address=taken("master_addr", lambda text, _: _without_brackets(text)),
+        port=taken("master_port", port),
     )
     if "rdzv_endpoint" in given:
-        address, own_port = endpoint(given["rdzv_endpoint"], name["rdzv_endpoint"])
         label = name["rdzv_endpoint"]
-        if result.address and result.address != address:
-            label += f"; not {name['master_addr']} {result.address}"
-        origins = {**result.origins, "address": label}
-        result = replace(result, address=address, origins=origins)
-        if own_port is not None:
-            origins["port"] = name["rdzv_endpoint"]
-            result = replace(result, port=own_port)
+        address, own_port = endpoint(given["rdzv_endpoint"], label)
+        beside = result.address
+        unused = (
+            f"; not {beside.source} {beside.value}" if beside and beside.value != address else ""
+        )
+        listens = result.port if own_port is None else Stated(own_port, label)
+        result = replace(result, address=Stated(address, f"{label}{unused}"), port=listens)
     if "is_host" in conf:
         return replace(result, is_head=conf["is_host"].lower() in YES)
-    own = {given.get("local_addr", "").removeprefix("[").removesuffix("]")} - {""}
     if result.address and result.rank is None:
-        return replace(result, owns_address=result.address in own or here.owns(result.address))
+        own = _without_brackets(given.get("local_addr", ""))
+        head = result.address.value
+        return replace(result, owns_address=head == own or here.owns(head))
     return result
+
+
+def _without_brackets(address: str) -> str:
+    return address.removeprefix("[").removesuffix("]")
 
 
 def default_endpoint(*given: Mapping[str, str]) -> Reported:
@@ -117,9 +119,11 @@ def default_endpoint(*given: Mapping[str, str]) -> Reported:
     """
     options = {name: value for source in reversed(given) for name, value in source.items()}
     if options.get("rdzv_backend") == "c10d":
-        listens = None if "master_port" in options else C10D_PORT
-        return Reported(DEFAULT, address="localhost", port=listens, owns_address=True)
-    return Reported(DEFAULT, address="127.0.0.1" if "node_rank" in options else "")
+        listens = None if "master_port" in options else Stated(C10D_PORT, DEFAULT)
+        return Reported(
+            DEFAULT, address=Stated("localhost", DEFAULT), port=listens, owns_address=True
+        )
+    return Reported(DEFAULT, address=stated("127.0.0.1" if "node_rank" in options else "", DEFAULT))
 
 
 def refuse_backend(backend: str, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from .reported import Reported, number
+from .reported import Reported, Stated, number
 from .this_host import Here
 
 FIRST = ("MASTER", "LAUNCHER")
@@ -47,9 +47,8 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     listed = " and ".join(f"VC_{task}_HOSTS" for task in sorted(tasks))
     return Reported(
         by="Volcano",
-        nodes=(len(every), len(every)),
-        rank=rank,
-        address=every[0],
+        nodes=Stated((len(every), len(every)), listed),
+        rank=Stated(rank, origin),
+        address=Stated(every[0], f"VC_{task}_HOSTS"),
         hosts=tuple(every),
-        origins={"nodes": listed, "rank": origin, "address": f"VC_{task}_HOSTS"},
     )

@@ -9,7 +9,6 @@ from functools import partial
 from ..checkpoints.resume_point import Start
 from ..diagnosis.attempt import Attempt, Failed, Outcome, outcome_of
 from ..hangs import dumps, failure
-from ..hangs.report import HangReport
 from ..nodes.attempt_end import AttemptEnd
 from ..nodes.messages import Order
 from ..nodes.peers import Peers
@@ -20,8 +19,9 @@ from ..workers.environment import Own
 from ..workers.forkserver.client import Server
 from ..workers.forkserver.tcp_store import Store
 from ..workers.watch import Watch
+from .console import Reporter
 from .resume import clean_up
-from .settling import Settling, Told
+from .settling import Settling
 
 
 @dataclass(slots=True)
@@ -30,28 +30,23 @@ class AllNodes:
 
     Attributes:
         peers: the other nodes; after an attempt, those that are left.
-        notice: called with a line that the user should see at once.
-        hung: called with the report on an attempt that doesn't move.
-        settled: called with the changes made at a boundary.
         informed: called with the plan in force whenever workers reveal more of the training.
         unreached: keys of questions whose answers didn't reach every rank, see `Settling`.
     """
 
     server: Server
     peers: Peers
-    notice: Callable[[str], None]
-    hung: Callable[[Attempt, HangReport], None]
-    settled: Told
+    reporter: Reporter
     informed: Callable[[Plan], None]
     unreached: set[str] = field(default_factory=set)
 
     def run(self, attempt: Attempt, start: Start, rules: Rules) -> Outcome:
         """Runs an attempt on all nodes to its end."""
-        plan, server = attempt.plan, self.server
+        plan, server, reporter = attempt.plan, self.server, self.reporter
         port = plan.request.placement.meeting
         server.store = Store.open(port)
         if attempt.number == 0 and port not in (0, server.store.port):
-            self.notice(f"port {port} is in use: the workers meet at port {server.store.port}")
+            reporter.note(f"port {port} is in use: the workers meet at port {server.store.port}")
         order = Order(
             attempt=attempt.number,
             run_id=server.mark,
@@ -66,10 +61,8 @@ class AllNodes:
         environment = plan.hardware.accelerator.environment
         own = Own(plan.request, server, environment, start.variable)
         self.peers.send_orders(order)
-        settling = Settling(
-            attempt, rules, self.unreached, self.notice, self.settled, self.informed
-        )
-        watch = Watch(settling, self.notice, server.extend, partial(self.hung, attempt))
+        settling = Settling(attempt, rules, self.unreached, reporter, self.informed)
+        watch = Watch(settling, reporter.note, server.extend, partial(reporter.hung, attempt))
         try:
             part = run_attempt(order, own, attempt.folder, watch, self.peers)
         finally:
@@ -90,7 +83,7 @@ class AllNodes:
         if not isinstance(outcome, Failed) or not outcome.records or not dumped:
             return outcome
         report = dumps.report_on(dumped)
-        self.hung(outcome.attempt, report)
+        self.reporter.hung(outcome.attempt, report)
         first, *others = outcome.records
         found = failure.records(report, first.at) if report.culprits else ()
         return replace(outcome, records=(first, *found, *others))

@@ -12,7 +12,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from ..evidence.worker_messages import (
     Observed,
     encoded_answer,
 )
-from ..evidence.worker_receiver import Receiver
+from ..evidence.worker_receiver import Envelope, Receiver
 from ..nodes.messages import Order
 from ..system import orphans, run_directory
 from ..system.event_loop import EventLoop
@@ -172,34 +171,22 @@ def _listen(
                 heard.output = (heard.output + chunk)[-MOST_OUTPUT:]
             loop.forget(output)  # nobody can print any more
 
-    def accept() -> None:
-        with suppress(BlockingIOError):
-            connection = receiver.accept()
-            loop.on_readable(connection, partial(hear, connection))
-            hear(connection)
-
-    def hear(connection: socket.socket) -> None:
-        descriptor = connection.fileno()
-        envelopes, is_open = receiver.receive(connection)
-        if not is_open:
-            loop.forget(descriptor)
-        for envelope in envelopes:
-            heard.note(envelope.message)
-            if isinstance(envelope.message, Failure | Finished):
-                loop.after(LEAVING, end)
-            if isinstance(envelope.message, Ask) and not heard.is_whole:
-                with suppress(OSError):  # it is gone
-                    connection.sendall(encoded_answer(Answer(envelope.message.key)))
+    def hear(envelope: Envelope, connection: socket.socket) -> None:
+        heard.note(envelope.message)
+        if isinstance(envelope.message, Failure | Finished):
+            loop.after(LEAVING, end)
+        if isinstance(envelope.message, Ask) and not heard.is_whole:
+            with suppress(OSError):  # it is gone
+                connection.sendall(encoded_answer(Answer(envelope.message.key)))
 
     with EventLoop() as loop:
         loop.on_readable(output, print_on)
-        loop.on_readable(receiver.listener, accept)
+        read_rest = receiver.listen(loop, hear)
         loop.on_readable(wakeup, end)
         loop.on_end(process.pid, end)
         loop.after(BOUND, end)
         while not (is_over or heard.is_whole):
             loop.wait(None)
-        for connection in list(receiver.partial):  # its last words
-            hear(connection)
+        read_rest()  # its last words
         with suppress(KeyError, ValueError):  # its end was seen before
             print_on()

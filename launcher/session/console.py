@@ -30,8 +30,8 @@ SHOWN_WHEN_QUIET = frozenset(
 """Labels of the rows that `--quiet` keeps."""
 
 
-class ConsoleReporter:
-    """Reports events on stderr."""
+class Reporter:
+    """Prints the events of a run on stderr, one call for each."""
 
     def __init__(self) -> None:
         self._has_settled = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -16,7 +17,7 @@ from ..diagnosis.attempt import Failed, Interrupted, Outcome, Succeeded, Superse
 from ..diagnosis.new_constraints import learned_from
 from ..diagnosis.observed import with_seen
 from ..diagnosis.suspect_corrections import SuspectCorrection
-from ..evidence.failure_record import ToldBy
+from ..evidence.failure_record import FailureRecord, ToldBy
 from ..planning.fewer_nodes import on_survivors
 from ..planning.search import Rules
 
@@ -25,6 +26,8 @@ RELAUNCHES = {Fix.AUTO: 6, Fix.ONCE: 1, Fix.SUGGEST: 0}
 
 ONLY_PRINTED = "not relaunched: only the worker's output shows the failure"
 """A printed error may have been survived, or be a child's, which no correction would reach."""
+SENT = (signal.SIGKILL, signal.SIGTERM)
+"""Signals from outside, after which a restart may succeed (docs/using/exit-codes.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +97,8 @@ class End:
         return state.last if self.standing is None else state.outcomes[self.standing]
 
 
-@dataclass(frozen=True, slots=True)
-class Replan:
-    """Another attempt follows."""
-
-    state: RunState
-
-
-Decision = End | Replan
+Decision = End | RunState
+"""The end of the run, or the state with which another attempt follows."""
 
 
 def decide(state: RunState, rules: Rules, suspect: SuspectCorrection | None) -> Decision:
@@ -112,12 +109,12 @@ def decide(state: RunState, rules: Rules, suspect: SuspectCorrection | None) -> 
         case Interrupted(signal=number):
             return End(128 + number)
         case Superseded(attempt=attempt, seen=seen):
-            return Replan(replace(state, workload=with_seen(state.workload, attempt, seen)))
+            return replace(state, workload=with_seen(state.workload, attempt, seen))
         case Failed() as failed if suspect is not None:
             workload = with_seen(state.workload, failed.attempt, failed.seen)
             constraints = (*state.constraints, suspect.constraint)
-            return Replan(
-                replace(state, workload=workload, constraints=constraints, standing=suspect.first)
+            return replace(
+                state, workload=workload, constraints=constraints, standing=suspect.first
             )
         case Failed() as failed:
             return _after_failure(state, failed, rules)
@@ -134,10 +131,10 @@ def _after_failure(state: RunState, failed: Failed, rules: Rules) -> Decision:
             return End(ExitCode.RETRY_ELSEWHERE, note=request.sentence)
         state = replace(state, request=request)
         if root.record.rank is None:  # the loss of the node is the only failure
-            return Replan(state)
+            return state
     name, kind = root.entry.id, root.entry.kind
     if kind is Kind.TRANSIENT and name not in state.retried:
-        return Replan(replace(state, retried=state.retried | {name}))
+        return replace(state, retried=state.retried | {name})
     if kind not in (Kind.PRESET, Kind.MEMORY):
         return End(exit_code(root))
     if root.record.told_by is not ToldBy.WORKER:
@@ -145,7 +142,7 @@ def _after_failure(state: RunState, failed: Failed, rules: Rules) -> Decision:
     learned = learned_from(state.workload, failed.attempt, failed.seen, root, rules)
     if isinstance(learned, Refused):
         return no_correction_left(state, exit_code(root), learned.sentence)
-    return Replan(replace(state, workload=learned.workload, constraints=learned.constraints))
+    return replace(state, workload=learned.workload, constraints=learned.constraints)
 
 
 def no_correction_left(state: RunState, code: int, note: str = "") -> End:
@@ -168,3 +165,26 @@ def exit_code(root: Finding) -> int:
     if root.entry is not None and root.entry.kind is Kind.HARDWARE:
         return ExitCode.RETRY_ELSEWHERE
     return root.record.exit_code or 1
+
+
+def next_restart(limit: int, used: int, roots: Sequence[Finding]) -> int | Refused:
+    """The number of the next restart, 1 for the first; or why there is none.
+
+    The `roots` are the root causes of the failed attempts, the latest last.
+    """
+    *earlier, root = roots
+    is_sent = root.record.signal in SENT
+    if root.entry is not None and root.entry.kind is Kind.USER and not is_sent:
+        return Refused(f"the same input fails with {root.entry.id} every time")
+    if any(_failure_key(root.record) == _failure_key(before.record) for before in earlier):
+        return Refused("it has ended in the same way twice")
+    if used >= limit:
+        return Refused("no restart is left")
+    return used + 1
+
+
+def _failure_key(record: FailureRecord) -> tuple[object, ...]:
+    """A failure's identity: exception, place and step."""
+    frame = record.frames[-1] if record.frames else None
+    death = (record.exit_code, record.signal)
+    return record.exception, record.message, frame, record.step, death

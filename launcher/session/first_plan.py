@@ -21,7 +21,7 @@ from .suspect_lines import suspect_lines
 from .told_beforehand import told_beforehand
 
 if TYPE_CHECKING:
-    from .reporter import Reporter
+    from .console import Reporter
 
 
 def first_plan(

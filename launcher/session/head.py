@@ -26,7 +26,7 @@ from ..system import kept_runs, launcher_record, orphans, private_files, run_dir
 from ..workers.forkserver.client import Server
 from . import metrics_process
 from .all_nodes import AllNodes
-from .console import ConsoleReporter
+from .console import Reporter
 from .decision import RunState
 from .first_plan import first_plan
 from .lessons import learning
@@ -108,7 +108,7 @@ def _train(
 ) -> RunEnded:
     """Makes the first plan and runs the loop with its effects."""
     request, hardware = training.request, training.hardware
-    reporter = ConsoleReporter()
+    reporter = Reporter()
     learnt = learning.learnt(request, workload, hardware, catalogue, os.environ)
     start = learning.Learnt(workload) if request.limits.forget else learnt
     taught = start.sentences(catalogue, whole=terminal.is_verbose())
@@ -129,7 +129,7 @@ def _train(
     run_directory.write(run / "request.json", request.document())
     told = {*told_beforehand(plan, catalogue.on_plans)}
     inform = partial(tell, entries=catalogue.on_plans, told=told, notice=reporter.note)
-    nodes = AllNodes(server, peers, reporter.note, reporter.hung, reporter.settled, inform)
+    nodes = AllNodes(server, peers, reporter, inform)
     resume = partial(prepare, run_id=server.mark)
     effects = Effects(nodes.run, resume, lambda: catalogue.entries, reporter, run)
     state = RunState(request, start.workload, known, has_learnt=has_learnt)

@@ -23,9 +23,16 @@ from ..planning.search import Rules, rules_of
 from ..report import plan_table, summary
 from ..report.explain_failure import diagnosis_rows
 from ..system import run_directory
-from . import retries
-from .decision import End, Replan, RunState, decide, exit_code, no_correction_left, relaunch_refused
-from .reporter import Reporter
+from .console import Reporter
+from .decision import (
+    End,
+    RunState,
+    decide,
+    exit_code,
+    next_restart,
+    no_correction_left,
+    relaunch_refused,
+)
 
 PAUSE = 10.0
 """Seconds before each attempt after a transient failure: devices and ports are released later than
@@ -78,11 +85,11 @@ def run_attempts(
         suspect = _suspect(state)
         decision = decide(state, rules, suspect)
         if diagnosis:
-            follows = isinstance(decision, Replan)
+            follows = isinstance(decision, RunState)
             effects.reporter.attempt_failed(attempt, diagnosis, suspect, follows=follows)
         step: Relaunch | End
-        if isinstance(decision, Replan):
-            state = decision.state
+        if isinstance(decision, RunState):
+            state = decision
             _wait(state, effects)
             step = _relaunch(state, hardware, effects)
         else:
@@ -162,7 +169,7 @@ def _restart(state: RunState, plan: Plan, effects: Effects) -> Relaunch | None:
     if not limit or not isinstance(state.last, Failed) or state.last.lost:
         return None
     roots = [state.findings[number] for number in sorted(state.findings)]
-    number = retries.next_restart(limit, state.restarts, roots)
+    number = next_restart(limit, state.restarts, roots)
     start = number if isinstance(number, Refused) else effects.prepare(plan, state.outcomes)
     option = f"--max-restarts {limit}"
     if isinstance(start, Refused):

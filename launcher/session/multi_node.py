@@ -18,10 +18,9 @@ from ..machine import profiles
 from ..nodes import secret
 from ..nodes.compatibility import common_hardware, differences, never_changed_by
 from ..nodes.connection import Connection, broadcast
-from ..nodes.endpoint_check import check_endpoint
 from ..nodes.joining import Join, Refusal
 from ..nodes.messages import Message, RunEnded, Signalled
-from ..nodes.rendezvous import gather, join, listener_of_head, own_join
+from ..nodes.rendezvous import check_endpoint, gather, join, listener_of_head, own_join
 from ..nodes.secret import Trust
 from ..system import terminal
 from ..system.signals import STOPS

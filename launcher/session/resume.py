@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from shutil import rmtree
 
 from ..checkpoints import aside, discovery, resume_point, save_folders, universal
-from ..checkpoints.checkpoint import Checkpoints, Saves, newest_first
+from ..checkpoints.checkpoint import AnyCheckpoint, Saves, newest_first
 from ..checkpoints.resume_point import Loading, Start, Target
 from ..core.choices import Engine, Offload
 from ..core.reasons import file_and_reason
@@ -78,17 +79,14 @@ def latest_saves(outcomes: Sequence[Outcome]) -> list[tuple[Saves, ...]]:
     return [places for places in saves if places[0].number == saves[-1][0].number]
 
 
-def _checkpoints(saves: Sequence[Saves], outcomes: Sequence[Outcome]) -> Checkpoints:
+def _checkpoints(saves: Sequence[Saves], outcomes: Sequence[Outcome]) -> tuple[AnyCheckpoint, ...]:
     """The job's checkpoints, without those that existed before its first attempt."""
     requests = [outcome.attempt.plan.request for outcome in outcomes]
     worlds = {request.world for request in requests}
     local = requests[-1].nodes[0] if len(requests[0].nodes) > 1 else None
     first = {place.output_dir: place for place in reversed(saves)}
-    found = [discovery.find_all(place, worlds, local) for place in first.values()]
-    return newest_first(
-        (checkpoint for each in found for checkpoint in each.complete),
-        (checkpoint for each in found for checkpoint in each.unusable),
-    )
+    found = (discovery.find_all(place, worlds, local) for place in first.values())
+    return newest_first(itertools.chain.from_iterable(found))
 
 
 def _move_newer(start: Start) -> Start | Refused:

@@ -8,10 +8,10 @@ the next one has the change from its start.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..core.certainty import Origin
 from ..core.choices import Checkpointing, Framework
@@ -24,11 +24,12 @@ from ..diagnosis.new_constraints import is_hopeless
 from ..diagnosis.observed import statements, tried_settings, with_seen
 from ..diagnosis.suspect_corrections import changed_since
 from ..evidence.worker_messages import Answer, Ask, Boundary
-from ..planning.plan import Change, NoPlan, Plan
+from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned, refused_by_strict
 from ..planning.search import Rules, forbidden_by
 from ..progress.board import RankProgress
 from ..report import plan_table, summary
+from .console import Reporter
 from .questions import LOADING, expected, is_mistaken, where_of
 
 REACH = 30.0
@@ -38,13 +39,6 @@ LOOK = 1.0
 ORDER = tuple(Boundary)
 ONCE_IS_ENOUGH = (Fact.BLOCK_RUNS_TWICE,)
 """Facts that stay true if another rank reports otherwise."""
-
-
-class Told(Protocol):
-    """Called with the changes at a boundary."""
-
-    def __call__(self, where: str, plan: Plan, changes: Sequence[Change], *, is_made: bool) -> None:
-        """Reports the changes of this plan; `is_made` unless they are only suggested."""
 
 
 @dataclass(slots=True)
@@ -66,7 +60,6 @@ class Settling:
         rules: the rules of its plan.
         unreached: keys of answers that didn't reach every rank in an earlier attempt of this run:
             nothing is changed there any more.
-        notice: called with a line that the user should see at once.
         informed: called with the plan in force whenever workers reveal more of the training.
         asked: the statements of workers' questions, by name.
         framework: the owner of the training loop, according to the workers.
@@ -79,8 +72,7 @@ class Settling:
     attempt: Attempt
     rules: Rules
     unreached: set[str]
-    notice: Callable[[str], None]
-    told: Told
+    reporter: Reporter
     informed: Callable[[Plan], None]
     asked: dict[str, Statement] = field(default_factory=dict)
     framework: Framework | None = None
@@ -159,7 +151,7 @@ class Settling:
 
     def went_on(self, rank: int, key: str) -> None:
         """Notes that a rank got no answer in time, and trains as asked."""
-        self.notice(
+        self.reporter.note(
             f"rank {rank} got no answer in time when it asked for its settings, and stops asking"
         )
         for other, given in self.given.items():
@@ -202,7 +194,9 @@ class Settling:
         """Ends the attempt, as a change doesn't reach every rank."""
         if not self.is_missed:
             place = self.given[key].question
-            self.notice(f"the settings changed at {where_of(place)} don't reach every rank: {why}")
+            self.reporter.note(
+                f"the settings changed at {where_of(place)} don't reach every rank: {why}"
+            )
         self.is_missed = True
         self.unreached.add(key)
 
@@ -264,10 +258,10 @@ class Settling:
         changes = [change for change in better.changes if change.setting in overrides]
         if is_suggested:
             if overrides != self._suggested:
-                self.told(where, better, changes, is_made=False)
+                self.reporter.settled(where, better, changes, is_made=False)
             self._suggested = overrides
             return Answer(question.key)
-        self.told(where, better, changes, is_made=True)
+        self.reporter.settled(where, better, changes, is_made=True)
         if not is_later:
             self.before.setdefault(question.boundary, base)
             informed = base.plan.workload.informed(stated) if is_open else better.workload

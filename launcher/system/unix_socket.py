@@ -7,11 +7,17 @@ import socket
 import struct
 
 
+def peer(connection: socket.socket) -> tuple[int, int]:
+    """Process id and user of the other end, from the kernel (unix(7), SO_PEERCRED)."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid, user, _ = struct.unpack("iII", credentials)
+    return pid, user
+
+
 def accept(listener: socket.socket) -> tuple[socket.socket, int] | None:
     """The next connection, with the peer's process id; None if it belongs to another user."""
     connection, _ = listener.accept()
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    pid, user, _ = struct.unpack("iII", credentials)
+    pid, user = peer(connection)
     if user == os.getuid():
         return connection, pid
     connection.close()

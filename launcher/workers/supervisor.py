@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import signal
-import socket
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 
 from ..checkpoints import save_folders
@@ -15,7 +13,7 @@ from ..core.errors import LaunchError
 from ..evidence.worker_receiver import Receiver
 from ..hangs.standing import Standing
 from ..nodes.attempt_end import AttemptEnd
-from ..nodes.latecomers import late_ones_refused
+from ..nodes.dismissal import late_ones_refused
 from ..nodes.liveness import Liveness
 from ..nodes.messages import Ended, Failing, NodeObserved, Signalled, Stop
 from ..nodes.peers import Peers, abbreviated
@@ -84,6 +82,7 @@ class Supervisor:
     def watch_all(self) -> None:
         """Returns when every worker has ended and no other node's answer is awaited."""
         with self._loop, late_ones_refused(self._peers, self._loop):
+            read_rest = self._receiver.listen(self._loop, self._inbox.hear_worker)
             self._register()
             self._answer_signals()  # that came while the workers were being started
             self._decide()
@@ -103,8 +102,7 @@ class Supervisor:
                 if self._peers.is_overdue():
                     self._peers.expire()
                     self._close_lost()
-            for connection in list(self._receiver.partial):
-                self._read(connection)
+            read_rest()
             self._checks.end()
 
     def kill_orphans(self) -> int:
@@ -144,7 +142,6 @@ class Supervisor:
 
     def _register(self) -> None:
         """Registers a handler for every source of events."""
-        self._loop.on_readable(self._receiver.listener, self._accept)
         self._loop.on_readable(self._wakeup, self._answer_signals)
         self._loop.on_readable(self._hangs.asker, self._hangs.answered)
         for rank, pid in self.workers.pids.items():
@@ -166,27 +163,6 @@ class Supervisor:
         if self._peers.deadline is not None:
             pauses.append(max(0.0, self._peers.deadline - time.monotonic()))
         return min((pause for pause in pauses if pause is not None), default=None)
-
-    def _accept(self) -> None:
-        """Accepts every worker that has connected, and reads what it has already sent.
-
-        A fast worker may have ended by then. Its death is seen at the same time, and its last
-        messages must be read before it is judged.
-        """
-        with suppress(BlockingIOError):
-            while True:
-                connection = self._receiver.accept()
-                self._loop.on_readable(connection, partial(self._read, connection))
-                self._read(connection)
-
-    def _read(self, connection: socket.socket) -> None:
-        """Reads what a worker has sent."""
-        descriptor = connection.fileno()
-        envelopes, is_open = self._receiver.receive(connection)
-        if not is_open:
-            self._loop.forget(descriptor)
-        for envelope in envelopes:
-            self._inbox.hear_worker(envelope, connection)
 
     def _note_exit(self, rank: int, pid: int) -> None:
         self.workers.note_exit(rank, self._server.exit_code(pid))

@@ -27,7 +27,7 @@ from safe_launch.diagnosis.attempt import (
 )
 from safe_launch.diagnosis.suspect_corrections import SuspectCorrection
 from safe_launch.evidence.failure_record import OWN_CHANGE, FailureRecord
-from safe_launch.planning.plan import NoPlan, Plan
+from safe_launch.planning.plan import Change, NoPlan, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.planning.search import Rules
 from safe_launch.session.decision import End, RunState
@@ -132,6 +132,10 @@ class Recorder:
     def not_relaunched(self, following: Plan, state: RunState, refused: Refused) -> None:
         """There is another plan, which may not be launched."""
         self.lines.append(f"not relaunched: {refused.sentence}")
+
+    def settled(self, where: str, plan: Plan, changes: Sequence[Change], *, is_made: bool) -> None:
+        """Settings are changed at a boundary."""
+        self.lines.append(f"settled at {where}")
 
     def note(self, sentence: str) -> None:
         """Anything else."""

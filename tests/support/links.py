@@ -29,7 +29,7 @@ from safe_launch.nodes.messages import (
     RunEnded,
     Stop,
 )
-from safe_launch.nodes.secret import Trust, Unprotected
+from safe_launch.nodes.secret import Trust
 
 from support.waiting import LONG
 
@@ -69,13 +69,13 @@ EVERY = Message
 
 def end_of_link(opened: socket.socket, peer: str, handshake: Handshake | None = None) -> Connection:
     """An end of a TCP connection, on which the other may say all; node 0's where none is told."""
-    return Connection(opened, peer, EVERY).begin(handshake or hosting(Unprotected()))
+    return Connection(opened, peer, EVERY).begin(handshake or hosting(Trust()))
 
 
 def call(port: int, trust: Trust | None = None) -> Connection:
     """Another node's end of a connection to node 0 on this host."""
     opened = socket.create_connection(("127.0.0.1", port))
-    return end_of_link(opened, "node 0", joining(trust or Unprotected()))
+    return end_of_link(opened, "node 0", joining(trust or Trust()))
 
 
 def framed(*payloads: bytes) -> bytes:
@@ -97,7 +97,7 @@ def proven(*links: Connection) -> None:
 @contextmanager
 def linked(trust: Trust | None = None) -> Iterator[tuple[Connection, Connection]]:
     """Two ends of a TCP connection, on which each may say all."""
-    trust = trust or Unprotected()
+    trust = trust or Trust()
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = call(server.getsockname()[1], trust)
         near.peer = "far"

@@ -53,11 +53,11 @@ def _shown(pynvml: Any, handle: Any) -> Device:
     return instances[0] if instances else _device(pynvml, handle)
 
 
-def _device(pynvml: Any, handle: Any, name: str | None = None) -> Device:
+def _device(pynvml: Any, handle: Any) -> Device:
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     return Device(
         kind="cuda",
-        name=text(pynvml.nvmlDeviceGetName(handle)) if name is None else name,
+        name=text(pynvml.nvmlDeviceGetName(handle)),
         total=int(memory.total),
         used=int(memory.used),
         uuid=text(pynvml.nvmlDeviceGetUUID(handle)),

@@ -18,7 +18,7 @@ from typing import IO
 
 from ...core.errors import ExitCode, LaunchError
 from ...core.output_routing import LONGEST, QUIET
-from ...options.host_choice import Shell
+from ...options.host_options import Shell
 from ...options.hostfile import Host
 from ...system import terminal
 from . import remote_main

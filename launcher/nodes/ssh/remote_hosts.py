@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...core.errors import ExitCode
-from ...options.host_choice import Shell
+from ...options.host_options import Shell
 from ...options.hostfile import Host
 from ...system.signals import REPORT, STOPS
 from . import remote_main

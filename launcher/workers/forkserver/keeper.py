@@ -17,10 +17,11 @@ from pathlib import Path
 from ...core.reasons import reason_of
 from ...machine import host
 from ...system import orphans
+from ...system.unix_socket import peer
 from .captured_output import CapturedOutput
 from .messages import Copied, Keep, Readiness, send
 from .takeover import Keepable, take_over
-from .warm_servers import WarmServer, clock, is_here, peer
+from .warm_servers import WarmServer, clock, is_here
 
 CHECK = 5.0
 """Seconds between looks at the free memory."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import struct
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from typing import Self
 
 from ...evidence.socket_folder import at_folder
 from ...system import private_files
+from ...system.unix_socket import peer
 
 PLACES = ("root", "ns/mnt", "ns/pid", "ns/user")
 """Links in /proc/PID to a process's root and namespaces (proc(5))."""
@@ -135,14 +135,6 @@ def found(key: str = "") -> list[WarmServer]:
         key=lambda server: server.until,
         reverse=True,
     )
-
-
-def peer(connection: socket.socket) -> tuple[int, int]:
-    """Process id and user of the other end, from the kernel (unix(7), SO_PEERCRED)."""
-    size = struct.calcsize("3i")
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    pid, uid, _ = struct.unpack("3i", credentials)
-    return pid, uid
 
 
 def is_here(pid: int) -> bool:

@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 
 from safe_launch.nodes.handshake import MAGIC, hosting, joining
-from safe_launch.nodes.secret import Secret
+from safe_launch.nodes.secret import Kind, Trust
 
 from support.stacks import ROOT, TESTS
 
@@ -20,7 +20,7 @@ def of(path: Path, pattern: str) -> tuple[bytes, ...]:
     return tuple(found.read_bytes() for found in sorted(path.rglob(pattern))[:40:7])
 
 
-SECRET = Secret(b"0123456789abcdef")
+SECRET = Trust(Kind.SECRET, b"0123456789abcdef")
 HELLO = next(joining(SECRET))[0]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch.checkpoints import discovery
-from safe_launch.checkpoints.checkpoint import Checkpoint, Checkpoints, Resume, Saves
+from safe_launch.checkpoints.checkpoint import AnyCheckpoint, Checkpoint, Resume, Saves
 from safe_launch.core.choices import Engine
 from support.checkpoints import (
     archive,
@@ -19,7 +19,7 @@ from support.checkpoints import (
 )
 
 
-def found(output_dir: Path, *worlds: int, local: int | None = None) -> Checkpoints:
+def found(output_dir: Path, *worlds: int, local: int | None = None) -> tuple[AnyCheckpoint, ...]:
     """The checkpoints of a training that has saved to this folder from the start."""
     return discovery.find_all(Saves(str(output_dir)), worlds or (2,), local)
 
@@ -28,7 +28,7 @@ def found(output_dir: Path, *worlds: int, local: int | None = None) -> Checkpoin
 def test_the_trainers_own(tmp_path: Path, world: int) -> None:
     """The number of ranks is the number of random states."""
     folder = plain_checkpoint(tmp_path, 4, world)
-    assert found(tmp_path, 1, world) == Checkpoints((Checkpoint(folder, 4, Engine.DDP, world),))
+    assert found(tmp_path, 1, world) == (Checkpoint(folder, 4, Engine.DDP, world),)
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
@@ -37,14 +37,14 @@ def test_deepspeeds(tmp_path: Path, stage: int, offloaded: bool) -> None:
     """Stage, ranks and optimizer are read without torch."""
     folder = zero_checkpoint(tmp_path, 4, stage=stage, offloaded=offloaded)
     expected = Checkpoint(folder, 4, Engine.DEEPSPEED, 2, stage, offloaded and stage > 0)
-    assert found(tmp_path) == Checkpoints((expected,))
+    assert found(tmp_path) == (expected,)
 
 
 def test_the_newest_comes_first(tmp_path: Path) -> None:
     """Checkpoints are ordered by number, not by name."""
     for step in (2, 10, 9):
         plain_checkpoint(tmp_path, step)
-    assert [checkpoint.step for checkpoint in found(tmp_path).complete] == [10, 9, 2]
+    assert [checkpoint.step for checkpoint in found(tmp_path)] == [10, 9, 2]
 
 
 def cut(name: str) -> Callable[[Path], object]:
@@ -93,7 +93,7 @@ INNER = "global_step4"
 def test_what_is_cut_off(tmp_path: Path, damage: Callable[[Path], object], reason: str) -> None:
     """An incomplete checkpoint can't be used."""
     damage(plain_checkpoint(tmp_path, 4))
-    (unusable,) = found(tmp_path).unusable
+    (unusable,) = found(tmp_path)
     assert (unusable.reason, unusable.is_cut_off, unusable.step) == (reason, True, 4)
 
 
@@ -121,7 +121,7 @@ def test_what_is_cut_off_of_deepspeeds(
 ) -> None:
     """Every rank writes a part, and each is required."""
     damage(zero_checkpoint(tmp_path, 4, stage=stage))
-    (unusable,) = found(tmp_path).unusable
+    (unusable,) = found(tmp_path)
     assert reason in unusable.reason
     assert unusable.is_cut_off
 
@@ -145,7 +145,7 @@ def test_what_may_be_whole_but_is_of_no_use(
 ) -> None:
     """An unusable checkpoint still counts as progress."""
     change(zero_checkpoint(tmp_path, 4, stage=2))
-    (unusable,) = found(tmp_path).unusable
+    (unusable,) = found(tmp_path)
     assert reason in unusable.reason
     assert not unusable.is_cut_off
 
@@ -156,8 +156,7 @@ def test_what_fsdp_wrote(tmp_path: Path, sharded: bool) -> None:
     fsdp_checkpoint(tmp_path, 2, sharded=sharded)
     newest = fsdp_checkpoint(tmp_path, 4, sharded=sharded)
     (newest / ("optimizer_0/.metadata" if sharded else "optimizer.bin")).unlink()
-    checkpoints = found(tmp_path)
-    (complete,), (unusable,) = checkpoints.complete, checkpoints.unusable
+    unusable, complete = found(tmp_path)
     assert (complete.step, complete.engine, complete.world) == (2, Engine.FSDP, 2)
     assert unusable.reason == "optimizer.bin is missing"
     assert unusable.is_cut_off
@@ -166,7 +165,7 @@ def test_what_fsdp_wrote(tmp_path: Path, sharded: bool) -> None:
 def test_fsdps_local_states(tmp_path: Path) -> None:
     """Local states are complete, but only accelerate can load them."""
     archive(fsdp_checkpoint(tmp_path, 2, sharded=False) / "pytorch_model_fsdp_rank0.bin")
-    (unusable,) = found(tmp_path).unusable
+    (unusable,) = found(tmp_path)
     assert "local states" in unusable.reason
     assert not unusable.is_cut_off
 
@@ -176,10 +175,10 @@ def test_every_node_with_a_disk_of_its_own(tmp_path: Path) -> None:
     folder = plain_checkpoint(tmp_path, 4, 4)
     for rank in (2, 3):
         (folder / f"rng_state_{rank}.pth").unlink()
-    (unusable,) = found(tmp_path, 4, local=2).unusable
+    (unusable,) = found(tmp_path, 4, local=2)
     assert unusable.reason.startswith("the random state of rank 2, 3 isn't on node 0")
     assert not unusable.is_cut_off
-    (unusable,) = found(tmp_path, 4, local=1).unusable
+    (unusable,) = found(tmp_path, 4, local=1)
     assert unusable.is_cut_off
 
 
@@ -189,7 +188,8 @@ def test_adapters_are_weights_too(tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "default").mkdir()
     safetensors(folder / "default" / "adapter_model.safetensors")
-    assert found(tmp_path).complete
+    (whole,) = found(tmp_path)
+    assert isinstance(whole, Checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -207,16 +207,17 @@ def test_a_pipe_in_place_of_a_file(tmp_path: Path, name: str) -> None:
     folder = zero_checkpoint(tmp_path, 4, stage=2)
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
-    now = found(tmp_path)
-    if now.unusable:
-        assert "it isn't a regular file" in now.unusable[0].reason
-    assert not now.complete or name in ("model.safetensors", "scheduler.pt")
+    (now,) = found(tmp_path)
+    if isinstance(now, Checkpoint):
+        assert name in ("model.safetensors", "scheduler.pt")
+    else:
+        assert "it isn't a regular file" in now.reason
 
 
 def test_no_folder_has_no_checkpoints(tmp_path: Path) -> None:
     """A folder with only other files has none either."""
     (tmp_path / "checkpoint-best").mkdir()
-    assert found(tmp_path / "nowhere") == found(tmp_path) == Checkpoints()
+    assert found(tmp_path / "nowhere") == found(tmp_path) == ()
     assert discovery.present(str(tmp_path)) == {}
 
 

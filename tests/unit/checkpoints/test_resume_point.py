@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch.checkpoints import aside, discovery
-from safe_launch.checkpoints.checkpoint import Checkpoint, Checkpoints, Unusable
+from safe_launch.checkpoints.checkpoint import Checkpoint, Unusable, newest_first
 from safe_launch.checkpoints.resume_point import (
     Loading,
     Start,
@@ -88,7 +88,7 @@ ZERO3 = Target(DS, 3, 2)
 
 def test_goes_on_from_the_newest_and_keeps_what_is_cut_off_aside() -> None:
     """Later, incomplete checkpoints are moved, or the run would write into them."""
-    found = Checkpoints((checkpoint(4, 2), checkpoint(2, 2)), (cut(6), cut(3)))
+    found = newest_first((checkpoint(4, 2), checkpoint(2, 2), cut(6), cut(3)))
     start = next_start(found, 7, ZERO2, may_restart=False)
     assert start == Start(
         checkpoint(4, 2),
@@ -101,10 +101,8 @@ def test_goes_on_from_the_newest_and_keeps_what_is_cut_off_aside() -> None:
 
 def test_what_would_be_lost_is_said_and_not_done() -> None:
     """A newer complete checkpoint rules out a fresh start and an older checkpoint."""
-    found = Checkpoints((checkpoint(4, 2), checkpoint(2, 3)))
-    spoilt = without(
-        Checkpoints((checkpoint(4, 3), checkpoint(2, 3))), checkpoint(4, 3), "it has buffers"
-    )
+    found = (checkpoint(4, 2), checkpoint(2, 3))
+    spoilt = without((checkpoint(4, 3), checkpoint(2, 3)), checkpoint(4, 3), "it has buffers")
     assert isinstance(next_start(spoilt, 5, ZERO2, may_restart=False), Refused)
     refused = next_start(found, 5, ZERO3, may_restart=False)
     assert isinstance(refused, Refused)
@@ -121,21 +119,21 @@ def test_what_would_be_lost_is_said_and_not_done() -> None:
 
 def test_starts_anew_where_nothing_is_lost() -> None:
     """There is no checkpoint, or none was ever complete."""
-    nothing = next_start(Checkpoints(), 5, ZERO2, may_restart=False)
+    nothing = next_start((), 5, ZERO2, may_restart=False)
     assert nothing == Start(
         None, sentence="from the start, after 5 steps: this job has no checkpoint"
     )
-    broken = next_start(Checkpoints((), (cut(4),)), 5, ZERO2, may_restart=False)
+    broken = next_start((cut(4),), 5, ZERO2, may_restart=False)
     assert isinstance(broken, Start)
     assert broken.checkpoint is None
     assert broken.aside == (cut(4),)
     assert "checkpoint-4, is cut off (trainer_state.json is missing)" in broken.sentence
-    assert next_start(Checkpoints(), 0, ZERO2, may_restart=False) == Start(None)
+    assert next_start((), 0, ZERO2, may_restart=False) == Start(None)
 
 
 def test_a_checkpoint_of_another_kind_is_progress() -> None:
     """An unrecognized checkpoint still counts as progress."""
-    found = Checkpoints((), (cut(4, is_cut_off=False),))
+    found = (cut(4, is_cut_off=False),)
     assert isinstance(next_start(found, None, ZERO2, may_restart=False), Refused)
     start = next_start(found, None, ZERO2, may_restart=True)
     assert isinstance(start, Start)
@@ -182,10 +180,10 @@ def test_what_was_there_before_the_job_is_not_its_own(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "trainer_state.json").write_text('{"global_step": 3}')
     before = discovery.present(str(tmp_path))
-    assert discovery.find_all(Saves(str(tmp_path), 0, before), {2}) == Checkpoints()
+    assert discovery.find_all(Saves(str(tmp_path), 0, before), {2}) == ()
     (folder / "log.json").write_text('{"loss": 1}\n{"loss": 0.9}\n')  # a callback's own
     (folder / "words.bin").write_bytes(b"words")
     later = before["checkpoint-3"] + 10**9
     os.utime(folder / "trainer_state.json", ns=(later, later))
-    (other,) = discovery.find_all(Saves(str(tmp_path), 0, before), {2}).unusable
+    (other,) = discovery.find_all(Saves(str(tmp_path), 0, before), {2})
     assert other.reason == "it has the weights alone (save_only_model)"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch.checkpoints import discovery
-from safe_launch.checkpoints.checkpoint import Saves
+from safe_launch.checkpoints.checkpoint import Checkpoint, Saves
 from safe_launch.checkpoints.save_folders import gather, places, told
 from support.checkpoints import zero_checkpoint
 
@@ -50,9 +50,10 @@ def test_a_checkpoint_is_made_whole(
         monkeypatch.setattr(os, "link", refuse)
     apart(tmp_path, 4)
     both = Saves(str(tmp_path / "a")), Saves(str(tmp_path / "b"))
-    assert not discovery.find_all(both[0], {2}).complete
+    assert not any(isinstance(each, Checkpoint) for each in discovery.find_all(both[0], {2}))
     gather(both)
-    (found,) = discovery.find_all(both[0], {2}).complete
+    (found,) = discovery.find_all(both[0], {2})
+    assert isinstance(found, Checkpoint)
     assert found.step == 4
     assert len(list((tmp_path / "b").rglob(OWN))) == 1
     assert not list(tmp_path.rglob("*.part"))

@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(SCRIPT)
     write_model(tmp_path / "large", CONFIG)
-    monkeypatch.setattr(detect, "devices", lambda _environment: [])
+    monkeypatch.setattr(detect, "PROBES", ())
     return tmp_path
 
 

@@ -24,11 +24,11 @@ from safe_launch.nodes.joining import Accepted, Join, Refusal
 from safe_launch.nodes.listener import Listener
 from safe_launch.nodes.messages import Ended
 from safe_launch.nodes.rendezvous import Joined, gather, join, listener_of_head
-from safe_launch.nodes.secret import Secret, Trust, Unprotected
+from safe_launch.nodes.secret import Kind, Trust
 from support.links import HEAD, LONG, call, framed, heard, linked, proven
 from support.ports import free_port
 
-OURS, THEIRS, OPEN = Secret(b"ours" * 8), Secret(b"theirs" * 8), Unprotected()
+OURS, THEIRS, OPEN = Trust(Kind.SECRET, b"ours" * 8), Trust(Kind.SECRET, b"theirs" * 8), Trust()
 ELSEWHERE = "127.0.0.2"
 """Another address of this host, used by strangers."""
 

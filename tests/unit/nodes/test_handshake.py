@@ -21,9 +21,9 @@ from safe_launch.nodes.handshake import (
     hosting,
     joining,
 )
-from safe_launch.nodes.secret import Secret, Trust, Unprotected
+from safe_launch.nodes.secret import Kind, Trust
 
-OURS, THEIRS, OPEN = Secret(b"ours" * 8), Secret(b"theirs" * 8), Unprotected()
+OURS, THEIRS, OPEN = Trust(Kind.SECRET, b"ours" * 8), Trust(Kind.SECRET, b"theirs" * 8), Trust()
 HELLO_SIZE, ANSWER_SIZE = len(MAGIC) + HELLO.size, len(MAGIC) + ANSWER.size
 End = Keys | Refused
 Change = Callable[[bytes], bytes]

@@ -32,15 +32,15 @@ from safe_launch.nodes.compatibility import (
     refusal,
 )
 from safe_launch.nodes.connection import Connection, decoded, deliver, encoded
+from safe_launch.nodes.dismissal import too_late
 from safe_launch.nodes.farewell import told
 from safe_launch.nodes.joining import Accepted, Join, Refusal, RunStarted, Unable
-from safe_launch.nodes.latecomers import too_late
 from safe_launch.nodes.listener import Listener, arrivals
 from safe_launch.nodes.messages import Ended, Failing, Message, RunEnded, Stop
 from safe_launch.nodes.missing_nodes import clock, named
 from safe_launch.nodes.peers import IN_FULL, SHORT, Peers, abbreviated
 from safe_launch.nodes.rendezvous import Joined, gather, join, listener_of_head
-from safe_launch.nodes.secret import Trust, Unprotected
+from safe_launch.nodes.secret import Trust
 from safe_launch.planning.fewer_nodes import on_survivors
 from safe_launch.planning.plan import NoPlan
 from safe_launch.planning.planner import planned
@@ -244,7 +244,7 @@ def nodes(
 ) -> Iterator[Nodes]:
     """A node 0 that waits for the others."""
     with ThreadPoolExecutor(128) as pool:
-        job = Nodes(pool, count, least or count, times, trust or Unprotected())
+        job = Nodes(pool, count, least or count, times, trust or Trust())
         yield job
     for node in job.coming:
         if node.exception() is None:
@@ -444,14 +444,14 @@ def test_node_0_tells_of_its_own_failure() -> None:
     said: list[str] = []
 
     def failing() -> None:
-        with told(placement, Unprotected(), said.append):
+        with told(placement, Trust(), said.append):
             raise ZeroDivisionError("by zero")
 
     with ThreadPoolExecutor(1) as pool:
         head = pool.submit(failing)
         own = hello(1, job="")
         with pytest.raises(LaunchError, match=r"node 0 .* can't take part: .*by zero") as caught:
-            join(replace(placement, rank=1), Unprotected(), own, lambda _line: None)
+            join(replace(placement, rank=1), Trust(), own, lambda _line: None)
         assert caught.value.code == ExitCode.INTERNAL
         with pytest.raises(ZeroDivisionError):
             head.result(LONG)
@@ -463,7 +463,7 @@ def test_who_ends_the_connection_without_a_word_is_asked_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy, ThreadPoolExecutor() as threads:
         port = proxy.getsockname()[1]
         placement = Placement(2, 2, 1, "127.0.0.1", port, times=replace(TIMES, silence=LONG))
-        coming = threads.submit(join, placement, Unprotected(), hello(1), print)
+        coming = threads.submit(join, placement, Trust(), hello(1), print)
         for _ in range(2):
             proxy.accept()[0].close()
         link = end_of_link(proxy.accept()[0], "other")
@@ -480,7 +480,7 @@ def test_nobody_is_asked_again_for_ever() -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy, ThreadPoolExecutor() as threads:
         port = proxy.getsockname()[1]
         placement = Placement(2, 2, 1, "127.0.0.1", port, times=replace(TIMES, silence=0.5))
-        coming = threads.submit(join, placement, Unprotected(), hello(1), print)
+        coming = threads.submit(join, placement, Trust(), hello(1), print)
         while not coming.done():
             proxy.settimeout(1.0)
             with suppress(TimeoutError):

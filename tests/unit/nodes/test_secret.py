@@ -11,7 +11,7 @@ from safe_launch.core.errors import ExitCode, LaunchError
 from safe_launch.core.placement import Placement
 from safe_launch.core.refused import Refused
 from safe_launch.nodes import munge, secret
-from safe_launch.nodes.secret import VARIABLE, Munge, Secret, Trust, Unprotected
+from safe_launch.nodes.secret import VARIABLE, Kind, Trust
 from safe_launch.schedulers.slurm import munge_socket
 
 TWO = Placement(2, 2, 1, "n1")
@@ -41,7 +41,9 @@ def test_a_variable_is_taken_out() -> None:
     """Workers don't inherit it, on a single node either."""
     for placement in (TWO, ALONE):
         environment = {VARIABLE: " a secret of the job\n", "PATH": "x"}
-        assert found(placement=placement, environment=environment) == Secret(b"a secret of the job")
+        assert found(placement=placement, environment=environment) == Trust(
+            Kind.SECRET, b"a secret of the job"
+        )
         assert environment == {"PATH": "x"}
 
 
@@ -50,7 +52,7 @@ def test_a_file_precedes_a_variable(tmp_path: Path) -> None:
     (file := tmp_path / "secret").write_text("from the file\n")
     file.chmod(0o600)
     environment = {VARIABLE: "from the variable"}
-    assert found(file, environment=environment) == Secret(b"from the file")
+    assert found(file, environment=environment) == Trust(Kind.SECRET, b"from the file")
     assert environment == {}
 
 
@@ -100,32 +102,32 @@ def test_what_is_no_secret(tmp_path: Path) -> None:
 def test_more_than_one_host(placement: Placement, *, spans: bool) -> None:
     """Without a secret --require-secret refuses, and the default warns."""
     assert (secret.remark(found(placement=placement), placement) != "") == spans
-    assert secret.remark(Secret(b"x" * 16), placement) == ""
+    assert secret.remark(Trust(Kind.SECRET, b"x" * 16), placement) == ""
     if spans:
         with pytest.raises(LaunchError, match="--require-secret") as caught:
             found(placement=placement, is_required=True)
         assert caught.value.code == ExitCode.USAGE
     else:
-        assert found(placement=placement, is_required=True) == Unprotected()
+        assert found(placement=placement, is_required=True) == Trust()
 
 
 def test_a_secret_that_can_be_guessed() -> None:
     """It is used with a warning that doesn't quote it."""
-    assert "has only 5 characters" in secret.remark(Secret(b"hello"), TWO)
-    assert "hello" not in secret.remark(Secret(b"hello"), TWO)
+    assert "has only 5 characters" in secret.remark(Trust(Kind.SECRET, b"hello"), TWO)
+    assert "hello" not in secret.remark(Trust(Kind.SECRET, b"hello"), TWO)
 
 
 def test_slurm_without_munge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks are unprotected; with munge, only srun's tasks are protected."""
-    assert found(environment=TASK) == Unprotected()
+    assert found(environment=TASK) == Trust()
     monkeypatch.setattr("safe_launch.nodes.munge.encoded", lambda *_: b"MUNGE:x:")
-    assert found(environment=TASK) == Munge("")
-    assert found(environment={**TASK, VARIABLE: "x"}) == Secret(b"x")
-    assert found(environment={"SLURM_JOB_ID": "7", "SLURM_NNODES": "2"}) == Unprotected()
-    assert found(placement=ALONE, environment=TASK) == Unprotected()
+    assert found(environment=TASK) == Trust(Kind.MUNGE)
+    assert found(environment={**TASK, VARIABLE: "x"}) == Trust(Kind.SECRET, b"x")
+    assert found(environment={"SLURM_JOB_ID": "7", "SLURM_NNODES": "2"}) == Trust()
+    assert found(placement=ALONE, environment=TASK) == Trust()
     names = ("COMM_WORLD_SIZE", "COMM_WORLD_RANK", "COMM_WORLD_LOCAL_RANK", "COMM_WORLD_LOCAL_SIZE")
     by_mpirun = {f"OMPI_{name}": "1" for name in names}
-    assert found(environment={**TASK, **by_mpirun}) == Unprotected()
+    assert found(environment={**TASK, **by_mpirun}) == Trust()
 
 
 def test_munge_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:

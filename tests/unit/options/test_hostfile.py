@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch.core.errors import LaunchError
-from safe_launch.nodes.ssh import exported_environment, launch_on_hosts, launch_over_ssh
+from safe_launch.nodes.ssh import exported_environment, launch_on_hosts
 from safe_launch.options import host_options
 from safe_launch.options.hostfile import Host, filtered, first, hosts_of
 from support.stacks import CURRENT
@@ -207,17 +207,17 @@ def test_the_launchers_options_are_taken_apart() -> None:
 )
 def test_the_first_hosts_address(addresses: list[str], expected: str) -> None:
     """It is the address of the ssh connection."""
-    assert expected == launch_over_ssh.head_address(addresses)
+    assert expected == launch_on_hosts.head_address(addresses)
 
 
 def test_choosing_devices_twice_is_refused() -> None:
     """Slots other than the first contradict a variable that hides devices."""
     size = {"LOCAL_SIZE": "2"}
-    assert launch_over_ssh.variables_here((0, 1), {"CUDA_VISIBLE_DEVICES": "4,5"}) == size
+    assert launch_on_hosts.variables_here((0, 1), {"CUDA_VISIBLE_DEVICES": "4,5"}) == size
     both = {"CUDA_VISIBLE_DEVICES": "0,2", "ASCEND_RT_VISIBLE_DEVICES": "0,2", **size}
-    assert both == launch_over_ssh.variables_here((0, 2), {})
+    assert both == launch_on_hosts.variables_here((0, 2), {})
     with pytest.raises(LaunchError, match="CUDA_VISIBLE_DEVICES=4,5 and the hosts' slots"):
-        launch_over_ssh.variables_here((0, 2), {"CUDA_VISIBLE_DEVICES": "4,5"})
+        launch_on_hosts.variables_here((0, 2), {"CUDA_VISIBLE_DEVICES": "4,5"})
 
 
 def test_every_option_has_both_spellings() -> None:

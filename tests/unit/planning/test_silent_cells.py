@@ -22,6 +22,7 @@ from safe_launch.planning.forbidden import point_of
 from safe_launch.planning.plan import Plan
 from safe_launch.planning.search import as_asked, resolve
 from safe_launch.session.settling import Settling
+from support.attempts import Recorder
 from support.worlds import CATALOGUE, HARDWARE, REQUEST, known_rules, rules_under, world
 
 RELEASES = (
@@ -134,7 +135,7 @@ def test_no_settled_change_ends_there(release: str, tmp_path: Path) -> None:
     attempt = Attempt(0, as_asked(REQUEST, Workload(Framework.NONE), HARDWARE), tmp_path)
     for number, values in enumerate(asked()):
         facts = {str(name): value for name, value in values.items()}
-        settling = Settling(attempt, rules, set(), print, lambda *_, **__: None, lambda _: None)
+        settling = Settling(attempt, rules, set(), Recorder(), lambda _: None)
         changeable = ["zero_stage", "offload"]
         question = Ask(str(number), Boundary.INITIALIZE, changeable, facts)
         answer = settling.answer(0, question, {}, None)

@@ -14,7 +14,7 @@ from safe_launch.diagnosis.attempt import Attempt, Failed, Seen, Succeeded, Supe
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.search import as_asked, resolve
-from safe_launch.session.console import ConsoleReporter
+from safe_launch.session.console import Reporter
 from safe_launch.session.decision import End, RunState
 from safe_launch.system import terminal
 from support.attempts import entry_of
@@ -32,7 +32,7 @@ RECORD = FailureRecord(
 )
 ROOT = Finding(RECORD, Role.INITIATING, None)
 FAILED = RunState(REQUEST, WORKLOAD).after(Failed(ATTEMPT, (RECORD,)), ROOT)
-SAY = ConsoleReporter()
+SAY = Reporter()
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -90,7 +90,7 @@ def test_what_is_settled_while_the_workers_wait(capsys: pytest.CaptureFixture[st
     """The place, change and reason; under `suggest` the proposal."""
     assert isinstance(BETTER, Plan)
     for is_made in (True, False):
-        ConsoleReporter().settled(
+        Reporter().settled(
             "TrainingArguments, train.py:29", BETTER, BETTER.changes, is_made=is_made
         )
         where, what, *_ = said(capsys)
@@ -102,7 +102,7 @@ def test_what_is_settled_while_the_workers_wait(capsys: pytest.CaptureFixture[st
 def test_a_plan_that_had_assumed_other_values(capsys: pytest.CaptureFixture[str]) -> None:
     """Its changes are reverted."""
     assert isinstance(BETTER, Plan)
-    ConsoleReporter().settled("TrainingArguments, train.py:29", BETTER, [], is_made=True)
+    Reporter().settled("TrainingArguments, train.py:29", BETTER, [], is_made=True)
     assert said(capsys)[1].startswith("change   none: as asked; the plan had assumed")
 
 
@@ -112,7 +112,7 @@ def test_what_was_settled_can_be_written_down(capsys: pytest.CaptureFixture[str]
     known = WORKLOAD.known[Setting.GRADIENT_CHECKPOINTING]
     seen = Seen({}, asked=((Setting.GRADIENT_CHECKPOINTING, known),))
     done = Succeeded(replace(ATTEMPT, plan=BETTER), seen=seen)
-    state, say = RunState(REQUEST, WORKLOAD).after(done, None), ConsoleReporter()
+    state, say = RunState(REQUEST, WORKLOAD).after(done, None), Reporter()
     say.finished(state, End(0), Path("run"))
     assert "so that" not in " ".join(said(capsys))
     say.settled("TrainingArguments, train.py:29", BETTER, BETTER.changes, is_made=True)

@@ -20,7 +20,6 @@ from safe_launch.planning.search import as_asked
 from safe_launch.session.decision import (
     ONLY_PRINTED,
     End,
-    Replan,
     RunState,
     decide,
     exit_code,
@@ -87,10 +86,10 @@ def test_a_death_without_a_code_is_a_failure() -> None:
 def test_a_cure_is_learned() -> None:
     """The proven facts make the catalogue forbid the tried plan."""
     decision = decide(failed("zero2-gradient-reduced-twice"), RULES, None)
-    assert isinstance(decision, Replan)
-    assert not decision.state.retried
-    assert decision.state.workload.value(Fact.BLOCK_RUNS_TWICE) is True
-    assert decision.state.constraints == RULES.constraints
+    assert isinstance(decision, RunState)
+    assert not decision.retried
+    assert decision.workload.value(Fact.BLOCK_RUNS_TWICE) is True
+    assert decision.constraints == RULES.constraints
 
 
 def test_a_cure_that_cured_nothing_is_forbidden_itself() -> None:
@@ -98,15 +97,15 @@ def test_a_cure_that_cured_nothing_is_forbidden_itself() -> None:
     unknown = rules_under([])
     state = failed("zero2-gradient-reduced-twice", replace(NEW, constraints=()))
     decision = decide(state, unknown, None)
-    assert isinstance(decision, Replan)
-    (constraint,) = decision.state.constraints
+    assert isinstance(decision, RunState)
+    (constraint,) = decision.constraints
     assert constraint.forbids({**ZERO2, Setting.GRADIENT_CHECKPOINTING: "reentrant"})
 
 
 def test_what_was_only_printed_is_not_corrected() -> None:
     """A correction needs the worker's record: the run ends with its code and a note."""
     state = failed("zero2-gradient-reduced-twice")
-    assert isinstance(decide(state, RULES, None), Replan)
+    assert isinstance(decide(state, RULES, None), RunState)
     assert state.root is not None
     printed = replace(state.root, record=replace(state.root.record, told_by=ToldBy.OUTPUT))
     end = decide(replace(state, findings={0: printed}), RULES, None)
@@ -126,9 +125,9 @@ def test_decide_changes_nothing() -> None:
 def test_a_transient_failure_is_retried() -> None:
     """Once for each failure."""
     decision = decide(failed("npu-busy"), RULES, None)
-    assert isinstance(decision, Replan)
-    assert decision.state.retried == {"npu-busy"}
-    assert decide(failed("npu-busy", decision.state), RULES, None) == End(3)
+    assert isinstance(decision, RunState)
+    assert decision.retried == {"npu-busy"}
+    assert decide(failed("npu-busy", decision), RULES, None) == End(3)
 
 
 def test_what_the_workers_saw_is_known() -> None:
@@ -141,11 +140,11 @@ def test_what_the_workers_saw_is_known() -> None:
     suspect = SuspectCorrection(0, {}, constraint)
     suspected = decide(failed(None, seen=seen), RULES, suspect)
     for decision in (superseded, suspected):
-        assert isinstance(decision, Replan)
-        assert decision.state.workload.value(Fact.FROZEN_PARAMETERS) is True
-    assert isinstance(suspected, Replan)
-    assert suspected.state.constraints[-1] is constraint
-    assert suspected.state.standing == 0
+        assert isinstance(decision, RunState)
+        assert decision.workload.value(Fact.FROZEN_PARAMETERS) is True
+    assert isinstance(suspected, RunState)
+    assert suspected.constraints[-1] is constraint
+    assert suspected.standing == 0
 
 
 def test_a_remedy_for_another_engine_teaches_nothing() -> None:

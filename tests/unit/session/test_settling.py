@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from safe_launch.planning.search import Rules, as_asked
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.session import settling
 from safe_launch.session.settling import Settling
+from support.attempts import Recorder
 from support.models import HARDWARE as GPUS
 from support.models import QWEN2_7B, model_of, workload_of
 from support.worlds import CURRENT, HARDWARE, REQUEST, ZERO2, known_rules, rule, rules_under, world
@@ -31,8 +33,8 @@ FAILS = {"block_runs_twice": True}
 
 
 def settling_of(attempt: Attempt, rules: Rules) -> Settling:
-    """Settles an attempt without a reporter."""
-    return Settling(attempt, rules, set(), print, print, lambda _: None)
+    """Settles an attempt, whose events nobody reads."""
+    return Settling(attempt, rules, set(), Recorder(), lambda _: None)
 
 
 def row(rank: int, step: int) -> RankProgress:
@@ -81,9 +83,8 @@ def world_of(
         told.append((where, {change.setting.value: change.new for change in changes}, is_made))
 
     notices: list[str] = []
-    settling = Settling(
-        Attempt(0, plan, folder), RULES, {*unreached}, notices.append, tell, lambda _: None
-    )
+    reporter = SimpleNamespace(note=notices.append, settled=tell)
+    settling = Settling(Attempt(0, plan, folder), RULES, {*unreached}, reporter, lambda _: None)
     return World(settling, notices, told)
 
 
@@ -520,7 +521,7 @@ def test_an_answer_takes_one_search(
         told.extend((where, change.setting, is_made) for change in changes)
 
     rules = Rules((), GPUS, ranks_of(REQUEST, GPUS))
-    there = Settling(attempt, rules, set(), print, tell, lambda _: None)
+    there = Settling(attempt, rules, set(), SimpleNamespace(settled=tell), lambda _: None)
     facts = {"zero_stage": 0, **({} if adapter is None else {"adapter": adapter})}
     changeable = ["zero_stage", "offload", "gradient_checkpointing"]
     question = Ask("key", Boundary.TRAINING_ARGUMENTS, changeable, facts)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from safe_launch.machine.cpu_affinity import core_list, shared
+from safe_launch.core.errors import LaunchError
+from safe_launch.machine.cpu_affinity import shared
+from safe_launch.options.core_binding import core_list
 
 
 @pytest.mark.parametrize(
@@ -22,7 +24,11 @@ from safe_launch.machine.cpu_affinity import core_list, shared
 )
 def test_a_list_of_cores(text: str, cores: tuple[int, ...] | None) -> None:
     """Cores are sorted and unique; anything else is rejected."""
-    assert core_list(text) == cores
+    if cores is None:
+        with pytest.raises(LaunchError, match="in ascending order"):
+            core_list(text)
+    else:
+        assert core_list(text) == cores
 
 
 def test_cores_are_shared_out() -> None:
