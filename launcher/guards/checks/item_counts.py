@@ -6,6 +6,7 @@ The number is given as a tensor that notes whether anything is done with it, in 
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -19,8 +20,8 @@ from ..callers import place
 from .told import looking, makes, tell
 
 HOOKED = ("transformers.trainer",)
-NAME, INDEX = "num_items_in_batch", 2
-"""The argument of `training_step`, and its place."""
+INDEX = 2
+"""Place of the number among the arguments with which the Trainer calls its `training_step`."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
@@ -29,16 +30,16 @@ def install(module: ModuleType, observations: Observations) -> None:
 
     def step(wrapped: Any, trainer: Any, args: Any, kwargs: Any) -> Any:
         nonlocal is_open
-        if not is_open:
-            return wrapped(*args, **kwargs)
-        is_open = makes(Check.DIVIDED)
-        count = args[INDEX] if len(args) > INDEX else kwargs.get(NAME)
-        if not is_open or not _is_left_to_the_loss(trainer, count):
+        noting = None
+        if is_open and len(args) > INDEX and (is_open := makes(Check.DIVIDED)):
+            with suppress(Exception):  # an unusual Trainer
+                noting = (
+                    _noting(args[INDEX]) if _is_left_to_the_loss(trainer, args[INDEX]) else None
+                )
+        if noting is None:
             return wrapped(*args, **kwargs)
         is_open = False
-        noting = _noting(count)
-        model, inputs = (*args, *kwargs.values())[:INDEX]
-        result = wrapped(model, inputs, noting)
+        result = wrapped(*args[:INDEX], noting, *args[INDEX + 1 :], **kwargs)
         if not noting.is_used:
             looking(observations, Check.DIVIDED, _tell, observations, trainer)
         return result
