@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,21 +32,6 @@ class History:
     is_gone: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What a package added or removed in one release.
-
-    Attributes:
-        history: the releases before and after.
-        names: lines with the names that no other part of the package has.
-        owned: lines with names of one owner, after `OWNER:`.
-    """
-
-    history: History
-    names: list[str]
-    owned: list[str]
-
-
 def history_of(package: str, name: str, owner: str = "") -> History | None:
     """When a package added or removed a name, if known.
 
@@ -65,25 +51,21 @@ def owners_of(name: str) -> tuple[str, ...]:
     return tuple(
         package
         for package, changes in _packages().items()
-        if any(name in line for change in changes for line in change.names)
-        and name in _histories(package)
+        if any(name in names for _, names in changes) and name in _histories(package)
     )
 
 
 @cache
-def _packages() -> Mapping[str, list[Change]]:
-    """The file, by package."""
-    found: dict[str, list[Change]] = defaultdict(list)
-    change = Change(History("", "", is_gone=False), [], [])
-    for line in FILE.read_text(encoding="utf-8").splitlines():
-        if line.startswith("  "):
-            (change.owned if line.startswith("    ") else change.names).append(line)
-        elif not line.startswith("#"):
-            package, kind, before, after = line.split()
-            is_gone = kind == "gone"
-            has, lacks = (before, after) if is_gone else (after, before)
-            change = Change(History(has, lacks, is_gone=is_gone), [], [])
-            found[package].append(change)
+def _packages() -> Mapping[str, list[tuple[History, str]]]:
+    """The changes of each package, with the names after each still as text."""
+    found: dict[str, list[tuple[History, str]]] = defaultdict(list)
+    text = FILE.read_text(encoding="utf-8")
+    for section in re.split(r"\n(?=\w)", text)[1:]:
+        line, _, names = section.partition("\n")
+        package, kind, before, after = line.split()
+        is_gone = kind == "gone"
+        has, lacks = (before, after) if is_gone else (after, before)
+        found[package].append((History(has, lacks, is_gone=is_gone), names))
     return found
 
 
@@ -91,13 +73,11 @@ def _packages() -> Mapping[str, list[Change]]:
 def _histories(package: str) -> Mapping[str, History]:
     """The histories of a package's names, `OWNER:NAME` for those of an owner."""
     found: dict[str, History] = {}
-    for change in _packages().get(package, ()):
-        for line in change.names:
-            found |= dict.fromkeys(line.split(), change.history)
+    for history, names in _packages().get(package, ()):
         owner = ""
-        for word in " ".join(change.owned).split():
+        for word in names.split():
             if word.endswith(":"):
                 owner = word
             else:
-                found[owner + word] = change.history
+                found[owner + word] = history
     return found
