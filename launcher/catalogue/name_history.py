@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from .removed_names import ADDED, gone_since
-
 FILE = Path(__file__).with_name("name_history.txt")
-"""Results of scripts/name-history from wheels."""
+"""Results of scripts/name-history from archives on PyPI."""
+MODULES = "."
+"""The owner of modules' paths."""
+SAME_NAMES = {"lightning": "pytorch_lightning"}
+"""Packages with the names and versions of another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +22,7 @@ class History:
     """The two releases between which a package permanently added or removed a name.
 
     Attributes:
-        has: a release with the name; empty if only the first without it is known.
+        has: a release with the name.
         lacks: a release without the name.
         is_gone: whether it was removed, so only older releases have it.
     """
@@ -28,51 +32,52 @@ class History:
     is_gone: bool
 
 
-def history_of(package: str, name: str) -> History | None:
+def history_of(package: str, name: str, owner: str = "") -> History | None:
     """When a package added or removed a name, if known.
 
     Args:
         package: import name.
         name: name of a submodule, class, function, attribute or argument.
+        owner: path of the module below the package (the package's name for itself), class, or
+            function that lacks it; `CLASS()` for an argument of a class, `MODULES` for a module.
     """
-    if (gone := gone_since(package, name)) is not None:
-        return History("", gone, is_gone=True)
-    for row in ADDED:
-        if row.package == package and name in row.names:
-            return History(row.since, row.before, is_gone=False)
-    return _histories(package).get(name)
+    known = _histories(SAME_NAMES.get(package, package))
+    keys = (f"{owner}:{name}", f"{owner}():{name}", name)
+    return next((known[key] for key in keys if key in known), None)
 
 
 def owners_of(name: str) -> tuple[str, ...]:
-    """Packages that added or removed a name; only the owner, if known."""
-    added = tuple(row.package for row in ADDED if name in row.names)
-    return added or tuple(package for package in _packages() if name in _histories(package))
+    """Packages that added or removed a name."""
+    return tuple(
+        package
+        for package, changes in _packages().items()
+        if any(name in names for _, names in changes) and name in _histories(package)
+    )
 
 
 @cache
-def _packages() -> tuple[str, ...]:
-    """The packages of the file."""
-    lines = FILE.read_text(encoding="utf-8").splitlines()
-    return tuple(dict.fromkeys(line.split()[0] for line in lines if line[0] not in "# "))
+def _packages() -> Mapping[str, list[tuple[History, str]]]:
+    """The changes of each package, with the names after each still as text."""
+    found: dict[str, list[tuple[History, str]]] = defaultdict(list)
+    text = FILE.read_text(encoding="utf-8")
+    for section in re.split(r"\n(?=\w)", text)[1:]:
+        line, _, names = section.partition("\n")
+        package, kind, before, after = line.split()
+        is_gone = kind == "gone"
+        has, lacks = (before, after) if is_gone else (after, before)
+        found[package].append((History(has, lacks, is_gone=is_gone), names))
+    return found
 
 
 @cache
 def _histories(package: str) -> Mapping[str, History]:
-    """The histories of a package's names."""
+    """The histories of a package's names, `OWNER:NAME` for those of an owner."""
     found: dict[str, History] = {}
-    history: History | None = None
-    for line in FILE.read_text(encoding="utf-8").splitlines():
-        if not line.startswith(" "):
-            owner, *row = line.split()
-            history = _history(row) if owner == package else None
-        elif history is not None:
-            found |= dict.fromkeys(line.split(), history)
+    for history, names in _packages().get(package, ()):
+        owner = ""
+        for word in names.split():
+            if word.endswith(":"):
+                owner = word
+            else:
+                found[owner + word] = history
     return found
-
-
-def _history(row: list[str]) -> History:
-    """Parses a line: gone or came, the release before, the release after."""
-    kind, before, after = row
-    is_gone = kind == "gone"
-    has, lacks = (before, after) if is_gone else (after, before)
-    return History(has, lacks, is_gone=is_gone)

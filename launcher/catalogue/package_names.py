@@ -38,12 +38,13 @@ LIBRARIES = {
     "xformers": "facebookresearch/xformers",
     **dict.fromkeys(
         (
-            *("auto_gptq", "autoawq", "awq", "causal_conv1d", "evaluate", "flashinfer"),
-            *("fsspec", "gptqmodel", "kernels", "lightning_utilities", "mamba_ssm"),
-            *("mindspeed", "mindspeed_llm", "modelscope", "numba", "numpy", "optimum"),
-            *("outlines", "pandas", "pyarrow", "pydantic", "safetensors", "scipy"),
-            *("sentence_transformers", "sklearn", "torchaudio", "torchmetrics"),
-            *("torchvision", "xtuner"),
+            *("PIL", "auto_gptq", "autoawq", "awq", "causal_conv1d", "compressed_tensors"),
+            *("evaluate", "flashinfer", "fsspec", "gptqmodel", "kernels", "lightning_utilities"),
+            *("mamba_ssm", "mindspeed", "mindspeed_llm", "mistral_common", "modelscope", "numba"),
+            *("numpy", "optimum", "outlines", "pandas", "pkg_resources", "pyarrow", "pydantic"),
+            *("safetensors", "scipy", "sentence_transformers", "setuptools", "sklearn"),
+            *("tensordict", "timm", "torchaudio", "torchdata", "torchmetrics", "torchvision"),
+            "xtuner",
         ),
         "",
     ),
@@ -52,11 +53,14 @@ LIBRARIES = {
 PACKAGES = LIBRARIES | {name: row.repository for name, row in OF_PACKAGE.items()}
 """All by import name, with their repositories; they are recognized in a checkout, too."""
 DISTRIBUTIONS = {
+    "PIL": "pillow",
     "awq": "autoawq",
     "flash_attn": "flash-attn",
     "flash_attn_2_cuda": "flash-attn",
     "flashinfer": "flashinfer-python",
+    "google": "protobuf",
     "megatron_fsdp": "megatron-fsdp",
+    "pkg_resources": "setuptools",
     "skimage": "scikit-image",
     "sklearn": "scikit-learn",
     **{name: row.distribution for name, row in OF_PACKAGE.items() if row.distribution},
@@ -105,6 +109,7 @@ OWNERS = {
         r"|GPUModelRunner|FlexibleArgumentParser"
     ),
     "sglang": r"ServerArgs|SRTRunner",
+    "google": r"MessageFactory|SymbolDatabase|FieldDescriptor",
     "peft": r"(Lora|AdaLora|LoHa|IA3|LoKr|Boft|OFT|VeRA)(Config|Model)|get_peft_model",
     "trl": r"(SFT|DPO|GRPO|KTO|ORPO|CPO|RLOO|GKD|BCO|PPO|Reward)(Trainer|Config)",
     "huggingface_hub": r"HfApi|HfFolder|hf_hub_download|cached_download|snapshot_download",
@@ -152,7 +157,7 @@ def path_in_package(path: str) -> str | None:
 def package_of_module(module: str) -> str | None:
     """The known package of a module, if any."""
     root = module.partition(".")[0]
-    if root in PACKAGES:
+    if root in PACKAGES or module.startswith("google.protobuf"):
         return root
     return PYTHON if root in sys.stdlib_module_names else None
 

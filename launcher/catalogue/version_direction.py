@@ -47,7 +47,7 @@ def _by_requirement(skew: Skew, record: FailureRecord) -> str:
 
 def _by_history(skew: Skew, version: str) -> str:
     """The remedy by releases with the name; empty if the known version contradicts them."""
-    history = history_of(skew.package, skew.name)
+    history = history_of(skew.package, skew.name, skew.owner)
     if history is None or (version and _is_there(history, version)):
         return ""
     package = pip_name(skew.package)
@@ -57,9 +57,6 @@ def _by_history(skew: Skew, version: str) -> str:
         return f"{package} {history.has} has it, {history.lacks} doesn't yet: {command}."
     is_package = skew.kind is Wanting.PACKAGE and skew.wanting
     newer = f" upgrade {wanting}, or downgrade {package}:" if is_package else ""
-    if not history.has:
-        older = f'`pip install "{package}<{history.lacks}"`'
-        return f"It is gone from {package} {history.lacks} on:{newer} {older}."
     older = f'`pip install "{package}<={history.has}"`'
     return f"{package} {history.has} still has it, {history.lacks} doesn't:{newer} {older}."
 

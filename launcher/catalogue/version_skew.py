@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..evidence.failure_record import FailureRecord, Frame, Raised
+from .name_history import MODULES
 from .package_names import (
     MODEL_CODE,
     PYTHON,
@@ -64,12 +65,14 @@ class Skew:
         wanting: import name of the package with the code; empty for a script.
         package: import name of the package without the name; `Python` for the standard library.
         name: the missing name, module, attribute or argument.
+        owner: the module, class or function that lacks it, as in `history_of`; not compared.
     """
 
     kind: Wanting
     wanting: str
     package: str
     name: str
+    owner: str = field(default="", compare=False)
 
 
 def skew_of(record: FailureRecord, raised: Raised) -> Skew | None:
@@ -92,13 +95,24 @@ def skew_of(record: FailureRecord, raised: Raised) -> Skew | None:
     return None
 
 
-def _skew(frame: Frame, package: str, name: str) -> Skew | None:
+def owner_in(found: re.Match[str]) -> str:
+    """The module, class or function in a match of one of the messages above."""
+    if found.re is SUBMODULE:
+        return MODULES
+    groups = found.groupdict()
+    if module := groups.get("module"):
+        return module.partition(".")[2] or module
+    function = groups.get("function") or ""
+    return f"{groups['class']}()" if function == "__init__" else groups["class"] or function
+
+
+def _skew(frame: Frame, package: str, name: str, owner: str = "") -> Skew | None:
     """The skew between the code in a frame and a package."""
     wanting = package_of_file(frame.file)
     if wanting == PYTHON:
         return None
     kind = {None: Wanting.SCRIPT, package: Wanting.SAME, MODEL_CODE: Wanting.MODEL}
-    return Skew(kind.get(wanting, Wanting.PACKAGE), wanting or "", package, name)
+    return Skew(kind.get(wanting, Wanting.PACKAGE), wanting or "", package, name, owner)
 
 
 def _of_import(message: str, frames: Sequence[Frame]) -> Skew | None:
@@ -112,7 +126,7 @@ def _of_import(message: str, frames: Sequence[Frame]) -> Skew | None:
         package = None if is_part else package_of_module(found["module"])
     if found is None or package is None:
         return None
-    return _skew(frames[-1], package, found["name"])
+    return _skew(frames[-1], package, found["name"], owner_in(found))
 
 
 def _of_attribute(message: str, frames: Sequence[Frame]) -> Skew | None:
@@ -121,7 +135,7 @@ def _of_attribute(message: str, frames: Sequence[Frame]) -> Skew | None:
         return None
     if found := OF_MODULE.match(message):
         package = package_of_module(found["module"])
-        skew = package and _skew(callers[-1], package, found["name"])
+        skew = package and _skew(callers[-1], package, found["name"], owner_in(found))
         # Within a package, a circular import looks the same.
         return skew if skew and skew.kind is not Wanting.SAME else None
     if found := OF_OBJECT.match(message):
@@ -131,7 +145,7 @@ def _of_attribute(message: str, frames: Sequence[Frame]) -> Skew | None:
         is_trainer = SUBCLASSED.match(found["class"]) and not found["name"].startswith("_")
         if package == own and own == "trl" and is_trainer:
             package = "transformers"
-        skew = package and _skew(callers[-1], package, found["name"])
+        skew = package and _skew(callers[-1], package, found["name"], owner_in(found))
         return skew if skew and skew.kind in (Wanting.PACKAGE, Wanting.MODEL) else None
     return None
 
@@ -146,10 +160,10 @@ def _of_call(message: str, frames: Sequence[Frame]) -> Skew | None:
     if package == "transformers":
         package = next((server for server in SERVERS if server in ran), package)
     if MODEL_CODE in ran and found["class"]:
-        return Skew(Wanting.MODEL, MODEL_CODE, "transformers", name)
+        return Skew(Wanting.MODEL, MODEL_CODE, "transformers", name, owner_in(found))
     callers = [
         frame
         for frame in frames
         if package_of_file(frame.file) != package and "*args, **kwargs" not in frame.source
     ]
-    return _skew(callers[-1], package, name) if package and callers else None
+    return _skew(callers[-1], package, name, owner_in(found)) if package and callers else None

@@ -8,9 +8,13 @@ from importlib.metadata import Distribution, PathDistribution
 from pathlib import Path
 
 from ..evidence.failure_record import FailureRecord
-from .package_names import PACKAGES
+from .package_names import DISTRIBUTIONS, PACKAGES
 
-NAMES = "|".join(sorted((name.replace("_", "[-_]") for name in PACKAGES), key=len, reverse=True))
+IMPORTED_AS = {
+    name.lower().replace("-", "_"): imported for imported, name in reversed(DISTRIBUTIONS.items())
+} | {name: name for name in PACKAGES}
+"""Import names, by distribution name in lower case."""
+NAMES = "|".join(sorted((name.replace("_", "[-_]") for name in IMPORTED_AS), key=len, reverse=True))
 NAMED = re.compile(
     rf"(?<![\w./-])(?P<name>{NAMES})(?:[\s:=,'\"`(]*(?:info|version|library)\b)*[\s:=,'\"`(v-]*"
     r"(?P<version>\d+\.\d+\.\d+(?:\.?(?:post|rc|dev|a|b)\d+)?)(?!\w|\.\d)",
@@ -53,4 +57,5 @@ def installed(record: FailureRecord) -> Mapping[str, Distribution]:
 
 def import_name(distribution: str) -> str:
     """The import name of a distribution."""
-    return distribution.lower().replace("-", "_")
+    name = distribution.lower().replace("-", "_")
+    return IMPORTED_AS.get(name, name)

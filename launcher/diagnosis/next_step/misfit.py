@@ -117,6 +117,7 @@ def _of_object(case: Case) -> Step | None:
         return None
     wanting = callers[0]
     by_name = [one for one in owners_of(name) if one != wanting]
+    by_name = [one for one in by_name if one in callers] or by_name
     if len(by_name) == 1 and DISTINCT.fullmatch(name):
         return step_of(case, Skew(Wanting.PACKAGE, wanting, by_name[0], name))
     second = next((one for one in callers[1:] if one != wanting), "")
@@ -135,8 +136,8 @@ def _of_project(case: Case, kind: str, name: str) -> Step | None:
     The object's class is the package's, or a subclass in the project that the package calls.
     """
     package = package_of_name(kind)
-    if package is not None and history_of(package, name):
-        return step_of(case, Skew(Wanting.SCRIPT, "", package, name))
+    if package is not None and history_of(package, name, kind):
+        return step_of(case, Skew(Wanting.SCRIPT, "", package, name, kind))
     parts = [kind[at:] for at in range(1, len(kind)) if kind[at].isupper()]
     named = (package_of_name(part) for part in parts if len(part) > len("Trainer"))
     outward = (package_of_file(frame.file) for frame in reversed(case.frames))

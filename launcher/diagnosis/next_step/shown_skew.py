@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from ...catalogue.name_history import history_of
-from ...catalogue.package_names import PYTHON, package_of_file, package_of_module, package_of_name
+from ...catalogue.package_names import (
+    PYTHON,
+    package_of_file,
+    package_of_module,
+    package_of_name,
+    pip_name,
+)
 from ...catalogue.version_direction import direction
 from ...catalogue.version_skew import (
     CALLED,
@@ -12,6 +18,7 @@ from ...catalogue.version_skew import (
     OF_OBJECT,
     Skew,
     Wanting,
+    owner_in,
     skew_of,
 )
 from ...evidence.failure_record import Raised
@@ -55,10 +62,8 @@ def _subject(skew: Skew) -> str:
         Wanting.MODEL: "The model's own code",
         Wanting.PACKAGE: skew.wanting or "Other code",
     }[skew.kind]
-    return (
-        f"{who} asks {skew.package} for `{skew.name}`, which the installed {skew.package} doesn't"
-        " have."
-    )
+    asked = pip_name(skew.package)
+    return f"{who} asks {asked} for `{skew.name}`, which the installed {asked} doesn't have."
 
 
 def _without_frame(raised: Raised) -> Skew | None:
@@ -76,7 +81,8 @@ def _without_frame(raised: Raised) -> Skew | None:
         package = package_of_module(found["module"])
     elif found := OF_OBJECT.match(message):
         package = package_of_name(found["class"])
-        package = package if package and history_of(package, found["name"]) else None
+        known = package and history_of(package, found["name"], found["class"])
+        package = package if known else None
     if found is None or package in (None, PYTHON):
         return None
-    return Skew(Wanting.PACKAGE, "", str(package), found["name"])
+    return Skew(Wanting.PACKAGE, "", str(package), found["name"], owner_in(found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from safe_launch.catalogue.name_history import history_of
+from safe_launch.catalogue.name_history import MODULES, history_of
 from safe_launch.catalogue.version_direction import direction
 from safe_launch.catalogue.version_skew import Skew, Wanting
 from safe_launch.catalogue.versions_seen import versions_of
@@ -20,23 +20,28 @@ def asks(package: str, name: str, wanting: str = "trl") -> Skew:
 
 
 @table(
-    ("package", "name", "has", "lacks", "is_gone"),
+    ("package", "owner", "name", "has", "lacks", "is_gone"),
     [
-        ("transformers", "LlamaFlashAttention2", "4.47.1", "4.48.3", True),
-        ("transformers", "HybridCache", "4.57.6", "5.0.0", True),
-        ("transformers", "EncoderDecoderCache", "4.40.2", "4.44.2", False),
-        ("accelerate", "clear_device_cache", "0.30.1", "0.34.2", False),
-        ("accelerate", "keep_torch_compile", "1.0.1", "1.3.0", False),
-        ("peft", "corda_config", "0.14.0", "0.16.0", False),
-        ("huggingface_hub", "cached_download", "", "0.26", True),
-        ("torch", "FSDPModule", "2.5", "2.6", False),
+        ("transformers", "", "LlamaFlashAttention2", "4.47.1", "4.48.3", True),
+        ("transformers", "transformers", "HybridCache", "4.57.6", "5.0.0", True),
+        ("transformers", "TrainingArguments()", "evaluation_strategy", "4.50.3", "4.51.3", True),
+        ("transformers", MODULES, "modeling_attn_mask_utils", "5.23.0", "5.24.0", True),
+        ("peft", "LoraConfig()", "corda_config", "0.14.0", "0.15.2", False),
+        ("huggingface_hub", "huggingface_hub", "cached_download", "0.25.2", "0.26.5", True),
+        ("torch", "distributed.fsdp", "FSDPModule", "2.5.1", "2.6.0", False),
+        ("torch", MODULES, "_six", "1.13.1", "2.0.1", True),
+        ("vllm", "EngineArgs()", "worker_use_ray", "0.6.6.post1", "0.7.3", True),
+        ("PIL", "Image", "ANTIALIAS", "9.5.0", "10.0.1", True),
+        ("google", "protobuf.internal", "builder", "3.19.6", "3.20.3", False),
+        ("pytorch_lightning", MODULES, "utilities.cloud_io", "1.9.5", "2.0.9.post0", True),
+        ("lightning", "", "training_epoch_end", "1.9.5", "2.0.9.post0", True),
     ],
 )
 def test_when_names_came_and_went(
-    package: str, name: str, has: str, lacks: str, is_gone: bool
+    package: str, owner: str, name: str, has: str, lacks: str, is_gone: bool
 ) -> None:
-    """The history comes from the releases' wheels or from a source."""
-    known = history_of(package, name)
+    """The history comes from the releases' archives; a name may remain in other owners."""
+    known = history_of(package, name, owner)
     assert known is not None
     order = (known.has, known.lacks) if is_gone else (known.lacks, known.has)
     assert (*order, known.is_gone) == (has, lacks, is_gone)
@@ -59,7 +64,28 @@ def test_only_an_older_one_has_it() -> None:
 def test_only_a_newer_one_has_it() -> None:
     """A downgrade is never advised."""
     text = direction(asks("accelerate", "clear_device_cache"), NOTHING)
-    assert text.endswith('`pip install -U "accelerate>=0.34.2"`.')
+    assert text.endswith('`pip install -U "accelerate>=0.32.1"`.')
+
+
+@table(
+    ("package", "name", "owner", "command"),
+    [
+        ("PIL", "ANTIALIAS", "Image", 'pip install "pillow<=9.5.0"'),
+        ("pkg_resources", "packaging", "pkg_resources", 'pip install "setuptools<=69.5.1"'),
+        ("google", "runtime_version", "protobuf", 'pip install -U "protobuf>='),
+        ("swift", "llm", MODULES, 'pip install "ms-swift<='),
+    ],
+)
+def test_pip_has_other_names(package: str, name: str, owner: str, command: str) -> None:
+    """The command has the distribution's name."""
+    text = direction(Skew(Wanting.PACKAGE, "trl", package, name, owner), NOTHING)
+    assert command in text
+
+
+def test_a_name_that_remains_elsewhere() -> None:
+    """Its history is that of the module it is missing from; a package without it is too old."""
+    moved = Skew(Wanting.SCRIPT, "", "vllm", "FlexibleArgumentParser", "utils")
+    assert 'pip install "vllm<=0.10.2"' in direction(moved, NOTHING)
 
 
 def test_the_logs_own_version_contradicts_the_history() -> None:
@@ -67,7 +93,7 @@ def test_the_logs_own_version_contradicts_the_history() -> None:
     log = ("INFO versions: transformers==4.46.0 accelerate==1.2.0",)
     text = direction(asks("accelerate", "clear_device_cache"), FailureRecord(0, 0.0, log_tail=log))
     assert "the older of the two" in text
-    assert "0.34.2" not in text
+    assert "0.32.1" not in text
 
 
 def test_a_script_alone_has_no_newer_version() -> None:
@@ -107,6 +133,7 @@ def test_what_a_package_declares_counts_first(tmp_path: Path) -> None:
         ("Successfully installed huggingface-hub-0.36.2", {"huggingface_hub": "0.36.2"}),
         ("torch took 2.5 s, ray 10.0.0.3:6379", {}),
         ("/opt/transformers-4.46.3/src/x.py", {"transformers": "4.46.3"}),
+        ("ms-swift 3.9.3, Pillow==9.5.0", {"swift": "3.9.3", "PIL": "9.5.0"}),
     ],
 )
 def test_versions_in_a_log(line: str, expected: dict[str, str]) -> None:

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from importlib.metadata import version
-from importlib.util import find_spec
-from pathlib import Path
-
-from packaging.version import Version
-from safe_launch.catalogue.removed_names import REMOVED, Removed, gone_since
+from safe_launch.catalogue.name_history import MODULES
 from safe_launch.catalogue.version_skew import Skew, Wanting, skew_of
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from support.tables import table
@@ -120,6 +114,38 @@ def test_who_wants_what(
     assert skew_of(record, next(record.raised())) == (expected and Skew(*expected))
 
 
+@table(
+    ("exception", "message", "expected"),
+    [
+        (IMPORT, CACHE, ("transformers", "transformers")),
+        (
+            IMPORT,
+            f"cannot import name 'builder' from 'google.protobuf.internal' ({SITE}/google/x.py)",
+            ("google", "protobuf.internal"),
+        ),
+        (IMPORT, "No module named 'torch._six'", ("torch", MODULES)),
+        (ATTRIBUTE, "module 'PIL.Image' has no attribute 'ANTIALIAS'", ("PIL", "Image")),
+        (
+            ATTRIBUTE,
+            "'MessageFactory' object has no attribute 'GetPrototype'",
+            ("google", "MessageFactory"),
+        ),
+        (CALL, LORA, ("peft", "LoraConfig()")),
+        (
+            CALL,
+            "hf_hub_download() got an unexpected keyword argument 'token'",
+            ("huggingface_hub", "hf_hub_download"),
+        ),
+    ],
+)
+def test_what_lacks_it(exception: str, message: str, expected: tuple[str, str]) -> None:
+    """The message names the module, class or function that should have the name."""
+    record = FailureRecord(0, 0.0, f"builtins.{exception}", message, frames=(USER, TRL))
+    skew = skew_of(record, next(record.raised()))
+    assert skew is not None
+    assert (skew.package, skew.owner) == expected
+
+
 def test_a_cause_is_judged_by_its_own_frame() -> None:
     """A record's frames belong to its last exception."""
     cause = Raised("builtins.ImportError", CACHE, TRL)
@@ -143,35 +169,3 @@ def test_any_system_s_paths() -> None:
         skew = skew_of(record, next(record.raised()))
         assert skew is not None
         assert skew.wanting == wanting
-
-
-@table(
-    ("package", "name", "expected"),
-    [
-        ("transformers", "modeling_attn_mask_utils", "5.24"),
-        ("transformers", "data.metrics", "5.20"),
-        ("transformers", "modeling_tf_utils", "5"),
-        ("transformers", "modeling_utils", None),
-        ("transformers", "generation.utils", None),
-        ("huggingface_hub", "cached_download", "0.26"),
-        ("datasets", "load_dataset", None),
-        ("trl", "modeling_attn_mask_utils", None),
-    ],
-)
-def test_what_is_gone(package: str, name: str, expected: str | None) -> None:
-    """If the name was removed, an older version has it."""
-    assert gone_since(package, name) == expected
-
-
-@table("row", REMOVED, name=lambda row: f"{row.package} {row.since}")
-def test_what_is_gone_is_not_installed(row: Removed) -> None:
-    """No version since the removal has a module of these names."""
-    spec = find_spec(row.package)
-    if spec is None or Version(version(row.package)) < Version(row.since):
-        return
-    (folder,) = spec.submodule_search_locations or ()
-    modules = (
-        str(path.relative_to(folder).with_suffix("")).replace("/", ".").removesuffix(".__init__")
-        for path in Path(folder).rglob("*.py")
-    )
-    assert [name for name in modules if re.fullmatch(row.names, name)] == []
