@@ -22,7 +22,8 @@ class Device(StrEnum):
 
 
 WORDS = {
-    Device.NPU: r"\bNPU|torch_npu|\bnpu(?=[:_.]|\b)|HCCL|hccl|\b(?:[Aa]scend|ASCEND)|\bE[A-Z]\d{4}\b|\baclrt",
+    Device.NPU: r"\bNPU|torch_npu|\bnpu(?=[:_.]|\b)|HCCL|hccl|\b(?:[Aa]scend|ASCEND)|\baclrt"
+    r"|\bE[A-Z]\d{4}\b",
     Device.ROCM: r"\bHIP\b|ROCm|rocm|\bRCCL\b|\bgfx\d{3}",
     Device.XPU: r"\bXPU\b|\bxpu(?=[:_.]|\b)|oneCCL|SYCL",
     Device.CUDA: r"CUDA|\bcuda(?=[:_.]|\b)|NCCL|\bcu(?:BLAS|DNN)|CUBLAS|CUDNN|nvidia|NVIDIA",
