@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from safe_launch.machine.probes.vendors import devices
+from safe_launch.machine.detect import devices
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB, GIB = 2**20, 2**30

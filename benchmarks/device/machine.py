@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from safe_launch.machine.detect import detect
-from safe_launch.machine.probes.vendors import devices
+from safe_launch.machine.detect import detect, devices
 from safe_launch.machine.profiles import profiles
 
 PACKAGES = (

@@ -34,7 +34,6 @@ from safe_launch.nodes.messages import Ended, Failing, Join, Order, Ping, Pong, 
 from safe_launch.nodes.peers import abbreviated
 from safe_launch.nodes.rendezvous import join, own_join
 from safe_launch.nodes.secret import Trust
-from safe_launch.workers.start import prepare
 from safe_launch.workload.read_workload import read_workload
 
 TRAFFIC = 120
@@ -202,7 +201,6 @@ def main(case: dict[str, Any]) -> None:
     for thread in threads:
         thread.start()
     wait_for(lambda: listens(port) and is_idle(case["head"]))
-    prepare()  # each launcher does so before its hello
     began = time.monotonic()
     scene.gate.wait()
     scene.gate.wait()

@@ -46,8 +46,7 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
         host_memory=host.memory(),
         notes=() if problem is None else (problem,),
     )
-    found = next(filter(None, (probe(environment) for probe in PROBES)), ())
-    if found:
+    if found := devices(environment):
         hardware = of_devices(here, found)
         return replace(hardware, notes=hardware.notes + _visibility_notes(found, environment))
     for kind, (pattern, variable) in DEVICE_FILES.items():
@@ -63,6 +62,11 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
             )
             return replace(here, accelerator=device, accelerators=count, notes=(*here.notes, note))
     return here
+
+
+def devices(environment: Mapping[str, str]) -> tuple[Device, ...]:
+    """The devices of the first vendor with any on this host."""
+    return next(filter(None, (probe(environment) for probe in PROBES)), ())
 
 
 def unknown_devices(found: Hardware, source: str, count: int = 0) -> Hardware:
