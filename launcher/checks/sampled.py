@@ -117,18 +117,21 @@ def not_numbers(updates: Sequence[Update], optimizer: str, where: str, step: int
     )
 
 
-def skipped(steps: int, where: str) -> Finding:
+def skipped(scales: Sequence[float], factor: float, where: str) -> Finding | None:
     """Reports a scaler that skips all of its latest steps.
 
     Args:
-        steps: the latest steps in a row that it has skipped.
-        where: the user's line that steps.
+        scales: its scale, seen every `MOST_SKIPPED` steps.
+        factor: what a skipped step multiplies it with.
+        where: the user's line that updates it.
     """
+    if len(scales) < 2 or scales[-1] > scales[-2] * factor ** (MOST_SKIPPED - 1):
+        return None
     return Finding(
         Check.TRAINED,
         certain=True,
-        sentence=f"the GradScaler has skipped the last {count_of(steps, 'step')}, as gradients had "
-        "inf or NaN: nothing is trained any more",
+        sentence=f"the GradScaler has skipped the last {count_of(MOST_SKIPPED, 'step')}, as "
+        "gradients had inf or NaN: nothing is trained any more",
         advice="Find where the loss gets inf or NaN: use bf16 instead of fp16, lower the learning "
         "rate, look for empty samples",
         where=where,

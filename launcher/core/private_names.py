@@ -127,6 +127,10 @@ VERSION = PrivateName(
     *("torch", "", "torch", "Tensor._version"),
     "gradients that are clipped before a step's last backward pass aren't noticed",
 )
+SCALE = PrivateName(
+    *("torch", "", "torch.amp.grad_scaler", "GradScaler._scale"),
+    "steps that a scaler skips aren't noticed",
+)
 LOADER_ITERATOR = PrivateName(
     *("torch", "", "torch.utils.data.dataloader", "_BaseDataLoaderIter"),
     "a batch that comes again and again isn't noticed",

@@ -33,6 +33,7 @@ from . import (
 )
 from .checks import (
     autocasts,
+    backward,
     batches,
     clipping,
     collators,
@@ -106,6 +107,7 @@ GUARDS: tuple[Guard, ...] = (
     sampled_gradients,
     saves,
     scalers,
+    backward,
     schedules,
     skipped_batches,
     texts,

@@ -126,7 +126,7 @@ def skipping(right: bool) -> None:
     """As in https://github.com/pytorch/pytorch/issues/40497: every gradient overflows."""
     model, source = DistributedDataParallel(Net()), batches()
     optimizer, scaler = adam(model), torch.amp.GradScaler("cpu")
-    for _ in range(3 * STEPS):
+    for _ in range(5 * STEPS):
         words = next(source)
         loss = model(words, labels=words) * (1 if right else float("inf"))
         scaler.scale(loss).backward()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection
 from typing import Any
 
 from ...checks import divided
+from ...checks.finding import Check
 from ...evidence.observations import Observations
 from ..callers import user_place
-from .told import tell
+from .told import makes, tell
 
 
 class Accumulated:
     """The passes since the last step, or since gradients were cleared after it.
+
+    The optimizer isn't kept alive, nor are its parameters.
 
     Attributes:
         is_open: whether to count further passes: a loop with one optimizer accumulates.
@@ -21,22 +25,28 @@ class Accumulated:
     def __init__(
         self, observations: Observations, optimizers: Callable[[], Collection[Any]]
     ) -> None:
-        self.is_open = True
+        self.is_open = False
         self._observations = observations
         self._optimizers = optimizers
-        self._place: tuple[int, int] | None = None  # of a parameter with a gradient
-        self._optimizer: Any = None
+        self._place: tuple[weakref.ref[Any], int, int] | None = None  # of one with a gradient
         self._passes = 0
         self._left = 0
         self._usual = 0  # passes of the first step
 
+    def open(self) -> None:
+        """Begins to count, as a new optimizer is watched."""
+        self.is_open = makes(Check.GRADIENTS)
+        self._place, self._passes, self._left = None, 0, 0
+
     def passing(self) -> None:
         """Counts a backward pass before it begins."""
-        if self._place is not None:
-            group, number = self._place
-            if self._optimizer.param_groups[group]["params"][number].grad is None:
-                self._passes = 0
+        if self._place is not None and not self._has_gradient(*self._place):
+            self._passes = 0
         self._passes += 1
+
+    def _has_gradient(self, optimizer: weakref.ref[Any], group: int, number: int) -> bool:
+        held = optimizer()
+        return held is not None and held.param_groups[group]["params"][number].grad is not None
 
     def begin(self) -> None:
         """Notes the passes before a loader begins."""
@@ -50,8 +60,7 @@ class Accumulated:
             steps: its previous steps.
         """
         if self._place is None:
-            self._optimizer, self._place = optimizer, _with_gradient(optimizer)
-            self._usual = self._passes
+            self._place, self._usual = _with_gradient(optimizer), self._passes
         passes, left = self._passes, self._left
         self._passes = self._left = 0
         has_left = passes == left + self._usual > self._usual
@@ -62,10 +71,11 @@ class Accumulated:
         self.is_open = is_alone and self._usual > 1 and not has_left
 
 
-def _with_gradient(optimizer: Any) -> tuple[int, int] | None:
-    """Group and number of a parameter whose gradient is in `grad`; FSDP2 keeps it elsewhere."""
+def _with_gradient(optimizer: Any) -> tuple[weakref.ref[Any], int, int] | None:
+    """The place of a parameter whose gradient is in `grad`; FSDP2 keeps it elsewhere."""
     for place, group in enumerate(optimizer.param_groups):
         for number, each in enumerate(group["params"]):
             if each.grad is not None:
-                return None if hasattr(each, "to_local") else (place, number)
+                is_whole = not hasattr(each, "to_local")
+                return (weakref.ref(optimizer), place, number) if is_whole else None
     return None

@@ -76,6 +76,7 @@ class Watch:
         schedules = schedules_of(observations)
         schedules.optimizers[optimizer] = self
         self._accumulated = schedules.accumulated
+        self._accumulated.open()
         optimizer.register_load_state_dict_post_hook(self.loaded)
         self._before = optimizer.register_step_pre_hook(self.before)
         optimizer.register_step_post_hook(self.after)

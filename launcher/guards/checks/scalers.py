@@ -1,4 +1,4 @@
-"""Tracks scalers: whether gradients still are scaled, and the steps that they skip."""
+"""Tracks scalers: whether gradients still are scaled, and whether all steps are skipped."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Any
 import wrapt
 
 from ...checks import sampled
+from ...checks.finding import Check
+from ...core.private_names import SCALE
 from ...evidence.observations import Observations
 from ..callers import user_place
-from .told import tell
+from .copies import Copy, copied
+from .told import looking, makes, tell
 
 HOOKED = ("torch.amp.grad_scaler",)
 
@@ -20,17 +23,17 @@ used: weakref.WeakSet[Any] = weakref.WeakSet()
 """Scalers that have scaled a loss."""
 scaling: weakref.WeakSet[Any] = weakref.WeakSet()
 """Scalers that haven't unscaled the gradients yet."""
-_skipped: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""By scaler: its latest steps in a row that it has skipped."""
+_scales: weakref.WeakKeyDictionary[Any, tuple[int, tuple[Copy, ...]]] = weakref.WeakKeyDictionary()
+"""By scaler: its updates, and its scale at the last of them that were looked at."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:
     """Wraps the methods of scalers."""
     wrap = partial(wrapt.wrap_function_wrapper, module)
     wrap("GradScaler.scale", _scaling)
-    for name in ("unscale_", "update"):
+    for name in ("unscale_", "step"):
         wrap(f"GradScaler.{name}", _unscaling)
-    wrap("GradScaler.step", partial(_stepping, observations))
+    wrap("GradScaler.update", partial(_updating, observations))
 
 
 def _scaling(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -45,14 +48,23 @@ def _unscaling(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     return wrapped(*args, **kwargs)
 
 
-def _stepping(
+def _updating(
     observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
 ) -> Any:
-    scaling.discard(instance)
-    steps = observations.steps_of_all()
-    result = wrapped(*args, **kwargs)
-    is_skipped = instance.is_enabled() and observations.steps_of_all() == steps
-    _skipped[instance] = _skipped.get(instance, 0) + 1 if is_skipped else 0
-    if _skipped[instance] == sampled.MOST_SKIPPED:
-        tell(observations, sampled.skipped(_skipped[instance], user_place()))
+    result = _unscaling(wrapped, instance, args, kwargs)
+    if instance.is_enabled() and makes(Check.TRAINED):
+        looking(observations, Check.TRAINED, _look, observations, instance)
     return result
+
+
+def _look(observations: Observations, scaler: Any) -> None:
+    """Compares the scale with an earlier one: each skipped step lowers it by a factor."""
+    updates, scales = _scales.get(scaler, (0, ()))
+    if updates % sampled.MOST_SKIPPED == 0:
+        now = None
+        with observations.going_on():
+            now = copied([SCALE.of(scaler).detach().reshape(-1)])
+        scales = (*scales, *filter(None, [now]))[-3:]
+        seen = [scale.parts()[0][0] for scale in scales if scale.is_there]
+        tell(observations, sampled.skipped(seen, scaler.get_backoff_factor(), user_place()))
+    _scales[scaler] = updates + 1, scales

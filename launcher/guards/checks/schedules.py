@@ -19,15 +19,13 @@ from ...evidence.observations import Observations
 from .. import data_parallel
 from ..callers import user_place
 from .accumulated import Accumulated
-from .clearing import Clearing
 from .clipped import Clipped
 from .models import parameters_of
-from .passes import Passes
 from .rank_schedules import given_steps, half_period, length_of
 from .told import looking, makes, tell
 
 ACCELERATE, TRAINER = "accelerate.scheduler", "transformers.trainer"
-HOOKED = ("torch.optim.lr_scheduler", "torch.autograd", ACCELERATE, TRAINER)
+HOOKED = ("torch.optim.lr_scheduler", ACCELERATE, TRAINER)
 SLACK = 5
 """Steps by which a schedule may be ahead of its optimizer, as a scaler skips some."""
 MANY = 10
@@ -243,7 +241,7 @@ schedules_of = functools.cache(Schedules)
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps every schedule, and counts backward passes in a plain function, the cheapest way."""
+    """Wraps every schedule."""
     schedules: Schedules = schedules_of(observations)
 
     def made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
@@ -267,51 +265,9 @@ def install(module: ModuleType, observations: Observations) -> None:
         return result
 
     match module.__name__:
-        case "torch.autograd":
-            module.backward = _counted(  # type: ignore[attr-defined]
-                module.backward, schedules, observations
-            )
         case name if name == TRAINER:
             wrapt.wrap_function_wrapper(module, "Trainer.create_scheduler", given)
         case "torch.optim.lr_scheduler":
             wrapt.wrap_function_wrapper(module, "LRScheduler.__init__", made)
         case _:
             wrapt.wrap_function_wrapper(module, "AcceleratedScheduler.__init__", wraps)
-
-
-def _counted(function: Any, schedules: Schedules, observations: Observations) -> Any:
-    import torch
-
-    first = Passes(observations)
-    clearing = Clearing(observations, lambda: list(schedules.optimizers.items()))
-    is_passing = False
-
-    @functools.wraps(function)
-    def backward(*args: Any, **kwargs: Any) -> Any:
-        nonlocal is_passing
-        if torch.compiler.is_compiling():
-            return function(*args, **kwargs)
-        schedules.passes += 1
-        if first.is_open and args and makes(Check.DIVIDED):
-            looking(observations, Check.DIVIDED, first.look, *args[:2])
-        is_clipped = schedules.clipped.is_waiting
-        accumulated = schedules.accumulated
-        # One within another is a checkpointed block's.
-        if is_passing or not (clearing.is_open or is_clipped or accumulated.is_open):
-            return function(*args, **kwargs)
-        if accumulated.is_open:
-            looking(observations, Check.GRADIENTS, accumulated.passing)
-        if clearing.is_open and makes(Check.GRADIENTS):
-            looking(observations, Check.GRADIENTS, clearing.look)
-        if is_clipped:
-            looking(observations, Check.TRAINED, schedules.clipped.before)
-        is_passing = True
-        try:
-            result = function(*args, **kwargs)
-        finally:
-            is_passing = False
-        if is_clipped:
-            looking(observations, Check.TRAINED, schedules.clipped.after)
-        return result
-
-    return backward

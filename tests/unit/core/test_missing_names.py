@@ -35,7 +35,7 @@ from safe_launch.guards import (
     reduced_early,
     resuming,
 )
-from safe_launch.guards.checks import batches, clipped, gradient_places, passes
+from safe_launch.guards.checks import batches, clipped, gradient_places, passes, scalers
 from safe_launch.options import parser
 from safe_launch.workers import start
 from safe_launch.workers.forkserver import module_marks
@@ -156,6 +156,16 @@ def _reduction(world: World) -> None:
     """A torch loss whose graph doesn't show whether it is a mean."""
     made = SimpleNamespace(name=lambda: "NllLossBackward0", next_functions=((None, 0),))
     passes.Passes(world.observations).look(SimpleNamespace(grad_fn=made))
+
+
+def _scale(world: World) -> None:
+    """A scaler that keeps its scale elsewhere."""
+
+    class Scaler:
+        def get_backoff_factor(self) -> float:
+            return 0.5
+
+    scalers._look(world.observations, Scaler())
 
 
 def _divisor(world: World) -> None:
@@ -342,6 +352,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.DIVISOR: _divisor,
     names.REDUCTION: _reduction,
     names.VERSION: _version,
+    names.SCALE: _scale,
     names.LOADER_ITERATOR: _loader_iterator,
     names.FAKE_STORE: _fake_store,
     names.CHECKPOINT_FUNCTION: _checkpoint_function,

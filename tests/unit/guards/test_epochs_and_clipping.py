@@ -13,12 +13,12 @@ from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards import data_parallel, fsdp
 from safe_launch.guards.checks import (
     adapters,
+    backward,
     clipping,
     collators,
     epochs,
     groups,
     scalers,
-    schedules,
     skipped_batches,
 )
 from safe_launch.guards.checks.optimizers import Watch
@@ -133,16 +133,15 @@ def test_clipping_before_another_pass(observations: Observations, told: Told, mo
     """Silent if gradients were used or cleared, if the pass adds nothing, or without a limit."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     watch = Watch(optimizer, observations)
-    seen = schedules.schedules_of(observations)
-    backward = schedules._counted(torch.autograd.backward, seen, observations)
+    passing = backward._counted(torch.autograd.backward, observations)
     frozen = torch.nn.Linear(1, 1)
 
     def two_passes(between: Callable[[], object], limit: float = 0.1, other: Any = model) -> None:
         clip = clipping._looking(torch.nn.utils.clip_grad_norm_, observations)
-        backward(model(torch.ones(1, 1)).sum())
+        passing(model(torch.ones(1, 1)).sum())
         clip(model.parameters(), limit)
         between()
-        backward(other(torch.ones(1, 1)).sum())
+        passing(other(torch.ones(1, 1)).sum())
         optimizer.zero_grad()
 
     def stepped() -> None:
@@ -267,3 +266,24 @@ def test_adapters_that_are_frozen() -> None:
     layer.lora_A["other"] = torch.nn.Linear(4, 4)
     assert not [*adapters.frozen([model], "")]
     assert not [*adapters.frozen([model.requires_grad_(False)], "")]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_steps_that_a_scaler_skips(
+    observations: Observations, told: Told, model: Any, is_lost: bool
+) -> None:
+    """Whatever else counts steps, as the Trainer, which counts later."""
+    observations.count_steps(lambda: 0)
+    kind = type("GradScaler", (torch.amp.GradScaler,), {})
+    module = ModuleType("torch.amp.grad_scaler")
+    module.GradScaler = kind  # type: ignore[attr-defined]
+    scalers.install(module, observations)
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=1e-3), kind("cpu")
+    for step in range(60):
+        factor = float("inf") if is_lost or step < 20 else 1.0
+        scaler.scale(model(torch.ones(1, 1)).sum() * factor).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    assert bool(told()) is is_lost
+    assert all("has skipped the last 25 steps" in line for line in told())
