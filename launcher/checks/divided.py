@@ -94,20 +94,21 @@ def counted_twice(passes: Sequence[int], accumulation: int, where: str) -> Findi
     )
 
 
-def undivided(function: str, accumulation: int, where: str) -> Finding:
+def undivided(function: str, factor: int, where: str) -> Finding:
     """Reports a loss that a Trainer takes for divided by the number of items.
 
     Args:
         function: the qualified name of what computes it.
-        accumulation: backward passes per step.
+        factor: how many times the gradients are those of its mean.
         where: the first line of the function.
     """
     return Finding(
         Check.DIVIDED,
         certain=False,
-        sentence=f"{function} ignores num_items_in_batch: the Trainer then doesn't divide its loss "
-        f"by the accumulation, and gradients are {accumulation} times those of its mean",
-        advice="Divide a sum by num_items_in_batch, or set model_accepts_loss_kwargs to False "
+        sentence=f"{function} ignores num_items_in_batch, by which the Trainer takes its loss for "
+        f"divided: gradients are {factor} times those of its mean",
+        advice="Set model_accepts_loss_kwargs = False at the end of the Trainer's __init__, or "
+        "model.accepts_loss_kwargs = False before it is made; or divide by the number yourself "
         "(safe-launch explain compute-loss-without-item-count)",
         step=1,
         where=where,

@@ -20,6 +20,7 @@ from ..workload.script.scaled_losses import divided_before
 from ..workload.script.user_files import tree_of
 from . import data_parallel, looks
 from .callers import MAKERS, is_called_by, place, user_frames, user_place
+from .divided_data import tensors_in
 from .looks import Call, Watched
 
 _begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -87,13 +88,14 @@ def _loader_divided_twice(call: Call) -> Iterator[Finding]:
 
 def _gathered_twice(call: Call) -> Iterator[Finding]:
     """Reports an evaluation that gathers the samples which fill its last batch."""
-    accelerator, state, tensor = call.owner, call.owner.gradient_state, call.given["tensor"]
+    accelerator, state = call.owner, call.owner.gradient_state
+    tensor = next(iter(tensors_in(call.given["tensor"])), None)
     is_last = state.in_dataloader and state.end_of_dataloader and state.remainder > 0
-    is_trained = getattr(tensor, "requires_grad", True) or any(
-        model.training for model in data_parallel.wrapped
-    )
-    if not is_last or is_trained or not tensor.ndim or is_called_by("accelerate"):
+    is_training = any(model.training for model in data_parallel.wrapped)
+    if tensor is None or not tensor.ndim or tensor.requires_grad or is_training or not is_last:
         return
+    if is_called_by("accelerate"):
+        return  # by gather_for_metrics, which leaves them out
     given = len(tensor) * accelerator.num_processes
     if given > state.remainder:
         yield Finding(

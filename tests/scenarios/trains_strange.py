@@ -262,6 +262,17 @@ def count_ignored(right: bool) -> None:
     trainer(Counting(right), data, asked={"gradient_accumulation_steps": 2}).train()
 
 
+def count_ignored_by_transformers(right: bool) -> None:
+    """The same in a model of transformers', whose loss is a mean over texts."""
+    from transformers import LlamaForSequenceClassification
+
+    model = LlamaForSequenceClassification(small("Llama").config)
+    if right:
+        model.accepts_loss_kwargs = False
+    data = [{"input_ids": words[:4], "labels": len(words) % 2} for words in rows()]
+    trainer(model, data).train()
+
+
 def head_left(right: bool) -> None:
     """As in https://github.com/huggingface/peft/issues/876: the checkpoint has no such layer."""
     from peft import LoraConfig, get_peft_model
@@ -273,6 +284,7 @@ def head_left(right: bool) -> None:
     saved = {"modules_to_save": ["score"]} if right else {}
     adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], **saved))
     data = [{"input_ids": words[:4], "labels": len(words) % 2} for words in rows()]
+    model.accepts_loss_kwargs = False  # or its mean counts once for each rank
     trainer(adapted, data, asked={"label_names": ["labels"]}).train()
 
 
@@ -295,7 +307,7 @@ FAULTS = {
         *(padding_trained, targets_padded, begun_twice, worst_kept),
         *(labels_replaced, adapter_frozen, skipped_each_time, named_alone, loaded_early),
         *(smoothed_apart, norms_decayed, clipped_by_none),
-        *(count_ignored, head_left, prefixed),
+        *(count_ignored, count_ignored_by_transformers, head_left, prefixed),
     )
 }
 run(FAULTS)

@@ -16,7 +16,7 @@ from ...checks import divided
 from ...checks.finding import Check
 from ...evidence.observations import Observations
 from ...workload.script.scaled_losses import ACCUMULATION
-from ..callers import place
+from ..callers import place, user_place
 from .told import looking, makes, tell
 
 HOOKED = ("transformers.trainer",)
@@ -48,17 +48,33 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 def _is_left_to_the_loss(trainer: Any, count: Any) -> bool:
-    """Whether a Trainer divides by neither the accumulation nor the number of items."""
+    """Whether a Trainer takes the loss for divided by the number of items."""
     asked = trainer.args
     return (
         hasattr(count, "as_subclass")
-        and asked.gradient_accumulation_steps > 1
         and asked.n_gpu < 2
         and not getattr(asked, "torch_compile", False)
         and bool(getattr(trainer, "model_accepts_loss_kwargs", False))
         and getattr(trainer, "compute_loss_func", None) is None
         and getattr(trainer, "loss_is_scaled_for_ga", None) is None
+        and _factor(trainer) > 1
     )
+
+
+def _factor(trainer: Any) -> int:
+    """How many times too large the gradients of a mean are.
+
+    The Trainer doesn't divide by the accumulation, and its own `compute_loss` multiplies by the
+    processes, as the number is that of all of them (transformers/trainer.py).
+    """
+    asked = trainer.args
+    is_multiplied = not _has_own_loss(trainer) and asked.average_tokens_across_devices
+    processes = trainer.accelerator.num_processes if is_multiplied else 1
+    return int(asked.gradient_accumulation_steps * processes)
+
+
+def _has_own_loss(trainer: Any) -> bool:
+    return not type(trainer).compute_loss.__module__.startswith("transformers.")
 
 
 def _noting(count: Any) -> Any:
@@ -84,12 +100,14 @@ def _noting(count: Any) -> Any:
 
 def _tell(observations: Observations, trainer: Any) -> None:
     """Reports the code that computes the loss."""
-    kind, model = type(trainer), trainer.accelerator.unwrap_model(trainer.model)
+    model = trainer.accelerator.unwrap_model(trainer.model)
     model = model.get_base_model() if hasattr(model, "get_base_model") else model
-    is_own = not kind.compute_loss.__module__.startswith("transformers.")
-    function = kind.compute_loss if is_own else type(model).forward
-    source = inspect.getsource(function)
-    if not ACCUMULATION.search(source):
-        file, line = inspect.getsourcefile(function) or "", inspect.getsourcelines(function)[1]
-        about = function.__qualname__, trainer.args.gradient_accumulation_steps
-        tell(observations, divided.undivided(*about, place(file, line)))
+    function, name = type(model).forward, f"the loss of {type(model).__name__}"
+    if _has_own_loss(trainer):
+        function = type(trainer).compute_loss
+        name = function.__qualname__
+    lines, line = inspect.getsourcelines(function)
+    file = inspect.getsourcefile(function) or ""
+    if not any(map(ACCUMULATION.search, lines)):
+        where = user_place() if "-packages/" in file else place(file, line)
+        tell(observations, divided.undivided(name, _factor(trainer), where))
