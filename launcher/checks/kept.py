@@ -94,6 +94,12 @@ def read(folder: Path) -> Document:
         return Document()
 
 
+def reported_before(folder: Path) -> set[tuple[object, ...]]:
+    """Identities of the findings of a run's other attempts, which an attempt doesn't repeat."""
+    others = (other for other in folder.parent.glob("attempt-*") if other != folder)
+    return {finding.identity for other in others for finding in read(other).findings}
+
+
 def write_begun(folder: Path, begun: Begun) -> None:
     """Writes the record of an attempt's first steps into its folder.
 

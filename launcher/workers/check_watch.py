@@ -75,7 +75,7 @@ class CheckWatch:
                 self._compare(rank, compared)
 
     def check(self) -> None:
-        """Prints the findings whose time for other ranks is over."""
+        """Prints new findings of the run whose time for other ranks is over."""
         self._tell_until(time.monotonic())
 
     def end(self) -> None:
@@ -90,7 +90,8 @@ class CheckWatch:
     def _tell_until(self, now: float) -> None:
         for identity in [identity for identity, due in self._due.items() if due <= now]:
             del self._due[identity]
-            self.notice(self._kept[identity].line)
+            if identity not in kept.reported_before(self.folder):
+                self.notice(self._kept[identity].line)
 
     def records(self) -> tuple[FailureRecord, ...]:
         """The failure that ends the run, if a finding does."""

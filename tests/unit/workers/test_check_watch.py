@@ -79,6 +79,20 @@ def test_ranks_that_find_the_same(tmp_path: Path) -> None:
     assert world.watch.records() == ()
 
 
+def test_attempts_of_a_run_that_find_the_same(tmp_path: Path) -> None:
+    """The second keeps it and prints only what is new."""
+    worlds = []
+    for attempt, found in (("attempt-1", (CERTAIN,)), ("attempt-2", (CERTAIN, SEEN))):
+        (tmp_path / attempt).mkdir()
+        worlds.append(World(tmp_path / attempt))
+        for finding in found:
+            worlds[-1].hear(0, Found(finding))
+        worlds[-1].watch.end()
+    assert [len(world.kept.findings) for world in worlds] == [1, 2]
+    assert [len(world.told) for world in worlds] == [1, 1]
+    assert worlds[1].told[0].startswith("check data: the same batch")
+
+
 def test_replicas(tmp_path: Path) -> None:
     """Compared once all have reported; skipped steps and dead ranks don't block."""
     world = World(tmp_path)
