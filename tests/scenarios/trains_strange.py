@@ -86,8 +86,7 @@ def targets_padded(right: bool) -> None:
         sample = {"input_ids": filled(words, 8), "attention_mask": filled([1] * len(words), 8)}
         sample["labels"] = filled(words[::-1], 10, -100 if right else PAD)
         data.append(sample)
-    asked = {"average_tokens_across_devices": False}  # T5's loss ignores the number of items
-    trainer(small("T5"), data, asked=asked).train()
+    trainer(small("T5"), data).train()
 
 
 def begun_twice(right: bool) -> None:
@@ -271,7 +270,7 @@ def count_ignored_by_transformers(right: bool) -> None:
     if right:
         model.accepts_loss_kwargs = False
     data = [{"input_ids": words[:4], "labels": len(words) % 2} for words in rows()]
-    trainer(model, data).train()
+    trainer(model, data, asked={"gradient_accumulation_steps": 2}).train()
 
 
 def head_left(right: bool) -> None:
@@ -285,7 +284,6 @@ def head_left(right: bool) -> None:
     saved = {"modules_to_save": ["score"]} if right else {}
     adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], **saved))
     data = [{"input_ids": words[:4], "labels": len(words) % 2} for words in rows()]
-    model.accepts_loss_kwargs = False  # or its mean counts once for each rank
     trainer(adapted, data, asked={"label_names": ["labels"]}).train()
 
 

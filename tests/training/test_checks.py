@@ -113,7 +113,7 @@ STRANGE = {
     "norms_decayed": ("trained", "decays the weights of norm layers"),
     "clipped_by_none": ("trained", "it is given no parameters"),
     "count_ignored": ("divided", "the loss of Counting ignores num_items_in_batch"),
-    "count_ignored_by_transformers": ("divided", "gradients are 2 times"),
+    "count_ignored_by_transformers": ("divided", "gradients are 4 times"),
     "head_left": ("trained", "as the loaded checkpoint lacks it, and frozen"),
     "prefixed": ("saved", "from_pretrained has loaded nothing"),
 }

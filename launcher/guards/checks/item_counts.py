@@ -58,7 +58,23 @@ def _is_left_to_the_loss(trainer: Any, count: Any) -> bool:
         and getattr(trainer, "compute_loss_func", None) is None
         and getattr(trainer, "loss_is_scaled_for_ga", None) is None
         and _factor(trainer) > 1
+        and (asked.gradient_accumulation_steps > 1 or not _is_of_transformers(trainer))
     )
+
+
+def _is_of_transformers(trainer: Any) -> bool:
+    """Whether the model is transformers' own.
+
+    Many of them ignore the number (5.24: classification, masked words, T5, BART). On several ranks
+    every training of theirs has such gradients, so that only accumulation is worth a finding.
+    """
+    return type(_model(trainer)).__module__.startswith("transformers.")
+
+
+def _model(trainer: Any) -> Any:
+    """The model without its wrappers and adapters."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _factor(trainer: Any) -> int:
@@ -100,8 +116,7 @@ def _noting(count: Any) -> Any:
 
 def _tell(observations: Observations, trainer: Any) -> None:
     """Reports the code that computes the loss."""
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    model = _model(trainer)
     function, name = type(model).forward, f"the loss of {type(model).__name__}"
     if _has_own_loss(trainer):
         function = type(trainer).compute_loss
