@@ -66,7 +66,7 @@ def _handle_signals() -> None:
 
 
 def _reported(error: LaunchError) -> int:
-    """Prints an error that a person must fix; returns the exit code."""
+    """Prints an error that the user must fix; returns the exit code."""
     from .report import pod_status
     from .system import terminal
 

@@ -101,7 +101,7 @@ def read_variant(place: Place, raw: dict[str, Any]) -> Variant:
     if not parts.keys() - {"do"}:
         raise place.error("without a condition it would hold for everybody: put it into the prose")
     if not parts.get("do", "").strip():
-        raise place.error("`do` is missing: what is to be done in this case?")
+        raise place.error("`do` is missing: the remedy in this case")
     variant = Variant(**{**parts, "do": " ".join(parts["do"].split())})
     for name in () if place.text is None else variant.unknown:
         hint = f"write (?P<{name}>...) in a pattern of the variant"

@@ -55,7 +55,7 @@ class KnownFailure:
 
     Attributes:
         id: the file's name, which describes the pattern, never the remedy.
-        title: the text a person would search for.
+        title: the text that a user would search for.
         role: its role in the chain of events.
         kind: the kind of remedy (`class` in the file).
         signatures: its possible appearances.

@@ -129,7 +129,7 @@ def read_entry(path: Path, *, is_site_specific: bool = False) -> KnownFailure:
     if not entry.signatures and entry.kind is not Kind.SILENT:
         raise DocumentError(path, 2, "signatures: only a silent failure has none")
     if entry.tells and entry.kind is not Kind.SILENT:
-        raise Place(path, "tells", text).error("only what raises no error is told beforehand")
+        raise Place(path, "tells", text).error("only silent failures are reported beforehand")
     check_prose(path)
     return entry
 

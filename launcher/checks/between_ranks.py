@@ -174,7 +174,7 @@ def _weights(compared: Compared, values: Mapping[int, str]) -> Finding | None:
 UNDIVIDED = {
     Shared.BATCH: ("the loader has no DistributedSampler", "Give the loader one"),
     Shared.STREAM: (
-        "the data set is a stream that nothing divides",
+        "the data set is an undivided stream",
         "Let each rank take a part of it, e.g. by datasets.distributed.split_dataset_by_node",
     ),
 }
@@ -184,7 +184,7 @@ BEFORE = (
     "equal: load or initialize them before it, on all ranks"
 )
 AFTER = (
-    "Gradients aren't averaged over the ranks, or a rank updates otherwise: call the wrapper and "
+    "Gradients aren't averaged over the ranks, or a rank updates differently: call the wrapper and "
     "not its .module, synchronize the last backward pass, step on every rank alike, and call "
     "fully_shard also on the whole model"
 )

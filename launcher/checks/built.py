@@ -108,7 +108,7 @@ def decays_norms(optimizer: str, norms: Collection[str], where: str) -> Finding 
         Check.TRAINED,
         certain=False,
         sentence=f"{optimizer} decays the weights of norm layers, {first_of(norms)}, and spares "
-        "other vectors: what chooses the group without weight decay misses their names",
+        "other vectors: the code that chooses the group without weight decay misses their names",
         advice="Choose it by the shape (parameter.ndim < 2) or the class of the layer",
         step=1,
         parameter=next(iter(norms)),
@@ -117,7 +117,7 @@ def decays_norms(optimizer: str, norms: Collection[str], where: str) -> Finding 
 
 
 def frozen_adapter(parts: Collection[str], where: str) -> Finding:
-    """Reports an adapter that isn't trained beside what is.
+    """Reports an adapter that isn't trained although other parameters are.
 
     Args:
         parts: names of the adapters' parts.
@@ -149,7 +149,7 @@ def new_and_frozen(names: Collection[str], layer: str, where: str) -> Finding:
         Check.TRAINED,
         certain=False,
         sentence=f"{first_of(names)} {'are' if len(names) > 1 else 'is'} new, as the loaded "
-        f"checkpoint lacks {'them' if len(names) > 1 else 'it'}, and frozen: what is random is "
+        f"checkpoint lacks {'them' if len(names) > 1 else 'it'}, and frozen: random weights are "
         "neither trained nor saved with an adapter",
         advice=f'Train it, with peft by LoraConfig(modules_to_save=["{layer}"])',
         step=1,
@@ -186,7 +186,7 @@ def parted(output: str, embedding: str, *, is_equal: bool, where: str = "") -> F
         certain=True,
         sentence=f"tied weights were parted: {output} and {embedding} have the same values and are "
         "trained apart, though the configuration ties them (tie_word_embeddings)",
-        advice="Call model.tie_weights() after what replaced one of them, and before the optimizer "
+        advice="Call model.tie_weights() after replacing one of them, and before the optimizer "
         "is made",
         step=1,
         parameter=output,

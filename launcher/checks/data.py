@@ -23,7 +23,7 @@ def ignored_labels(shares: Sequence[bool], where: str) -> Finding | None:
         Check.DATA,
         certain=True,
         sentence=f"every label of the first {BATCHES} batches is -100, which the loss ignores: "
-        "nothing is learnt",
+        "nothing is trained",
         advice="Look at how the labels are masked: the template that marks answers may not match, "
         "or the texts are cut before their answers",
         step=1,
@@ -44,7 +44,7 @@ def trained_padding(shares: Sequence[bool], where: str) -> Finding | None:
         Check.DATA,
         certain=False,
         sentence="the loss counts padding: its labels aren't -100, and the model learns to write "
-        "padding behind each text",
+        "padding after each text",
         advice="Set labels to -100 where attention_mask is 0, and where those of a model with an "
         "encoder are its pad_token_id",
         step=1,
@@ -159,7 +159,7 @@ def read_by_all(digests: Sequence[str], workers: int, where: str) -> Finding | N
 
 
 def replaced_labels(before: int, after: int, where: str) -> Finding | None:
-    """Reports a collator that makes labels of its own where the samples leave some out.
+    """Reports a collator that replaces labels although the samples mask some.
 
     Args:
         before: labels that the samples leave out of the loss.

@@ -24,7 +24,7 @@ def summed(counts: Sequence[int], where: str) -> Finding | None:
         Check.DIVIDED,
         certain=False,
         sentence=f"each step adds up the gradients of {counts[0]} backward passes, each of a mean "
-        f"that nothing divides: they are {counts[0]} times those of one batch",
+        f"that isn't divided: they are {counts[0]} times those of one batch",
         advice="Divide the loss by the number of passes, unless the rate is chosen for their sum",
         step=STEPS,
         where=where,
@@ -64,7 +64,7 @@ def clipped_early(where: str) -> Finding:
         Check.GRADIENTS,
         certain=False,
         sentence="gradients are clipped before the step's last backward pass: another pass adds to "
-        "what is clipped, so that batches count differently, and the sum isn't limited",
+        "the clipped ones, so that batches count differently, and the sum isn't limited",
         advice="Clip once a step, after its last backward pass (with accelerate: if "
         "accelerator.sync_gradients)",
         step=1,
@@ -95,10 +95,10 @@ def counted_twice(passes: Sequence[int], accumulation: int, where: str) -> Findi
 
 
 def undivided(function: str, factor: int, where: str) -> Finding:
-    """Reports a loss that a Trainer takes for divided by the number of items.
+    """Reports a loss that a Trainer assumes to be divided by the number of items.
 
     Args:
-        function: the qualified name of what computes it.
+        function: the qualified name of the function that computes it.
         factor: how many times the gradients are those of its mean.
         where: the first line of the function.
     """
@@ -116,7 +116,7 @@ def undivided(function: str, factor: int, where: str) -> Finding:
 
 
 def left_over(passes: int, left: int, step: int, where: str) -> Finding:
-    """Reports a step that adds up the passes that an epoch has left over.
+    """Reports a step that includes the passes left over from an epoch.
 
     Args:
         passes: backward passes whose gradients the step uses.

@@ -220,9 +220,9 @@ def _found(now: Begun, step: int, said: str) -> Finding:
     return Finding(
         Check.OURS,
         certain=True,
-        sentence=f"what was corrected trains otherwise than before: in step {step}, from the same "
+        sentence=f"the correction changes the training: in step {step}, from the same "
         f"weights, samples and first loss, {said}",
-        advice="The correction is taken back",
+        advice="The correction is reverted",
         step=step,
         where=now.where,
     )

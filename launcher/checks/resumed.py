@@ -13,7 +13,7 @@ from .finding import Check, Finding
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The steps after a process's begin or a save.
+    """The steps after a process's start or a save.
 
     Attributes:
         batch: digest of the first batch; empty if unknown.
@@ -83,7 +83,7 @@ def judged(saved: Noted, resumed: Noted) -> Iterator[Finding]:
 
 
 def rate_begins_anew(scheduler: str, where: str) -> Finding:
-    """Reports a schedule at its begin whose optimizer has loaded states.
+    """Reports a schedule at its start whose optimizer has loaded states.
 
     Args:
         scheduler: its class.

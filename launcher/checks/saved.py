@@ -89,8 +89,8 @@ def loads_nothing(
         Check.SAVED,
         certain=True,
         sentence=f"load_state_dict has loaded nothing: {first_of(unexpected)} "
-        f"{'are' if len(given) > 1 else 'is'} no names of the model's, and strict=False passes "
-        "over that",
+        f"{'are' if len(given) > 1 else 'is'} not in the model, and strict=False ignores "
+        "that",
         advice=f"Make the names the model's, e.g. {next(iter(missing))}: a wrapper puts a prefix "
         "before them (module., model., _orig_mod.)",
         parameter=next(iter(missing)),
@@ -145,7 +145,7 @@ def differing(
     return Finding(
         Check.SAVED,
         certain=True,
-        sentence=f"the saved weights are those of before the training: {stale[0]} has changed "
+        sentence=f"the saved weights are from before the training: {stale[0]} has changed "
         "since, and was saved as it was",
         advice="Save the model that is trained: a copy was made before, or another is saved",
         step=step,

@@ -301,7 +301,7 @@ def overruled(
         Check.SCHEDULE,
         certain=True,
         sentence=f"the rate that DeepSpeed's configuration gives the optimizer ({asked:g}) is "
-        f"overruled: {scheduler} has no warmup_max_lr, and goes up to its default of {DEFAULT:g}",
+        f"overruled: {scheduler} has no warmup_max_lr, and warms up to its default of {DEFAULT:g}",
         advice="Give the scheduler warmup_max_lr as well",
         step=1,
         where=where,

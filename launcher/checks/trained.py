@@ -103,7 +103,7 @@ def _nothing(seen: Gradients, dead: frozenset[str]) -> Finding:
     is_replaced = len(dead) == len(seen.sizes)
     why = ": none of them is the model's any more" if is_replaced else ""
     advice = (
-        "Make the optimizer after what replaces parameters (adapters, new embeddings, wrappers)"
+        "Make the optimizer after replacing parameters (adapters, new embeddings, wrappers)"
         if is_replaced
         else "The loss doesn't depend on them, its graph is cut (detach, no_grad, reentrant "
         "checkpointing of inputs without gradients), or the gradients are cleared before the step"
@@ -129,7 +129,7 @@ def _replaced(seen: Gradients, dead: frozenset[str]) -> Finding:
         sentence=f"{seen.optimizer} holds {count_of(len(dead), 'parameter')} that the model has no "
         f"more, and doesn't have {first_of(seen.left)}"
         ", which has gradients and is in no optimizer: it isn't trained",
-        advice="Make the optimizer after what replaces parameters (adapters, new embeddings)",
+        advice="Make the optimizer after replacing parameters (adapters, new embeddings)",
         step=seen.steps,
         parameter=first,
         where=seen.where,

@@ -43,5 +43,5 @@ def add_catalogue(parser: Parser) -> None:
         "--catalogue",
         type=named_path,
         metavar="FOLDER",
-        help="a folder with known failures of your own cluster",
+        help="a folder with your cluster's known failures",
     )

@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show_first(path: str, catalogue: Sequence[KnownFailure]) -> None:
-    """Shows what the end of a long log says, before it is read from the beginning."""
+    """Shows the diagnosis of a long log's end, before all of it is read."""
     if end := sources.end_of(path):
         reader = Reader(catalogue)
         reader.read(path, BytesIO(end))

@@ -30,7 +30,7 @@ from .arguments import add_json, add_run, root_of
 
 @dataclass(frozen=True, slots=True)
 class FilePatch:
-    """A file of the user's, as it is and as it should be.
+    """A user's file, before and after the edits.
 
     Attributes:
         after: the text with the edits; the same if they have been made.
@@ -92,7 +92,7 @@ def _require_own(run: Path) -> None:
     """Checks that a run is this user's, as its record names the files to write.
 
     Raises:
-        LaunchError: somebody else could have written it.
+        LaunchError: another user could have written it.
     """
     owner = run.stat().st_uid
     if owner != os.geteuid():
@@ -101,7 +101,7 @@ def _require_own(run: Path) -> None:
 
 
 def _edits(status: RunStatus) -> list[Edit]:
-    """The edits that a run has left to be written.
+    """The edits that a run has recorded.
 
     Raises:
         LaunchError: it can't be read.

@@ -27,12 +27,12 @@ NONE = "no lesson is kept: a run that succeeds leaves one, corrected or with its
 def declare(parser: Parser) -> None:
     """Declares the arguments."""
     parser.epilog = (
-        f"{store.SHARED}=FOLDER is read and written too, {store.TRUSTED}FOLDER with what other "
-        "users have written."
+        f"{store.SHARED}=FOLDER is read and written too, {store.TRUSTED}FOLDER also with other "
+        "users' lessons."
     )
     parser.add_argument("do", choices=("list", "show", "forget"), nargs="?", default="list")
     parser.add_argument(
-        "name", metavar="NAME", nargs="?", help="a lesson's name, or a part that is no other's"
+        "name", metavar="NAME", nargs="?", help="a lesson's name, or a unique part of it"
     )
     add_json(parser)
 

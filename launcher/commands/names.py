@@ -21,7 +21,7 @@ def meant(text: str, names: Collection[str], kind: str, preferred: Collection[st
     """
     if not text.strip():
         problem = f"the name of the {kind} is empty"
-        raise LaunchError(problem, f"is a variable unset? `safe-launch {kind}s` lists")
+        raise LaunchError(problem, f"is a variable unset? `safe-launch {kind}s` lists the names")
     if text in names:
         return text
     matching = [name for name in names if text in name]

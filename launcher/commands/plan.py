@@ -134,7 +134,7 @@ def _text(
         lines = terminal.table(_with_asked(rows, asked), indent=0)
         table = plan_table.table(plan.considered, plan.chosen) if plan.chosen.estimate else []
     if not whole:
-        more = "-v before the script: what is known, where it was read, the candidates"
+        more = "-v before the script: the known values, their sources, the candidates"
         return [*lines, *terminal.table([("more", more)], indent=0)]
     head = "candidates: GiB a rank by component, at most, time of a step against the chosen"
     known = terminal.table(plan_table.known_rows(workload), indent=0)

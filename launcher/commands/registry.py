@@ -91,7 +91,7 @@ ROWS = (
     ),
     Command(
         *("completion", "bash|zsh|fish|tcsh"),
-        "print what completes commands, options and files in a shell",
+        "print a script that completes commands, options and files in a shell",
         "commands.md",
     ),
     Command(
@@ -106,17 +106,17 @@ ROWS = (
     ),
     Command(
         *("fix", "[options] [RUN]"),
-        "show what to write into your files so that a run's corrections last, or write it",
+        "show the edits that make a run's corrections permanent, or write them",
         "corrections.md#so-that-it-lasts",
     ),
     Command(
         *("hardware", "[options]"),
-        "list the known accelerators, and show what was found on this host",
+        "list the known accelerators, and show this host's hardware",
         "hardware.md",
     ),
     Command(
         *("lessons", "[options] [list|show|forget] [NAME]"),
-        "list, show or forget what corrected runs have proved of your scripts",
+        "list, show or forget the lessons of your scripts' corrected runs",
         "lessons.md",
     ),
     Command(
@@ -136,7 +136,7 @@ ROWS = (
     ),
     Command(
         *("runs", "[options] [list|show|prune] [RUN]"),
-        "list the runs that are kept, the latest first, or remove old ones",
+        "list the kept runs, the latest first, or remove old ones",
         "commands.md#the-run-directory",
     ),
     Command(
@@ -151,7 +151,7 @@ ROWS = (
     ),
     Command(
         *("warm", "[options] [list|stop] [SCRIPT]"),
-        "list or end the processes that launches with --keep-warm have left",
+        "list or end the processes left by launches with --keep-warm",
         "keep-warm.md",
     ),
     Command(

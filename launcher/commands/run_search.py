@@ -79,7 +79,7 @@ def named_or_latest(text: str | None, root: Path) -> Path:
     """The run directory that a user means; the latest if none is named.
 
     Raises:
-        LaunchError: there is none, or several are meant.
+        LaunchError: there is none, or the name is ambiguous.
     """
     if text is not None:
         return named(text, root)

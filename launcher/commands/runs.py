@@ -36,10 +36,10 @@ def declare(parser: Parser) -> None:
     )
     add_json(parser)
     add_log_dir(parser)
-    prune = parser.add_argument_group("what prune leaves; it touches no run that hasn't ended")
+    prune = parser.add_argument_group("what prune keeps; it never removes a run that hasn't ended")
     for name, what in (
         ("--keep", "the latest N"),
-        ("--days", "those of the last N days"),
+        ("--days", "runs of the last N days"),
         ("--gib", "the latest, up to N GiB"),
     ):
         prune.add_argument(name, type=_amount, metavar="N", default=math.inf, help=what)
@@ -99,7 +99,7 @@ def _show(run: PastRun, *, as_json: bool) -> int:
 
 
 def _prune(options: argparse.Namespace, root: Path) -> int:
-    """Removes what is beyond the limits.
+    """Removes the runs beyond the limits.
 
     Raises:
         LaunchError: a run can't be removed.

@@ -55,11 +55,11 @@ def _launcher(run: Path) -> LauncherRecord:
             return record
     elsewhere = [record for record in found if record.state is State.ELSEWHERE]
     if elsewhere:
-        problem = f"{run.name} doesn't run on this host"
+        problem = f"{run.name} isn't running on this host"
         first = elsewhere[0]
         hint = f"on {first.host}: safe-launch status --stacks, or kill -QUIT {first.pid}"
         raise LaunchError(problem, hint)
-    raise LaunchError(f"{run.name} doesn't run any more")
+    raise LaunchError(f"{run.name} isn't running any more")
 
 
 def _reports(run: Path) -> list[Path]:

@@ -42,7 +42,7 @@ def declare(parser: Parser) -> None:
     parser.add_argument(
         "--stacks",
         action="store_true",
-        help="ask where every rank of a running run stands; the run continues",
+        help="report the position of each rank of a running run; the run continues",
     )
 
 
@@ -85,7 +85,7 @@ def _only_running(root: Path) -> Path:
 
 
 def _watch(folder: Path | None, root: Path, *, as_json: bool) -> None:
-    """Shows the runs again and again; ends once the one that was asked for has ended."""
+    """Shows the runs repeatedly; ends once the requested one has ended."""
     clear = CLEAR if sys.stdout.isatty() and not as_json else ""
     while True:
         found = _found(folder, root)
@@ -96,7 +96,7 @@ def _watch(folder: Path | None, root: Path, *, as_json: bool) -> None:
 
 
 def _found(folder: Path | None, root: Path) -> list[RunStatus]:
-    """The run that was asked for; or all that run, or the latest."""
+    """The requested run; else all that run, or the latest."""
     if folder is not None:
         return [run_search.status_of(folder)]
     kept = kept_runs.kept(root)

@@ -148,7 +148,7 @@ class WrappedRun:
                 self._stop_command(number, 0.0 if repeated else self.patience)
 
     def _stop_command(self, number: signal.Signals, patience: float) -> None:
-        """Sends the signal to the command and what it has started, as a terminal would."""
+        """Sends the signal to the command and its processes, as a terminal would."""
         self.deadline = time.monotonic() + patience
         if self.process.poll() is None:
             os.killpg(self.process.pid, number)

@@ -32,7 +32,7 @@ class Asked:
 
     Attributes:
         ending: how it ended.
-        where: the last boundary, or the line of the user's where it ended; empty for none.
+        where: the last boundary, or the user's line at which it ended; empty for none.
         why: the reason for the end, as a part of a sentence; empty if it is complete.
         statements: settings that it asks for, and facts.
         framework: the owner of its training loop; None if unknown.

@@ -50,7 +50,7 @@ class CauseKind(StrEnum):
     HARDWARE = "hardware"
     REQUEST = "request"
     MEASUREMENT = "measurement"
-    """The sweep has shown it wrong: no change leads into it, but what was asked for stays."""
+    """The sweep has shown it wrong: no change leads into it, but the requested value stays."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ MEANINGS = {
     ExitCode.USAGE: "the command line, the script or a configuration file can't be used as it is",
     ExitCode.INTERNAL: "a mistake of safe-launch itself",
     ExitCode.CANNOT_WRITE: "the run directory, or the output, can't be written",
-    ExitCode.RETRY_ELSEWHERE: "a node is at fault, lost or never came; try another allocation",
+    ExitCode.RETRY_ELSEWHERE: "a node is at fault, lost or never joined; try another allocation",
     ExitCode.NO_PLAN: "nothing that is known to work is left to launch",
 }
 """The meanings of the launcher's own exit codes, one line each."""
@@ -46,7 +46,7 @@ def meaning(code: int) -> str:
 
 
 class LaunchError(Exception):
-    """An error that a person must fix before anything can be launched.
+    """An error that the user must fix before anything can be launched.
 
     Attributes:
         problem: what is wrong, with the setting or file and line.

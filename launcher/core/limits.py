@@ -41,7 +41,7 @@ def number(least: float, most: float) -> Limit:
 
 
 def text(most: int) -> Limit:
-    """A text of at most so many characters."""
+    """A text of at most `most` characters."""
     return Limit(
         f"a text of at most {count_of(most, 'character')}", lambda value: len(value) <= most
     )

@@ -189,7 +189,7 @@ class Model:
 def grouped(parameters: Iterable[tuple[str, tuple[int, ...], bool]]) -> tuple[Weight, ...]:
     """Groups parameters that have equal names, shapes and training across layers.
 
-    A number as a component of a name is that of a layer or an expert: `h.0.mlp.w1` becomes
+    A number as a component of a name numbers a layer or an expert: `h.0.mlp.w1` becomes
     `h.*.mlp.w1`.
     """
     counts = Counter(

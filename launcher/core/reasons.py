@@ -17,7 +17,7 @@ HINTS = {
     errno.EPERM: "`namei -l PATH` shows who may use it",
     errno.ENOTDIR: "a part of the path is a file: see `namei -l PATH`",
     errno.EISDIR: "name a file in it",
-    errno.ELOOP: "its links lead in a circle",
+    errno.ELOOP: "its links form a loop",
     errno.EMFILE: "raise the limit: `ulimit -n 65536`",
     errno.ENFILE: "close programs: this host has no open files left",
     errno.EIO: "the disk or its network is at fault: see `dmesg`",

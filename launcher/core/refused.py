@@ -1,4 +1,4 @@
-"""The result of a function that can't do what was asked for."""
+"""The result of a function that refuses a request."""
 
 from __future__ import annotations
 

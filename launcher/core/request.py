@@ -78,7 +78,7 @@ class Limits:
 
     @property
     def kept(self) -> frozenset[Setting]:
-        """The settings that stay as asked."""
+        """The settings that must not change."""
         return frozenset(setting for setting, _ in self.never_changed)
 
 

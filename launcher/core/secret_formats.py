@@ -113,7 +113,7 @@ _HOOK = re.compile(
 """An address to which anybody who has it may post."""
 _QUERY = re.compile(r"[?&](?:amp;)?([\w.-]{2,64})=([^\s\"'\\&#<>]{4,})", re.ASCII)
 _SIGNED = re.compile(r"sig|key|(?:x-(?:amz|goog)-)?(?:signature|credential|security-token)", re.I)
-"""Keys of a query that alone let somebody in: of signed addresses, and of some webhooks."""
+"""Keys of a query that suffice for access: of signed addresses, and of some webhooks."""
 _HEADER = re.compile(
     r"((?:authorization|Authorization|AUTHORIZATION)"
     r"(?:[\"'\\]{1,4}\s?:\s?(?!-?\d[\d.eE+-]{0,40}\s?[,}\]])|\s?[:=]\s?)[\"'\\]{0,4}"

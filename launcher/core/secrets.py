@@ -142,7 +142,7 @@ def _alternatives(words: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _first_of_name(text: str, keyword: int, done: int) -> int:
-    """The begin of the name with a keyword here, at most `LONGEST` before it."""
+    """The start of the name with a keyword here, at most `LONGEST` before it."""
     first = keyword
     least = max(done, keyword - LONGEST - 1)
     while first > least and text[first - 1] in _IN_NAMES:

@@ -84,7 +84,7 @@ class Fact(StrEnum):
     EXPANDABLE_SEGMENTS = "expandable_segments", bool
     """Whether torch's allocator grows its segments instead of holding blocks of many sizes."""
     CACHE_EMPTIED = "cache_emptied", bool
-    """Torch's allocator gives back what it holds unused every few steps."""
+    """Torch's allocator returns its unused memory every few steps."""
     NODES = "nodes", int
     """The number of nodes; known when entries meet a plan."""
     COMPILED = "compiled", bool

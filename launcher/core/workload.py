@@ -70,7 +70,7 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Settings, facts and versions of a training run; what is absent is unknown.
+    """Settings, facts and versions of a training run; absent values are unknown.
 
     Attributes:
         framework: the owner of the training loop.

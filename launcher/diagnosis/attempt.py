@@ -45,7 +45,7 @@ class Seen:
             (`launcher/core/described_model.py`, `shape_of`); None before the first.
         saves: save folders of node 0's Trainers, rank 0's first; empty before training.
         rows: final progress of node 0's ranks.
-        span: the attempt's begin and end, in seconds of node 0's monotonic clock.
+        span: the attempt's start and end, in seconds of node 0's monotonic clock.
         asked: the script's settings and other facts, reported by workers before asking for
             settings.
         framework: the owner of the training loop in these reports; None if unknown.

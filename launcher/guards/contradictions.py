@@ -89,7 +89,7 @@ def _anew(call: Call) -> Iterator[Finding]:
 def _unshifted(call: Call) -> Iterator[Finding]:
     """Reports a decoder whose labels the Trainer's label smoothing doesn't shift.
 
-    It shifts them for transformers' decoders, which it knows by the names of their classes
+    It shifts them for transformers' decoders, which it recognizes by their class names
     (transformers/trainer.py, `compute_loss`).
     """
     trainer, auto = call.owner, sys.modules["transformers.models.auto.modeling_auto"]
@@ -220,7 +220,7 @@ def _noted(call: Call) -> Iterator[str]:
 
 
 def _forgotten(call: Call) -> Iterator[str]:
-    """Notes Accelerators that let go of what was prepared."""
+    """Notes Accelerators that release prepared objects."""
     _used.discard(call.owner)
     yield from ()
 
@@ -231,7 +231,7 @@ def _prepared(call: Call) -> Iterator[str]:
     config = config_of(call.owner.state.deepspeed_plugin) or {}
     held = config.get("gradient_accumulation_steps")
     if stated is not None and stated.value == own != 1 and isinstance(held, int):
-        where = "gradient_accumulation_steps in DeepSpeed's configuration (1 where it has none)"
+        where = "gradient_accumulation_steps in DeepSpeed's configuration (1 if it has none)"
         yield from differing(stated, Stated(held, where))
 
 

@@ -102,7 +102,7 @@ def _gathered_twice(call: Call) -> Iterator[Finding]:
             Check.DATA,
             certain=False,
             sentence=f"gather() returns {count_of(given, 'value')} for the evaluation's last "
-            f"{count_of(int(state.remainder), 'sample')}: what fills up its last batch counts "
+            f"{count_of(int(state.remainder), 'sample')}: padding of its last batch counts "
             "twice in a metric",
             advice="Use accelerator.gather_for_metrics(), which leaves them out",
             where=user_place(),

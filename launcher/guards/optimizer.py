@@ -23,7 +23,7 @@ NAMED = {"torch", "deepspeed", "transformers"}
 
 
 class Steps:
-    """Counts a loop's steps from those of its optimizers.
+    """Counts a loop's steps from its optimizers' steps.
 
     A step may involve several optimizers, each stepping once or more. If a new optimizer steps
     twice while no earlier one does, another training has begun.

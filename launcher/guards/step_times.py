@@ -20,7 +20,7 @@ class StepTimes:
     """Times of the current step, in nanoseconds.
 
     A step's own time is the rank's time not spent waiting for others: from the optimizer's step, or
-    the end of a backward pass, to the begin of the next backward pass, over all micro batches,
+    the end of a backward pass, to the start of the next backward pass, over all micro batches,
     without collectives called from Python and DDP's buffer broadcasts. With ZeRO stage 3 the
     forward pass waits for weights, so the own time ends as it begins. Evaluation and saving
     count neither as own nor as total time. The first step, which compiles and allocates, isn't

@@ -88,7 +88,7 @@ def _has_moved(old: Standing, new: Standing) -> bool:
 
 
 def _may_go_on(culprit: Standing) -> bool:
-    """Whether a culprit may continue by itself, or through a person."""
+    """Whether a culprit may continue by itself, or after a user's action."""
     return culprit.state == "t" or is_busy(culprit) or place_of(culprit.frames) is Place.PERSON
 
 

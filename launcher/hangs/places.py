@@ -26,7 +26,7 @@ class Place(Enum):
     LOADER = "loader"
     """Waits for its data loader's workers."""
     PERSON = "person"
-    """Waits for a person's input."""
+    """Waits for a user's input."""
     ELSEWHERE = "elsewhere"
     UNREAD = "unread"
     """The stack is unknown."""

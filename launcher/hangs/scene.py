@@ -2,7 +2,7 @@
 
 The recorders come first: they show which ranks have entered a collective and which have not. A
 wait is followed to the ranks that don't wait themselves. If the recorders don't show it, the stacks
-may; if these don't either, nobody is blamed.
+may; if these don't either, no rank is blamed.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _has_answered(memory: str, pid: int, thread: int, number: int) -> bool:
 
 
 def _soon(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether a condition holds within so many seconds."""
+    """Whether a condition holds within the time."""
     end = monotonic() + seconds
     while not (holds := condition()) and monotonic() < end:
         sleep(_PAUSE)

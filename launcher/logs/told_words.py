@@ -1,4 +1,4 @@
-"""Finds what somebody has written around a log: that the run ended, or stands still."""
+"""Finds a user's words around a log that say that the run ended or hangs."""
 
 from __future__ import annotations
 

@@ -25,10 +25,10 @@ class AttemptEnd:
         failing: failure records that nodes sent before their workers had ended.
         observed: settings in force and facts, as observed by the workers.
         model: the model as the first worker described it.
-        is_superseded: the attempt was stopped because of what the workers observed.
+        is_superseded: the attempt was stopped because of the workers' observations.
         saves: where this node's Trainers save, the first rank's first (`places`).
         rows: how far this node's ranks had come.
-        span: its begin and end on this node, in seconds of this host's monotonic clock.
+        span: its start and end on this node, in seconds of this host's monotonic clock.
     """
 
     ended: Mapping[int, Ended]

@@ -240,7 +240,7 @@ def joined_to(opened: socket.socket, peer: str, silence: float, trust: Trust) ->
 
 
 def keep_alive(opened: socket.socket, silence: float) -> None:
-    """Sets keep-alive probes, by which an unreachable host is noticed within so many seconds."""
+    """Sets keep-alive probes, by which an unreachable host is noticed within the time."""
     interval = max(1, math.floor(silence / 8))
     options = {
         socket.TCP_KEEPIDLE: interval,

@@ -1,4 +1,4 @@
-"""Launchers that come to a job that won't start, or has begun, are refused with the reason."""
+"""Refuses launchers that reach a job which won't start or has started, with the reason."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def dismiss(
     with EventLoop() as loop:
         callers = Callers(loop, listener, placement.times.silence, placement.nodes, answer, say)
         if len(told) + 1 < placement.nodes:
-            say(f"telling the nodes that haven't come yet, until {clock(longest)} at most")
+            say(f"informing the nodes that haven't joined yet, until {clock(longest)} at most")
         while len(told) + 1 < placement.nodes and rest > 0:
             loop.wait(rest)
             rest = end - time.monotonic()
@@ -82,7 +82,7 @@ def too_late(node: Join | Unable, peers: Peers) -> Refusal:
         return Refusal(ExitCode.RETRY_ELSEWHERE, problem, "start it again when that run has ended")
     who = "" if holder is None else f", and {holder.peer} is its node {node.rank}"
     hint = (
-        "nodes can join at a run's start alone; if that run is another job's, give this job "
+        "nodes can join only at a run's start; if that run is another job's, give this job "
         "another --master-port (or --rdzv-endpoint)"
     )
     return Refusal(ExitCode.USAGE, f"too late: {running} at this port{who}", hint)

@@ -63,7 +63,7 @@ def _tell_node_0(
     end = time.monotonic() + placement.times.join
     where = f"node 0 ({placement.address}:{placement.port})"
     until = clock(placement.times.join)
-    say(f"this node can't take part: {why.problem}; telling {where}, until {until} at most")
+    say(f"this node can't take part: {why.problem}; informing {where}, until {until} at most")
     rank = None if placement.may_join else placement.rank  # another launcher here is node 0
     own = Unable(placement.job, rank, socket.gethostname(), why.code, why.problem, why.hint)
     connection = find_node_0(placement, trust, say)

@@ -86,7 +86,7 @@ class Accepted(Sent, frozen=True, tag=True):
 
     def contradiction(self) -> str:
         """No more are here than may come."""
-        return "" if self.here <= self.nodes else "here are no more than may come"
+        return "" if self.here <= self.nodes else "no more nodes are here than may join"
 
 
 class RunStarted(Sent, frozen=True, tag=True):

@@ -30,7 +30,7 @@ class Liveness:
     A node that isn't node 0 expects them once it has had the first `Ping`.
 
     Attributes:
-        look: reads how far this node's ranks have come, for the others.
+        look: reads the progress of this node's ranks, for the others.
     """
 
     peers: Peers

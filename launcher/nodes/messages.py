@@ -217,7 +217,7 @@ class Ping(Sent, frozen=True, tag=True):
 
 
 class Pong(Sent, frozen=True, tag=True):
-    """A sign of life of a node's launcher: how far its ranks have come."""
+    """A sign of life of a node's launcher: its ranks' progress."""
 
     MOST = LARGE
     progress: tuple[RankProgress, ...] = ()

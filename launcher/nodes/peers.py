@@ -38,7 +38,7 @@ class Peers:
         deadline: when nodes that owe an answer count as lost; None before they owe it. Other nodes
             owe node 0 an answer to a stop; node 0 owes them an answer to a reported failure.
         is_answered: node 0 has ordered the workers to be stopped.
-        progress: how far the ranks of the other nodes have come, by their last sign of life.
+        progress: that of the other nodes' ranks, by their last sign of life.
         mute: nodes whose launchers give no sign of life, though the connection is open.
         spans: the ranks of each node, on node 0: a node may only report its own.
     """

@@ -138,7 +138,7 @@ def listener_of_head(placement: Placement, trust: Trust) -> Listener | None:
     (torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py, _create_tcp_store).
 
     Raises:
-        LaunchError: the port is taken, or this process may not open so many files.
+        LaunchError: the port is taken, or this process may not open enough files.
     """
     if not placement.is_head:
         return None
@@ -220,7 +220,7 @@ def _start_of_run(
         hint = ANOTHER_PORT if placement.may_join else "is it safe-launch's port?"
         raise LaunchError(problem, hint, code=ExitCode.RETRY_ELSEWHERE)
     if connection.is_foreign:
-        problem = f"what answers at {where} isn't node 0 of this job: {connection.fault}"
+        problem = f"{where} answers, but isn't node 0 of this job: {connection.fault}"
         code = ExitCode.RETRY_ELSEWHERE if connection.is_proven else ExitCode.USAGE
         raise LaunchError(problem, code=code)
     if not is_admitted:

@@ -57,7 +57,7 @@ class Trust:
         """The credential that a joining node sends, and the key that both ends then have.
 
         A secret is itself the key, and isn't sent. Under munge, a joining node makes a key for each
-        connection, which munge hides from everybody but this user (munge(1), `--restrict-uid`).
+        connection, which munge hides from all other users (munge(1), `--restrict-uid`).
 
         Raises:
             LaunchError: munge gives no credential.

@@ -71,7 +71,7 @@ class Waiting:
     def text(self) -> str:
         """The nodes that have joined and those that haven't, with the time."""
         missing = self._missing()
-        text = f"{self._joined()}; {f'{missing} never came; ' if missing else ''}gave up"
+        text = f"{self._joined()}; {f'{missing} never joined; ' if missing else ''}gave up"
         return f"{text} after {time.monotonic() - self._began:.0f} s"
 
     def _joined(self) -> str:

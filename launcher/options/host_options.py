@@ -185,7 +185,7 @@ def chosen(values: argparse.Namespace, devices: Callable[[], int]) -> HostChoice
     said = [f"--{name.replace('_', '-')} {given[name]}" for name in excluded]
     other = contradiction(said, os.environ, this_host())
     if other is not None and stated:
-        problem = f"{stated[0]} and {other} both say what is launched where"
+        problem = f"{stated[0]} and {other} both choose where to launch"
         raise LaunchError(problem, "leave one of them out")
     if other is not None:
         return None

@@ -106,6 +106,6 @@ def _ranks(text: str) -> frozenset[int] | None:
 def _specs(text: str) -> str:
     if text != "default":
         problem = f"--logs-specs {text}: output goes through the launcher's own pipes"
-        hint = "leave it out: --log-dir, --redirects, --tee say where output goes"
+        hint = "leave it out: --log-dir, --redirects, --tee choose where output goes"
         raise LaunchError(problem, hint)
     return text

@@ -243,7 +243,7 @@ def _seconds(text: str) -> float:
 def _event_log(text: str) -> str:
     if text != "null":
         problem = f"--event-log-handler {text}: there is no other handler than null"
-        raise LaunchError(problem, "the run directory keeps what happens")
+        raise LaunchError(problem, "the run directory records the events")
     return text
 
 

@@ -155,7 +155,7 @@ def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
     if saved < 2**28:
         return ()
     how = {
-        Loss.FUSED: "a fused loss (use_liger_kernel, where liger-kernel is installed)",
+        Loss.FUSED: "a fused loss (use_liger_kernel, if liger-kernel is installed)",
         Loss.CHUNKED: "a chunked loss (logits of a part of the tokens at a time)",
     }[kind]
     alone = after.constraint is not None

@@ -34,7 +34,7 @@ _HEAD = struct.Struct("<8sII")
 _MARK = b"slboard3"
 _STATE = struct.Struct("<IIqQQQQQQQQQQQQ")
 """Process, phase, step, main thread; then, in nanoseconds of the monotonic clock, the last movement
-and the phase's begin; the longest quiet of this phase in nanoseconds; the number of timed steps and
+and the phase's start; the longest quiet of this phase in nanoseconds; the number of timed steps and
 their time in nanoseconds; of how many of them times of their own were kept; the most memory that
 was held, and what of it isn't the training's, in bytes; the steps done before this attempt's first;
 the samples and the tokens of the timed steps."""

@@ -21,7 +21,7 @@ READING = ("parse_dict", "create", "Namespace", "SimpleNamespace")
 Arguments = Mapping[str, str | int | bool | dict[str, bool]]
 """Values by the names of a function's arguments."""
 Maker = tuple[SourceFile, ast.Call]
-"""A call of the user's that makes the Trainer's arguments, and its file."""
+"""A user's call that makes the Trainer's arguments, and its file."""
 Line = tuple[SourceFile, int, Arguments]
 """A file, the line in it that sets an argument, and the arguments to set there."""
 

@@ -24,7 +24,7 @@ def rows(asked: Asked) -> list[Row]:
 
 def _how(asked: Asked) -> str:
     seconds, where = f"{asked.seconds:.1f} s", asked.where
-    so_far = "the plan has its answers until then"
+    so_far = "the plan uses its answers so far"
     match asked.ending:
         case Ending.WHOLE:
             return f"{seconds}, up to {where}"

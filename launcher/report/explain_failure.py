@@ -255,13 +255,13 @@ def model_text(record: FailureRecord) -> str:
 
 
 def spot_text(spot: SourceLocation) -> str:
-    """A line of the user's, followed by the corrected line."""
+    """A user's line, followed by the corrected line."""
     text = f"{short(spot.file)}:{spot.line}: {spot.text}"
     return f"{text}\n-> {spot.change}" if spot.change else text
 
 
 def user_frame(record: FailureRecord) -> Frame | None:
-    """The innermost frame in a file of the user's."""
+    """The innermost frame in a user's file."""
     return next(
         (frame for frame in reversed(record.frames) if frame.file in record.user_files), None
     )

@@ -38,18 +38,18 @@ PHASES = {
 """Phases that are shown beside a place; training isn't mentioned."""
 ADVICE = {
     HangKind.ABSENT: "look at that line for what it waits for, and why on some ranks alone",
-    HangKind.BUSY: "nothing, if some ranks alone are meant to do this; else let all take part, "
+    HangKind.BUSY: "nothing, if only some ranks are meant to do this; else let all ranks do it, "
     "or do it before the launch. --hang-report sets when this is reported",
     HangKind.DIVERGENT: "look for what only some ranks run before this collective "
     "(`if rank == 0:`, a condition on the data, an early `continue` or `break`) and let all ranks "
     "run it, or none",
     HangKind.ENDED: "give all ranks the same number of batches: a DistributedSampler, "
     "`drop_last=True`, or `with model.join():` around the loop (torch's Join)",
-    HangKind.STOPPED: "`kill -CONT PID` lets a stopped process go on; a debugger must let go of it",
+    HangKind.STOPPED: "`kill -CONT PID` resumes a stopped process; a debugger must detach from it",
     HangKind.GONE: "look at that node: its log, `dmesg`, the scheduler's record of it",
     HangKind.LOADER: "`num_workers=0` shows whether the loader's processes are at fault: locks or "
     "threads from before the fork, files or sockets that they share",
-    HangKind.IDLE: "look at the lines above: no rank is in a collective that is known",
+    HangKind.IDLE: "look at the lines above: no rank is in a known collective",
     HangKind.UNKNOWN: "if it lasts, the network or a device may be at fault: the devices' own logs "
     "(`dmesg`), NCCL_DEBUG=INFO",
 }

@@ -33,7 +33,7 @@ KEEP = "--fix suggest launches what was asked, even if it is known to fail"
 
 
 def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
-    """The plan: settings, changes from what was asked, and whether memory suffices."""
+    """The plan: settings, changes to the request, and whether memory suffices."""
     rows = [("plan", verdict_text(plan))]
     rows += [("change", change_text(plan, change, whole=whole)) for change in plan.changes]
     if plan.chosen.estimate is not None:

@@ -154,7 +154,7 @@ def _with_argument(
 
 
 def _is_of(package: str, name: str, functions: Sequence[str], file: SourceFile) -> bool:
-    """Whether a name stands for one of a package's functions, not for one of the user's own."""
+    """Whether a name stands for one of a package's functions, not for a function of the user's."""
     first, _, rest = name.partition(".")
     module, original = file.names.get(first) or (_modules(file.tree).get(first, ""), first)
     function = rest.rpartition(".")[2] if rest else original
@@ -163,7 +163,7 @@ def _is_of(package: str, name: str, functions: Sequence[str], file: SourceFile) 
 
 @cache  # asked for every call of a file
 def _modules(tree: ast.Module) -> Mapping[str, str]:
-    """The modules that a file imports as such, by the name that each has there."""
+    """The modules that a file imports by `import`, by their names there."""
     return {
         alias.asname or alias.name.partition(".")[0]: alias.name
         for node in ast.walk(tree)

@@ -45,7 +45,7 @@ class PastRun:
         return f"{code}: {failures[-1] if failures else meaning(code)}"
 
     def cells(self) -> tuple[str, ...]:
-        """For a person, as `HEAD` has them."""
+        """The cells of a row, in the order of `HEAD`."""
         begun = "" if self.begun is None else time.strftime("%F %H:%M", time.localtime(self.begun))
         took = "" if self.seconds is None else span(self.seconds)
         number = str(len(self.status.failures) or "")

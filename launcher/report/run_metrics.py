@@ -74,7 +74,7 @@ def families(status: RunStatus) -> Iterator[Metric]:
     if status.outcome is not None:
         code = status.outcome["exit_code"]
         yield of_run("exit_code", "The exit code of a run that has ended.", code)
-    yield counted("attempts", "Attempts that were begun.", len(status.failures))
+    yield counted("attempts", "Attempts that were started.", len(status.failures))
     text = "Seconds of attempts that failed, and between them."
     yield counted("lost_seconds", text, lost_seconds(status), "seconds")
     failures = CounterMetricFamily(
@@ -98,7 +98,7 @@ def _of_ranks(status: RunStatus) -> Iterator[Metric]:
             if (value := value_of(rank)) is not None:
                 family.add_metric(_labels(status, rank), value)
         yield family
-    phases = StateSetMetricFamily(f"{PREFIX}_rank_phase", "What the rank does.", labels=RANK)
+    phases = StateSetMetricFamily(f"{PREFIX}_rank_phase", "The phase of the rank.", labels=RANK)
     for rank in ranks:
         now = rank.progress.phase
         states = {phase.name.lower(): phase is now for phase in Phase}
@@ -123,7 +123,7 @@ GAUGES: tuple[tuple[str, str, Callable[[RankStatus], float | None]], ...] = (
     ),
     (
         "rank_own_seconds",
-        "Mean time of the latest steps that the rank didn't wait for others.",
+        "Mean time of the latest steps without waiting for other ranks.",
         lambda rank: _mean(rank.progress.own),
     ),
     (
@@ -136,7 +136,7 @@ GAUGES: tuple[tuple[str, str, Callable[[RankStatus], float | None]], ...] = (
 
 
 def lost_seconds(status: RunStatus) -> float:
-    """Seconds from the first attempt's begin to the last's; to the end if that failed too."""
+    """Seconds from the first attempt's start to the last's; to the end if that failed too."""
     begins = [begin for number in status.failures if (begin := _begin(status.folder, number))]
     if not begins:
         return 0.0

@@ -26,7 +26,7 @@ HEAD = ("rank", "host", "phase", "step", "last moved", "step time", "memory", "p
 RIGHT = {0, 3, 4, 5, 6}
 """Columns of numbers."""
 OF_LAUNCHERS = ("node", "host", "pid", "state", "command", "begun", "ended")
-"""What programs are shown of a launcher."""
+"""Fields of a launcher in the JSON document."""
 FRESH = 60.0
 """Seconds for which another host's last write is a sign of life: it writes every 10 s."""
 STATES = {
@@ -56,7 +56,7 @@ class RankStatus:
     age: float = 0.0
 
     def document(self) -> dict[str, Any]:
-        """For programs; times in seconds, memory in bytes."""
+        """As JSON values; times in seconds, memory in bytes."""
         row = self.progress
         return {
             "rank": row.rank,
@@ -74,7 +74,7 @@ class RankStatus:
         }
 
     def cells(self) -> tuple[str, ...]:
-        """For a person, as `HEAD` has them."""
+        """The cells of a row, in the order of `HEAD`."""
         row = self.progress
         process = "" if self.state is None else STATES.get(self.state, self.state)
         if self.age:
@@ -185,7 +185,7 @@ class RunStatus:
         return "".join(f" {span(time.time() - end)} ago" for end in ends if end)
 
     def lines(self) -> list[str]:
-        """For a person: the state, and a table of the ranks while it runs."""
+        """As text: the state, and a table of the ranks while it runs."""
         lines = [f"{self.folder.name} {self.state_text()}"]
         lines += [f"  {launcher.command}" for launcher in self.launchers[:1]]
         lines += [

@@ -18,7 +18,7 @@ Rate = Annotated[float, Meta(ge=0, lt=1e18)]
 
 
 class Told(TypedDict):
-    """The throughput of a run, as `outcome.json` has it; what isn't known is missing.
+    """The throughput of a run, as in `outcome.json`; unknown values are missing.
 
     The rates are those of the last attempt that has timed steps: all but its first.
 
@@ -43,7 +43,7 @@ class Told(TypedDict):
 
 
 def line_of(document: Told) -> str:
-    """A throughput as one line for a person."""
+    """A throughput as a line of text."""
     parts = [f"{_number(document['steps_per_second'])} steps/s"]
     if "samples_per_second" in document:
         parts.append(f"{_number(document['samples_per_second'])} samples/s")

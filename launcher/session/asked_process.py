@@ -143,7 +143,7 @@ def run(request: LaunchRequest, hardware: Hardware, heard: Heard) -> tuple[int |
 def _environment(
     request: LaunchRequest, hardware: Hardware, channel: str, mark: str, folder: Path
 ) -> dict[str, str]:
-    """The variables of rank 0's worker, and those of a process that is only asked."""
+    """The variables of rank 0's worker, and those of a process that is only queried."""
     port = request.placement.meeting or request.placement.port
     order = Order(0, mark, 0, request.nodes, port, {}, {}, {})
     own = Own(request, Server(mark, (), {}), hardware.accelerator.environment)

@@ -54,7 +54,7 @@ def ask(request: LaunchRequest, hardware: Hardware, here: Hardware) -> Asked:
     code, number = run(request, hardware, heard)
     seconds = time.monotonic() - begun
     if number is not None:
-        terminal.say(f"{signal.Signals(number).name}: {name} is ended, there is no plan of it")
+        terminal.say(f"{signal.Signals(number).name}: {name} is stopped without a plan")
         raise SystemExit(128 + number)
     after, is_bare = _files(folders), not here.accelerators
     ending, where, why = _ending(heard, code, is_bare=is_bare)

@@ -46,7 +46,7 @@ class Reporter:
         _show([*rows, *told])
 
     def suggested(self, asked: Plan, better: Plan, suspects: Sequence[SuspectLine]) -> None:
-        """Prints the plan as asked, and what would be changed."""
+        """Prints the requested plan, and the suggested changes."""
         rows = explain_plan.plan_rows(asked, whole=terminal.is_verbose())
         suggestions = explain_plan.suggestion_rows(better)
         _show([*rows, *suggestions, *suspect_rows(suspects, asked.workload)])
@@ -92,7 +92,7 @@ class Reporter:
         terminal.say(*terminal.table(rows), f"relaunching: attempt {len(state.outcomes) + 1}")
 
     def not_relaunched(self, following: Plan, state: RunState, refused: Refused) -> None:
-        """Prints what would have been changed, what the user can do, and why it isn't done."""
+        """Prints the changes that are refused, the user's remedies, and the reason."""
         changes = [text for label, text in _corrections(following, state) if label == "change"]
         rows = [("suggest", text) for text in changes]
         rows += _advice(state.root, following.workload)

@@ -68,7 +68,7 @@ class RunState:
 
     @property
     def has_failed(self) -> bool:
-        """Whether an attempt of this run has failed, or of one that it has learnt from."""
+        """Whether an attempt of this run, or of one whose lessons it uses, has failed."""
         return self.has_learnt or bool(self.findings)
 
     def after(self, outcome: Outcome, root: Finding | None) -> RunState:

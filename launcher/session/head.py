@@ -88,7 +88,7 @@ def require_torch() -> None:
     """
     if find_spec("torch") is None:
         problem = f"torch isn't installed for {sys.executable}"
-        raise LaunchError(problem, "install safe-launch where your torch is")
+        raise LaunchError(problem, "install safe-launch in the environment that has torch")
     if (refusal := refusal_of(installed(["torch"]).get("torch", ""))) is not None:
         raise refusal
 
@@ -123,9 +123,7 @@ def _train(
     target = metrics_process.opened(request.metrics)
     run = run_directory.run_folder(request.log_dir, request.script, server.mark)
     if (above := private_files.open_above(run)) is not None:
-        reporter.note(
-            f"everybody may replace what is in {above}, this run's files too: chmod +t it"
-        )
+        reporter.note(f"anyone may replace files in {above}, including this run's: chmod +t it")
     run_directory.write(run / "request.json", request.document())
     told = {*told_beforehand(plan, catalogue.on_plans)}
     inform = partial(tell, entries=catalogue.on_plans, told=told, notice=reporter.note)

@@ -18,7 +18,7 @@ from ..diagnosis.attempt import Failed, Outcome, Superseded
 from ..planning.plan import Plan
 from ..system import orphans
 
-AGAIN = "what the script had trained before the training that failed is trained again"
+AGAIN = "the script's trainings before the failed one are repeated"
 
 
 def prepare(following: Plan, outcomes: Sequence[Outcome], run_id: str) -> Start | Refused:

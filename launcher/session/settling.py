@@ -93,7 +93,7 @@ class Settling:
         )
 
     def allows(self, observed: Mapping[str, Value], model: Mapping[str, Any] | None) -> bool:
-        """Whether the attempt may continue with what is observed; under `suggest` always."""
+        """Whether the attempt may continue with the observed values; under `suggest` always."""
         if self.attempt.plan.request.limits.fix is Fix.SUGGEST:
             return True
         if self.is_missed:
@@ -112,7 +112,7 @@ class Settling:
         """The folder of the attempt that this one corrects; why it can't be compared; or None."""
         attempt = self.attempt
         if attempt.before is None:
-            first = "no attempt without what was changed has made a step"
+            first = "no attempt without the changes has made a step"
             return Refused(first) if attempt.plan.overrides else None
         if any(change.constraint.cause.is_silent for change in attempt.plan.changes):
             return Refused("what was asked for is known to train wrongly")
@@ -150,7 +150,7 @@ class Settling:
         return known.answer
 
     def went_on(self, rank: int, key: str) -> None:
-        """Notes that a rank got no answer in time, and trains as asked."""
+        """Notes that a rank got no answer in time, and trains with its own settings."""
         self.reporter.note(
             f"rank {rank} got no answer in time when it asked for its settings, and stops asking"
         )
@@ -159,7 +159,7 @@ class Settling:
                 self._miss(other, f"rank {rank} went on as asked")
 
     def look(self, rows: Iterable[RankProgress]) -> None:
-        """Looks for ranks that have passed a boundary without what others were told there."""
+        """Looks for ranks that passed a boundary without the others' changes there."""
         steps = {row.rank: row.step or 0 for row in rows}
         everyone = set(range(self.attempt.plan.request.world))
         for key, given in self._changing():

@@ -16,7 +16,7 @@ from ..workload.script.user_files import user_files
 
 @dataclass(frozen=True, slots=True)
 class SuspectLine:
-    """A line of the user's that fails under the plan, if it does what it seems to do."""
+    """A user's line that fails under the plan, if it does as it seems."""
 
     entry: KnownFailure
     spot: SourceLocation

@@ -16,7 +16,7 @@ BELOW = re.compile(r"<(\d[\w.]*)")
 
 
 def told_beforehand(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[str, ...]:
-    """Two lines for each entry that tells of the plan: what happens, and what ends it.
+    """Two lines for each entry that the plan triggers: its effect, and its remedy.
 
     A line for each default that an upgrade has changed since an earlier run of the script.
     """

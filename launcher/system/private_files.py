@@ -18,7 +18,7 @@ def make_folder(path: Path) -> None:
     """Makes a folder that only its user can enter; another launcher of the job may have made it.
 
     Raises:
-        OSError: it can't be made, or what is there isn't this user's folder.
+        OSError: it can't be made, or an existing one isn't this user's folder.
     """
     try:
         path.mkdir(mode=0o700)
@@ -48,7 +48,7 @@ def make_unshared(path: Path) -> None:
     Its owner must be this user, even for root.
 
     Raises:
-        OSError: it can't be made, or somebody else may have put something into it, or may put
+        OSError: it can't be made, or another user may have put something into it, or may put
             another folder in its place.
     """
     if (above := open_above(path)) is not None:
@@ -71,7 +71,7 @@ def is_unshared(path: Path) -> bool:
 
 
 def open_above(path: Path) -> Path | None:
-    """A folder above a path in which everybody may rename others' files; None without one.
+    """A folder above a path in which all users may rename others' files; None without one.
 
     That is a world-writable folder without the sticky bit (inode(7)).
     """

@@ -76,7 +76,7 @@ class SignalWakeup:
             raise StoppedError
 
     def wait_for(self, source: socket.socket, seconds: float) -> bool:
-        """Waits for a socket to become readable; returns whether it has in so many seconds.
+        """Waits for a socket to become readable; returns whether it did within the time.
 
         Raises:
             StoppedError: a signal has come that ends the run.

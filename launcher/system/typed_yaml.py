@@ -112,14 +112,14 @@ def check_aliases(value: object) -> None:
         if not isinstance(value, dict | list):
             return 1
         if id(value) in open_:
-            raise ValueError("an alias stands within what it stands for")
+            raise ValueError("an alias contains itself")
         if id(value) not in sizes:
             open_.add(id(value))
             members = value.values() if isinstance(value, dict) else value
             sizes[id(value)] = 1 + sum(map(size, members))
             open_.discard(id(value))
         if sizes[id(value)] > MOST:
-            raise ValueError(f"its aliases stand for more than {MOST:,} values")
+            raise ValueError(f"its aliases expand to more than {MOST:,} values")
         return sizes[id(value)]
 
     size(value)
@@ -149,7 +149,7 @@ def _loader() -> Any:
 
 
 def text_of(path: Path) -> str:
-    """The text of a file with YAML that a person has named.
+    """The text of a file with YAML that the user has named.
 
     Raises:
         LaunchError: it can't be read.

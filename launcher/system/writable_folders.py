@@ -31,7 +31,7 @@ def choose(
     except FileNotFoundError as error:
         if spare is None:
             problem = f"no folder for temporary files can be written: {reason_of(error)}"
-            hint = "set TMPDIR to a folder that can be, or give such a --log-dir"
+            hint = "set TMPDIR or --log-dir to a writable folder"
             raise LaunchError(problem, hint, code=ExitCode.CANNOT_WRITE) from error
         temporary = spare
         environment["TMPDIR"] = str(temporary.absolute())
@@ -40,9 +40,7 @@ def choose(
     if _can_be_written(usual):
         return
     if EXTENSIONS in environment:
-        tell(
-            f"{EXTENSIONS}={usual} can't be written: no operation of DeepSpeed's can be built there"
-        )
+        tell(f"{EXTENSIONS}={usual} can't be written: DeepSpeed's operations can't be built there")
         return
     # Libraries built there are executed, so the folder must be this user's.
     places = [spare.absolute() / ".torch_extensions"] if spare else []
@@ -57,10 +55,7 @@ def choose(
         environment[EXTENSIONS] = str(found)
         tell(f"torch's extensions are built in {found}: {usual} can't be written")
         return
-    tell(
-        f"{usual} can't be written: no operation of DeepSpeed's can be built "
-        f"({'; '.join(problems)})"
-    )
+    tell(f"{usual} can't be written: DeepSpeed's operations can't be built ({'; '.join(problems)})")
 
 
 def _cache(environment: MutableMapping[str, str]) -> Path:

@@ -15,8 +15,8 @@ class AttemptState(StrEnum):
     FINISHED = "finished"
     """Every worker of this node has run the script to its end; other nodes' may still run."""
     FAILED = "stopping after a failure"
-    SUPERSEDED = "stopping for what the workers have seen"
-    BROKEN = "stopping for a fault of the launcher's own"
+    SUPERSEDED = "stopping for the workers' observations"
+    BROKEN = "stopping for a fault of the launcher"
     INTERRUPTED = "stopping for a signal"
 
 

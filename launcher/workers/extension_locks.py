@@ -109,7 +109,7 @@ def _sentence(lock: Lock, *, is_removed: bool) -> str:
     why = lock.shared or "the file is another user's"
     return (
         f"{left}: no process here has it open, but {why}. If nobody builds there, delete it: "
-        "workers that need the extension wait for it without an end"
+        "workers that need the extension wait for it forever"
     )
 
 

@@ -38,7 +38,7 @@ class HangWatch:
 
     Attributes:
         ranks: the ranks of each node.
-        look: reads how far this node's ranks have come.
+        look: reads the progress of this node's ranks.
         asker: asks this node's ranks; readable once there is an answer.
         tell: called with a report for the user.
         at_end: ranks that hang and have only to exit; none if other nodes take part.
@@ -94,7 +94,7 @@ class HangWatch:
                 self._begin()
 
     def ask_now(self) -> None:
-        """Asks for a person, through node 0."""
+        """Asks on a user's behalf, through node 0."""
         if not self.peers.is_head:
             self.peers.send(Ask())
             return
@@ -116,7 +116,7 @@ class HangWatch:
             self._answers[node] = standings
 
     def asked(self) -> None:
-        """Asks for another node: a person there, or node 0."""
+        """Asks on another node's behalf: a user's there, or node 0's."""
         if self.peers.is_head:
             self.ask_now()
         else:
@@ -220,7 +220,7 @@ def limit_of(rows: Sequence[RankProgress], times: HangTimes) -> float:
 
 
 def is_worth_telling(report: HangReport, patience: float) -> bool:
-    """Whether the user should read a report that nobody has asked for.
+    """Whether the user should read an unrequested report.
 
     A rank that works isn't a hang; it is reported after a long while, as the others' collective may
     time out. Before the first step, a program in which no rank waits may be meant so: a server, or

@@ -39,13 +39,13 @@ from .watch import Watch
 
 @dataclass(slots=True)
 class Inbox:
-    """Hands each message to who acts on it; an order to stop is kept for the supervisor.
+    """Dispatches each message to its handler; keeps an order to stop for the supervisor.
 
     Attributes:
         ordered: the signal that stopped another node's launcher; None if there was none.
         is_told_to_stop: another node's launcher has ordered the workers to be stopped.
-        is_hastened: it has got the signal again, and nobody has acted on that yet.
-        remarks: what was said once.
+        is_hastened: it has got the signal again, and that isn't handled yet.
+        remarks: sentences that were already printed.
     """
 
     workers: NodeWorkers

@@ -27,9 +27,9 @@ class NodeWorkers:
         finished: ranks whose script ran to its end.
         exiting: those that have only to exit, at which nothing of the script's runs any more but
             exit handlers.
-        finalizing: those of them whose exit handlers have run, too.
+        finalizing: exiting ranks whose exit handlers have run, too.
         hung: those that hung while they exited, with the seconds after which they were ended.
-        observed: what the workers have observed.
+        observed: the workers' observations.
         model: the model as the first worker described it.
         saves: where the Trainer of each rank saves.
         oom_kills: how often the out-of-memory killer had struck before the attempt.

@@ -27,7 +27,7 @@ DOES = {
     Phase.SAVING: "are saving, and have printed nothing yet",
     Phase.ENDED: "have ended",
 }
-"""The ranks' activity in a phase, for a person who waits."""
+"""The ranks' activity in a phase, for a waiting user."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class ProgressWatch:
 
     Attributes:
         node: this node's rank.
-        look: reads how far this node's ranks have come.
+        look: reads the progress of this node's ranks.
         has_output: whether a rank of this node has printed anything yet.
     """
 

@@ -51,14 +51,14 @@ class Questions:
             _reply(connection, answer)
 
     def went_on(self, rank: int, key: str) -> None:
-        """Notes that a worker went on without an answer, or passes that on to node 0."""
+        """Notes that a worker continued without an answer, or tells node 0."""
         if self.judge is not None:
             self.judge.went_on(rank, key)
         else:
             self.peers.send(NodeWentOn(rank, key))
 
     def look(self, rows: Callable[[], Sequence[RankProgress]]) -> None:
-        """Has the judge look at how far all ranks have come, if it has something to look for."""
+        """Shows the judge the progress of all ranks, if it needs that."""
         if self.judge is not None and self.judge.pause() is not None:
             self.judge.look(chain(rows(), *self.peers.progress.values()))
 

@@ -106,7 +106,7 @@ def _spawned(
         # Those that have been started by then: they may save.
         mark, times = envs[0][orphans.VARIABLE], request.worker_options.stop_times
         terminal.say(
-            f"{error.sigval.name}: what was started has {times.terminate:g} s to end; "
+            f"{error.sigval.name}: the started processes have {times.terminate:g} s to end; "
             "Ctrl-C kills it at once"
         )
         orphans.stop(mark, error.sigval, times.terminate, lambda: signal.SIGINT in wakeup.arrived)

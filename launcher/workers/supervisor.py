@@ -202,7 +202,7 @@ class Supervisor:
                 self._peers.send(message(number, again=True))
 
     def _own_stops(self) -> list[int]:
-        """The signals by which this launcher was told to stop, in their order."""
+        """The signals that ordered this launcher to stop, in order."""
         return [number for number in self._wakeup.arrived if number in STOPS]
 
     def _decide(self) -> None:

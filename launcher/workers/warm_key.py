@@ -31,7 +31,7 @@ def warm_key(request: LaunchRequest, command: Sequence[str]) -> str:
     inherits besides its environment, whose variables are compared later.
 
     Returns:
-        The text; empty if nothing can be kept, which the user is told.
+        The text; empty if nothing can be kept, which is printed for the user.
     """
     if problem := _problem(request):
         terminal.tell(f"--keep-warm: nothing is kept: {problem}")

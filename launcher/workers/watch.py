@@ -34,10 +34,10 @@ class Judge(Protocol):
         """The answer to a rank at a boundary; None if the attempt ends instead."""
 
     def went_on(self, rank: int, key: str) -> None:
-        """Notes that a rank got no answer in time, and trains as asked."""
+        """Notes that a rank got no answer in time, and trains with its own settings."""
 
     def look(self, rows: Iterable[RankProgress]) -> None:
-        """Looks for ranks that have passed a boundary without what others were told there."""
+        """Looks for ranks that passed a boundary without the others' changes there."""
 
     def pause(self) -> float | None:
         """Seconds until the next look; None if there is nothing to look for."""
@@ -51,8 +51,8 @@ class Watch:
         judge: decides on what the workers report; None on any node but node 0, which decides for
             all.
         notice: called with a line that the user should see at once.
-        imported: called with what a worker has imported (`extra_imports.Report`).
-        hung: called with where every rank stands, when none moves or somebody has asked.
+        imported: called with a worker's imports (`extra_imports.Report`).
+        hung: called with where every rank stands, when none moves or a user has asked.
     """
 
     judge: Judge | None

@@ -69,7 +69,7 @@ def test_nobody_is_waited_for_by_a_node_that_cant_start(tmp_path: Path) -> None:
         alone = begin(hosts[1], tmp_path, *options(hosts, 1, *own), "none.py")
         with ending([alone]):
             ended([alone], USAGE)
-            assert alone.says(rf"telling node 0 \(alpha:{PORT}\), until \d\d:\d\d:\d\d at most")
+            assert alone.says(rf"informing node 0 \(alpha:{PORT}\), until \d\d:\d\d:\d\d at most")
 
 
 def test_two_nodes_that_are_both_node_0(tmp_path: Path) -> None:

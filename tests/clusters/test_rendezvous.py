@@ -141,7 +141,7 @@ def test_nodes_that_never_come(tmp_path: Path) -> None:
         with ending([alone]), job(tmp_path, hosts, FAILS, own=own) as launchers:
             ended(launchers, RETRY)
             for one in launchers:
-                assert one.says("2 of 3 nodes have joined; rank 2 never came; gave up after")
+                assert one.says("2 of 3 nodes have joined; rank 2 never joined; gave up after")
             refused(alone, RETRY, "node 0 wasn't found at alpha:1 within 10 s: nothing listens")
 
 

@@ -26,7 +26,7 @@ VARIANTS = {
     "pytorchjob": "Kubeflow's Training Operator 1",
     "volcano": "Volcano",
 }
-"""The files, and what the cluster needs for each."""
+"""The files, and each one's requirements of the cluster."""
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
 """A Service's name (RFC 1035), with room for the other parts of pods' names."""
 MARKED = re.compile(r"(?P<indent> *)(?P<off># )?(?P<text>.*\S)  # (?P<marks>[a-z]+[a-z, ]*)")
@@ -44,13 +44,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--variant",
         choices=tuple(VARIANTS),
         default="indexed-job",
-        help=f"the kind of job, by what the cluster has. {kinds} (default: indexed-job)",
+        help=f"the kind of job, by the cluster's software. {kinds} (default: indexed-job)",
     )
     parser.add_argument(
-        "--cpus", type=at_least(1), metavar="N", help="cores that each pod asks for"
+        "--cpus", type=at_least(1), metavar="N", help="cores that each pod requests"
     )
     parser.add_argument(
-        "--memory", type=word, metavar="SIZE", help="memory that each pod asks for, e.g. 512Gi"
+        "--memory", type=word, metavar="SIZE", help="memory that each pod requests, e.g. 512Gi"
     )
     parser.add_argument(
         "--queue", type=word, metavar="NAME", help="Kueue's local queue, or Volcano's queue"

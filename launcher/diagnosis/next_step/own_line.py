@@ -52,7 +52,7 @@ def called_line(case: Case) -> Step | None:
 
 
 def _what_is_none(case: Case, caller: Frame, wanted: str) -> str:
-    """Which value is None: by the raising line, or else what the script hands over."""
+    """Which value is None: by the raising line, or else the value that the script passes."""
     source = case.frame.source if case.frame else ""
     found = re.search(rf"(?P<name>{NAME}(?:\([^()]*\))?)\.{wanted}\b", source)
     if case.frame is not None and found is not None and found["name"] != "self":

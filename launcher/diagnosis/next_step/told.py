@@ -1,4 +1,4 @@
-"""Advises where to look if only somebody's words say that a run ended or stands still."""
+"""Advises where to look if only a user's words say that a run ended or hangs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STANDS = re.compile(
 
 
 def told(case: Case) -> Step | None:
-    """How to find the rank that stands still, or the error of a run that left without one."""
+    """How to find the rank that hangs, or the error of a run that ended without one."""
     if case.record.exception:
         return None
     if STANDS.search(case.message):

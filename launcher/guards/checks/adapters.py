@@ -1,4 +1,4 @@
-"""Finds adapters of peft's that are frozen beside what is trained."""
+"""Finds peft adapters that are frozen while other parameters are trained."""
 
 from __future__ import annotations
 

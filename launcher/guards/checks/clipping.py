@@ -126,7 +126,7 @@ def _by_shard() -> Finding:
         Check.TRAINED,
         certain=True,
         sentence="clip_grad_norm_ clips each rank's shards by their own norm: FSDP 1 divides the "
-        "gradients among the ranks, and each scales its part otherwise",
+        "gradients among the ranks, and each scales its part differently",
         advice="Call clip_grad_norm_ of the FSDP model (with accelerate: give "
         "accelerator.clip_grad_norm_ exactly model.parameters())",
         where=user_place(),

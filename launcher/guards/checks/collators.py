@@ -21,7 +21,7 @@ LOOKED = 3
 
 
 def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps the collator that makes labels of its own."""
+    """Wraps the collator that replaces labels."""
     looked = 0
 
     def collate(wrapped: Any, collator: Any, args: Any, kwargs: Any) -> Any:

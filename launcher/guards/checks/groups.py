@@ -12,7 +12,7 @@ from ...checks.finding import Finding
 def found(
     optimizer: Any, names: Mapping[int, str], models: Iterable[Any], where: str
 ) -> Iterator[Finding | None]:
-    """Reports groups that miss what they are to spare.
+    """Reports groups that miss parameters which they should spare.
 
     Args:
         optimizer: the optimizer, before its first step.

@@ -16,7 +16,7 @@ from .told import looking, makes, tell
 
 HOOKED = ("torch.distributed.checkpoint.default_planner",)
 DEPTH = 3
-"""Maximum depth of an optimizer's state dict in what is loaded."""
+"""Maximum depth of an optimizer's state dict in a loaded object."""
 
 
 def install(module: ModuleType, observations: Observations) -> None:

@@ -17,7 +17,7 @@ from .told import looking, makes, tell
 
 HOOKED = ("transformers.modeling_utils",)
 KEPT = "original_module"
-"""peft's name of what a trained copy stands for."""
+"""peft's name of a trained copy's original."""
 
 _new: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary()
 """By model: ids of the parameters that its checkpoint lacks."""
@@ -51,7 +51,7 @@ def _note(observations: Observations, model: Any, info: Mapping[str, Collection[
 
 
 def untrained(models: Iterable[Any], where: str) -> Iterator[Finding]:
-    """Reports new parameters that are frozen beside what is trained.
+    """Reports new parameters that are frozen while others are trained.
 
     Args:
         models: the models, without wrappers.

@@ -39,7 +39,7 @@ HOOKED = ("torch.optim.optimizer", SKIP_CODE.module)
 FIRST = 10
 """Number of first steps whose gradients are inspected."""
 SEVERAL = 8
-"""Maximum optimizers to compare with what is frozen: a loop may make one for each parameter."""
+"""Maximum optimizers to check for frozen parameters: a loop may make one for each parameter."""
 VALUES = (1, 2, 3, 4, 5, 10, 100, 1000)
 """Steps with sampled values, followed by every 1,000th."""
 CHECKS = (

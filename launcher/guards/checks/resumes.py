@@ -44,7 +44,7 @@ Look = Callable[["Resumes", Any, Any, Any], None]
 
 @dataclass(slots=True)
 class Open:
-    """An incomplete record of the steps after a begin or a save.
+    """An incomplete record of the steps after a start or a save.
 
     Attributes:
         done: called when the record is complete.

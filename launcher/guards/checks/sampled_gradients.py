@@ -84,7 +84,7 @@ def _begin_sharded(
         if is_row_sharded(each, _world())
     ]
     if not usable:
-        skip(observations, Check.GRADIENTS, "parameters are divided otherwise than by rows")
+        skip(observations, Check.GRADIENTS, "parameters aren't divided by rows")
         return
     reduced = observations.observed.get(Fact.REDUCE_PRECISION)
     types = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(str(reduced), torch.float32)
@@ -102,7 +102,7 @@ def begin_with_engine(gradients: Gradients, engine: Any, observations: Observati
     names = {id(each): name for name, each in alike}
     usable = _usable([each for _, each in alike], _embeddings([engine.module]))
     if not any(is_known(engine.basic_optimizer, each) for each in usable):
-        skip(observations, Check.GRADIENTS, "the engine doesn't tell what its optimizer holds")
+        skip(observations, Check.GRADIENTS, "the engine doesn't show its optimizer's parameters")
         return
     sent = getattr(engine, "communication_data_type", None)
     gradients.begin(Way.DEEPSPEED, _some(usable, names), *((sent,) if sent else ()))

@@ -167,7 +167,7 @@ class Schedules:
         return all(0 < self.passes == self._used.get(id(each)) for each in parameters)
 
     def loaded(self, optimizer: Any) -> None:
-        """Drops the totals of an optimizer that goes on with an earlier training's states."""
+        """Drops the totals of an optimizer that continues with an earlier training's states."""
         if not optimizer.state:
             return
         self._continued.add(optimizer)
@@ -176,7 +176,7 @@ class Schedules:
                 total.steps = 0
 
     def _look_for_begin(self, optimizer: Any, own: Sequence[Any]) -> None:
-        """Reports schedules that begin anew at the first step after a load."""
+        """Reports schedules that start over at the first step after a load."""
         self._continued.discard(optimizer)
         if own and all(int(each.last_epoch) < 1 for each in own):
             about = type(own[-1]).__name__, self.places[own[-1]]

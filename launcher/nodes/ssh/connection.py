@@ -110,12 +110,12 @@ class Connection:
                 line = line[self._stdin.write(line) :]
 
     def part(self) -> None:
-        """Closes the host's input, so that the host stops what it runs."""
+        """Closes the host's input, so that the host stops its processes."""
         with suppress(OSError):
             self._stdin.close()
 
     def end(self, patience: float) -> None:
-        """Waits so many seconds for ssh to end, then kills it."""
+        """Waits for ssh to end within the time, then kills it."""
         try:
             self.process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -242,7 +242,7 @@ _REFUSALS = (
     ("not found", "there is no {python}", _SAME_PATH),
     ("no such file", "there is no {python}", _SAME_PATH),
 )
-"""Errors of ssh or the shell that a person must fix: the text, its meaning, what to do."""
+"""Errors of ssh or the shell that the user must fix: the text, its meaning, what to do."""
 
 
 def refused(connections: Sequence[Connection], source: str) -> LaunchError:

@@ -137,7 +137,7 @@ def zero_3(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
     - weights e P / N, and in full those below the persistence threshold
     - master weights and states K Pt / N, gradients g Pt / N in a permanent buffer
       (`grad_partitions_flat_buffer`), a permanent bucket (`ipg_buckets`)
-    - gathered: what is used again within max_reuse_distance isn't released, which at the turn
+    - gathered: parameters used again within max_reuse_distance aren't released, which at the turn
       from forward to backward is half that distance from the model's end; in addition the layer
       at work and the prefetched layers (partitioned_param_coordinator.py)
     - the step casts the gradients of one sub group to fp32

@@ -97,7 +97,7 @@ def verdict(run: PastRun, attempts: Sequence[ToldAttempt]) -> str:
     cause = "" if first is None else _cause(first)
     changes = ", ".join(run.changes)
     if run.status.is_running:
-        return "The run is running."
+        return "The run is in progress."
     outcome = run.status.outcome
     if outcome is not None and outcome["exit_code"] == 0:
         if first is not None and changes:
@@ -135,7 +135,7 @@ def _filled(name: str, **values: Any) -> str:
 
 
 def _prose(text: str) -> object:
-    """A text with what is in backticks as code."""
+    """A text with its backticks rendered as code."""
     from markupsafe import Markup, escape
 
     return Markup(CODE.sub(r"<code>\1</code>", str(escape(cleaned(redacted(text))))))

@@ -81,7 +81,7 @@ def curves(attempts: Sequence[ToldAttempt]) -> str:
 
 
 def memory(attempts: Sequence[ToldAttempt]) -> str:
-    """Predicted memory by component, and what was observed.
+    """Predicted memory by component, and the observed memory.
 
     Of attempts that have trained or have run out of memory; empty without one.
     """
@@ -114,7 +114,7 @@ def memory(attempts: Sequence[ToldAttempt]) -> str:
 
 
 def _draw(axes: Any, attempts: Sequence[ToldAttempt], what: str, unit: str) -> None:
-    """One curve for each attempt; a line marks the begin of each relaunch."""
+    """One curve for each attempt; a line marks the start of each relaunch."""
     begin = next((one.span[0] for one in attempts if one.span), None)
     if begin is None:
         begin = min((moment for one in attempts for moment, _ in _speeds(one)), default=0.0)

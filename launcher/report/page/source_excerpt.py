@@ -1,4 +1,4 @@
-"""The user's source around the line of a failure, if it still is what it was."""
+"""The user's source around the line of a failure, if it is unchanged."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class ToldAttempt:
 
     Attributes:
         number: from 1.
-        span: begin and end in seconds of the wall clock since the epoch; None if unknown.
+        span: start and end in seconds of the wall clock since the epoch; None if unknown.
         plan: `plan.json`.
         failures: the root cause first, at most `MOST_FAILURES`.
         rows: the launch's rows on the failure.
@@ -102,7 +102,7 @@ class ToldAttempt:
 
     @property
     def changes(self) -> list[PlannedChange]:
-        """The plan's changes to what was asked; other rows are left out."""
+        """The plan's changes to the request; invalid rows are left out."""
         found = []
         for change in _dicts(self.plan.get("changes")):
             with suppress(msgspec.ValidationError):
@@ -125,7 +125,7 @@ class ToldAttempt:
 
 
 def told(folder: Path, number: int, nodes: int) -> ToldAttempt:
-    """An attempt of a run on so many nodes."""
+    """An attempt of a run on that number of nodes."""
     failed = _json(folder / "failures.json")
     findings = _dicts(failed.get("findings"))
     records = [found["record"] for found in findings if isinstance(found.get("record"), dict)]

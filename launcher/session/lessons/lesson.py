@@ -65,7 +65,7 @@ class Lesson(Struct, frozen=True):
         versions: versions of the distributions that the known failure names.
         installed: versions of the frameworks that the run trained with; none in older lessons.
         known: settings that were seen in force and facts, by name.
-        forbidden: what failed beyond what the catalogue forbids.
+        forbidden: failed values that the catalogue doesn't forbid.
         machine: accelerator, bytes of memory and number of workers, on which memory was measured.
         measured: memory that was measured on it when it ran out.
         trained: memory that was measured on it when the training went well.

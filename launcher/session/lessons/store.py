@@ -25,7 +25,7 @@ SHARED = "SAFE_LAUNCH_LESSONS"
 """Environment variable with the folder that a team or a cluster shares, or `off`."""
 OFF = "off"
 TRUSTED = "trusted:"
-"""The mark of a folder whose lessons count for everybody."""
+"""The mark of a folder in which all users' lessons count."""
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 LARGEST = 1 << 20
 """Bytes of a lesson; one has a few thousand."""
@@ -38,7 +38,7 @@ class Folder:
     """A folder with lessons.
 
     Attributes:
-        is_trusted: whether everybody's lessons in it count, not this user's and root's alone.
+        is_trusted: whether all users' lessons in it count, not only this user's and root's.
     """
 
     path: Path

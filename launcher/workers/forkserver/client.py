@@ -157,7 +157,7 @@ class Server:
         unshared: str | None = None
         while self._original is not None and self.state is State.IMPORTING:
             if not self.wakeup.wait_for(self._original.connection, QUIET):
-                terminal.reassure("importing what the script imports first, once for all workers")
+                terminal.reassure("running the script's first imports, once for all workers")
             match self._original.answer(IMPORT_SECONDS, self.wakeup):
                 case Readiness(problem=None):
                     self._enter(State.READY)

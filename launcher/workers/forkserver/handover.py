@@ -62,7 +62,7 @@ def _take_over(server: WarmServer, launch: Launch) -> tuple[TakenOver, ForkingPr
     connection.close()
     server.end()
     if isinstance(answer, Readiness):
-        terminal.tell(f"what the last launch imported is imported anew: {answer.problem}")
+        terminal.tell(f"the last launch's imports are imported anew: {answer.problem}")
     return None
 
 

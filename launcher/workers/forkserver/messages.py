@@ -30,9 +30,9 @@ class Start:
     Attributes:
         connection: the descriptor of its socket.
         launcher: the launcher's process id.
-        does_import: whether the server preloads what the script imports.
+        does_import: whether the server preloads the script's imports.
         per_rank_variables: variables that differ between ranks.
-        may_be_kept: whether a later launch may use what is imported.
+        may_be_kept: whether a later launch may use the imports.
     """
 
     connection: int
@@ -108,7 +108,7 @@ class ForkWorker(_Message):
 
 @dataclass(frozen=True, slots=True)
 class MakeCopy(_Message):
-    """To the server: fork a copy that imports what a worker has imported.
+    """To the server: fork a copy that repeats a worker's imports.
 
     Attributes:
         excluded_package: a package that the copy doesn't import.

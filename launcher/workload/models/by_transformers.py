@@ -44,7 +44,7 @@ def described_by_transformers(config: Mapping[str, Any]) -> dict[str, Any] | Non
             found = json.loads(regular_files.read(kept))
             if isinstance(found, dict) and is_described_model(found):
                 return found
-    terminal.reassure("transformers is asked for the model's size, which takes some seconds once")
+    terminal.reassure("transformers determines the model's size, which takes some seconds once")
     answer = _asked(text)
     if answer is not None and kept is not None:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Readers of what the arguments of many frameworks and scripts have in common.
+"""Readers of arguments that many frameworks and scripts share.
 
 In: a `Script`. Out: statements on settings and facts, each with a source.
 """

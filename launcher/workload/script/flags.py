@@ -54,7 +54,7 @@ def flags_of(
 
 
 def _completed(flags: dict[str, Given], owner: FrameworkRow) -> dict[str, Given]:
-    """A framework's arguments and defaults, by the names that the readers know."""
+    """A framework's arguments and defaults, by the readers' names."""
     absent = {
         name: Given(value, Origin.DEFAULT, owner.default(name, value).source)
         for name, value in owner.defaults.items()

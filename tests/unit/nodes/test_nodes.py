@@ -435,7 +435,7 @@ def test_a_launcher_tells_of_its_own_failure(may_join: bool) -> None:
         with pytest.raises(LaunchError, match="can't take part: no such thing") as caught:
             job.joined.result(LONG)
         assert (caught.value.code, caught.value.hint) == (ExitCode.NO_PLAN, "make one")
-    assert said[0].startswith("this node can't take part: no such thing; telling node 0 (127.")
+    assert said[0].startswith("this node can't take part: no such thing; informing node 0 (127.")
 
 
 def test_node_0_tells_of_its_own_failure() -> None:
