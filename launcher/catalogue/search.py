@@ -14,7 +14,7 @@ from .signature import Signature
 CLASSES = {
     Kind.PRESET: "another preset cures it",
     Kind.MEMORY: "a smaller plan cures it",
-    Kind.SILENT: "raises nothing, trains differently than asked; avoided or reported before the launch",
+    Kind.SILENT: "trains differently than asked, without an error; avoided or reported at launch",
     Kind.USER: "the code, the data or the environment must change",
     Kind.TRANSIENT: "the same launch may be tried again",
     Kind.HARDWARE: "it needs another node",
