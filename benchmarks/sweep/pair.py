@@ -92,12 +92,33 @@ def serve(rank: int, end: Connection, folder: Path, deepspeed: bool) -> None:
     distributed.init_process_group("gloo", store=store, rank=rank, world_size=WORLD)
     if deepspeed:
         prepare_deepspeed()
+    else:
+        average_over_gloo()
     while True:
         try:
             key = end.recv()
         except EOFError:
             return
         end.send(judge(cell_of(key), rank) if key else list(sys.modules))
+
+
+def average_over_gloo() -> None:
+    """Has FSDP 2 get the mean that it asks for, as NCCL computes it.
+
+    Over gloo torch 2.7 and 2.8 add up instead (https://github.com/pytorch/pytorch/issues/162338).
+    """
+    from torch import distributed
+
+    scatter = distributed.reduce_scatter_tensor
+
+    def scattered(output: Any, *args: Any, op: Any = distributed.ReduceOp.SUM, **more: Any) -> Any:
+        is_mean = op == distributed.ReduceOp.AVG
+        work = scatter(output, *args, op=distributed.ReduceOp.SUM if is_mean else op, **more)
+        if is_mean:
+            output.div_(WORLD)
+        return work
+
+    distributed.reduce_scatter_tensor = scattered
 
 
 def prepare_deepspeed() -> None:
