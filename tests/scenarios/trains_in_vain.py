@@ -80,23 +80,28 @@ def clipped_late(right: bool) -> None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 
 
-def still_evaluating(right: bool) -> None:
+def still_evaluating(right: bool, after: int = 3) -> None:
     """As in https://github.com/fartashf/vsepp/issues/4."""
     net = Net()
     net.hidden = torch.nn.Sequential(net.hidden, torch.nn.Dropout(0.1))
     model = DistributedDataParallel(net)
     optimizer, source = adam(model), batches()
-    for step in range(STEPS):
+    for step in range(after + STEPS):
         words = next(source)
         model(words, labels=words).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step == 3:
+        if step == after:
             model.eval()
             with torch.no_grad():
                 model(words, labels=words)
             if right:
                 model.train()
+
+
+def evaluating_late(right: bool) -> None:
+    """As in https://github.com/ThilinaRajapakse/simpletransformers/issues/941."""
+    still_evaluating(right, after=STEPS)
 
 
 def warming_up(right: bool) -> None:
@@ -412,6 +417,7 @@ FAULTS = {
             never_cleared,
             clipped_late,
             still_evaluating,
+            evaluating_late,
             warming_up,
             warming_up_trainer,
             never_averaged,

@@ -37,16 +37,3 @@ def names_of(optimizer: Any, observations: Observations) -> dict[int, str]:
         for number, group in enumerate(optimizer.param_groups)
         for place, each in enumerate(group["params"])
     }
-
-
-def acting_otherwise(model: Any) -> Iterator[str]:
-    """Names of layers in evaluation mode that act otherwise in training."""
-    from torch import nn
-
-    dropouts = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout
-    norms = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
-    for name, layer in model.named_modules():
-        is_off = isinstance(layer, dropouts) and layer.p > 0
-        is_fixed = isinstance(layer, norms) and layer.track_running_stats
-        if not layer.training and (is_off or is_fixed):
-            yield name

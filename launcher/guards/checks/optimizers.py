@@ -29,7 +29,8 @@ from . import (
     ties,
     updates,
 )
-from .models import acting_otherwise, models_of, names_of, parameters_in, parameters_of
+from .models import models_of, names_of, parameters_in, parameters_of
+from .modes import Mode
 from .replicas import Replicas, beside_shards, replicated_by_ddp
 from .resumes import resumes_of
 from .schedules import schedules_of
@@ -72,7 +73,7 @@ class Watch:
         self._passing = gradients.Gradients(observations, self.where)
         self._ties: list[ties.Apart] = []
         self._resumes = resumes_of(observations)
-        self._was_evaluating = False
+        self._mode = Mode(observations)
         schedules = schedules_of(observations)
         schedules.optimizers[optimizer] = self
         self._accumulated = schedules.accumulated
@@ -100,6 +101,8 @@ class Watch:
                 optimizer,
                 self.steps,
             )
+        if self._mode.is_due(self.steps + 1) and not _is_compiling():
+            looking(self._observations, Check.TRAINED, self._mode.look, optimizer, self.steps + 1)
         if (self.steps + 1 < self._next and not self._resumes.open) or _is_compiling():
             return
         if self._resumes.open:
@@ -127,7 +130,6 @@ class Watch:
         schedules_of(self._observations).stepping(optimizer, self.steps)
         if step <= FIRST:
             self._note_gradients(optimizer)
-            self._look_at_mode(optimizer)
             looking(self._observations, Check.GRADIENTS, self._passing.take, optimizer)
         if step != 1 and step not in VALUES and step <= FIRST:
             return
@@ -192,20 +194,6 @@ class Watch:
         for parameter in parameters_of(optimizer):
             if parameter.grad is not None:
                 self._had.add(id(parameter))
-
-    def _look_at_mode(self, optimizer: Any) -> None:
-        """Reports a trained model in evaluation mode at two inspections in a row."""
-        held = {id(each) for each in parameters_of(optimizer)}
-        layers = [
-            name
-            for model in models_of(self._observations)
-            if not model.training and any(id(each) in held for each in model.parameters())
-            for name in acting_otherwise(model)
-        ]
-        if layers and self._was_evaluating:
-            step = self.steps + 1
-            tell(self._observations, built.evaluating(layers, step, user_place()))
-        self._was_evaluating = bool(layers)
 
     def _look_at_others(self) -> None:
         """Reports optimizers without any step that alone hold some parameters."""
