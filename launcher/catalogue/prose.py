@@ -9,7 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..core.nearest import near
-from ..system.typed_yaml import DocumentError, text_of
+from ..system.regular_files import text_of
+from ..system.typed_yaml import DocumentError
 from .situation import Trait, required
 
 SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be confused with")

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from ..core.constraint import Term
 from ..core.nearest import near
 from ..core.settings import NAMES, Fact, Setting, Value, name_of, parse_value
-from ..system.typed_yaml import DocumentError, read_document, text_of
+from ..system.regular_files import text_of
+from ..system.typed_yaml import DocumentError, read_document
 from ..workload.script.line_searches import SEARCHES
 from .conditions import Place, read_ranges, read_signature, read_variant
 from .entry import Kind, KnownFailure, Role

@@ -7,7 +7,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..core.errors import ExitCode, LaunchError
-from ..core.reasons import hint_of, reason_of
 from ..options.option import named_path
 from ..options.parser import Parser
 from ..report.page import document
@@ -79,6 +78,6 @@ def _write(path: Path, text: str) -> Path:
             raise LaunchError(f"{path} isn't a report: it is left as it is", OTHERWISE)
         regular_files.overwrite(path, text.encode(errors="backslashreplace"))
     except OSError as error:
-        problem = f"the report can't be written: {path}: {reason_of(error)}"
-        raise LaunchError(problem, hint_of(error, OTHERWISE), code=ExitCode.CANNOT_WRITE) from error
+        problem = f"the report can't be written: {path}"
+        raise LaunchError.because(error, problem, OTHERWISE, code=ExitCode.CANNOT_WRITE) from error
     return path

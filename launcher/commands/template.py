@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
-from ..core.reasons import hint_of, reason_of
 from ..options.option import named_path
 from ..options.parser import Parser, ScriptParser
 from ..system import terminal
@@ -122,5 +121,5 @@ def _write(path: Path, text: str, mode: int, *, force: bool) -> None:
         problem = f"{path} already exists"
         raise LaunchError(problem, "--force replaces it", code=ExitCode.CANNOT_WRITE) from None
     except OSError as error:
-        problem = f"{path} can't be written: {reason_of(error)}"
-        raise LaunchError(problem, hint_of(error), code=ExitCode.CANNOT_WRITE) from error
+        problem = f"{path} can't be written"
+        raise LaunchError.because(error, problem, code=ExitCode.CANNOT_WRITE) from error

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..core.errors import ExitCode, LaunchError
-from ..core.reasons import hint_of, reason_of
 from ..evidence.socket_folder import at_folder, temporary_socket_folder
 from ..frameworks.config_files.accelerate import ALONE
 from ..options import process_options
@@ -202,8 +201,7 @@ def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Po
     try:
         return subprocess.Popen(command, env=environment, start_new_session=True)
     except OSError as error:
-        problem = f"wrap: `{command[0]}` can't be started: {reason_of(error)}"
-        raise LaunchError(problem, hint_of(error)) from error
+        raise LaunchError.because(error, f"wrap: `{command[0]}` can't be started") from error
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

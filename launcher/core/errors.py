@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from enum import IntEnum
 
+from .reasons import hint_of, reason_of
+
 
 class ExitCode(IntEnum):
     """The launcher's own exit codes, which are stable; `MEANINGS` explains them.
@@ -59,3 +61,10 @@ class LaunchError(Exception):
         self.problem = problem
         self.hint = hint
         self.code = code
+
+    @staticmethod
+    def because(
+        cause: BaseException, problem: str, hint: str = "", *, code: ExitCode = ExitCode.USAGE
+    ) -> LaunchError:
+        """The error for what another error prevents, with its reason, and its hint before ours."""
+        return LaunchError(f"{problem}: {reason_of(cause)}", hint_of(cause, hint), code=code)

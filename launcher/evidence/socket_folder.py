@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
-from ..core.reasons import hint_of, reason_of
 from ..system import private_files
 
 OTHERWISE = "name another place with --log-dir"
@@ -83,8 +82,7 @@ def _first_of(makers: Sequence[Callable[[], str]], *places: Path) -> Iterator[Pa
     if isinstance(folder, OSError):
         *named, last = (*map(str, places), tempfile.gettempdir(), SHARED)
         problem = f"no folder for sockets can be made in {', '.join(named)} or {last}"
-        problem = f"{problem}: {reason_of(folder)}"
-        raise LaunchError(problem, hint_of(folder, OTHERWISE), code=ExitCode.CANNOT_WRITE)
+        raise LaunchError.because(folder, problem, OTHERWISE, code=ExitCode.CANNOT_WRITE)
     try:
         yield folder
     finally:

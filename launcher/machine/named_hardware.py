@@ -12,7 +12,8 @@ from ..core.errors import LaunchError
 from ..core.hardware import Accelerator, Hardware
 from ..core.nearest import near
 from ..core.units import GIB
-from ..system.typed_yaml import DocumentError, line_of, text_of
+from ..system.regular_files import text_of
+from ..system.typed_yaml import DocumentError, line_of
 from . import device_names, instances
 from .device_names import Candidate
 from .profiles import (

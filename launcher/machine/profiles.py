@@ -16,7 +16,8 @@ from ..core.errors import LaunchError
 from ..core.hardware import Accelerator
 from ..core.nearest import near
 from ..core.units import GIB, MIB
-from ..system.typed_yaml import DocumentError, line_of, read_document, text_of
+from ..system.regular_files import text_of
+from ..system.typed_yaml import DocumentError, line_of, read_document
 
 KINDS = ("cpu", "cuda", "npu", "rocm", "unknown")
 TOO_MUCH = 1e9

@@ -16,7 +16,7 @@ from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import Hardware
 from ..core.placement import Placement
-from ..core.reasons import hint_of, reason_of
+from ..core.reasons import reason_of
 from ..core.request import LaunchRequest
 from ..core.secrets import hidden_arguments
 from ..core.version import VERSION
@@ -96,7 +96,7 @@ def _digest_of_script(path: Path) -> str:
         with regular_files.opened(path / "__main__.py" if path.is_dir() else path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise LaunchError(f"{path} can't be read: {reason_of(error)}", hint_of(error)) from error
+        raise LaunchError.because(error, f"{path} can't be read") from error
 
 
 def _digest(content: bytes) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 
 from ..core.errors import LaunchError
 from ..core.nearest import meant
-from ..core.reasons import hint_of, reason_of
 from ..system import regular_files
 from ..system.typed_yaml import check_aliases
 
@@ -80,7 +79,7 @@ def _documents(
     try:
         has_hosts = HOSTS.is_file()
     except OSError as error:  # its folder can't be entered
-        raise _unreadable(HOSTS, error) from error
+        raise LaunchError.because(error, f"{HOSTS} can't be read") from error
     if has_hosts:
         yield HOSTS, _mapping(HOSTS, _yaml(HOSTS))
     if (user := _users_file(environment)) is not None:
@@ -134,7 +133,7 @@ def _yaml(file: Path) -> object:
         line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
         raise LaunchError(f"{file}{line}: not YAML: {error.problem}") from error
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise _unreadable(file, error) from error
+        raise LaunchError.because(error, f"{file} can't be read") from error
 
 
 def _toml(file: Path) -> object:
@@ -143,13 +142,9 @@ def _toml(file: Path) -> object:
     try:
         document = tomllib.loads(regular_files.read_text(file))
     except (OSError, ValueError, RecursionError) as error:
-        raise _unreadable(file, error) from error
+        raise LaunchError.because(error, f"{file} can't be read") from error
     tools = document.get("tool")
     return tools.get("safe-launch") if isinstance(tools, dict) else None  # only in a comment
-
-
-def _unreadable(file: Path, error: Exception) -> LaunchError:
-    return LaunchError(f"{file} can't be read: {reason_of(error)}", hint_of(error))
 
 
 def _mapping(file: Path, document: object) -> Mapping[Any, Any]:

@@ -13,11 +13,11 @@ from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..core.nearest import near
 from ..core.placement import PORT
-from ..core.reasons import hint_of, reason_of
+from ..core.reasons import reason_of
 from ..core.row import Row
 from ..schedulers.read_placement import SCHEDULERS
 from ..schedulers.this_host import Here, owns, this_host
-from ..system import regular_files
+from ..system.regular_files import text_of
 from . import hostfile, table
 from .hostfile import Host
 from .option import named_path
@@ -204,7 +204,7 @@ def _chosen(asked: Asked, file: Path | None, accelerators: int) -> HostChoice:
         other = "--include" if asked.include else "--exclude"
         raise LaunchError(f"{option} and {other} both choose among the hosts", "give one of them")
     if file is not None:
-        hosts, source = hostfile.hosts_of(text_of(file), str(file)), str(file)
+        hosts, source = hostfile.hosts_of(text_of(file, "--hostfile "), str(file)), str(file)
     else:
         if (asked.include or asked.exclude) and not accelerators:
             problem = "--include and --exclude choose devices, and none was found on this host"
@@ -216,19 +216,6 @@ def _chosen(asked: Asked, file: Path | None, accelerators: int) -> HostChoice:
     return HostChoice(
         hosts, source, asked, len(hosts) == 1 and owns(hosts[0].name) and not asked.force
     )
-
-
-def text_of(path: Path) -> str:
-    """The text of a hostfile.
-
-    Raises:
-        LaunchError: the hostfile can't be read.
-    """
-    try:
-        return regular_files.read_text(path)
-    except (OSError, UnicodeDecodeError) as error:
-        problem = f"--hostfile {path} can't be read: {reason_of(error)}"
-        raise LaunchError(problem, hint_of(error)) from error
 
 
 def contradiction(options: Sequence[str], environment: Mapping[str, str], here: Here) -> str | None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.output_routing import ERR, OUT, PREFIX, Streams, Which, which, words
-from ..core.reasons import hint_of, reason_of
 from . import table
 from .option import named_path
 
@@ -74,8 +73,8 @@ def make_folder(asked: Streams) -> None:
         try:
             asked.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            problem = f"--enable_each_rank_log {asked.folder} can't be made: {reason_of(error)}"
-            raise LaunchError(problem, hint_of(error), code=ExitCode.CANNOT_WRITE) from error
+            problem = f"--enable_each_rank_log {asked.folder} can't be made"
+            raise LaunchError.because(error, problem, code=ExitCode.CANNOT_WRITE) from error
 
 
 def is_quiet(given: argparse.Namespace, environment: Mapping[str, str]) -> bool:

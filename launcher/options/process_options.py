@@ -17,7 +17,6 @@ from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import VISIBLE, Hardware
 from ..core.nearest import near
-from ..core.reasons import hint_of, reason_of
 from ..core.request import HangTimes, LaunchRequest, StopTimes
 from ..system import private_files
 from ..system.signals import ENDING, REPORT
@@ -211,8 +210,7 @@ def _refuse_interpreter(path: str) -> None:
     try:
         done = subprocess.run([path, "-c", search], check=False, stdin=subprocess.DEVNULL)
     except OSError as error:
-        problem = f"PYTHON_EXEC={path} can't be executed: {reason_of(error)}"
-        raise LaunchError(problem, hint_of(error)) from error
+        raise LaunchError.because(error, f"PYTHON_EXEC={path} can't be executed") from error
     if done.returncode:
         problem = f"PYTHON_EXEC={path}: safe-launch isn't installed for it"
         raise LaunchError(problem, "install it there, or unset PYTHON_EXEC")
@@ -282,8 +280,8 @@ def pid_file(*, is_wanted: bool) -> Iterator[None]:
     try:
         private_files.replace(path, str(os.getpid()).encode())
     except OSError as error:
-        problem = f"--save_pid: {path} can't be written: {reason_of(error)}"
-        raise LaunchError(problem, hint_of(error), code=ExitCode.CANNOT_WRITE) from error
+        problem = f"--save_pid: {path} can't be written"
+        raise LaunchError.because(error, problem, code=ExitCode.CANNOT_WRITE) from error
     try:
         yield
     finally:

@@ -18,7 +18,8 @@ from ..core.nearest import near
 from ..core.reasons import reason_of
 from ..core.settings import OF_DDP, OF_DEEPSPEED, Fact, Setting, parse_value, range_of
 from ..core.workload import Known, Statement, Workload
-from ..system.typed_yaml import DocumentError, check_depth, line_of, text_of
+from ..system.regular_files import text_of
+from ..system.typed_yaml import DocumentError, check_depth, line_of
 from .estimates.versions import is_at_least
 
 FUNCTION = re.compile(r"\$\{.*:", re.DOTALL)

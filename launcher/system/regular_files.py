@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
+from ..core.errors import LaunchError
 from ..core.units import MIB
 from . import private_files
 
@@ -58,6 +59,18 @@ def read_text(path: Path) -> str:
         UnicodeDecodeError: it isn't UTF-8.
     """
     return read(path).decode()
+
+
+def text_of(path: Path, option: str = "") -> str:
+    """The text of a file that the user has named, maybe by an `option`.
+
+    Raises:
+        LaunchError: it can't be read.
+    """
+    try:
+        return read_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise LaunchError.because(error, f"{option}{path} can't be read") from error
 
 
 def overwrite(path: Path, content: bytes) -> Path:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.plain_json import plain
-from ..core.reasons import hint_of, reason_of
 from . import private_files
 from .redaction import redacted
 
@@ -86,11 +85,9 @@ def write(path: Path, content: object) -> None:
 
 
 def _cannot(path: Path, error: OSError) -> LaunchError:
-    return LaunchError(
-        f"the run directory can't be written: {path}: {reason_of(error)}",
-        hint_of(error, "name another place with --log-dir"),
-        code=ExitCode.CANNOT_WRITE,
-    )
+    problem = f"the run directory can't be written: {path}"
+    hint = "name another place with --log-dir"
+    return LaunchError.because(error, problem, hint, code=ExitCode.CANNOT_WRITE)
 
 
 def lines(content: object, depth: int = 2) -> str:

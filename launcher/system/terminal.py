@@ -17,7 +17,6 @@ from typing import TextIO
 
 from ..core.control_sequences import cleaned
 from ..core.errors import ExitCode, LaunchError
-from ..core.reasons import hint_of, reason_of
 from .redaction import redacted
 
 MARK = "[safe-launch] "
@@ -124,9 +123,8 @@ def show(text: str, before: str = "") -> None:
         raise SystemExit(128 + signal.SIGPIPE) from None
     except OSError as error:
         _give_up(sys.stdout)
-        problem = f"the output can't be written: {reason_of(error)}"
-        hint = hint_of(error, "send it elsewhere")
-        raise LaunchError(problem, hint, code=ExitCode.CANNOT_WRITE) from error
+        problem, hint = "the output can't be written", "send it elsewhere"
+        raise LaunchError.because(error, problem, hint, code=ExitCode.CANNOT_WRITE) from error
 
 
 def _encodable(text: str, stream: TextIO) -> str:

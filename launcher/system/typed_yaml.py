@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_type_hints
 from ..core.errors import LaunchError
 from ..core.nearest import near
 from ..core.plain_json import parsed
-from ..core.reasons import hint_of, reason_of
+from ..core.reasons import reason_of
 from ..core.secrets import in_mapping
 from . import redaction, regular_files
 
@@ -148,18 +148,6 @@ def _loader() -> Any:
     return Loader
 
 
-def text_of(path: Path) -> str:
-    """The text of a file with YAML that the user has named.
-
-    Raises:
-        LaunchError: it can't be read.
-    """
-    try:
-        return regular_files.read_text(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise LaunchError(f"{path} can't be read: {reason_of(error)}", hint_of(error)) from error
-
-
 def read_mapping(path: Path) -> dict[str, Any]:
     """A JSON or YAML file of arguments, as the user's framework would read it.
 
@@ -184,7 +172,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except RecursionError as error:
         raise DocumentError(path, 1, "can't be read: it is nested too deeply") from error
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise LaunchError(f"{path} can't be read: {reason_of(error)}", hint_of(error)) from error
+        raise LaunchError.because(error, f"{path} can't be read") from error
     if not isinstance(value, dict):
         raise DocumentError(path, 1, "a mapping of arguments is expected")
     redaction.learn(in_mapping(value))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import LaunchError
 from ..core.private_names import AFFINITY_MODE, LOGS_DEST, LOGS_SPECS, NUMA_OPTIONS
-from ..core.reasons import hint_of, reason_of
 from ..core.request import LaunchRequest
 from ..system import orphans, terminal
 from ..system.signals import IGNORED, REPORT, STOPS, SignalWakeup
@@ -171,8 +170,7 @@ def _spawn(
             raise LaunchError(f"{asked}: torch can't do it here: {error}") from error
         if not request.is_program or not isinstance(error, OSError):
             raise
-        problem = f"{request.script} can't be executed: {reason_of(error)}"
-        raise LaunchError(problem, hint_of(error)) from error
+        raise LaunchError.because(error, f"{request.script} can't be executed") from error
 
 
 def _binding(request: LaunchRequest) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from ...core.errors import LaunchError
 from ...core.hardware import VISIBLE
 from ...core.placement import JoinTimes
 from ...options import process_options, table
-from ...options.host_options import HostChoice, declare, text_of
+from ...options.host_options import HostChoice, declare
 from ...options.hostfile import Host
 from ...schedulers.this_host import owns
 from ...system import terminal
+from ...system.regular_files import text_of
 from ..secret import VARIABLE
 from . import exported_environment, remote_hosts, remote_main
 
@@ -117,7 +118,7 @@ def _over_ssh(
     files = exported_environment.files(os.environ, Path.home(), folder)
     written: dict[str, str] = {}
     for file in files:
-        written |= exported_environment.parsed(text_of(file))
+        written |= exported_environment.parsed(text_of(file, "--hostfile "))
     terminal.tell(
         *terminal.table(
             [

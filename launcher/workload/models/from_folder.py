@@ -12,7 +12,7 @@ from typing import Any
 from ...core.count_of import count_of
 from ...core.errors import LaunchError
 from ...core.model import Model, Weight
-from ...core.reasons import hint_of, reason_of
+from ...core.reasons import reason_of
 from ...system import regular_files
 from . import stored_weights
 from .by_transformers import described_by_transformers
@@ -116,7 +116,7 @@ def _config(path: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise LaunchError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
     except (OSError, ValueError, RecursionError) as error:
-        raise LaunchError(f"{path} can't be read: {reason_of(error)}", hint_of(error)) from error
+        raise LaunchError.because(error, f"{path} can't be read") from error
     if not isinstance(config, dict):
         raise LaunchError(f"{path}: a JSON object is expected")
     return config

@@ -16,7 +16,6 @@ from typing import Any
 
 from ...core.count_of import count_of
 from ...core.errors import LaunchError
-from ...core.reasons import hint_of, reason_of
 from ...system import regular_files
 
 _LONGEST = 100_000_000
@@ -73,7 +72,7 @@ def _header(path: Path) -> list[Tensor]:
     except (ValueError, RecursionError):
         raise _broken(path, "its header isn't JSON") from None
     except OSError as error:
-        raise LaunchError(f"{path} can't be read: {reason_of(error)}", hint_of(error)) from error
+        raise LaunchError.because(error, f"{path} can't be read") from error
     if not isinstance(header, dict):
         raise _broken(path, "its header isn't a JSON object")
     start = 8 + length
@@ -140,7 +139,7 @@ def _indexed(index: Path) -> list[str]:
     try:
         content = json.loads(regular_files.read(index))
     except (OSError, ValueError, RecursionError) as error:
-        raise LaunchError(f"{index} can't be read: {reason_of(error)}", hint_of(error)) from error
+        raise LaunchError.because(error, f"{index} can't be read") from error
     weights = content.get("weight_map") if isinstance(content, Mapping) else None
     if not isinstance(weights, dict) or not all(
         isinstance(weight, str) for weight in weights.values()

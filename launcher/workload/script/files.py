@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 from ...core.errors import LaunchError
-from ...core.reasons import hint_of, reason_of
+from ...core.reasons import reason_of
 from ...system import regular_files
 from . import not_python
 
@@ -63,7 +63,7 @@ def parsed(path: Path) -> ast.Module:
     except FileNotFoundError:
         raise LaunchError(f"there is no script `{path}`", f"looked in {Path.cwd()}") from None
     except OSError as error:
-        raise LaunchError(f"{path} can't be read: {reason_of(error)}", hint_of(error)) from error
+        raise LaunchError.because(error, f"{path} can't be read") from error
     except (RecursionError, MemoryError) as error:  # raised by Python's parser
         problem = "it is nested too deeply"
         raise not_python.refusal_of_syntax(path, None, problem, "") from error
