@@ -28,10 +28,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from safe_launch.checks.rounding import UNIT, gamma
+from safe_launch.checks.ours import gamma
 
 from .cells import Cell
 from .models import WIDTH, WORLD
+
+UNIT = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
+"""Unit roundoff of each dtype."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..system import private_files, regular_files
+from ..core.refused import Refused
+from ..system import private_files, typed_json
 from ..system.redaction import redacted
 from .finding import MOST, Check, Finding
 from .ours import Begun
@@ -88,10 +89,8 @@ def write(folder: Path, kept: Kept) -> None:
 
 def read(folder: Path) -> Document:
     """Reads an attempt's findings; none if the file is missing or unreadable."""
-    try:
-        return msgspec.json.decode(regular_files.read(folder / FILE), type=Document)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return Document()
+    found = typed_json.read(folder / FILE, Document)
+    return Document() if isinstance(found, Refused) else found
 
 
 def reported_before(folder: Path) -> set[tuple[object, ...]]:
@@ -111,10 +110,8 @@ def write_begun(folder: Path, begun: Begun) -> None:
 
 def read_begun(folder: Path) -> Begun:
     """Reads the record of an attempt's first steps; empty if missing or unreadable."""
-    try:
-        return msgspec.json.decode(regular_files.read(folder / BEGUN), type=Begun)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return Begun()
+    found = typed_json.read(folder / BEGUN, Begun)
+    return Begun() if isinstance(found, Refused) else found
 
 
 def write_saves(folder: Path, saves: Mapping[str, Noted]) -> None:
@@ -134,8 +131,7 @@ def find_save(runs: Path, path: str) -> Noted | None:
         with suppress(OSError):
             times.append((file.stat().st_mtime, file))
     for _, file in sorted(times, reverse=True)[:RUNS]:
-        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            saves = msgspec.json.decode(regular_files.read(file), type=dict[str, Noted])
-            if path in saves:
-                return saves[path]
+        saves = typed_json.read(file, dict[str, Noted])
+        if not isinstance(saves, Refused) and path in saves:
+            return saves[path]
     return None

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from ..core.refused import Refused
 from .between_ranks import Compared, Shared
 from .finding import Check, Finding
-from .rounding import gamma
 from .seen_gradients import Row, decoded
 
 STEPS = 3
@@ -226,3 +225,8 @@ def _found(now: Begun, step: int, said: str) -> Finding:
         step=step,
         where=now.where,
     )
+
+
+def gamma(roundings: int, unit: float) -> float:
+    """Bound of the relative rounding error (Higham, Accuracy and Stability, chapter 3)."""
+    return (1 + unit) ** roundings - 1

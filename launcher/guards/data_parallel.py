@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -65,16 +65,21 @@ def _in_force(given: inspect.BoundArguments) -> dict[str, Value | None]:
     return {Fact.ENGINE.value: Engine.DDP.value, **flags}
 
 
+def world() -> int:
+    """The number of ranks."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def divides(model: Any, ranks: Callable[[], int]) -> None:
     """Notes an engine or a sharded module if it is data-parallel over all ranks."""
     with suppress(Exception):  # as another version has it
-        if ranks() == int(os.environ.get("WORLD_SIZE", "1")):
+        if ranks() == world():
             others.add(model)
 
 
 def dividing() -> Iterator[Any]:
     """Models whose samples must be divided among all ranks."""
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    ranks = world()
     if ranks > 1:
         yield from others
         yield from (model for model in wrapped if model.process_group.size() == ranks)
@@ -86,10 +91,20 @@ def reduced() -> set[int]:
     Raises:
         MissingNameError: this torch lacks the names.
     """
+    return _replicated_by(
+        model for model in wrapped if SYNCS.of(model) and model.process_group.size() > 1
+    )
+
+
+def replicated() -> set[int]:
+    """Ids of the parameters that DDP replicates on all ranks."""
+    return _replicated_by(model for model in wrapped if model.process_group.size() == world() > 1)
+
+
+def _replicated_by(models: Iterable[Any]) -> set[int]:
     return {
         id(parameter)
-        for model in wrapped
-        if SYNCS.of(model) and model.process_group.size() > 1
+        for model in models
         for name, parameter in model.module.named_parameters()
         if parameter.requires_grad and name not in IGNORED.of(model)
     }

@@ -70,7 +70,7 @@ def _prepared(report: Report, accelerator: Any, loader: Any) -> None:
 
 def _sampled(report: Report, sampler: Any, _result: Any) -> None:
     """Reports the seed of torch's DistributedSampler, if it divides the samples among all ranks."""
-    if sampler.num_replicas == int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if sampler.num_replicas == data_parallel.world() > 1:
         _report_subset(report, sampler.dataset)
         if sampler.shuffle:
             report(Shared.SEED, str(sampler.seed), user_place())

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
-from functools import cache
 from pathlib import Path
 
 from ..core.choices import Checkpointing, Framework
@@ -156,17 +154,6 @@ def _with_argument(
 def _is_of(package: str, name: str, functions: Sequence[str], file: SourceFile) -> bool:
     """Whether a name stands for one of a package's functions, not for a function of the user's."""
     first, _, rest = name.partition(".")
-    module, original = file.names.get(first) or (_modules(file.tree).get(first, ""), first)
+    module, original = file.names.get(first) or (file.modules.get(first, ""), first)
     function = rest.rpartition(".")[2] if rest else original
     return module.partition(".")[0] == package and function in functions
-
-
-@cache  # asked for every call of a file
-def _modules(tree: ast.Module) -> Mapping[str, str]:
-    """The modules that a file imports by `import`, by their names there."""
-    return {
-        alias.asname or alias.name.partition(".")[0]: alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    }

@@ -14,7 +14,6 @@ import wrapt
 
 from ...checks.between_ranks import Compared, Shared
 from ...checks.finding import Check
-from ...core.private_names import IGNORED
 from ...evidence.observations import Observations
 from .. import data_parallel
 from .copies import Copy, copied, sample, spread
@@ -113,7 +112,7 @@ class Replicas:
 
 def replicated_by_ddp(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, Any]]:
     """An optimizer's DDP parameters, with their names."""
-    alike = in_wrappers()
+    alike = data_parallel.replicated()
     held = (each for group in optimizer.param_groups for each in group["params"])
     return [(names[id(each)], each) for each in held if id(each) in alike]
 
@@ -122,14 +121,17 @@ def beside_shards(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, A
     """An optimizer's unsharded parameters beside FSDP2's sharded ones."""
     held = [each for group in optimizer.param_groups for each in group["params"]]
     meshes = [each.device_mesh for each in held if hasattr(each, "to_local")]
-    if not meshes or any(mesh.size() != _world() for mesh in meshes):
+    if not meshes or any(mesh.size() != data_parallel.world() for mesh in meshes):
         return []
     return [(names[id(each)], each) for each in held if not hasattr(each, "to_local")]
 
 
 def replicated_by_engine(engine: Any) -> list[tuple[str, Any]]:
     """Parameters DeepSpeed replicates below stage 3, unless layers are split."""
-    if int(engine.zero_optimization_stage()) > 2 or not engine.dp_world_size == _world() > 1:
+    if (
+        int(engine.zero_optimization_stage()) > 2
+        or not engine.dp_world_size == data_parallel.world() > 1
+    ):
         return []
     found = [(name, each) for name, each in engine.module.named_parameters() if each.requires_grad]
     is_split = any(
@@ -137,21 +139,6 @@ def replicated_by_engine(engine: Any) -> list[tuple[str, Any]]:
         for _, each in found
     )
     return [] if is_split else found
-
-
-def in_wrappers() -> set[int]:
-    """Ids of the parameters that DDP replicates."""
-    return {
-        id(parameter)
-        for wrapper in data_parallel.wrapped
-        if wrapper.process_group.size() == _world() > 1
-        for name, parameter in wrapper.module.named_parameters()
-        if parameter.requires_grad and name not in IGNORED.of(wrapper)
-    }
-
-
-def _world() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def digest_of(*rows: list[float]) -> str:

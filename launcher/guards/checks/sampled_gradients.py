@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -14,11 +13,12 @@ from ...checks.finding import Check
 from ...checks.seen_gradients import PARAMETERS, Way
 from ...core.settings import Fact
 from ...evidence.observations import Observations
+from .. import data_parallel
 from .copies import copied, sample, spread
 from .gradient_places import Line, is_known, is_row_sharded, owned
 from .gradients import Gradients, Sampled
 from .models import models_of, parameters_of
-from .replicas import in_wrappers, replicated_by_engine, unjudged
+from .replicas import replicated_by_engine, unjudged
 from .told import makes, skip
 
 HOOKED = ("torch.nn.modules.module",)
@@ -55,7 +55,7 @@ def begin_with(
     if observations.observed.get("fsdp_version") == 1:
         skip(observations, Check.GRADIENTS, "FSDP 1 holds parameters in one flat tensor")
         return
-    alike = in_wrappers()
+    alike = data_parallel.replicated()
     wrapped = [each for each in held if id(each) in alike]
     usable = _usable(wrapped or held, _embeddings(models))
     if wrapped:
@@ -81,7 +81,7 @@ def _begin_sharded(
         Sampled(found.name, each, Line(tuple(each.shape)), owner, found.attribute)
         for each in _usable(held, _embeddings(models))
         if (found := owned(each)) is not None and (owner := found.owner()) is not None
-        if is_row_sharded(each, _world())
+        if is_row_sharded(each, data_parallel.world())
     ]
     if not usable:
         skip(observations, Check.GRADIENTS, "parameters aren't divided by rows")
@@ -110,7 +110,7 @@ def begin_with_engine(gradients: Gradients, engine: Any, observations: Observati
 
 def _is_judged(observations: Observations) -> bool:
     is_divided = Fact.MODEL_PARALLEL in observations.observed
-    return _world() > 1 and makes(Check.GRADIENTS) and not unjudged and not is_divided
+    return data_parallel.world() > 1 and makes(Check.GRADIENTS) and not unjudged and not is_divided
 
 
 def _usable(parameters: Sequence[Any], embeddings: set[int]) -> list[Any]:
@@ -153,8 +153,8 @@ def _is_compiled(model: Any) -> bool:
 def _has_group() -> bool:
     import torch.distributed as dist
 
-    return dist.is_available() and dist.is_initialized() and int(dist.get_world_size()) == _world()
-
-
-def _world() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return (
+        dist.is_available()
+        and dist.is_initialized()
+        and int(dist.get_world_size()) == data_parallel.world()
+    )

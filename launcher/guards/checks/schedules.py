@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -110,14 +109,14 @@ class Schedules:
         """Checks a dropped schedule, whose training is over."""
         steps = max(1, total.optimizer.steps - total.before[0])
         accumulation = max(1, round((self.passes - total.before[1]) / steps))
-        about = steps * total.ranks, accumulation, int(os.environ.get("WORLD_SIZE", "1"))
+        about = steps * total.ranks, accumulation, data_parallel.world()
         tell(self._observations, schedule.too_long(total.kind, total.steps, *about, total.where))
 
     def wrapped(self, scheduler: Any, wrapper: Any) -> None:
         """Records accelerate's wrapper of a schedule, which may step it once for each process."""
         total = self.totals.get(scheduler)
         if total is not None and wrapper.step_with_optimizer and not wrapper.split_batches:
-            total.ranks = int(os.environ.get("WORLD_SIZE", "1"))
+            total.ranks = data_parallel.world()
 
     def given(self, scheduler: Any, steps: int | None) -> None:
         """Records a Trainer's schedule and its planned steps; None if the Trainer created it."""

@@ -41,7 +41,6 @@ class SourceFile:
 
     path: Path
     tree: ast.Module
-    is_script: bool
 
     def place(self, node: ast.expr | ast.stmt) -> str:
         """The location of a node, e.g. `train.py:41`."""
@@ -54,6 +53,16 @@ class SourceFile:
             alias.asname or alias.name: ("." * node.level + (node.module or ""), alias.name)
             for node in ast.walk(self.tree)
             if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+
+    @cached_property
+    def modules(self) -> dict[str, str]:
+        """The modules imported by `import`, by their names in the file."""
+        return {
+            alias.asname or alias.name.partition(".")[0]: alias.name
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Import)
             for alias in node.names
         }
 
@@ -86,7 +95,7 @@ def source_files(request: LaunchRequest) -> SourceFiles:
         if tree is None:
             is_all = False
             continue
-        found[path] = SourceFile(path, tree, is_script=path is start)
+        found[path] = SourceFile(path, tree)
         imported = _own_files(tree, path, roots)
         is_all = is_all and imported[1]
         files += [file for file in dict.fromkeys(imported[0]) if file not in files]
