@@ -18,9 +18,7 @@ from ..checks.resumed import Noted
 from ..core.refused import Refused
 from ..core.request import CheckOptions
 from ..evidence.failure_record import CHECK, OWN_CHANGE, FailureRecord
-from ..evidence.worker_messages import Found, Skipped
-from ..evidence.worker_receiver import Envelope
-from ..nodes.messages import Message, NodeCompared, NodeFound
+from ..nodes.messages import NodeCompared, NodeFound
 from ..nodes.peers import Peers
 
 PATIENCE = 1.0
@@ -53,26 +51,6 @@ class CheckWatch:
     _compared: dict[tuple[object, ...], dict[int, str]] = field(default_factory=dict)
     _ended_at: float = 0.0
     _due: dict[tuple[object, ...], float] = field(default_factory=dict)  # of pending findings
-
-    def hear(self, envelope: Envelope) -> None:
-        """Handles a finding, a skipped check or a value to compare of a worker of this node."""
-        match envelope.message:
-            case Found(finding=finding):
-                self._found(envelope.rank, finding)
-            case Compared() as compared:
-                self._compare(envelope.rank, compared)
-            case Skipped(check=check, why=why):
-                self._skipped(check, why)
-            case Noted() as noted:
-                self._save(noted)
-
-    def hear_node(self, message: Message) -> None:
-        """Handles a message on another node's worker, on node 0."""
-        match message:
-            case NodeFound(rank=rank, finding=finding):
-                self._found(rank, finding)
-            case NodeCompared(rank=rank, compared=compared):
-                self._compare(rank, compared)
 
     def check(self) -> None:
         """Prints new findings of the run whose time for other ranks is over."""
@@ -108,7 +86,8 @@ class CheckWatch:
             ),
         )
 
-    def _compare(self, rank: int, compared: Compared) -> None:
+    def compare(self, rank: int, compared: Compared) -> None:
+        """Handles a rank's value of a quantity compared between all ranks."""
         if not self.peers.is_head:
             self.peers.send(NodeCompared(rank, compared))
             return
@@ -141,11 +120,11 @@ class CheckWatch:
             case None:
                 return
         if isinstance(found, Refused):
-            self._skipped(Check.OURS, found.sentence)
+            self.skip(Check.OURS, found.sentence)
         elif found is not None and not self._kept.skipped(Check.OURS):
             self._tell(replace(found, ranks=tuple(self.ranks)))
 
-    def _save(self, noted: Noted) -> None:
+    def save(self, noted: Noted) -> None:
         """Keeps the settings of a save, or compares a resume with the save that it loads."""
         if noted.rate is not None:
             self._saves = {**self._saves, noted.path: noted}
@@ -154,14 +133,15 @@ class CheckWatch:
             return
         saved = kept.find_save(self.folder.parent.parent, noted.path)
         if saved is None:
-            self._skipped(Check.RESUMED, f"no run has noted how {noted.path} was saved")
+            self.skip(Check.RESUMED, f"no run has noted how {noted.path} was saved")
         for finding in () if saved is None else resumed.judged(saved, noted):
             self._tell(finding)
 
     def _makes(self, check: Check) -> bool:
         return self.options.mode != "off" and check not in self.options.muted
 
-    def _found(self, rank: int, finding: Finding) -> None:
+    def found(self, rank: int, finding: Finding) -> None:
+        """Handles a finding about a rank."""
         if self.peers.is_head:
             self._tell(replace(finding, ranks=(rank,)))
         else:
@@ -181,7 +161,8 @@ class CheckWatch:
             self.ending, self._ended_at = finding, time.monotonic()
         self._write()
 
-    def _skipped(self, check: Check, why: str) -> None:
+    def skip(self, check: Check, why: str) -> None:
+        """Keeps the reason why a check is skipped."""
         if self.peers.is_head and self._kept.skip(check, why):
             self._write()
 

@@ -82,15 +82,21 @@ class Inbox:
             case SaveLocation(saves=saves):
                 workers.saves[rank] = saves
                 self._remark(save_folders.told(workers.saves, workers.pids.keys()))
-            case Found() | Skipped() | Compared() | Noted():
-                self.checks.hear(envelope)
+            case Found(finding=finding):
+                self.checks.found(rank, finding)
+            case Compared() as compared:
+                self.checks.compare(rank, compared)
+            case Skipped(check=check, why=why):
+                self.checks.skip(check, why)
+            case Noted() as noted:
+                self.checks.save(noted)
             case Imports(report=report):
                 self.watch.imported(report)
             case Remark(sentence=sentence):
                 self._remark(sentence)
             case Reexecution(variable=name):
-                why = f"the script sets {name} after a preloaded module had read it"
-                terminal.detail(f"rank {rank} was re-executed: {why}")
+                because = f"the script sets {name} after a preloaded module had read it"
+                terminal.detail(f"rank {rank} was re-executed: {because}")
             case Ask() as question:
                 self.questions.ask(rank, question, connection)
             case WentOn(key=key):
@@ -115,8 +121,10 @@ class Inbox:
                     self.questions.answered(rank, answer)
                 case messages.NodeWentOn(rank=rank, key=key):
                     self.questions.went_on(rank, key)
-                case messages.NodeFound() | messages.NodeCompared():
-                    self.checks.hear_node(message)
+                case messages.NodeFound(rank=rank, finding=finding):
+                    self.checks.found(rank, finding)
+                case messages.NodeCompared(rank=rank, compared=compared):
+                    self.checks.compare(rank, compared)
                 case messages.NodeObserved(observed=observed, model=model):
                     self.workers.observed.update(observed)
                     self.workers.model = self.workers.model or model

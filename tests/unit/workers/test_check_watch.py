@@ -22,6 +22,7 @@ from safe_launch.nodes.messages import NodeCompared, NodeFound
 from safe_launch.nodes.peers import Peers
 from safe_launch.workers import check_watch
 from safe_launch.workers.check_watch import CheckWatch
+from safe_launch.workers.inbox import Inbox
 
 CERTAIN = Finding(Check.TRAINED, certain=True, sentence="nothing is trained", step=3)
 SEEN = Finding(Check.DATA, certain=False, sentence="the same batch")
@@ -51,7 +52,13 @@ class World:
 
     def hear(self, rank: int, message: Message) -> None:
         """Delivers a worker's message."""
-        self.watch.hear(Envelope(rank, message))
+        self.inbox().hear_worker(Envelope(rank, message), cast("Any", None))
+
+    def inbox(self, peers: object = None) -> Inbox:
+        """The attempt's dispatch of messages, with the checks alone."""
+        none = cast("Any", None)
+        liveness = cast("Any", SimpleNamespace(hear=id))
+        return Inbox(none, cast("Any", peers), none, none, liveness, none, self.watch)
 
     @property
     def kept(self) -> kept.Document:
@@ -203,7 +210,6 @@ def test_another_node(tmp_path: Path) -> None:
     assert sent == [NodeFound(1, CERTAIN), NodeCompared(1, WEIGHTS)]
     head = World(tmp_path)
     head.hear(0, Compared(Shared.WEIGHTS, "a c", WEIGHTS.place, 1, WEIGHTS.names))
-    for message in sent:
-        head.watch.hear_node(message)
+    head.inbox(SimpleNamespace(receive=lambda _: sent)).hear_node(1)
     head.watch.end()
     assert len(head.told) == 2
