@@ -10,7 +10,9 @@ from pathlib import Path
 
 from ..evidence.from_exception import is_ours
 
-MAKERS = ("transformers", "accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
+LOOPS = ("transformers", "lightning", "lightning_fabric", "pytorch_lightning")
+"""Packages that run the training loop for the user."""
+MAKERS = ("accelerate", *LOOPS)
 """Packages that create engines and run backward passes for the user."""
 _PYTHON = f"{sysconfig.get_path('stdlib')}/"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..catalogue.entry import KnownFailure
 from ..evidence.failure_record import FailureRecord
+from ..system.terminal import MARK
 from .attempts import ENOUGH, End, Evidence, Reading, of_death, of_exception
 from .collected import MOST_EVENTS, PendingEvents, Progress, keep_interleaved
 from .exception_lines import behind_header
@@ -32,8 +33,6 @@ from .progress_signs import COUNT, IS_SAID, MOST, STEP, SUMMARY, Written, said_e
 from .searches import searches_for
 from .tracebacks import Trace, Tracebacks
 
-OWN = "[safe-launch] "
-"""Prefix of safe-launch's own lines, which quote known failures."""
 MOST_STREAMS = 1024
 HEAD, OPENING = 1 << 16, 1 << 10
 """Bytes of a file to search for a common prefix."""
@@ -138,7 +137,7 @@ class _File:
             return max(self.take(Line(line.number, piece, line.is_found)) for piece in pieces)
         inner = self.prefixes.stripped(line.text)
         text, collapsed = inner.text, " ".join(inner.text.split())
-        if text.startswith(OWN):
+        if text.startswith(MARK):
             return line.is_found and self._read_message(line.number, text)
         if not collapsed and not inner.stream:
             # An empty line may belong to any stream with an unfinished traceback.

@@ -21,6 +21,7 @@ from ..diagnosis.next_step.step import Basis, Step
 from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord
 from ..report.explain_failure import (
+    WAITED,
     advice_on,
     allocation_texts,
     other_advice_rows,
@@ -150,11 +151,10 @@ def _missing_ranks(judgement: Judgement) -> str:
     last = max((rank for rank in known if rank is not None), default=-1)
     is_short = last <= len(seen) + MOST_OTHERS  # a log may name any number
     silent = [rank for rank in range(last + 1) if rank not in seen] if is_short else []
-    text = "it waited for another rank, which is the cause"
     if not 0 < len(silent) <= MOST_OTHERS:
-        return f"{text}: look for its log, and for what it did meanwhile"
+        return f"{WAITED}: look for its log, and for what it did meanwhile"
     names = f"{noun_of(len(silent), 'rank')} {', '.join(map(str, silent))}"
-    return f"{text}: look for the log of {names}, and for what it did meanwhile"
+    return f"{WAITED}: look for the log of {names}, and for what it did meanwhile"
 
 
 def _seen(evidence: Evidence) -> list[str]:

@@ -30,6 +30,7 @@ LONGEST = 240
 """Characters of an exception's message that are shown; the traceback has all."""
 LONGEST_STEP = 900
 """Characters of a next step that are shown."""
+WAITED = "it waited for another rank, which is the cause"
 
 
 def failure_rows(
@@ -59,7 +60,7 @@ def failure_rows(
         advice = advice_on(entry, record, traits)
     rows += step_rows(advice)
     if entry.role is Role.CASCADE:
-        rows.append(("note", "it waited for another rank, which is the cause"))
+        rows.append(("note", WAITED))
     rows += [("where", text) for text in where_texts(record, spots)]
     happens = told(entry.sections["What happens"], traits)
     rows.append(("why", f"{entry.subject}\n{happens}" if whole else entry.subject))

@@ -8,15 +8,13 @@ from typing import Any, Protocol
 from ...checks import divided
 from ...evidence.observations import Observations
 from .. import data_parallel
-from ..callers import is_called_by, user_place
+from ..callers import LOOPS, is_called_by, user_place
 from . import scalers
 from .models import parameters_of
 from .told import tell
 
 MOST = 192
 """Maximum passes to inspect."""
-MAKERS = ("transformers", "deepspeed", "lightning", "lightning_fabric", "pytorch_lightning")
-"""Packages that clear gradients for the user."""
 
 
 class Stepping(Protocol):
@@ -47,7 +45,7 @@ class Clearing:
         """Inspects which gradients this step's earlier passes left, before the next pass."""
         steps = sum(watch.steps for _, watch in self._optimizers())
         held = list(self._parameters())
-        is_plain = not (scalers.used or data_parallel.others or is_called_by(*MAKERS))
+        is_plain = not (scalers.used or data_parallel.others or is_called_by(*LOOPS, "deepspeed"))
         self._looked += 1
         self.is_open = bool(held) and is_plain and all(map(_is_plain, held))
         self.is_open = self.is_open and self._looked <= MOST

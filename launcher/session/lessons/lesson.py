@@ -18,8 +18,6 @@ FORMAT = 1
 """Of the files; a lesson of another format isn't read."""
 LARGEST = 1 << 63
 """A bound above every number, also a model's."""
-Plain = str | int | bool
-"""A value of a setting or fact, as JSON has it."""
 Bytes = Annotated[int, Meta(ge=0, lt=1 << 53)]
 """Eight PiB, more than any rank has, and exact as a float."""
 Words = Annotated[str, Meta(pattern=r"\A[^\n]*\Z", max_length=4096)]
@@ -37,7 +35,7 @@ class Forbidden(Struct, frozen=True):
         reference: where to read more.
     """
 
-    terms: Annotated[dict[str, Annotated[list[Plain], Meta(min_length=1)]], Meta(min_length=1)]
+    terms: Annotated[dict[str, Annotated[list[Value], Meta(min_length=1)]], Meta(min_length=1)]
     summary: Words
     reference: Words = ""
 
@@ -45,7 +43,7 @@ class Forbidden(Struct, frozen=True):
 class Measurement(Struct, frozen=True):
     """Memory that was measured; `Measured` explains each part."""
 
-    settings: dict[str, Plain]
+    settings: dict[str, Value]
     needed: Bytes
     context: Bytes | None
     limit: Bytes
@@ -80,7 +78,7 @@ class Lesson(Struct, frozen=True):
     circumstances: Named
     versions: dict[Words, Words] = {}
     installed: dict[Words, Words] = {}
-    known: dict[str, Plain] = {}
+    known: dict[str, Value] = {}
     forbidden: list[Forbidden] = []
     machine: Words = ""
     measured: list[Measurement] = []
@@ -179,6 +177,6 @@ def _measured(each: Measurement) -> Measured:
     return Measured(settings, each.needed, each.context, each.limit)
 
 
-def _term(raw: str, values: list[Plain]) -> Term:
+def _term(raw: str, values: list[Value]) -> Term:
     name = name_of(raw)
     return Term(name, frozenset(value_in_range(name, value) for value in values))

@@ -20,6 +20,7 @@ from ...frameworks.config_files.vocabulary import (
 from ...frameworks.framework import Script
 from ...frameworks.given import FALSE, TRUE
 from ...frameworks.transformers import TRANSFORMERS
+from ..script.unguarded_calls import SPREAD
 
 LENGTHS = (
     "max_seq_length",
@@ -50,8 +51,6 @@ PACKING = ("packing", "neat_packing")
 """Flags for packing: ms-swift's and trl's; LLaMA-Factory's."""
 AMONG_SAMPLES = ("infonce", "online_contrastive")
 """ms-swift losses that compare a micro batch's samples (swift/loss/embedding.py)."""
-SPREADING = ("auto", "balanced", "balanced_low_0", "sequential")
-"""accelerate's device maps that split a model over the devices of one process."""
 ONE_STATE = ("use_muon", "use_adam_mini")
 """Switches of LLaMA-Factory and ms-swift that replace the optimizer."""
 
@@ -212,7 +211,7 @@ def _spread(script: Script) -> Iterator[Statement]:
     if not script.may_split:
         return
     given = script.text("device_map")
-    if given is not None and str(given.value) in SPREADING:
+    if given is not None and str(given.value) in SPREAD:
         yield Fact.DEVICE_MAP, given.known(value=True)
     elif script.decides("device_map"):
         yield Fact.DEVICE_MAP, Known(True, Origin.DEFAULT, "device_map in the script's source")
