@@ -12,14 +12,13 @@ import os
 import sys
 import weakref
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ..checks import data, resumed
 from ..checks.best_kept import worst_kept
 from ..checks.finding import Finding
-from ..evidence.observations import Observations
 from ..frameworks.config_files.deepspeed import Config, section
 from ..workload.contradictions import (
     Stated,
@@ -32,7 +31,7 @@ from ..workload.contradictions import (
 from . import looks
 from .callers import MAKERS, is_called_by, place, user_place
 from .deepspeed_plugin import config_of
-from .looks import Call, Watched
+from .looks import Call, Looks, Watched
 
 ARGUMENTS = (
     *("learning_rate", "weight_decay", "optim", "lr_scheduler_type", "max_grad_norm"),
@@ -44,11 +43,6 @@ _accumulations: weakref.WeakKeyDictionary[Any, Stated] = weakref.WeakKeyDictiona
 """The accumulation each Accelerator was created with, and its source."""
 _used: weakref.WeakSet[Any] = weakref.WeakSet()
 """Accelerators that something was prepared with."""
-
-
-def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps the module's checked calls."""
-    looks.install(module, observations, LOOKS[module.__name__])
 
 
 def _trainer(call: Call) -> Iterator[str]:
@@ -246,7 +240,7 @@ def _clipped(call: Call) -> Iterator[str]:
         yield from differing(asked, Stated(held, "DeepSpeed's gradient_clipping"))
 
 
-LOOKS: dict[str, dict[str, tuple[Watched, ...]]] = {
+LOOKS: Looks = {
     "accelerate.accelerator": {
         "Accelerator.__init__": (Watched(_accelerator, is_after=True),),
         "Accelerator.prepare": (Watched(_noted), Watched(_prepared)),
@@ -264,5 +258,5 @@ LOOKS: dict[str, dict[str, tuple[Watched, ...]]] = {
         "Trainer.train": (Watched(_anew),),
     },
 }
-"""Checked calls by module."""
 HOOKED = tuple(LOOKS)
+install = partial(looks.install, LOOKS)

@@ -7,29 +7,23 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ..checks.finding import Check, Finding
 from ..core.count_of import count_of
 from ..core.private_names import DIVISOR
-from ..evidence.observations import Observations
 from ..workload.contradictions import EXPLAINED
 from ..workload.script.scaled_losses import divided_before
 from ..workload.script.user_files import tree_of
 from . import data_parallel, looks
 from .callers import MAKERS, is_called_by, place, user_frames, user_place
 from .divided_data import tensors_in
-from .looks import Call, Watched
+from .looks import Call, Looks, Watched
 
 _begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """Optimizer steps before the first backward pass of each Accelerator."""
-
-
-def install(module: ModuleType, observations: Observations) -> None:
-    """Wraps the module's checked calls."""
-    looks.install(module, observations, LOOKS[module.__name__])
 
 
 def _divided_twice(call: Call) -> Iterator[Finding]:
@@ -133,7 +127,7 @@ def _divided_for_nothing(call: Call) -> Iterator[Finding]:
         )
 
 
-LOOKS: dict[str, dict[str, tuple[Watched, ...]]] = {
+LOOKS: Looks = {
     "accelerate.accelerator": {
         "Accelerator.backward": (
             Watched(_divided_twice, first=1),
@@ -144,5 +138,5 @@ LOOKS: dict[str, dict[str, tuple[Watched, ...]]] = {
     },
     "deepspeed.runtime.engine": {"DeepSpeedEngine.backward": (Watched(_divided_twice, first=1),)},
 }
-"""Checked calls by module."""
 HOOKED = tuple(LOOKS)
+install = partial(looks.install, LOOKS)

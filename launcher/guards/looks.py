@@ -51,11 +51,13 @@ class Watched:
     first: int = 0
 
 
-def install(
-    module: ModuleType, observations: Observations, looks: Mapping[str, Sequence[Watched]]
-) -> None:
+Looks = Mapping[str, Mapping[str, Sequence[Watched]]]
+"""The calls to check, by module and path in it."""
+
+
+def install(looks: Looks, module: ModuleType, observations: Observations) -> None:
     """Wraps the module's checked calls."""
-    for path, several in looks.items():
+    for path, several in looks[module.__name__].items():
         for watched in several:
             wrapper = partial(_looked_at, observations, watched, weakref.WeakKeyDictionary())
             wrapt.wrap_function_wrapper(module, path, wrapper)
