@@ -79,10 +79,8 @@ def _file_or_base64(name: str) -> str:
     """The text of a file; if there is no such file, the name decoded as base64."""
     try:
         return regular_files.read_text(Path(name))
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{name}: can't be read: {reason_of(error)}") from error
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
+    except (OSError, UnicodeDecodeError) as error:
+        if getattr(error, "errno", None) not in (errno.ENOENT, errno.ENAMETOOLONG):
             raise ConfigError(f"{name}: can't be read: {reason_of(error)}") from error
     try:
         return base64.urlsafe_b64decode(name).decode("utf-8")
