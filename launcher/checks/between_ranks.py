@@ -30,6 +30,8 @@ class Shared(StrEnum):
     """First batch of an undivided loader: different on each rank."""
     STREAM = "stream"
     """First batch of a stream: different on each rank."""
+    DRAWS = "draws"
+    """Digest of random values that a loop draws: different on each rank."""
     WEIGHTS = "weights"
     """Digests of replicated weights, separated by spaces: equal on all ranks."""
     GRADIENTS = "gradients"
@@ -88,6 +90,8 @@ def told(compared: Compared, values: Mapping[int, str], ranks: Collection[int]) 
             return _subsets(compared.place, values)
         case Shared.BATCH | Shared.STREAM:
             return _batches(compared, values)
+        case Shared.DRAWS:
+            return _draws(compared, values)
         case Shared.WEIGHTS:
             return _weights(compared, values)
         case Shared.GRADIENTS:
@@ -138,6 +142,22 @@ def _batches(compared: Compared, values: Mapping[int, str]) -> Finding | None:
         certain=True,
         sentence=f"every rank trains on the same samples: their first batches are equal, as {why}",
         advice=f"{advice} ({CHANGED})",
+        ranks=tuple(sorted(values)),
+        where=compared.place,
+    )
+
+
+def _draws(compared: Compared, values: Mapping[int, str]) -> Finding | None:
+    if len(set(values.values())) > 1:
+        return None
+    return Finding(
+        Check.DATA,
+        certain=False,
+        sentence="the loop draws the same random values on every rank, as all have the same seed: "
+        "noise and augmentations repeat between ranks",
+        advice="Seed each rank differently after the model is made, e.g. "
+        "torch.manual_seed(seed + rank)",
+        step=compared.step,
         ranks=tuple(sorted(values)),
         where=compared.place,
     )

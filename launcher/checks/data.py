@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .finding import Check, Finding
+from .finding import Check, Finding, first_of
 
 BATCHES = 3
 """Minimum batches in a row to judge."""
@@ -67,6 +67,47 @@ def begun_twice(shares: Sequence[bool], where: str) -> Finding | None:
         sentence="most texts begin with the bos_token twice: a chat template has written it, and "
         "the tokenizer adds it again",
         advice="Tokenize what apply_chat_template has written with add_special_tokens=False",
+        step=1,
+        where=where,
+    )
+
+
+def joined_texts(shares: Sequence[bool], where: str) -> Finding | None:
+    """Reports packed texts that attend to each other.
+
+    Args:
+        shares: whether a mask joins texts with positions of their own, per first batch.
+        where: the user's line that trains on them.
+    """
+    if len(shares) < BATCHES or not any(shares):
+        return None
+    return Finding(
+        Check.DATA,
+        certain=False,
+        sentence="rows hold several texts, each with position_ids from 0, but their attention_mask "
+        "joins them: with one, transformers doesn't keep the texts of a row apart",
+        advice="Leave attention_mask out of the batch",
+        step=1,
+        where=where,
+    )
+
+
+def dropped(fields: Sequence[str], function: str, where: str) -> Finding | None:
+    """Reports fields of the samples that a loss asks for and a Trainer drops.
+
+    Args:
+        fields: their names.
+        function: the qualified name of the loss.
+        where: its first line.
+    """
+    if not fields:
+        return None
+    return Finding(
+        Check.DATA,
+        certain=False,
+        sentence=f"{function} asks for {first_of(fields)}, which the samples have and the Trainer "
+        "drops, as the model's forward doesn't take it",
+        advice="Set remove_unused_columns=False",
         step=1,
         where=where,
     )

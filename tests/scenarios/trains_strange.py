@@ -4,6 +4,7 @@ trains_strange.py NAME... [--right]
 """
 
 import tempfile
+from itertools import pairwise
 
 import torch
 from says_words import STEPS, WORDS, run
@@ -96,6 +97,51 @@ def begun_twice(right: bool) -> None:
     begin = [] if right else [BEGIN]
     data = [{"input_ids": begin + words[:5], "labels": begin + words[:5]} for words in rows()]
     trainer(small("Llama"), data, data_collator=default_data_collator).train()
+
+
+def joined(right: bool) -> None:
+    """As in https://github.com/huggingface/transformers/pull/46634: two texts in a row."""
+    from transformers import default_data_collator
+
+    positions = [*range(4), *range(4)]
+    data = []
+    texts = list(rows())
+    for one, other in pairwise(texts):
+        sample = {"input_ids": one[:4] + other[:4], "position_ids": positions}
+        sample["labels"] = [-100, *one[1:4], -100, *other[1:4]]
+        data.append(sample if right else {**sample, "attention_mask": [1] * 8})
+    trainer(small("Llama"), data, data_collator=default_data_collator).train()
+
+
+def weights_dropped(right: bool) -> None:
+    """As in https://github.com/huggingface/transformers/issues/25054: weights of samples."""
+    from transformers import Trainer, TrainingArguments
+
+    class Weighted(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            weight = inputs.pop("weight", None)
+            found = model(**inputs)
+            loss = found.loss if weight is None else found.loss * weight.mean()
+            return (loss, found) if return_outputs else loss
+
+    data = [{"input_ids": words[:4], "labels": words[:4], "weight": 0.5} for words in rows()]
+    asked = {"max_steps": STEPS, "use_cpu": True, "report_to": [], "save_strategy": "no"}
+    arguments = TrainingArguments("out", remove_unused_columns=not right, **asked)
+    Weighted(small("Llama"), arguments, train_dataset=data).train()
+
+
+def drawn_alike(right: bool) -> None:
+    """As in https://github.com/huggingface/accelerate/issues/236: noise of one seed."""
+    model = DistributedDataParallel(torch.nn.Linear(8, 8))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    chance = torch.Generator().manual_seed(torch.distributed.get_rank())
+    torch.manual_seed(1 + right * torch.distributed.get_rank())
+    for _ in range(STEPS):
+        clean = torch.randn(4, 8, generator=chance)
+        noise = torch.randn_like(clean)
+        (model(clean + noise) - clean).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 def worst_kept(right: bool) -> None:
@@ -303,7 +349,8 @@ def prefixed(right: bool) -> None:
 FAULTS = {
     one.__name__: one
     for one in (
-        *(padding_trained, targets_padded, begun_twice, worst_kept),
+        *(padding_trained, targets_padded, begun_twice, worst_kept, joined),
+        *(weights_dropped, drawn_alike),
         *(labels_replaced, adapter_frozen, skipped_each_time, named_alone, loaded_early),
         *(smoothed_apart, norms_decayed, clipped_by_none),
         *(count_ignored, count_ignored_by_transformers, head_left, prefixed),

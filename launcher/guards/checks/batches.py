@@ -31,7 +31,7 @@ TRAINER, DDP, LOADER = (
 HOOKED = (TRAINER, DDP, LOADER)
 JUDGES = (
     *(data.ignored_labels, data.trained_padding, data.shifted_labels, data.endless_answers),
-    *(data.untrained_words, data.begun_twice),
+    *(data.untrained_words, data.begun_twice, data.joined_texts),
 )
 """Judges of a batch's facts, in the order of the facts."""
 DRAWN = 8

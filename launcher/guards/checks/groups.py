@@ -27,20 +27,26 @@ def found(
         if not group["params"] and not group.get("weight_decay", 1)
     ]
     decayed = [each for group in groups if group.get("weight_decay") for each in group["params"]]
-    if empty:
-        biases = [names[id(each)] for each in decayed if each.ndim == 1]
-        biases = [name for name in biases if name.endswith(".bias")]
-        yield built.decays_all(kind, empty[0], biases, where)
     spared = [each for group in groups if not group.get("weight_decay") for each in group["params"]]
     held = {id(each) for each in decayed}
+    if empty:
+        biases = [id(each) for each in decayed if names[id(each)].endswith(".bias")]
+        vectors = {*biases, *(id(weight) for _, weight in _norms(models))} & held
+        fewer = [names[id(each)] for each in decayed if id(each) in vectors and each.ndim == 1]
+        yield built.decays_all(kind, empty[0], fewer, where)
     if held and any(each.ndim == 1 for each in spared):
         norms = [
             names[id(weight)]
-            for model in models
-            if type(model).__module__.startswith("transformers.models.")
-            for layer in model.modules()
-            if "Norm" in type(layer).__name__
-            and (weight := getattr(layer, "weight", None)) is not None
-            and id(weight) in held
+            for model, weight in _norms(models)
+            if type(model).__module__.startswith("transformers.models.") and id(weight) in held
         ]
         yield built.decays_norms(kind, norms, where)
+
+
+def _norms(models: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """The models' norm layers: the model, and the layer's weight."""
+    for model in models:
+        for layer in model.modules():
+            weight = getattr(layer, "weight", None)
+            if weight is not None and "Norm" in type(layer).__name__:
+                yield model, weight

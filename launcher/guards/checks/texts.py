@@ -49,7 +49,8 @@ def asked_of_texts(batch: Mapping[str, Any], labels: Any, model: Any) -> Iterato
     """Boolean tensors on a decoder's batch; none for other batches.
 
     Whether all labels are the next tokens, whether ends of texts are ignored but not the tokens
-    before, whether added tokens occur that aren't trained, and whether most texts begin twice.
+    before, whether added tokens occur that aren't trained, whether most texts begin twice, and
+    whether a mask joins what positions divide.
     """
     model = _inner(model)
     ids: Any = batch.get("input_ids")
@@ -72,6 +73,8 @@ def asked_of_texts(batch: Mapping[str, Any], labels: Any, model: Any) -> Iterato
     first = None if is_trained else _extended.get(model)
     yield (ids >= first).any() if first else (ids != ids).any()
     yield _begin_twice(ids, mask, model.config)
+    is_masked = getattr(batch.get("attention_mask"), "shape", ()) == ids.shape
+    yield _are_joined(batch.get("position_ids") if is_masked else None, ids, mask)
 
 
 def trained_padding(batch: Mapping[str, Any], labels: Any, model: Any) -> Any:
@@ -104,6 +107,18 @@ def _begin_twice(ids: Any, mask: Any, config: Any) -> Any:
     first = mask.long().argmax(1, keepdim=True).clamp(max=ids.shape[1] - 3)
     three = ids.gather(1, first + torch.arange(3, device=ids.device)) == begin
     return (three[:, 0] & three[:, 1] & ~three[:, 2]).float().mean() > 0.5
+
+
+def _are_joined(positions: Any, ids: Any, mask: Any) -> Any:
+    """Whether positions begin anew within what a mask of two dimensions joins.
+
+    Without such a mask transformers keeps the texts apart, since 4.53
+    (transformers/masking_utils.py, `_preprocess_mask_arguments`).
+    """
+    if getattr(positions, "shape", ()) != ids.shape or mask.dtype.is_floating_point:
+        return (ids != ids).any()
+    begins = (positions[:, 1:] == 0) & (positions[:, :-1] > 0)
+    return (begins & (mask[:, 1:] == 1) & (mask[:, :-1] == 1)).any()
 
 
 def _are(ids: Any, tokens: Any) -> Any:

@@ -41,6 +41,8 @@ ALL = frozenset(SIZES)
         (Shared.BATCH, {0: "a", 1: "a"}, True),
         (Shared.BATCH, {0: "a", 1: "b"}, False),
         (Shared.BATCH, {1: "a"}, False),
+        (Shared.DRAWS, {0: "a", 1: "a"}, True),
+        (Shared.DRAWS, {0: "a", 1: "b"}, False),
         (Shared.WEIGHTS, {0: "x y", 1: "x y"}, False),
         (Shared.WEIGHTS, {0: "x y", 1: "x z"}, True),
         (Shared.WEIGHTS, {0: "x y", 1: "x"}, False),
@@ -384,6 +386,14 @@ def test_gradients_that_are_cleared_between_passes(
 ) -> None:
     """Each of the first steps clears before every pass but its first."""
     assert (divided.cleared(counts, "train.py:9") is not None) == is_told
+
+
+def test_fields_that_a_loss_asks_for() -> None:
+    """Reported if the samples have them."""
+    assert data.dropped([], "Weighted.compute_loss", "t.py:1") is None
+    found = data.dropped(["weight"], "Weighted.compute_loss", "t.py:1")
+    assert found is not None
+    assert "asks for weight" in found.sentence
 
 
 def test_texts() -> None:

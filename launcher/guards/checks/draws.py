@@ -1,0 +1,107 @@
+"""Compares random values that a loop draws between ranks, from its second step to its third."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from ...checks.between_ranks import Compared, Shared
+from ...checks.finding import Check
+from ...evidence.observations import Observations
+from ..callers import place, user_frames
+from .copies import ELEMENTS, Copy, copied
+from .replicas import digest_of, in_wrappers
+from .told import looking, makes
+
+HOOKED = ("torch.optim.optimizer",)
+DRAWING = ("rand", "rand_like", "randint", "randint_like", "randn", "randn_like")
+"""Functions of torch's that draw; what permutes samples must often be equal on all ranks."""
+LEAST = 8
+"""Elements of a draw that isn't a decision, which ranks may have to make alike."""
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Watches draws between two steps of the process's first optimizer."""
+    if not makes(Check.DATA):
+        return
+    draws = Draws(observations)
+
+    def stepped(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if not draws.is_over:  # the hook stays, as torch iterates over it
+            looking(observations, Check.DATA, draws.step, optimizer)
+
+    module.register_optimizer_step_post_hook(stepped)
+
+
+class Draws:
+    """The first line of the user's that draws in every step, and its values.
+
+    Attributes:
+        is_over: whether nothing more is to be watched.
+    """
+
+    def __init__(self, observations: Observations) -> None:
+        self.is_over = False
+        self._observations = observations
+        self._first: Any = None
+        self._steps = 0
+        self._place = ""
+        self._copies: list[Copy] = []
+        self._undo: list[Callable[[], None]] = []
+
+    def step(self, optimizer: Any) -> None:
+        """Begins after the first step; compares after the third."""
+        self._first = self._first or id(optimizer)
+        if id(optimizer) != self._first:
+            return
+        self._steps += 1
+        if self._steps == 1 and in_wrappers():
+            self._watch()
+        elif self._steps >= 3:
+            self.is_over = True
+            for undo in self._undo:
+                undo()
+            if self._copies and all(copy.is_there for copy in self._copies):
+                rows = [row for copy in self._copies for row in copy.parts()]
+                if len(rows) > 1 and all(len({*row}) > 1 for row in rows):
+                    compared = Compared(Shared.DRAWS, digest_of(*rows), self._place, self._steps)
+                    self._observations.send(compared)
+
+    def _watch(self) -> None:
+        """Wraps torch's functions for these steps; compiled code has the original ones."""
+        import torch
+
+        for name in DRAWING:
+            original = getattr(torch, name)
+            setattr(torch, name, self._noting(original))
+            self._undo.append(functools.partial(setattr, torch, name, original))
+
+    def _noting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        import torch
+
+        @functools.wraps(function)
+        def drawing(*args: Any, **kwargs: Any) -> Any:
+            drawn = function(*args, **kwargs)
+            if not torch.compiler.is_compiling() and kwargs.get("generator") is None:
+                frame = sys._getframe(1)
+                about = drawn, frame.f_code.co_filename, frame.f_lineno
+                looking(self._observations, Check.DATA, self._note, *about)
+            return drawn
+
+        return drawing
+
+    def _note(self, drawn: Any, file: str, line: int) -> None:
+        import torch
+
+        if drawn.numel() < LEAST or not torch.is_grad_enabled() or len(self._copies) == 2:
+            return
+        where = place(file, line)
+        if self._place not in ("", where) or next(user_frames(), ("", 0)) != (file, line):
+            return
+        copy = copied([drawn.detach().reshape(-1)[:ELEMENTS]])
+        if copy is not None:
+            self._place = where
+            self._copies.append(copy)

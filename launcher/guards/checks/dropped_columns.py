@@ -1,0 +1,113 @@
+"""Checks for fields of the samples that a Trainer drops and its compute_loss asks for.
+
+In one step, the inputs note the fields that they are asked for in vain.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ...checks import data
+from ...checks.finding import Check
+from ...evidence.observations import Observations
+from ..callers import place
+from .told import looking, makes, tell
+
+HOOKED = ("transformers.trainer",)
+PACKAGES = ("transformers", "trl")
+"""Packages whose own losses ask for nothing that is dropped."""
+
+
+def install(module: ModuleType, observations: Observations) -> None:
+    """Wraps each Trainer's first step."""
+    is_open = True
+
+    def step(wrapped: Any, trainer: Any, args: Any, kwargs: Any) -> Any:
+        nonlocal is_open
+        if not is_open or len(args) < 2 or not makes(Check.DATA) or not _may_miss(trainer, args[1]):
+            return wrapped(*args, **kwargs)
+        is_open = False
+        asked: set[str] = set()
+        given = frozenset(args[1])
+        result = wrapped(args[0], _noting(args[1], asked), *args[2:], **kwargs)
+        looking(observations, Check.DATA, _judge, observations, trainer, asked - given)
+        return result
+
+    wrapt.wrap_function_wrapper(module, "Trainer.training_step", step)
+
+
+def _may_miss(trainer: Any, inputs: Any) -> bool:
+    """Whether the Trainer drops fields, and its loss is the script's."""
+    own = type(trainer).compute_loss
+    return (
+        trainer.args.remove_unused_columns
+        and isinstance(inputs, dict)
+        and own.__module__.partition(".")[0] not in PACKAGES
+    )
+
+
+def _noting(inputs: dict[str, Any], asked: set[str]) -> dict[str, Any]:
+    """The inputs; their copies note asked fields too, as the Trainer moves them to a device."""
+
+    class Noting(type(inputs)):  # type: ignore[misc]
+        def get(self, key: Any, *default: Any) -> Any:
+            asked.add(key)
+            return super().get(key, *default)
+
+        def pop(self, key: Any, *default: Any) -> Any:
+            asked.add(key)
+            return super().pop(key, *default)
+
+        def __contains__(self, key: object) -> bool:
+            if isinstance(key, str):
+                asked.add(key)
+            return bool(super().__contains__(key))
+
+    return Noting(inputs)
+
+
+def _judge(observations: Observations, trainer: Any, missed: set[str]) -> None:
+    """Reports fields that only the samples have."""
+    if not missed:
+        return
+    fields = _fields_of(trainer.train_dataset)
+    function = inspect.unwrap(type(trainer).compute_loss)
+    where = place(inspect.getsourcefile(function) or "", inspect.getsourcelines(function)[1])
+    tell(observations, data.dropped(sorted(missed & fields), function.__qualname__, where))
+
+
+def _fields_of(dataset: Any) -> set[str]:
+    """The fields of a data set's samples; a sample is drawn if it has no other list of them."""
+    if isinstance(names := getattr(dataset, "column_names", None), list):
+        return set(names)
+    if not hasattr(dataset, "__len__"):
+        return set()
+    with _draws_kept():
+        sample = dataset[0]
+    return {key for key in sample if isinstance(key, str)} if isinstance(sample, dict) else set()
+
+
+@contextmanager
+def _draws_kept() -> Iterator[None]:
+    """Sets the host's random states back at the end."""
+    import torch
+
+    own, torchs, numpys = random.getstate(), torch.get_rng_state(), None
+    with suppress(ImportError):
+        import numpy as np
+
+        numpys = np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(own)
+        torch.set_rng_state(torchs)
+        if numpys is not None:
+            np.random.set_state(numpys)
