@@ -118,7 +118,7 @@ def _over_ssh(
     files = exported_environment.files(os.environ, Path.home(), folder)
     written: dict[str, str] = {}
     for file in files:
-        written |= exported_environment.parsed(text_of(file, "--hostfile "))
+        written |= exported_environment.parsed(text_of(file))
     terminal.tell(
         *terminal.table(
             [
