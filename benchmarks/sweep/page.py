@@ -26,7 +26,10 @@ below each table. Clipping hides a gradient that is wrong by little more than a 
 precision some clipped cells count as equal that are wrong without it. Everything ran on a CPU: that
 speaks for CPUs, and for what doesn't depend on streams. DeepSpeed's question whether this CPU
 computes in fp16 was answered with yes, and its weights were gathered without autograd, as NCCL does
-it (0.18.7 to 0.18.9 raise over gloo otherwise).
+it (0.18.7 to 0.18.9 raise over gloo otherwise). FSDP 2's means were computed by a division, as
+torch 2.7 and 2.8 give the sum for them over gloo ([on CPUs that is what they train
+with](../../presets/failures/fsdp2-sums-over-gloo.md)). DeepSpeed 0.14.0 isn't here: on a CPU it
+wants Intel's extensions, and 0.14.1 is the first that doesn't.
 
 How plans use it: no change leads into a cell that is wrong. A version that isn't here counts as
 the nearest lower patch of its minor version, or as the versions around it if they agree, and the

@@ -11,9 +11,10 @@ from typing import Any
 from ...checks.between_ranks import Compared, Shared
 from ...checks.finding import Check
 from ...evidence.observations import Observations
+from .. import data_parallel
 from ..callers import place, user_frames
 from .copies import ELEMENTS, Copy, copied
-from .replicas import digest_of, in_wrappers
+from .replicas import digest_of
 from .told import looking, makes
 
 HOOKED = ("torch.optim.optimizer",)
@@ -58,7 +59,7 @@ class Draws:
         if id(optimizer) != self._first:
             return
         self._steps += 1
-        if self._steps == 1 and in_wrappers():
+        if self._steps == 1 and any(data_parallel.replicated()):
             self._watch()
         elif self._steps >= 3:
             self.is_over = True
