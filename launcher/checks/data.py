@@ -274,7 +274,7 @@ def same_batch(digests: Sequence[str], steps: Sequence[int], where: str) -> Find
         certain=False,
         sentence=f"the same batch was drawn {BATCHES} times in a row, with a step in between, of a "
         "data set that has others",
-        advice="A loader that is begun anew in every step gives its first batch: keep its iterator",
+        advice="A loader that is restarted in every step gives its first batch: keep its iterator",
         step=steps[-1] + 1,
         where=where,
     )

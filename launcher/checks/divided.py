@@ -45,7 +45,7 @@ def cleared(counts: Sequence[tuple[int, int]], where: str) -> Finding | None:
     return Finding(
         Check.GRADIENTS,
         certain=False,
-        sentence=f"each step gets the gradients of the last of {passes} backward passes alone: "
+        sentence=f"each step gets the gradients of only the last of {passes} backward passes: "
         f"those of {count_of(lost, 'pass')} are cleared before they are used",
         advice="Call zero_grad() once after each step, not before each pass (nor in accelerate's "
         "accumulate() before backward())",

@@ -143,9 +143,9 @@ def judged(before: Begun, now: Begun) -> Finding | Refused | None:
         return Refused("the attempt before made no step")
     both = sorted(before.steps.keys() & now.steps.keys())
     if not both:
-        return Refused("the attempts begin at other steps") if now.steps else None
+        return Refused("the attempts start at different steps") if now.steps else None
     if not before.weights or not now.weights:
-        return Refused("no weights are seen at the start that every rank holds alike")
+        return Refused("no weights are known to be equal on all ranks at the start")
     first, *later = both
     why = _another_start(before, now) or next(filter(None, _differing(before, now, both)), "")
     if why:
@@ -168,7 +168,7 @@ def judged(before: Begun, now: Begun) -> Finding | Refused | None:
 def _another_start(before: Begun, now: Begun) -> str:
     both = before.weights.keys() & now.weights.keys()
     is_same = both and all(before.weights[name] == now.weights[name] for name in both)
-    return "" if is_same else "the attempts begin with other weights"
+    return "" if is_same else "the attempts start with different weights"
 
 
 def _differing(before: Begun, now: Begun, both: Sequence[int]) -> Iterator[str]:
@@ -178,7 +178,7 @@ def _differing(before: Begun, now: Begun, both: Sequence[int]) -> Iterator[str]:
         if one.random != other.random:
             yield f"random draws differ by step {step}"
         elif not _have_same_samples(one.drawn, other.drawn):
-            yield f"it isn't seen that the samples of step {step} are the same"
+            yield f"the samples of step {step} aren't known to be the same"
 
 
 def _have_same_samples(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> bool:

@@ -48,7 +48,7 @@ class Noted:
 
 
 def judged(saved: Noted, resumed: Noted) -> Iterator[Finding]:
-    """Reports state that was saved but begins anew, possibly on purpose.
+    """Reports state that was saved but starts over, possibly on purpose.
 
     Args:
         saved: the last save to the path.
@@ -60,13 +60,13 @@ def judged(saved: Noted, resumed: Noted) -> Iterator[Finding]:
     if saved.has_state and not now.has_state:
         yield _found(
             resumed,
-            "the optimizer begins anew: it has kept nothing of what it had when it was saved",
+            "the optimizer starts over: nothing of its saved state was restored",
             "Load its state, after it was made and before the first step",
         )
     if then is not None and now.batch and now.batch == begin.batch != then.batch != "":
         yield _found(
             resumed,
-            "the data begins anew: the first batch is that of the whole training, not the one that "
+            "the data starts over: the first batch is that of the whole training, not the one that "
             "followed the save",
             "Skip the batches that were trained on, or save and load the loader's state",
         )
@@ -76,7 +76,7 @@ def judged(saved: Noted, resumed: Noted) -> Iterator[Finding]:
     if _near(now.rates[1], begin.rates[1]) and not _near(now.rates[1], rate):
         yield _found(
             resumed,
-            f"the learning rate begins anew: it is {now.rates[1]:g} in the second step, as at the "
+            f"the learning rate starts over: it is {now.rates[1]:g} in the second step, as at the "
             f"beginning of the training, instead of {rate:g} as after the save",
             "Load the schedule's state too",
         )
@@ -92,8 +92,8 @@ def rate_begins_anew(scheduler: str, where: str) -> Finding:
     return Finding(
         Check.RESUMED,
         certain=False,
-        sentence=f"the learning rate begins anew: {scheduler} is at its first step, though its "
-        "optimizer goes on with the states of an earlier training",
+        sentence=f"the learning rate starts over: {scheduler} is at its first step, though its "
+        "optimizer continues with the states of an earlier training",
         advice="Load the schedule's state too",
         step=1,
         where=where,
@@ -144,7 +144,7 @@ def named_in_vain(checkpoint: str, where: str) -> Finding:
     return Finding(
         Check.RESUMED,
         certain=False,
-        sentence=f"the training begins anew: TrainingArguments' resume_from_checkpoint "
+        sentence=f"the training starts over: TrainingArguments' resume_from_checkpoint "
         f"{checkpoint} has no effect by itself",
         advice="Pass it on: trainer.train(resume_from_checkpoint="
         "training_args.resume_from_checkpoint)",

@@ -73,8 +73,8 @@ def moved(updates: Sequence[Update], optimizer: str, where: str, step: int) -> F
     return Finding(
         Check.TRAINED,
         certain=True,
-        sentence=f"{optimizer} moves what is frozen: {first_of(found)}, with requires_grad False, "
-        "was changed by its step",
+        sentence=f"{optimizer} updates frozen weights: {first_of(found)}, with requires_grad "
+        "False, was changed by its step",
         advice="A gradient was left from before it was frozen: set it to None, or leave it out of "
         "the optimizer",
         step=step,
@@ -108,7 +108,7 @@ def not_numbers(updates: Sequence[Update], optimizer: str, where: str, step: int
     return Finding(
         Check.TRAINED,
         certain=True,
-        sentence=f"{optimizer}'s step has made NaN of {first_of(found)}: whatever follows is lost",
+        sentence=f"{optimizer}'s step has made NaN of {first_of(found)}: all later steps are lost",
         advice="Stop the run and go back to a checkpoint before it. Look for a loss or a gradient "
         "of inf or NaN: a rate that is too high, an empty sample, fp16 without a scaler",
         step=step,
@@ -131,7 +131,7 @@ def skipped(scales: Sequence[float], factor: float, where: str) -> Finding | Non
         Check.TRAINED,
         certain=True,
         sentence=f"the GradScaler has skipped the last {count_of(MOST_SKIPPED, 'step')}, as "
-        "gradients had inf or NaN: nothing is trained any more",
+        "gradients had inf or NaN: the training makes no progress",
         advice="Find where the loss gets inf or NaN: use bf16 instead of fp16, lower the learning "
         "rate, look for empty samples",
         where=where,

@@ -76,7 +76,7 @@ def never_warm(scheduler: str, warmup: int, total: int, where: str) -> Finding |
         Check.SCHEDULE,
         certain=True,
         sentence=f"{scheduler} warms up for {count_of(warmup, 'step')}, and is made for "
-        f"{total:,} in all: the rate gets no higher than {total / warmup:.2g} of what was asked",
+        f"{total:,} in all: the rate reaches at most {total / warmup:.2g} of the requested one",
         advice="Make the warmup a small part of the training, e.g. by warmup_ratio",
         step=1,
         where=where,
@@ -209,7 +209,7 @@ def stopped(optimizer: str, looks: int, step: int, where: str) -> Finding | None
     return Finding(
         Check.SCHEDULE,
         certain=False,
-        sentence=f"the rate of {optimizer} has fallen to 0, and the training goes on without it",
+        sentence=f"the rate of {optimizer} has fallen to 0, but the training continues",
         advice="Make the schedule as long as the training, or end the training with it",
         step=step,
         where=where,

@@ -171,9 +171,7 @@ def _applied(patch: FilePatch) -> Path | None:
         regular_files.overwrite(patch.path, new)
     except OSError as error:
         problem = f"{patch.path} can't be written: {reason_of(error)}"
-        raise LaunchError(
-            problem, "nothing of it has changed", code=ExitCode.CANNOT_WRITE
-        ) from error
+        raise LaunchError(problem, "the file is unchanged", code=ExitCode.CANNOT_WRITE) from error
     return copy
 
 
@@ -208,19 +206,19 @@ def _sentences(
             yield f"written: {patch.path}; as it was: {copy.name}"
     for patch in patches:
         for edit, why in patch.refused:
-            yield f"left to you: {edit}: {why}"
+            yield f"edit by hand: {edit}: {why}"
         if patch.after == patch.before and not patch.refused:
-            yield f"{patch.path} has it already"
+            yield f"{patch.path} already has this change"
     given = " ".join(edit.text for edit in words if edit.is_argument)
     if given:
         commands = [launcher.command for launcher in status.launchers[:1]]
-        yield f"give the script: {given}"
-        yield from (f"so that it is: {command} {given}" for command in commands)
-    yield from (f"left to you: {edit}" for edit in words if not edit.is_argument)
+        yield f"pass to the script: {given}"
+        yield from (f"full command: {command} {given}" for command in commands)
+    yield from (f"edit by hand: {edit}" for edit in words if not edit.is_argument)
     if any(patch.after != patch.before for patch in patches) and not copies:
         yield f"to write it: safe-launch fix {named(status.folder)} --apply"
     if not patches and not words:
-        yield f"{status.folder.name}: no correction to keep: {status.state_text()}"
+        yield f"{status.folder.name}: no correction to make permanent: {status.state_text()}"
 
 
 def _document(

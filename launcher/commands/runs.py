@@ -75,7 +75,7 @@ def _amount(text: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"a number from 0 on is expected, not `{text}`")
+        raise argparse.ArgumentTypeError(f"a number of at least 0 is expected, not `{text}`")
     return number
 
 

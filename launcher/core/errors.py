@@ -26,10 +26,10 @@ class ExitCode(IntEnum):
 MEANINGS = {
     ExitCode.SUCCESS: "the script ran to its end on every rank",
     ExitCode.USAGE: "the command line, the script or a configuration file can't be used as it is",
-    ExitCode.INTERNAL: "a mistake of safe-launch itself",
+    ExitCode.INTERNAL: "a bug in safe-launch",
     ExitCode.CANNOT_WRITE: "the run directory, or the output, can't be written",
     ExitCode.RETRY_ELSEWHERE: "a node is at fault, lost or never joined; try another allocation",
-    ExitCode.NO_PLAN: "nothing that is known to work is left to launch",
+    ExitCode.NO_PLAN: "no settings that are known to work are left",
 }
 """The meanings of the launcher's own exit codes, one line each."""
 

@@ -73,7 +73,7 @@ def _stage_cost(old: Value | None, new: Value, model: Mapping[str, Value], world
     and 12 bytes a parameter in mixed precision with Adam.
     """
     if int(new) > int(old or 0):
-        return "more communication: what is partitioned is gathered before each use"
+        return "more communication: partitioned tensors are gathered before each use"
     trained = int(model.get("trainable_parameters", 0))
     total = trained + int(model.get("frozen_parameters", 0))
     parts = {

@@ -91,7 +91,7 @@ def _first_of(makers: Sequence[Callable[[], str]], *places: Path) -> Iterator[Pa
 
 def _made(folder: Path) -> str:
     if (above := private_files.open_above(folder)) is not None:
-        raise OSError(errno.EACCES, f"everybody may rename what is in {above}")
+        raise OSError(errno.EACCES, f"anyone can rename files in {above}")
     folder.mkdir(mode=0o700, exist_ok=True)
     return str(folder)
 

@@ -73,7 +73,7 @@ def read(script: Script) -> Iterator[Statement]:
     if own.get("cpu") is True:
         names = " and ".join(f"${name}" for name in engines.values())
         where = "$ACCELERATE_USE_CPU or Accelerator(cpu=True)"
-        script.notes.append(f"{names} without effect: on a CPU ({where}) accelerate takes DDP")
+        script.notes.append(f"{names} without effect: on a CPU ({where}) accelerate uses DDP")
     if own.get("cpu", False) is not False:
         return  # only the run shows the value of an expression
     for engine, name in engines.items():

@@ -77,7 +77,7 @@ def unknown_devices(found: Hardware, source: str, count: int = 0) -> Hardware:
         source: the source of the name.
         count: number of devices; 0 if unknown.
     """
-    note = f"{source}: nothing is known of such devices, so memory isn't estimated"
+    note = f"{source}: such devices are unknown, so memory isn't estimated"
     device = accelerator_of(profile_named("unknown"))
     return replace(found, accelerator=device, accelerators=count, notes=(*found.notes, note))
 

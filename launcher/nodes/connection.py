@@ -201,7 +201,7 @@ class Connection:
         if error is None or error.errno in (errno.ECONNRESET, errno.EPIPE):
             self.fault = "its launcher has ended"
         elif isinstance(error, TimeoutError | BlockingIOError):
-            self.fault = "it can't be reached any more"
+            self.fault = "it is no longer reachable"
         else:
             self.fault = f"the connection failed: {reason_of(error)}"
 

@@ -78,7 +78,7 @@ class Order(Sent, frozen=True, tag=True):
         if not self.rank < len(self.workers) <= NODES:
             return OUTSIDE
         is_planned = self.overrides.items() <= self.preset.items()
-        return "" if is_planned else "what is enforced is in the plan"
+        return "" if is_planned else "enforced settings are in the plan"
 
     @property
     def first(self) -> int:

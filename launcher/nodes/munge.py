@@ -81,7 +81,7 @@ def decoded(credential: bytes, writer: int, socket: str) -> bytes | Refused:
     if code:
         return _failure(library, code)
     if user.value != writer:
-        return Refused("another user has made munge's credential")
+        return Refused("munge's credential belongs to another user")
     return result
 
 

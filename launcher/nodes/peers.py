@@ -162,9 +162,9 @@ class Peers:
     def expire(self) -> None:
         """Marks nodes that haven't answered in time as lost."""
         for rank in self.awaited():
-            self._mark_lost(rank, "it doesn't answer any more")
+            self._mark_lost(rank, "it no longer answers")
             if not self.is_head:
-                self.connections[rank].fault = "it doesn't answer any more"
+                self.connections[rank].fault = "it no longer answers"
 
     def _end(self, rank: int, ended: Ended) -> None:
         """Notes how a node's workers ended; an earlier reported failure stays a failure."""

@@ -13,7 +13,7 @@ from ..core.workload import Known, Workload
 
 FSDP_ONLY = (Setting.RESHARD_AFTER_FORWARD, Setting.OFFLOAD)
 WITHOUT_EFFECT = (
-    "FSDP is asked for without effect: on a CPU accelerate trains with DDP, and every rank holds "
+    "FSDP has no effect here: on a CPU accelerate trains with DDP, and every rank holds "
     "all (safe-launch explain fsdp-trains-ddp-on-cpu)"
 )
 

@@ -159,5 +159,5 @@ def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
         Loss.CHUNKED: "a chunked loss (logits of a part of the tokens at a time)",
     }[kind]
     alone = after.constraint is not None
-    end = ", which alone isn't enough" if alone else ", and what was asked would fit"
+    end = ", which alone isn't enough" if alone else ", and the requested settings would fit"
     return (f"{how} takes {gib(saved)} GiB less at almost no cost{end}",)

@@ -254,7 +254,7 @@ def _changes(
         single = forbidden_by({**candidate, setting: asked[setting]}, workload, rules)
         if wanted is not None and wanted.value == new:
             cause: Constraint | None = Constraint(
-                (), Cause(CauseKind.REQUEST, wanted.source, f"asked for by {wanted.source}")
+                (), Cause(CauseKind.REQUEST, wanted.source, f"requested by {wanted.source}")
             )
         elif setting is Setting.ACCUMULATION:
             cause = lost or KEPT

@@ -31,7 +31,7 @@ def _how(asked: Asked) -> str:
         case Ending.CUT:
             return f"{seconds}, up to {where}: {asked.why}; {so_far}"
         case Ending.LATE:
-            last = f"it was asked last at {where}; {so_far}" if where else "it had answered nothing"
+            last = f"last question at {where}; {so_far}" if where else "it had answered nothing"
             return f"ended after {asked.seconds:.0f} s, the limit; {last}"
         case Ending.OVER:
             return f"{seconds}; it ran to its end without a training that reports its settings"

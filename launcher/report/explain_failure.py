@@ -70,7 +70,7 @@ def failure_rows(
         rows += [("memory", text) for text in allocation_texts(record)]
     for setting, value in attempt.plan.overrides.items():
         if (in_force := record.observed.get(setting.value, value)) != value:
-            wanted = f"{describe(setting, value)} was asked of attempt {attempt.number + 1}"
+            wanted = f"{describe(setting, value)} was requested for attempt {attempt.number + 1}"
             rows.append(("note", f"{wanted}, yet {in_force} was in force"))
     rows += other_advice_rows(advice)
     rows.append(("more", f"safe-launch explain {entry.id}"))
@@ -80,7 +80,7 @@ def failure_rows(
 def mistyped_rows(record: FailureRecord) -> list[Row]:
     """A row for each argument that isn't known, with the nearest that is."""
     return [
-        ("do", f"write `{near}` in the place of `{name}`, which isn't known")
+        ("do", f"write `{near}` instead of `{name}`, which is unknown")
         for name, near in record.mistyped.items()
     ]
 

@@ -29,7 +29,7 @@ DECIDED_BY_SCRIPTS = {*BATCH, *OF_DDP}
 TOLD_BY_TRAINERS = (*BATCH, Setting.GRADIENT_CHECKPOINTING, Setting.PRECISION)
 """Settings that a Trainer always has, so that its workers report them."""
 NOTHING_LEFT = "nothing is left to launch"
-KEEP = "--fix suggest launches what was asked, even if it is known to fail"
+KEEP = "--fix suggest launches the requested settings, even if they are known to fail"
 
 
 def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
@@ -145,7 +145,7 @@ def memory_text(plan: Plan) -> str:
     usable = capacity(plan.hardware, ranks_of(plan.request, plan.hardware))
     is_measured = bool(plan.workload.measured or plan.workload.trained)
     on_cpu = plan.hardware.accelerator.kind == "cpu"
-    most = "at most" if is_measured or not on_cpu else "at most, beside what the script imports"
+    most = "at most" if is_measured or not on_cpu else "at most, besides the script's imports"
     fits = "fits" if estimate.bound <= usable else "tight" if chosen.is_tight else "may not fit"
     text = (
         f"{fits}: {gib(estimate.expected)} GiB a rank expected, {gib(estimate.bound)} {most}; "
@@ -278,7 +278,7 @@ def dead_end_rows(refused: NoPlan) -> list[Row]:
     """Why there is no plan: the smallest set of constraints that contradict each other."""
     count = len(refused.rejected)
     tried = f"{count_of(count, 'preset')}; none is known to work. Ruled out by:"
-    rows = [("tried", tried if count else "none: each would change what is never changed")]
+    rows = [("tried", tried if count else "none: each would change a setting that must not change")]
     for constraint in contradiction(refused):
         terms = ", ".join(str(term) for term in constraint.terms)
         text = f"{terms}: {constraint.cause.summary}\n{constraint.cause.reference}"

@@ -44,7 +44,7 @@ def model_text(workload: Workload, trained: int | None) -> str:
     """The model as one line; `trained` elements include adapters, None if that isn't modelled."""
     model = workload.model
     if model is None:
-        return "not known before a worker has it, so memory isn't estimated"
+        return "unknown until a worker reports it, so memory isn't estimated"
     name = model.architecture or model.model_type or "no name"
     text = f"{name}: {_count(model.parameters)} parameters"
     if trained is not None:
@@ -74,7 +74,7 @@ def label(candidate: Considered) -> str:
     settings = candidate.preset.settings()
     stage, offload = settings.get(Setting.ZERO_STAGE), settings.get(Setting.OFFLOAD)
     reshard = settings.get(Setting.RESHARD_AFTER_FORWARD)
-    name = "as the script has it" if stage is None else f"zero{stage}"
+    name = "as in the script" if stage is None else f"zero{stage}"
     name = name if reshard is None else f"fsdp2{'' if reshard else ' unfreed'}"
     if offload not in (None, Offload.NONE):
         name += "+offload" if offload == Offload.OPTIMIZER else "+offload-all"

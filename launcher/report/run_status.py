@@ -164,7 +164,7 @@ class RunStatus:
             case State.RUNNING:
                 return f"has run on {head.host} for {span(time.time() - head.begun)}"
             case State.ENDED if head.node:
-                return f"has ended on {head.host}; node 0 keeps how"
+                return f"has ended on {head.host}; node 0 has the outcome"
             case State.ENDED:
                 return (
                     f"ended{self._when()} without an outcome: its launcher failed, or had no room "

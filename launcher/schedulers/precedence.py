@@ -38,7 +38,7 @@ def merged(
         text = (
             f"node {scheduled.rank.value} to {scheduled.by} ({scheduled.rank.source}), but trains "
         )
-        return replace(only, sources=(("note", f"{text}alone: nothing says how many there are"),))
+        return replace(only, sources=(("note", f"{text}alone: the number of nodes isn't given"),))
     least, most = _node_range(counted, scheduled)
     if most == 1:
         return replace(alone(scheduled, times), meeting=_store_port(stated))
@@ -78,7 +78,7 @@ def _refuse_lone_rank(stated: Sequence[Reported], counted: Stated[tuple[int, int
     """
     named = first(report.rank for report in stated)
     if named is not None and named.value and (counted is None or counted.value == (1, 1)):
-        how = "nothing says how many nodes there are"
+        how = "the number of nodes isn't given"
         if counted is not None:
             how = f"there is 1 ({counted.source})"
         problem = f"this is node {named.value} ({named.source}), but {how}"

@@ -65,7 +65,7 @@ def placement_of(
         if scheduled is not None and scheduled.by == "Kubernetes":
             raise kubernetes.NO_SERVICE
         raise LaunchError(
-            f"this is one of {count_of(placement.nodes, 'node')}, but nothing says where node 0 is",
+            f"this is one of {count_of(placement.nodes, 'node')}, but node 0's address isn't given",
             "give --master-addr HOST, or --rdzv-endpoint HOST:PORT, on every node",
         )
     return replace(placement, sources=(*placement.sources, *notes))

@@ -115,7 +115,7 @@ class Settling:
             first = "no attempt without the changes has made a step"
             return Refused(first) if attempt.plan.overrides else None
         if any(change.constraint.cause.is_silent for change in attempt.plan.changes):
-            return Refused("what was asked for is known to train wrongly")
+            return Refused("the requested settings are known to train wrongly")
         changed = changed_since(attempt.before, attempt)
         if Setting.PRECISION in changed:
             return Refused("the precision differs")
@@ -156,7 +156,7 @@ class Settling:
         )
         for other, given in self.given.items():
             if given.answer.overrides and (rank not in given.ranks or other == key):
-                self._miss(other, f"rank {rank} went on as asked")
+                self._miss(other, f"rank {rank} continued with the requested settings")
 
     def look(self, rows: Iterable[RankProgress]) -> None:
         """Looks for ranks that passed a boundary without the others' changes there."""

@@ -52,7 +52,7 @@ def make_unshared(path: Path) -> None:
             another folder in its place.
     """
     if (above := open_above(path)) is not None:
-        raise OSError(errno.EACCES, f"everybody may rename what is in {above}: chmod +t it")
+        raise OSError(errno.EACCES, f"anyone can rename files in {above}: chmod +t it")
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
     if not is_unshared(path):

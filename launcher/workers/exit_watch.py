@@ -111,7 +111,7 @@ class ExitWatch:
             elif quiet >= self.patience and rank not in self._told:
                 self._told.add(rank)
                 self.notice(
-                    f"rank {rank} has done its training, but hangs in native code as it ends: "
+                    f"rank {rank} has finished training, but hangs in native code as it exits: "
                     f"nothing has moved for {quiet:.0f} s. It is ended in {limit - quiet:.0f} s; "
                     "nothing of the training is lost"
                 )

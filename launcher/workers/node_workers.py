@@ -83,7 +83,7 @@ class NodeWorkers:
         if rank not in self.hung:
             return f"rank {rank} was ended by {number.name} after its script had finished"
         return (
-            f"rank {rank} had done its training and hung in native code as it ended: it was ended "
+            f"rank {rank} had finished training and hung in native code as it exited: it was ended "
             f"by the launcher after {self.hung[rank]:.0f} s"
         )
 

@@ -29,7 +29,7 @@ from .readers import (
 )
 from .script.read_script import read_script
 
-PROGRAM = "a program of its own (--no-python): what goes on inside can't be seen or corrected"
+PROGRAM = "a program run directly (--no-python): its training can't be seen or corrected"
 OWN_BATCHES = {
     *("batch_sampler", "BatchSampler", "get_train_dataloader"),
     *("split_batches", "dispatch_batches"),

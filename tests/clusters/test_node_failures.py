@@ -146,7 +146,7 @@ def test_a_launcher_that_hangs_counts_as_lost(tmp_path: Path) -> None:
         (worker,) = head.workers()
         psutil.Process(worker).kill()
         ended_alone(head, RETRY)
-        assert head.says(r"node 1 \(\S+\) is lost: it doesn't answer any more")
+        assert head.says(r"node 1 \(\S+\) is lost: it no longer answers")
         assert head.says("also rank 0 was ended by SIGKILL")
         other.send(signal.SIGCONT)
         ended([head, other], RETRY)
@@ -160,7 +160,7 @@ def test_node_0_hangs(tmp_path: Path) -> None:
         (worker,) = other.workers()
         psutil.Process(worker).kill()
         ended_alone(other, RETRY)
-        assert other.says(r"node 0 \(\S+\) is lost: it doesn't answer any more")
+        assert other.says(r"node 0 \(\S+\) is lost: it no longer answers")
         head.send(signal.SIGCONT)
         ended([head, other], RETRY)
 
@@ -193,7 +193,7 @@ def test_node_0_is_cut_off(tmp_path: Path) -> None:
         launchers[0].host.unplug()
         ended(launchers, RETRY)
         for one, lost in zip(launchers, (1, 0), strict=True):
-            assert one.says(rf"node {lost} \(\S+\) is lost: it can't be reached any more")
+            assert one.says(rf"node {lost} \(\S+\) is lost: it is no longer reachable")
 
 
 def test_one_of_four_is_cut_off(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_one_of_four_is_cut_off(tmp_path: Path) -> None:
         wait_for(exist(tmp_path, "ready-0-{}", range(4)))
         launchers[2].host.weather(loss=1)
         ended(launchers, RETRY)
-        assert launchers[0].says(r"node 2 \(\S+\) is lost: it can't be reached any more")
+        assert launchers[0].says(r"node 2 \(\S+\) is lost: it is no longer reachable")
         assert launchers[3].says(r"node 0 ended the run: .*node 2 \(\S+\) is lost")
 
 

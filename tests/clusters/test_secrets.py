@@ -203,7 +203,7 @@ def test_munge_hides_a_key_from_other_users() -> None:
             as_other = ("setpriv", f"--reuid={other}", "--clear-groups", "munge", "-S", place)
             text = subprocess.run([*as_other, "-n"], capture_output=True, check=True).stdout
             found = munge.decoded(text.strip(), os.getuid(), place)
-            assert found == Refused("another user has made munge's credential")
+            assert found == Refused("munge's credential belongs to another user")
         finally:
             daemon.terminate()
             daemon.wait()

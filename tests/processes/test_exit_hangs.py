@@ -34,8 +34,8 @@ def test_a_rank_that_hangs_in_native_code_as_it_exits(workshop: Path) -> None:
     done = launch(workshop, "--nproc=2", "--hang-report=1", script)
     said = " ".join(done.stderr.replace("[safe-launch]", "").split())
     assert done.returncode == 0
-    assert said.count("rank 1 has done its training, but hangs in native code") == 1
-    assert "succeeded; rank 1 had done its training and hung in native code" in said
+    assert said.count("rank 1 has finished training, but hangs in native code") == 1
+    assert "succeeded; rank 1 had finished training and hung in native code" in said
     assert gone(workshop)
 
 
@@ -48,7 +48,7 @@ def test_a_rank_that_hangs_as_the_interpreter_is_taken_down(workshop: Path) -> N
     said = " ".join(done.stderr.replace("[safe-launch]", "").split())
     assert done.returncode == 0
     assert "is ended in" not in said
-    assert "succeeded; rank 1 had done its training and hung in native code" in said
+    assert "succeeded; rank 1 had finished training and hung in native code" in said
     assert gone(workshop)
 
 
@@ -94,5 +94,5 @@ def test_a_rank_that_hangs_as_its_objects_are_destroyed(workshop: Path) -> None:
     said = " ".join(done.stderr.replace("[safe-launch]", "").split())
     assert done.returncode == 0
     assert "rank 1 hangs at the end of the script, which the others have left" in said
-    assert "succeeded; rank 1 had done its training and hung in native code as it ended" in said
+    assert "succeeded; rank 1 had finished training and hung in native code" in said
     assert gone(workshop)

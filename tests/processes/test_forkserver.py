@@ -440,7 +440,7 @@ print(follow(Report.of(json.loads(Path("report").read_text())), preloaded, None)
         ("sys.path.insert(0, 'own'); import theirs", "import theirs", "theirs is imported only by"),
         ("torch.set_default_dtype(torch.float64)", "", "torch's defaults"),
         ("torch.set_default_device('meta')", "", "torch's defaults"),
-        ("import unsloth", "", "unsloth changes what is imported after it"),
+        ("import unsloth", "", "unsloth changes later imports"),
     ],
 )
 def test_a_server_follows_its_workers_where_that_makes_no_difference(

@@ -227,7 +227,7 @@ def test_a_program_that_isnt_python(workshop: Path, method: str) -> None:
     done = launch(workshop, "-v", *options, "./run.sh", "a b", "l${local_rank}")
     assert done.returncode == 1
     assert "rank 1 of 2: a b l1" in done.stdout
-    assert "what goes on inside can't be seen or corrected" in said(done)
+    assert "its training can't be seen or corrected" in said(done)
     assert "rank 1 left with exit code 1" in said(done)
     assert (logs(workshop) / "rank-1.log").read_text() == "rank 1 of 2: a b l1\n"
 

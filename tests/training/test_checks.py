@@ -24,7 +24,7 @@ FAULTS = {
     "undivided": ("data", "trains on the same samples"),
     "seeds": ("data", "different seeds"),
     "renewed": ("data", "the same batch"),
-    "frozen": ("trained", "moves what is frozen"),
+    "frozen": ("trained", "updates frozen weights"),
     "empty": ("saved", "are empty"),
     "alone": ("gradients", "aren't averaged"),
     "unwrapped": ("gradients", "aren't averaged"),
@@ -85,7 +85,7 @@ UNSEEN = {
     "counted_twice": ("divided", "weights change every 4 passes"),
     "decayed_by_step": ("schedule", "lowers the rate by 10 % at every step"),
     "gathered_early": ("trained", "as FSDP2 gathered them"),
-    "schedule_anew": ("resumed", "the learning rate begins anew"),
+    "schedule_anew": ("resumed", "the learning rate starts over"),
 }
 """The same for the fourth."""
 ASTRAY = {
@@ -111,7 +111,7 @@ STRANGE = {
     "labels_replaced": ("data", "replaces the samples' labels"),
     "adapter_frozen": ("trained", "the model's adapter is frozen"),
     "skipped_each_time": ("data", "is used for another epoch"),
-    "named_alone": ("resumed", "the training begins anew"),
+    "named_alone": ("resumed", "the training starts over"),
     "loaded_early": ("resumed", "restores neither model nor optimizer"),
     "smoothed_apart": ("data", "label smoothing doesn't shift"),
     "norms_decayed": ("trained", "decays the weights of norm layers"),
@@ -219,11 +219,11 @@ def test_a_correction_that_trains_otherwise(words: tuple[str, ...], tmp_path: Pa
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("order", "the data begins anew"),
-        ("moments", "the optimizer begins anew"),
-        ("schedule", "the learning rate begins anew"),
-        ("accelerated", "the data begins anew"),
-        ("trained", "the data begins anew"),
+        ("order", "the data starts over"),
+        ("moments", "the optimizer starts over"),
+        ("schedule", "the learning rate starts over"),
+        ("accelerated", "the data starts over"),
+        ("trained", "the data starts over"),
     ],
 )
 def test_trainings_that_begin_anew(fault: str, words: str, tmp_path: Path) -> None:

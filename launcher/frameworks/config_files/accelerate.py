@@ -98,7 +98,7 @@ def read(path: Path) -> Configuration:
         notes.append(f"{path}: num_machines isn't read: --nnodes sets the number of nodes")
     workers = _workers(processes, machines)
     if kind in ON_CPUS and config.get("use_cpu") is True and workers and workers > 1:
-        notes.append(f"{path}: {count_of(workers, 'worker')}, where `accelerate launch` {ALONE}")
+        notes.append(f"{path}: {count_of(workers, 'worker')}, whereas `accelerate launch` {ALONE}")
     return Configuration(
         variables=variables,
         workers=workers,

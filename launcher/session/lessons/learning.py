@@ -71,7 +71,7 @@ class Learnt:
             if lesson.trained is not None and not whole:
                 continue
             entry = catalogue.named(lesson.failure)
-            what = "what the workers showed before their first step"
+            what = "the workers' reports before their first step"
             what = what if entry is None else entry.subject
             if lesson.trained is not None:
                 what = f"a rank needed {gib(lesson.trained.needed)} GiB of memory"

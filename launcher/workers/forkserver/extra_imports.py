@@ -129,7 +129,7 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
     if report.replaced is not None:
         return f"the script has replaced {report.replaced}"
     if any(name.partition(".")[0] == FIRST for name in report.modules):
-        return f"{FIRST} changes what is imported after it"
+        return f"{FIRST} changes later imports"
     theirs = {
         name: marks
         for name, marks in report.modules.items()

@@ -111,11 +111,8 @@ def torch_error(reason: str) -> LaunchError:
 
 def store_error(reason: str) -> LaunchError:
     """The error that ends a run whose store has failed."""
-    problem = f"the store that the workers meet at has failed: {reason}"
-    hint = (
-        "safe-launch hosts it with torch's TCPStore: unless something outside has killed it, "
-        "please report this"
-    )
+    problem = f"the workers' TCPStore has failed: {reason}"
+    hint = "safe-launch hosts it: unless something outside has killed it, please report this"
     return LaunchError(problem, hint, code=ExitCode.INTERNAL)
 
 

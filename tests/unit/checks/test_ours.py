@@ -74,9 +74,9 @@ def test_nothing_found(now: Begun) -> None:
     ("before", "now", "words"),
     [
         (Begun(), BEFORE, "made no step"),
-        (BEFORE, replace(BEFORE, steps={9: STEPS[1]}), "begin at other steps"),
-        (BEFORE, replace(BEFORE, weights={}), "no weights are seen"),
-        (BEFORE, replace(BEFORE, weights={"v": "b"}), "other weights"),
+        (BEFORE, replace(BEFORE, steps={9: STEPS[1]}), "at different steps"),
+        (BEFORE, replace(BEFORE, weights={}), "no weights are known"),
+        (BEFORE, replace(BEFORE, weights={"v": "b"}), "different weights"),
         (BEFORE, losses(2.1, 1.0, 1.0), "the first losses differ"),
         (BEFORE, losses(math.nan, 1.0, 1.0), "the first losses differ"),
     ],

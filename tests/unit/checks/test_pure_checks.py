@@ -298,7 +298,7 @@ def test_schedules_that_do_not_fit() -> None:
     assert schedule.never_warm("LambdaLR", 500, 0, where) is None
     told = schedule.never_warm("LambdaLR", 500, 100, where)
     assert told is not None
-    assert "no higher than 0.2 of" in told.sentence
+    assert "at most 0.2 of" in told.sentence
     assert schedule.over("LambdaLR", 8, 13, where) is None
     assert schedule.over("LambdaLR", 8, 14, where) is not None
     rates: list[tuple[str, dict[str, object], object]] = [

@@ -15,8 +15,8 @@ RESUMED = Noted("/last.pt", "train.py:3", THEN)
 @pytest.mark.parametrize(
     ("saved", "first", "words"),
     [
-        (SAVED, replace(THEN, has_state=False), "the optimizer begins anew"),
-        (SAVED, replace(THEN, batch="a"), "the data begins anew"),
+        (SAVED, replace(THEN, has_state=False), "the optimizer starts over"),
+        (SAVED, replace(THEN, batch="a"), "the data starts over"),
         (SAVED, replace(THEN, rates=(0.1, 0.2)), "0.2 in the second step"),
         (replace(SAVED, then=None), replace(THEN, rates=(0.1, 0.2)), "instead of 0.06"),
     ],

@@ -64,7 +64,7 @@ def test_a_patch_is_shown_and_written_only_when_asked_for(
     assert registry.run(["fix", "--log-dir", "runs"]) == ExitCode.SUCCESS
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "has it already" in shown.err
+    assert "already has this change" in shown.err
 
 
 def test_an_earlier_copy_stays(config: Path) -> None:
@@ -84,7 +84,7 @@ def test_python_is_left_to_its_author(config: Path, capsys: pytest.CaptureFixtur
     assert [patch["file"] for patch in document["patches"]] == [str(config)]
     assert document["others"] == ["train.py:1: f(...)"]
     assert registry.run(["fix", both, "--apply"]) == ExitCode.SUCCESS
-    assert "left to you: train.py:1: f(...)" in capsys.readouterr().err
+    assert "edit by hand: train.py:1: f(...)" in capsys.readouterr().err
     assert (script.read_text(), config.read_text()) == ("f()\n", FIXED)
     alone = run_with(config.parent / "alone", [edit(script, 1)])
     assert registry.run(["fix", alone]) == ExitCode.SUCCESS
@@ -97,7 +97,7 @@ def test_a_changed_file_is_left_to_the_user(
     """Files that can't be patched are named; the others are patched."""
     edits = [edit(config, **{"größe.stage": 2}), edit(config, **STAGE)]
     registry.run(["fix", run_with(config.parent, edits), "--apply"])
-    assert "left to you: ds.json:0: f(...): " in capsys.readouterr().err
+    assert "edit by hand: ds.json:0: f(...): " in capsys.readouterr().err
     assert config.read_text() == FIXED
 
 
@@ -108,8 +108,8 @@ def test_arguments_are_told(config: Path, capsys: pytest.CaptureFixture[str]) ->
     run = run_with(config.parent, [words, other])
     registry.run(["fix", run])
     told = capsys.readouterr().err
-    assert "give the script: --bf16 true" in told
-    assert "left to you: DeepSpeed's configuration: stage: 2" in told
+    assert "pass to the script: --bf16 true" in told
+    assert "edit by hand: DeepSpeed's configuration: stage: 2" in told
     registry.run(["fix", run, "--json"])
     document = json.loads(capsys.readouterr().out)
     assert (document["patches"], document["arguments"]) == ([], ["--bf16 true"])
@@ -118,7 +118,7 @@ def test_arguments_are_told(config: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_a_run_without_a_correction(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The output states how the run ended."""
     registry.run(["fix", run_with(config.parent, [], code=1)])
-    assert "no correction to keep: ended with exit code 1" in capsys.readouterr().err
+    assert "no correction to make permanent: ended with exit code 1" in capsys.readouterr().err
 
 
 def test_what_goes_wrong_is_said(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,7 @@ def test_kinds_of_weights(name: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("code", "text"),
     [
-        (ExitCode.NO_PLAN, "nothing that is known to work is left to launch"),
+        (ExitCode.NO_PLAN, "no settings that are known to work are left"),
         (128 + 15, "stopped by SIGTERM"),
         (128 + 9, "a worker was ended by SIGKILL"),
         (3, "the failed worker's own"),

@@ -544,7 +544,7 @@ def test_accelerates_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 ON_A_CPU = (
     "$ACCELERATE_USE_DEEPSPEED without effect: on a CPU ($ACCELERATE_USE_CPU or "
-    "Accelerator(cpu=True)) accelerate takes DDP"
+    "Accelerator(cpu=True)) accelerate uses DDP"
 )
 
 

@@ -559,7 +559,7 @@ def test_gradients_that_are_cleared_too_early(seen: tuple[Observations, Told]) -
     assert told() == []
     looked(lambda optimizer, _model: optimizer.zero_grad())
     (found,) = told()
-    assert "of the last of 2 backward passes alone" in found.sentence
+    assert "the last of 2 backward passes" in found.sentence
 
 
 def test_outputs_that_are_normalized_twice(seen: tuple[Observations, Told]) -> None:

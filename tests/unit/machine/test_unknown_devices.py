@@ -61,7 +61,7 @@ def test_devices_that_accelerate_names(kind: str, folder: Path) -> None:
     assert isinstance(found, Plan)
     assert (found.changes, found.chosen.estimate, found.doubt) == ((), None, None)
     assert dict(found.hardware.accelerator.environment) == {}
-    assert f"{kind}: nothing is known of such devices" in found.hardware.notes[-1]
+    assert f"{kind}: such devices are unknown" in found.hardware.notes[-1]
     assert isinstance(planned_for("--nproc", "2"), NoPlan)  # the same is refused on CPUs
 
 

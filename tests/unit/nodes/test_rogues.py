@@ -77,7 +77,7 @@ FORGED: list[tuple[Message, Raw, str]] = [
     (ORDER, {"preset": {"zero_stage": True}}, "Order.preset"),
     (ORDER, {"preset": {"offload": "/etc/passwd"}}, "Order.preset"),
     (ORDER, {"preset": {"PYTHONPATH": "x"}}, "Invalid enum value 'PYTHONPATH'"),
-    (ORDER, {"overrides": {"micro_batch": 2}}, "what is enforced is in the plan"),
+    (ORDER, {"overrides": {"micro_batch": 2}}, "enforced settings are in the plan"),
     (ORDER, {"resume": "0:/tmp/evil"}, "Expected `object | null`, got `str` - at `$.resume`"),
     (ORDER, {"resume": {"training": 0, "name": "../checkpoint-1"}}, "Order.resume.name"),
     (Stop(), {"signal": 9}, "Stop.signal: 9"),

@@ -61,7 +61,7 @@ def test_amounts(value: str) -> None:
     """The error asks for a number and names no function."""
     with pytest.raises(LaunchError) as caught:
         run(["runs", "prune", f"--keep={value}"])
-    assert caught.value.problem == f"--keep: a number from 0 on is expected, not `{value}`"
+    assert caught.value.problem == f"--keep: a number of at least 0 is expected, not `{value}`"
 
 
 def test_no_option_names_a_function() -> None:

@@ -132,7 +132,7 @@ def test_a_plan_with_a_change() -> None:
         '         parameters ("Recomputed values ... have different metadata ... shape [0]")\n'
         "         [zero3-recompute-of-released-parameters]\n"
         "open     micro_batch, accumulation, precision: train.py decides, asked at launch\n"
-        "keep     --fix suggest launches what was asked, even if it is known to fail\n"
+        "keep     --fix suggest launches the requested settings, even if they are known to fail\n"
         "preset   ZeRO stage 3, reentrant checkpointing"
     )
     everything = plan_rows(plan, whole=True)
@@ -252,7 +252,7 @@ def test_a_known_failure_in_rows(tmp_path: Path) -> None:
         "where    /u/train.py:7: loss += sum(p.sum() for p in m.parameters())\n"
         "where    parameters head.weight, head.bias\n"
         "why      the weather is bad\n"
-        "note     ZeRO stage 2 was asked of attempt 2, yet 3 was in force\n"
+        "note     ZeRO stage 2 was requested for attempt 2, yet 3 was in force\n"
         "more     safe-launch explain bad-weather"
     )
     assert failure_rows(finding, attempt, (), follows=False)[1] == ("do", "Stay in.")
@@ -347,7 +347,7 @@ def test_suggestions_change_nothing() -> None:
 @pytest.mark.parametrize(
     ("setting", "old", "new", "words"),
     [
-        (Setting.ZERO_STAGE, 1, 2, "more communication: what is partitioned is gathered"),
+        (Setting.ZERO_STAGE, 1, 2, "more communication: "),
         (Setting.ZERO_STAGE, 3, 2, "all parameters instead of 1/4 of them: about 3 GiB"),
         (Setting.ZERO_STAGE, 2, 0, "all gradients and optimizer states instead of 1/4"),
         (Setting.ZERO_STAGE, 1, 0, "1/4 of them: about 9 GiB more a rank in 16 bit"),
@@ -468,7 +468,7 @@ def test_a_dead_end_lists_what_contradicts() -> None:
         "on       2 x cpu (--nproc 2; 2 cores, 16.0 GiB of host memory)"
     )
     assert dead_end_line(refused) == (
-        "safe-launch: exit code 78 (nothing that is known to work is left to launch): "
+        "safe-launch: exit code 78 (no settings that are known to work are left): "
         "gradient_checkpointing=reentrant: a rule of this test; "
         "gradient_checkpointing=non_reentrant: a rule of this test; "
         "gradient_checkpointing=off: a rule of this test"
@@ -496,7 +496,7 @@ def test_a_dead_end_says_who_forbids_what_would_do() -> None:
     lost = planned(request, world({Fact.ENGINE: "ddp", **batch}), HARDWARE, [])
     assert isinstance(lost, NoPlan)
     assert dead_end_rows(lost)[:2] == [
-        ("tried", "none: each would change what is never changed"),
+        ("tried", "none: each would change a setting that must not change"),
         ("kept", "accumulation: 1 -> 2 would work, but accumulation is never changed ($VARIABLE)"),
     ]
 
@@ -515,7 +515,7 @@ def test_an_argument_with_a_typing_error_is_all_that_matters() -> None:
     assert [label for label, _ in rows] == ["what", "do", "where"]
     assert rows[1] == (
         "do",
-        "write `--max_steps` in the place of `--max_stepps`, which isn't known",
+        "write `--max_steps` instead of `--max_stepps`, which is unknown",
     )
     unknown = Diagnosis((replace(finding, entry=None),))
     assert rows[1] in unexplained_rows(unknown, Path())

@@ -47,7 +47,7 @@ def test_a_known_failure_is_told_with_its_name_and_what_to_do() -> None:
     )
     entry = ENTRIES["zero3-parameter-outside-forward"]
     assert line.startswith(
-        "safe-launch: exit code 78 (nothing that is known to work is left to launch): rank 3 "
+        "safe-launch: exit code 78 (no settings that are known to work are left): rank 3 "
         f"raised ValueError: {entry.subject} ({entry.id}); "
         "/job/train.py:5: loss = dummy() -> loss = 0.0; do: "
     )
@@ -133,6 +133,5 @@ def test_a_mistake_of_our_own_is_told_too(
     assert cli.guarded(["hardware"]) == ExitCode.INTERNAL
     assert "Traceback" in capsys.readouterr().err
     assert (tmp_path / "log").read_text() == (
-        "safe-launch: exit code 70 (a mistake of safe-launch itself): "
-        "ZeroDivisionError: a bug of ours"
+        "safe-launch: exit code 70 (a bug in safe-launch): ZeroDivisionError: a bug of ours"
     )

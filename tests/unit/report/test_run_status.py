@@ -97,7 +97,7 @@ def test_how_a_run_has_ended(here: LauncherRecord, now: float) -> None:
     [
         (State.GONE, 0, "ended without a word: its launcher on alpha was killed"),
         (State.ENDED, 0, " ago without an outcome: its launcher failed, or had no room"),
-        (State.ENDED, 2, "has ended on alpha; node 0 keeps how"),
+        (State.ENDED, 2, "has ended on alpha; node 0 has the outcome"),
         (State.ELSEWHERE, 0, "began on alpha, which has written nothing for more than 1 min"),
     ],
 )

@@ -115,13 +115,13 @@ def test_without_anything_a_launcher_is_alone() -> None:
     assert place({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}) == Placement()
     assert place(POD, IN_POD).is_alone
     told = dict(place(POD, IN_POD).sources)["note"]
-    assert told.endswith("trains alone: nothing says how many there are")
+    assert told.endswith("trains alone: the number of nodes isn't given")
 
 
 @pytest.mark.parametrize(
     ("given", "how"),
     [
-        ({"node_rank": "1"}, "node 1 (--node-rank), but nothing says how many nodes there are"),
+        ({"node_rank": "1"}, "node 1 (--node-rank), but the number of nodes isn't given"),
         ({"node_rank": "1", "nnodes": "1"}, "node 1 (--node-rank), but there is 1 (--nnodes)"),
     ],
 )

@@ -152,7 +152,7 @@ def test_what_a_change_is_compared_with(tmp_path: Path) -> None:
     right = planned(REQUEST, known, HARDWARE, [silent])
     assert isinstance(right, Plan)
     there.settling.attempt = Attempt(1, right, tmp_path / "2", first)
-    assert there.settling.replaced() == Refused("what was asked for is known to train wrongly")
+    assert there.settling.replaced() == Refused("the requested settings are known to train wrongly")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_what_others_may_rename_holds_nothing_that_is_executed(tmp_path: Path) -
     above.chmod(0o777)
     assert private_files.open_above(built) == above
     assert not private_files.is_unshared(built)
-    with pytest.raises(OSError, match=f"everybody may rename what is in {above}: "):
+    with pytest.raises(OSError, match=f"anyone can rename files in {above}: "):
         private_files.make_unshared(built)
     above.chmod(0o1777)
     private_files.make_unshared(built)

@@ -65,7 +65,7 @@ def test_a_rank_that_hangs_in_native_code() -> None:
         watch = ExitWatch({3: pid}, PATIENCE, notices.append)
         assert watched(watch, 60) == {3}
     (told,) = notices
-    assert told.startswith("rank 3 has done its training, but hangs in native code")
+    assert told.startswith("rank 3 has finished training, but hangs in native code")
     assert watch.hung[3] >= FACTOR * PATIENCE
     assert watch.pause({3}) is None
     assert watch.check({3}) == set()

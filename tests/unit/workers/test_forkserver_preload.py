@@ -155,7 +155,7 @@ def test_a_report_comes_back_from_json() -> None:
     [
         (NOTHING, None),
         (Report({}, {}, "", "torch.save"), "the script has replaced torch.save"),
-        (Report({f"{FIRST}.models": {}}, {}, ""), f"{FIRST} changes what is imported after it"),
+        (Report({f"{FIRST}.models": {}}, {}, ""), f"{FIRST} changes later imports"),
         (Report({"nowhere_to_be_found": {}}, {}, ""), "nowhere_to_be_found is imported only by"),
         (Report({}, {}, "float64 None"), "the script has changed torch's defaults"),
     ],

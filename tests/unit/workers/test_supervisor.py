@@ -273,7 +273,7 @@ def test_a_rank_has_only_to_exit_once_all_have_finished(tmp_path: Path) -> None:
         assert workers.failed() == set()
         (remark,) = workers.remarks()
     assert remark == (
-        "rank 1 had done its training and hung in native code as it ended: it was ended "
+        "rank 1 had finished training and hung in native code as it exited: it was ended "
         "by the launcher after 300 s"
     )
 
@@ -590,7 +590,7 @@ def test_a_node_that_does_not_answer_is_lost(tmp_path: Path) -> None:
         peers = Peers({1: far}, silence=0.0)
         with node(tmp_path, ("false",), peers=peers, times=IMPATIENT) as local:
             end = local.end()
-    assert end.lost[1][1] == "node 1 (near) is lost: it doesn't answer any more"
+    assert end.lost[1][1] == "node 1 (near) is lost: it no longer answers"
 
 
 def test_a_report_on_demand(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ def test_more_workers_than_accelerate_starts(tmp_path: Path) -> None:
     found = accelerate.read(path)
     assert found.workers == 2
     told = (
-        "2 workers, where `accelerate launch` starts one process on CPUs, unless mpirun starts it"
+        "2 workers, whereas `accelerate launch` starts one process on CPUs, unless mpirun starts it"
     )
     assert found.notes == (f"{path}: {told}",)
     for other in (("use_cpu: true", "use_cpu: false"), ("processes: 2", "processes: 1")):
