@@ -37,7 +37,7 @@ PHASES = {
 }
 """Phases that are shown beside a place; training isn't mentioned."""
 ADVICE = {
-    HangKind.ABSENT: "look at that line for what it waits for, and why on some ranks alone",
+    HangKind.ABSENT: "look at what it waits for at that line, and why only some ranks do",
     HangKind.BUSY: "nothing, if only some ranks are meant to do this; else let all ranks do it, "
     "or do it before the launch. --hang-report sets when this is reported",
     HangKind.DIVERGENT: "look for what only some ranks run before this collective "

@@ -30,17 +30,17 @@ TARGET = ROOT / "docs" / "using" / "frameworks.md"
 HEAD = """\
 # Training frameworks
 
-What is tried here with the frameworks themselves, of the versions named, each by the command that
-its users type: on two CPU ranks with gloo, with tiny random models. `scripts/frameworks` repeats
-all of it, `scripts/frameworks {example}` a part; it makes the environments that it needs in
+These frameworks were tried in the versions named, each by the command that its users type: on two
+CPU ranks with gloo, with tiny random models. `scripts/frameworks` repeats all of it,
+`scripts/frameworks {example}` a part; it makes the environments that it needs in
 `.environments/`, and writes this page from what the runs have shown.
 
 Each case is five runs. The healthy command under its own launcher and through safe-launch must have
 the same losses, with nothing changed. Then arguments that are known to fail: under its own launcher
-the training must die of it; through safe-launch it must be corrected, train to its end, and have
+the training must fail; through safe-launch it must be corrected, train to its end, and have
 the losses of a reference, the same training without that failure, within 1e-4 (relative).
 
-Where the command begins with ASCEND_RT_VISIBLE_DEVICES, the ranks have pretended NPUs in the
+Where the command begins with ASCEND_RT_VISIBLE_DEVICES, the ranks have simulated NPUs in the
 host's memory and `hccl` ([what this shows](../design/devices.md)), and the reference is a single
 process on the CPU.
 

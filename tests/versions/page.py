@@ -15,8 +15,8 @@ TARGET = ROOT / "docs" / "using" / "versions.md"
 HEAD = """\
 # Versions
 
-What was really run, beside torchrun, on two CPU ranks with gloo. Each row is an environment of its
-own, with what people combined in that month. `scripts/versions` repeats all of it, and
+What was run, and compared with torchrun, on two CPU ranks with gloo. Each row is an environment
+with the releases that people combined in that month. `scripts/versions` repeats all of it, and
 `scripts/versions 2024-06` a row; it writes this page, and what the runs have shown to
 `docs/measured/versions.json`.
 """
@@ -30,8 +30,8 @@ WHAT = """\
 - `killed`: SIGKILL of one rank ends the other. The code is 137, and the rank is named; torchrun's
   code is 1.
 - `Ctrl-C`: all ranks end, and no process is left. The code is 130.
-- `names`: what safe-launch uses inside these packages though nobody promises it
-  (`launcher/core/private_names.py`) is there.
+- `names`: the private names of these packages that safe-launch uses
+  (`launcher/core/private_names.py`) exist.
 """
 UPSTREAM = """\
 ## The newest releases
@@ -67,8 +67,8 @@ doesn't install safe-launch.
 
 ## What a version may lack
 
-These names inside other packages are used though nobody promises them. Where one is missing, the
-run goes on, where it can, and a line says what doesn't work without it:
+These private names of other packages are used. If one is missing, the run continues if possible,
+and a line has what doesn't work without it:
 
 ```
 [safe-launch] {sentence}

@@ -59,7 +59,7 @@ class Draws:
         if id(optimizer) != self._first:
             return
         self._steps += 1
-        if self._steps == 1 and any(data_parallel.replicated()):
+        if self._steps == 1 and data_parallel.replicated():
             self._watch()
         elif self._steps >= 3:
             self.is_over = True
