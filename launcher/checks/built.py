@@ -116,6 +116,27 @@ def decays_norms(optimizer: str, norms: Collection[str], where: str) -> Finding 
     )
 
 
+def replaced_adapter(weights: Collection[str], where: str) -> Finding | None:
+    """Reports an adapter whose weights a second get_peft_model has replaced.
+
+    Args:
+        weights: names of the replaced weights.
+        where: the user's line that made the second.
+    """
+    if not weights:
+        return None
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"the model had an adapter, and a new one has replaced its weights: "
+        f"{first_of(weights)}",
+        advice="Train the adapter that PeftModel.from_pretrained(..., is_trainable=True) returns "
+        "without get_peft_model, or give the second another adapter_name",
+        parameter=next(iter(weights)),
+        where=where,
+    )
+
+
 def frozen_adapter(parts: Collection[str], where: str) -> Finding:
     """Reports an adapter that isn't trained although other parameters are.
 

@@ -32,6 +32,7 @@ from . import (
     transformers,
 )
 from .checks import (
+    adapters,
     autocasts,
     backward,
     batches,
@@ -91,6 +92,7 @@ GUARDS: tuple[Guard, ...] = (
     resuming,
     spawned_ranks,
     transformers,
+    adapters,
     autocasts,
     batches,
     clipping,

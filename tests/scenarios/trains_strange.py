@@ -144,6 +144,25 @@ def drawn_alike(right: bool) -> None:
         optimizer.zero_grad()
 
 
+def adapted_again(right: bool) -> None:
+    """As in https://github.com/huggingface/lerobot/issues/3459: a resumed adapter."""
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    chosen = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
+    folder = stored(get_peft_model(small("Llama"), chosen))
+    model = PeftModel.from_pretrained(small("Llama"), folder, is_trainable=True)
+    if not right:
+        model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"]))
+    model = DistributedDataParallel(model)
+    trained = [each for each in model.parameters() if each.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-2)
+    for words in rows():
+        ids = torch.tensor([words[:4]])
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def worst_kept(right: bool) -> None:
     """As in https://github.com/huggingface/transformers/pull/31142: by a perplexity."""
     data = [{"input_ids": words[:4], "labels": words[:4]} for words in rows()]
@@ -350,7 +369,7 @@ FAULTS = {
     one.__name__: one
     for one in (
         *(padding_trained, targets_padded, begun_twice, worst_kept, joined),
-        *(weights_dropped, drawn_alike),
+        *(weights_dropped, drawn_alike, adapted_again),
         *(labels_replaced, adapter_frozen, skipped_each_time, named_alone, loaded_early),
         *(smoothed_apart, norms_decayed, clipped_by_none),
         *(count_ignored, count_ignored_by_transformers, head_left, prefixed),

@@ -107,6 +107,7 @@ STRANGE = {
     "joined": ("data", "each with position_ids from 0"),
     "weights_dropped": ("data", "asks for weight, which"),
     "drawn_alike": ("data", "draws the same random values"),
+    "adapted_again": ("trained", "a new one has replaced its weights"),
     "worst_kept": ("saved", "by its name that is the worst"),
     "labels_replaced": ("data", "replaces the samples' labels"),
     "adapter_frozen": ("trained", "the model's adapter is frozen"),
