@@ -14,7 +14,7 @@ from typing import Annotated
 from ..core.count_of import count_of
 from ..core.limits import WORD, Count, Limit, Line
 from . import gradients
-from .finding import Check, Finding
+from .finding import Check, Finding, first_of
 
 CHANGED = "safe-launch explain wrong-loss"
 
@@ -34,6 +34,8 @@ class Shared(StrEnum):
     """Digest of random values that a loop draws: different on each rank."""
     WEIGHTS = "weights"
     """Digests of replicated weights, separated by spaces: equal on all ranks."""
+    BUFFERS = "buffers"
+    """Digests of buffers that rank 0's replace: equal on all ranks."""
     GRADIENTS = "gradients"
     """Gradient elements (`seen_gradients`): the ranks' additions must be averaged."""
     STEP = "step"
@@ -94,6 +96,8 @@ def told(compared: Compared, values: Mapping[int, str], ranks: Collection[int]) 
             return _draws(compared, values)
         case Shared.WEIGHTS:
             return _weights(compared, values)
+        case Shared.BUFFERS:
+            return _buffers(compared, values)
         case Shared.GRADIENTS:
             place = compared.place.partition("#")[0]
             return gradients.judged(compared.names, values, place, compared.step or 1)
@@ -165,30 +169,59 @@ def _draws(compared: Compared, values: Mapping[int, str]) -> Finding | None:
 
 def _weights(compared: Compared, values: Mapping[int, str]) -> Finding | None:
     """Reports differing replicas: the minority ranks and the first differing weight."""
-    digests = {rank: value.split() for rank, value in values.items()}
-    if any(len(parts) != len(compared.names) for parts in digests.values()):
-        return None
-    differing = [
-        place
-        for place in range(len(compared.names))
-        if len({parts[place] for parts in digests.values()}) > 1
-    ]
+    differing, ranks = _differing(compared, values)
     if not differing:
         return None
-    most, _ = Counter(digests[rank][differing[0]] for rank in sorted(digests)).most_common(1)[0]
-    name, step = compared.names[differing[0]], compared.step or 0
+    step = compared.step or 0
     when = f"after step {step}" if step else "before the first step"
     return Finding(
         Check.REPLICAS,
         certain=True,
         sentence=f"the ranks' replicas of the model differ: {len(differing)} of "
-        f"{count_of(len(compared.names), 'sampled parameter')} {when}, first {name}",
+        f"{count_of(len(compared.names), 'sampled parameter')} {when}, first {differing[0]}",
         advice=AFTER if step else BEFORE,
         step=max(step, 1),
-        ranks=tuple(rank for rank, parts in digests.items() if parts[differing[0]] != most),
-        parameter=name,
+        ranks=ranks,
+        parameter=differing[0],
         where=compared.place.partition("#")[0],
     )
+
+
+def _buffers(compared: Compared, values: Mapping[int, str]) -> Finding | None:
+    """Reports buffers that ranks update by themselves."""
+    differing, _ = _differing(compared, values)
+    if not differing:
+        return None
+    return Finding(
+        Check.REPLICAS,
+        certain=False,
+        sentence="each rank updates buffers by its own batches, and DistributedDataParallel "
+        f"replaces them by rank 0's before the next forward pass: {first_of(differing)}",
+        advice="all_reduce the statistics from which they are updated",
+        step=(compared.step or 0) + 1,
+        ranks=tuple(sorted(values)),
+        parameter=differing[0],
+        where=compared.place.partition("#")[0],
+    )
+
+
+def _differing(compared: Compared, values: Mapping[int, str]) -> tuple[list[str], tuple[int, ...]]:
+    """The names whose digests differ, and the ranks that differ from most in the first."""
+    digests = {rank: value.split() for rank, value in values.items()}
+    if any(len(parts) != len(compared.names) for parts in digests.values()):
+        return [], ()
+    columns = zip(*(digests[rank] for rank in sorted(digests)), strict=True)
+    differing = {
+        name: column
+        for name, column in zip(compared.names, columns, strict=True)
+        if len({*column}) > 1
+    }
+    if not differing:
+        return [], ()
+    first = next(iter(differing.values()))
+    most, _ = Counter(first).most_common(1)[0]
+    ranks = zip(sorted(digests), first, strict=True)
+    return [*differing], tuple(rank for rank, digest in ranks if digest != most)
 
 
 UNDIVIDED = {

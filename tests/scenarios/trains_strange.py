@@ -163,6 +163,34 @@ def adapted_again(right: bool) -> None:
         optimizer.zero_grad()
 
 
+class Averaged(torch.nn.Module):
+    """Takes off a mean that it follows itself, of all ranks or of its own."""
+
+    def __init__(self, is_of_all: bool) -> None:
+        super().__init__()
+        self.layer, self.is_of_all = torch.nn.Linear(8, 8), is_of_all
+        self.register_buffer("center", torch.zeros(8))
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        mean = given.mean(0)
+        if self.is_of_all:
+            torch.distributed.all_reduce(mean)
+            mean /= torch.distributed.get_world_size()
+        self.center.lerp_(mean, 0.1)
+        return self.layer(given - self.center).pow(2).mean()
+
+
+def followed_alone(right: bool) -> None:
+    """As in https://github.com/espnet/espnet/pull/6284: an average in a buffer."""
+    model = DistributedDataParallel(Averaged(right))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    chance = torch.Generator().manual_seed(torch.distributed.get_rank())
+    for _ in range(STEPS):
+        model(torch.randn(4, 8, generator=chance)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def worst_kept(right: bool) -> None:
     """As in https://github.com/huggingface/transformers/pull/31142: by a perplexity."""
     data = [{"input_ids": words[:4], "labels": words[:4]} for words in rows()]
@@ -369,7 +397,7 @@ FAULTS = {
     one.__name__: one
     for one in (
         *(padding_trained, targets_padded, begun_twice, worst_kept, joined),
-        *(weights_dropped, drawn_alike, adapted_again),
+        *(weights_dropped, drawn_alike, adapted_again, followed_alone),
         *(labels_replaced, adapter_frozen, skipped_each_time, named_alone, loaded_early),
         *(smoothed_apart, norms_decayed, clipped_by_none),
         *(count_ignored, count_ignored_by_transformers, head_left, prefixed),

@@ -108,6 +108,7 @@ STRANGE = {
     "weights_dropped": ("data", "asks for weight, which"),
     "drawn_alike": ("data", "draws the same random values"),
     "adapted_again": ("trained", "a new one has replaced its weights"),
+    "followed_alone": ("replicas", "each rank updates buffers"),
     "worst_kept": ("saved", "by its name that is the worst"),
     "labels_replaced": ("data", "replaces the samples' labels"),
     "adapter_frozen": ("trained", "the model's adapter is frozen"),

@@ -11,6 +11,7 @@ from typing import Any
 import wrapt
 
 from ...checks import built, trained
+from ...checks.between_ranks import Shared
 from ...checks.finding import Check, Finding
 from ...core.choices import Engine
 from ...core.private_names import SKIP_CODE
@@ -31,7 +32,7 @@ from . import (
 )
 from .models import models_of, names_of, parameters_in, parameters_of
 from .modes import Mode
-from .replicas import Replicas, beside_shards, replicated_by_ddp
+from .replicas import Replicas, beside_shards, buffers_of_ddp, replicated_by_ddp
 from .resumes import resumes_of
 from .schedules import schedules_of
 from .told import looking, makes, skip, tell
@@ -70,6 +71,7 @@ class Watch:
         self._frozen = {id(p) for _, _, p in parameters_in(models) if not p.requires_grad}
         self._values = updates.Values(observations, optimizer, self.where)
         self._replicas = Replicas(observations, self.where)
+        self._buffers = Replicas(observations, self.where, Shared.BUFFERS)
         self._passing = gradients.Gradients(observations, self.where)
         self._ties: list[ties.Apart] = []
         self._resumes = resumes_of(observations)
@@ -158,6 +160,7 @@ class Watch:
         if not by_engine:  # whose own steps are looked at: within one, weights differ
             alike, beside = replicated_by_ddp(optimizer, names), beside_shards(optimizer, names)
             self._replicas.look(alike or beside, self.steps, if_begun_alike=not alike)
+            self._buffers.look(buffers_of_ddp() if alike else (), self.steps)
 
     def _look_after(self, optimizer: Any) -> None:
         import torch

@@ -53,11 +53,14 @@ def install(module: ModuleType, observations: Observations) -> None:
 
 
 class Replicas:
-    """Digests of one optimizer's replicated parameters, read after their copies arrive."""
+    """Digests of replicated tensors in one optimizer's steps, read after their copies arrive."""
 
-    def __init__(self, observations: Observations, where: str) -> None:
+    def __init__(
+        self, observations: Observations, where: str, what: Shared = Shared.WEIGHTS
+    ) -> None:
         self._observations = observations
         self._where = where
+        self._what = what
         self._place = ""
         self._is_by_values = False
         self._is_begun = False
@@ -107,7 +110,7 @@ class Replicas:
                 rank = os.environ.get("RANK")  # which no other has
                 self._place += f"#{rank if is_constant else digest_of(*copy.parts())}"
             self._is_begun = True
-            self._observations.send(Compared(Shared.WEIGHTS, value, self._place, done, names))
+            self._observations.send(Compared(self._what, value, self._place, done, names))
 
 
 def replicated_by_ddp(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, Any]]:
@@ -115,6 +118,18 @@ def replicated_by_ddp(optimizer: Any, names: Mapping[int, str]) -> list[tuple[st
     alike = data_parallel.replicated()
     held = (each for group in optimizer.param_groups for each in group["params"])
     return [(names[id(each)], each) for each in held if id(each) in alike]
+
+
+def buffers_of_ddp() -> list[tuple[str, Any]]:
+    """Buffers that DDP replaces by rank 0's, except running statistics of norm layers."""
+    return [
+        (f"{path}.{name}" if path else name, each)
+        for wrapper in data_parallel.wrapped
+        if wrapper.broadcast_buffers and wrapper.process_group.size() == data_parallel.world() > 1
+        for path, layer in wrapper.module.named_modules()
+        if not hasattr(layer, "running_mean")
+        for name, each in layer.named_buffers(recurse=False)
+    ]
 
 
 def beside_shards(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, Any]]:

@@ -43,6 +43,8 @@ ALL = frozenset(SIZES)
         (Shared.BATCH, {1: "a"}, False),
         (Shared.DRAWS, {0: "a", 1: "a"}, True),
         (Shared.DRAWS, {0: "a", 1: "b"}, False),
+        (Shared.BUFFERS, {0: "x y", 1: "x y"}, False),
+        (Shared.BUFFERS, {0: "x y", 1: "x z"}, True),
         (Shared.WEIGHTS, {0: "x y", 1: "x y"}, False),
         (Shared.WEIGHTS, {0: "x y", 1: "x z"}, True),
         (Shared.WEIGHTS, {0: "x y", 1: "x"}, False),
