@@ -6,6 +6,10 @@ from collections.abc import Mapping
 
 from .finding import Check, Finding, first_of
 
+UPDATES = 2
+"""Updates that a cast must outlast to be reported."""
+STEPS = 4
+"""First steps to look for such casts."""
 WITH_SQUARES = ("Adam", "Adagrad", "RMSprop", "Lamb")
 """Parts of names of optimizers that divide by the root of a mean of squares."""
 
@@ -79,5 +83,24 @@ def unscaled(optimizer: str, where: str) -> Finding:
         "GradScaler has scaled the loss: small gradients underflow to zero",
         advice="Scale the loss by torch.amp.GradScaler, or compute in bfloat16",
         step=1,
+        where=where,
+    )
+
+
+def stale(updates: int, step: int, where: str) -> Finding:
+    """Reports casts of weights that are older than the weights.
+
+    Args:
+        updates: of the weight since its cast.
+        step: the step of the pass that uses the cast, from 1.
+        where: the user's line that begins its backward pass.
+    """
+    return Finding(
+        Check.PRECISION,
+        certain=False,
+        sentence=f"one autocast region goes on over {updates} optimizer steps: it caches its casts "
+        "of the weights, so that passes compute with the weights of before these steps",
+        advice="Enter autocast anew for each forward pass, or pass cache_enabled=False",
+        step=step,
         where=where,
     )

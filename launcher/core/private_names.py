@@ -125,7 +125,8 @@ REDUCTION = PrivateName(
 )
 VERSION = PrivateName(
     *("torch", "", "torch", "Tensor._version"),
-    "gradients that are clipped before a step's last backward pass aren't noticed",
+    "gradients that are clipped before a step's last backward pass aren't noticed, nor casts "
+    "that autocast keeps over several steps",
 )
 SCALE = PrivateName(
     *("torch", "", "torch.amp.grad_scaler", "GradScaler._scale"),

@@ -5,6 +5,8 @@ trains_strange.py NAME... [--right]
 
 import tempfile
 from itertools import pairwise
+from contextlib import nullcontext
+from functools import partial
 
 import torch
 from says_words import STEPS, WORDS, run
@@ -393,6 +395,21 @@ def prefixed(right: bool) -> None:
     trainer(LlamaForCausalLM.from_pretrained(folder), data).train()
 
 
+def autocast_around(right: bool) -> None:
+    """As in https://github.com/X-GenGroup/Flow-Factory/pull/186: around several steps."""
+    model = DistributedDataParallel(torch.nn.Linear(8, 8))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    within = partial(torch.autocast, "cpu", torch.bfloat16)
+    for _ in range(STEPS // 4):
+        with nullcontext() if right else within():
+            for _ in range(4):
+                with within():  # with the step, as some do
+                    loss = model(torch.randn(4, 8)).float().pow(2).mean()
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+
+
 FAULTS = {
     one.__name__: one
     for one in (
@@ -401,6 +418,7 @@ FAULTS = {
         *(labels_replaced, adapter_frozen, skipped_each_time, named_alone, loaded_early),
         *(smoothed_apart, norms_decayed, clipped_by_none),
         *(count_ignored, count_ignored_by_transformers, head_left, prefixed),
+        autocast_around,
     )
 }
 run(FAULTS)

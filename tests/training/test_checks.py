@@ -122,6 +122,7 @@ STRANGE = {
     "count_ignored_by_transformers": ("divided", "gradients are 4 times"),
     "head_left": ("trained", "as the loaded checkpoint lacks it, and frozen"),
     "prefixed": ("saved", "from_pretrained has loaded nothing"),
+    "autocast_around": ("precision", "one autocast region goes on over 2 optimizer steps"),
 }
 """The same for the sixth."""
 SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE

@@ -11,6 +11,7 @@ from ...evidence.observations import Observations
 from .clearing import Clearing
 from .passes import Passes
 from .schedules import Schedules, schedules_of
+from .stale_casts import StaleCasts
 from .told import looking, makes
 
 HOOKED = ("torch.autograd",)
@@ -27,6 +28,7 @@ def _counted(function: Any, observations: Observations) -> Any:
     schedules: Schedules = schedules_of(observations)
     first = Passes(observations)
     clearing = Clearing(observations, lambda: list(schedules.optimizers.items()))
+    casts = StaleCasts(observations)
     is_passing = False
 
     @functools.wraps(function)
@@ -37,6 +39,8 @@ def _counted(function: Any, observations: Observations) -> Any:
         schedules.passes += 1
         if first.is_open and args and makes(Check.DIVIDED):
             looking(observations, Check.DIVIDED, first.look, *args[:2])
+        if casts.is_open and args and not is_passing and makes(Check.PRECISION):
+            looking(observations, Check.PRECISION, casts.look, args[0])
         is_clipped = schedules.clipped.is_waiting
         accumulated = schedules.accumulated
         # One within another is a checkpointed block's.

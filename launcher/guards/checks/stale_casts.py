@@ -1,0 +1,58 @@
+"""Detects casts of weights that one autocast region keeps over several optimizer steps.
+
+Autocast caches them until its outermost exit, so that a later pass has the same autograd node.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...checks import precision
+from ...core.private_names import VERSION
+from ...evidence.observations import Observations
+from ..callers import user_place
+from .graphs import nodes_of
+from .told import tell
+
+CASTS = 8
+"""Maximum casts to remember of a pass."""
+CAST = "ToCopyBackward0"
+
+
+class StaleCasts:
+    """Casts of the first steps' passes.
+
+    Attributes:
+        is_open: whether to look at further passes.
+    """
+
+    def __init__(self, observations: Observations) -> None:
+        self.is_open = True
+        self._observations = observations
+        self._step = -1
+        self._last: dict[Any, int] = {}  # by node: the version of its weight in the last step
+        self._stale: dict[Any, int] = {}  # by node: the updates since
+
+    def look(self, loss: Any) -> None:
+        """Looks at the first backward pass after each step, before it begins."""
+        step = self._observations.steps_of_all() or 0
+        if step == self._step:
+            return
+        self._step = step
+        now: dict[Any, int] = {}
+        for node in nodes_of(loss):
+            if node.name() == CAST and len(now) < CASTS:
+                weight = getattr(node.next_functions[0][0], "variable", None)
+                if weight is not None:
+                    now[node] = VERSION.of(weight)
+        self._stale = {
+            node: self._stale.get(node, 0) + (version > self._last[node])
+            for node, version in now.items()
+            if node in self._last
+        }
+        self._last = now
+        updates = max(self._stale.values(), default=0)
+        if updates >= precision.UPDATES:
+            tell(self._observations, precision.stale(updates, step + 1, user_place()))
+        if updates >= precision.UPDATES or step >= precision.STEPS:
+            self.is_open, self._last, self._stale = False, {}, {}

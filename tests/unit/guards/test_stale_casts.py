@@ -1,0 +1,73 @@
+"""Casts of weights that autocast keeps over steps, in trainings of one process."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from safe_launch.checks.finding import VARIABLE, Check, Finding
+from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.worker_messages import Found, Message
+from safe_launch.guards.checks.stale_casts import StaleCasts
+from support.lazy import Lazy
+from support.tables import table
+
+torch = Lazy("torch")
+
+
+@table(
+    ("outer", "inner", "dtype", "is_stepping", "is_told"),
+    [
+        ({}, None, "float32", True, True),
+        ({}, {}, "float32", True, True),
+        (None, {}, "float32", True, False),  # a region for each iteration, with its step
+        (None, None, "float32", True, False),
+        ({"cache_enabled": False}, None, "float32", True, False),
+        ({}, None, "bfloat16", True, False),  # nothing is cast
+        ({}, None, "float32", False, False),  # the weights stay as they are
+    ],
+)
+def test_regions_around_steps(
+    outer: dict[str, bool] | None,
+    inner: dict[str, bool] | None,
+    dtype: str,
+    is_stepping: bool,
+    is_told: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only casts that outlast two updates of their weights are reported, once."""
+    monkeypatch.setenv(VARIABLE, Check.PRECISION)
+    found, done = _trained(outer, inner, getattr(torch, dtype), is_stepping=is_stepping)
+    assert [(each.check, each.step) for each in found] == [(Check.PRECISION, 3)] * is_told
+    assert done.is_open is False
+
+
+def _trained(
+    outer: dict[str, bool] | None, inner: dict[str, bool] | None, dtype: Any, *, is_stepping: bool
+) -> tuple[list[Finding], StaleCasts]:
+    """The findings in six steps of a small model."""
+    messages: list[Message] = []
+    observations = Observations()
+    observations.report_to(messages.append)
+    steps = 0
+    observations.count_steps(lambda: steps)
+    casts = StaleCasts(observations)
+    model = torch.nn.Linear(4, 4, dtype=dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with _within(outer):
+        for _ in range(6):
+            with _within(inner):
+                loss = model(torch.ones(2, 4, dtype=dtype)).float().sum()
+            if casts.is_open:
+                casts.look(loss)
+            loss.backward()
+            if is_stepping:
+                optimizer.step()
+            steps += 1
+    return [each.finding for each in messages if isinstance(each, Found)], casts
+
+
+def _within(given: dict[str, bool] | None) -> Any:
+    """An autocast region with these arguments, or none."""
+    return nullcontext() if given is None else torch.autocast("cpu", torch.bfloat16, **given)
