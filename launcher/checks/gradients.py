@@ -25,6 +25,8 @@ NEAR, FAR = 1e-3, 0.02
 five times the rounding error, it doesn't."""
 COARSE = 0.05
 """Rounding error, as a share, that hides every fault."""
+GATHERING = 3
+"""First steps whose gathers are looked at."""
 TRIED = 8
 """Ranks to find an explanation for; the others are compared with theirs."""
 
@@ -275,3 +277,22 @@ TAKEN = {
     "one pass is reduced after its first backward pass",
 }
 """Advice by mechanism that can lose additions."""
+
+
+def gathered(step: int, where: str) -> Finding:
+    """Reports features of other ranks that a loss uses as constants.
+
+    Args:
+        step: the step, from 1.
+        where: the user's line that gathers them.
+    """
+    return Finding(
+        Check.GRADIENTS,
+        certain=False,
+        sentence="the features that all_gather collects have no gradient: the loss takes them for "
+        "constants, so that a part of each rank's gradient is missing",
+        advice="Gather with torch.distributed.nn.functional.all_gather; if only the rank's own "
+        "features are put back into their place, other ranks' losses still add nothing to them",
+        step=step,
+        where=where,
+    )

@@ -123,6 +123,10 @@ REDUCTION = PrivateName(
     *("torch", "", "torch._C._functions", "NllLossBackward0._saved_reduction"),
     "means that a plain loop adds up aren't noticed",
 )
+OPERAND = PrivateName(
+    *("torch", "", "torch._C._functions", "MmBackward0._saved_mat2"),
+    "features that are gathered without gradients aren't noticed",
+)
 VERSION = PrivateName(
     *("torch", "", "torch", "Tensor._version"),
     "gradients that are clipped before a step's last backward pass aren't noticed, nor casts "

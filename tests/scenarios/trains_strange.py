@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 from says_words import STEPS, WORDS, run
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, normalize
 from torch.nn.parallel import DistributedDataParallel
 
 PAD, BEGIN, END = 0, 1, 2
@@ -400,7 +400,7 @@ def autocast_around(right: bool) -> None:
     model = DistributedDataParallel(torch.nn.Linear(8, 8))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     within = partial(torch.autocast, "cpu", torch.bfloat16)
-    for _ in range(STEPS // 4):
+    for _ in range(3):
         with nullcontext() if right else within():
             for _ in range(4):
                 with within():  # with the step, as some do
@@ -408,6 +408,26 @@ def autocast_around(right: bool) -> None:
                     optimizer.zero_grad()
                     loss.backward()
                     optimizer.step()
+
+
+def gathered_features(right: bool) -> None:
+    """As in https://github.com/HobbitLong/SupContrast/issues/26: constants of other ranks."""
+    from torch.distributed.nn.functional import all_gather
+
+    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    model = DistributedDataParallel(torch.nn.Linear(8, 16))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(STEPS):
+        one, other = (normalize(each) for each in model(torch.randn(2, 4, 8) + rank))
+        gathered = [torch.empty_like(other) for _ in range(world)]
+        if right:
+            gathered = all_gather(other)
+        else:
+            torch.distributed.all_gather(gathered, other)
+        loss = cross_entropy(one @ torch.cat(gathered).T / 0.1, torch.arange(4) + 4 * rank)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
 
 FAULTS = {
@@ -418,7 +438,7 @@ FAULTS = {
         *(labels_replaced, adapter_frozen, skipped_each_time, named_alone, loaded_early),
         *(smoothed_apart, norms_decayed, clipped_by_none),
         *(count_ignored, count_ignored_by_transformers, head_left, prefixed),
-        autocast_around,
+        *(autocast_around, gathered_features),
     )
 }
 run(FAULTS)

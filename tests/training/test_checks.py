@@ -123,6 +123,7 @@ STRANGE = {
     "head_left": ("trained", "as the loaded checkpoint lacks it, and frozen"),
     "prefixed": ("saved", "from_pretrained has loaded nothing"),
     "autocast_around": ("precision", "one autocast region goes on over 2 optimizer steps"),
+    "gathered_features": ("gradients", "that all_gather collects have no gradient"),
 }
 """The same for the sixth."""
 SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE

@@ -9,6 +9,7 @@ from typing import Any
 from ...checks.finding import Check
 from ...evidence.observations import Observations
 from .clearing import Clearing
+from .gathers import Gathers, gathers_of
 from .passes import Passes
 from .schedules import Schedules, schedules_of
 from .stale_casts import StaleCasts
@@ -29,6 +30,7 @@ def _counted(function: Any, observations: Observations) -> Any:
     first = Passes(observations)
     clearing = Clearing(observations, lambda: list(schedules.optimizers.items()))
     casts = StaleCasts(observations)
+    gathers: Gathers = gathers_of(observations)
     is_passing = False
 
     @functools.wraps(function)
@@ -41,6 +43,8 @@ def _counted(function: Any, observations: Observations) -> Any:
             looking(observations, Check.DIVIDED, first.look, *args[:2])
         if casts.is_open and args and not is_passing and makes(Check.PRECISION):
             looking(observations, Check.PRECISION, casts.look, args[0])
+        if gathers.noted and args and not is_passing:
+            looking(observations, Check.GRADIENTS, gathers.look, args[0])
         is_clipped = schedules.clipped.is_waiting
         accumulated = schedules.accumulated
         # One within another is a checkpointed block's.

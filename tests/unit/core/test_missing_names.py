@@ -35,7 +35,7 @@ from safe_launch.guards import (
     reduced_early,
     resuming,
 )
-from safe_launch.guards.checks import batches, clipped, gradient_places, passes, scalers
+from safe_launch.guards.checks import batches, clipped, gathers, gradient_places, passes, scalers
 from safe_launch.options import parser
 from safe_launch.workers import start
 from safe_launch.workers.forkserver import module_marks
@@ -156,6 +156,14 @@ def _reduction(world: World) -> None:
     """A torch loss whose graph doesn't show whether it is a mean."""
     made = SimpleNamespace(name=lambda: "NllLossBackward0", next_functions=((None, 0),))
     passes.Passes(world.observations).look(SimpleNamespace(grad_fn=made))
+
+
+def _operand(world: World) -> None:
+    """A matrix product whose graph doesn't show its constants."""
+    made = Wrapped(name=lambda: gathers.PRODUCT, next_functions=())
+    found = gathers.Gathers(world.observations)
+    found.noted.append((torch.ones(8), 8, ""))
+    found.look(SimpleNamespace(grad_fn=made))
 
 
 def _scale(world: World) -> None:
@@ -351,6 +359,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.INITIAL_STATE: _initial_state,
     names.DIVISOR: _divisor,
     names.REDUCTION: _reduction,
+    names.OPERAND: _operand,
     names.VERSION: _version,
     names.SCALE: _scale,
     names.LOADER_ITERATOR: _loader_iterator,
