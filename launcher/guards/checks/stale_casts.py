@@ -39,12 +39,7 @@ class StaleCasts:
         if step == self._step:
             return
         self._step = step
-        now: dict[Any, int] = {}
-        for node in nodes_of(loss):
-            if node.name() == CAST and len(now) < CASTS:
-                weight = getattr(node.next_functions[0][0], "variable", None)
-                if weight is not None:
-                    now[node] = VERSION.of(weight)
+        now = _casts_of(loss) if _is_within_autocast(loss) else {}
         self._stale = {
             node: self._stale.get(node, 0) + (version > self._last[node])
             for node, version in now.items()
@@ -56,3 +51,22 @@ class StaleCasts:
             tell(self._observations, precision.stale(updates, step + 1, user_place()))
         if updates >= precision.UPDATES or step >= precision.STEPS:
             self.is_open, self._last, self._stale = False, {}, {}
+
+
+def _is_within_autocast(loss: Any) -> bool:
+    """Whether the backward pass begins within a region, as the next steps may."""
+    import torch
+
+    has_kinds = hasattr(torch, "get_autocast_dtype")  # from torch 2.4 on
+    return has_kinds and hasattr(loss, "device") and torch.is_autocast_enabled(loss.device.type)
+
+
+def _casts_of(loss: Any) -> dict[Any, int]:
+    """The casts of weights next to a loss, and the versions of these weights."""
+    found: dict[Any, int] = {}
+    for node in nodes_of(loss):
+        if node.name() == CAST and len(found) < CASTS:
+            weight = getattr(node.next_functions[0][0], "variable", None)
+            if weight is not None:
+                found[node] = VERSION.of(weight)
+    return found

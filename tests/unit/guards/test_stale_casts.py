@@ -59,11 +59,11 @@ def _trained(
         for _ in range(6):
             with _within(inner):
                 loss = model(torch.ones(2, 4, dtype=dtype)).float().sum()
-            if casts.is_open:
-                casts.look(loss)
-            loss.backward()
-            if is_stepping:
-                optimizer.step()
+                if casts.is_open:
+                    casts.look(loss)
+                loss.backward()
+                if is_stepping:
+                    optimizer.step()
             steps += 1
     return [each.finding for each in messages if isinstance(each, Found)], casts
 
