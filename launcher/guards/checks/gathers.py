@@ -113,7 +113,8 @@ def _noting(function: Any, gathers: Gathers, observations: Observations) -> Any:
 
     @functools.wraps(function)
     def gather(*args: Any, **kwargs: Any) -> Any:
-        if not gathers.is_open or torch.compiler.is_compiling():
+        # In this order: a graph compiled otherwise is guarded by the attribute, and compiled anew.
+        if torch.compiler.is_compiling() or not gathers.is_open:
             return function(*args, **kwargs)
         result = function(*args, **kwargs)
         collected, given, *others = *args, *kwargs.values()
