@@ -11,7 +11,7 @@ from support.stacks import CURRENT, OLDER, SCENARIOS, Stack
 
 SCRIPTS = (
     *("trains_wrongly.py", "trains_in_vain.py", "trains_askew.py", "trains_unseen.py"),
-    *("trains_astray.py", "trains_strange.py"),
+    *("trains_astray.py", "trains_strange.py", "trains_oddly.py"),
 )
 LINES = (*SCRIPTS, "says_words.py")
 FAULTS = {
@@ -104,11 +104,6 @@ STRANGE = {
     "padding_trained": ("data", "the loss counts padding"),
     "targets_padded": ("data", "the loss counts padding"),
     "begun_twice": ("data", "begin with the bos_token twice"),
-    "joined": ("data", "each with position_ids from 0"),
-    "weights_dropped": ("data", "asks for weight, which"),
-    "drawn_alike": ("data", "draws the same random values"),
-    "adapted_again": ("trained", "a new one has replaced its weights"),
-    "followed_alone": ("replicas", "each rank updates buffers"),
     "worst_kept": ("saved", "by its name that is the worst"),
     "labels_replaced": ("data", "replaces the samples' labels"),
     "adapter_frozen": ("trained", "the model's adapter is frozen"),
@@ -122,11 +117,19 @@ STRANGE = {
     "count_ignored_by_transformers": ("divided", "gradients are 4 times"),
     "head_left": ("trained", "as the loaded checkpoint lacks it, and frozen"),
     "prefixed": ("saved", "from_pretrained has loaded nothing"),
+}
+"""The same for the sixth."""
+ODD = {
+    "joined": ("data", "each with position_ids from 0"),
+    "weights_dropped": ("data", "asks for weight, which"),
+    "drawn_alike": ("data", "draws the same random values"),
+    "adapted_again": ("trained", "a new one has replaced its weights"),
+    "followed_alone": ("replicas", "each rank updates buffers"),
     "autocast_around": ("precision", "one autocast region goes on over 2 optimizer steps"),
     "gathered_features": ("gradients", "that all_gather collects have no gradient"),
 }
-"""The same for the sixth."""
-SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE
+"""The same for the seventh."""
+SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE | ODD
 ALIKE = (
     *("clipped_late", "warming_up", "never_averaged", "replaced", "on_plateau", "without_graph"),
     *("thawed", "scaled_apart", "unprepared", "adapted_twice", "cut_off"),
@@ -138,7 +141,7 @@ def launched(
     folder: Path, *words: str, options: tuple[str, ...] = (), stack: Stack = CURRENT
 ) -> tuple[Any, str, int]:
     """A launch's findings, output, and exit code."""
-    kinds = (FAULTS, {*FURTHER, *ALIKE}, ASKEW, UNSEEN, ASTRAY, STRANGE)
+    kinds = (FAULTS, {*FURTHER, *ALIKE}, ASKEW, UNSEEN, ASTRAY, STRANGE, ODD)
     place = next((place for place, kind in enumerate(kinds) if words[0] in kind), 0)
     script = SCENARIOS / SCRIPTS[place]
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *options, script, *words)
@@ -189,7 +192,7 @@ def test_micro_batches_that_are_lost(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "faults",
     [(*FAULTS, *TWICE, "offloaded"), (*FURTHER, *ALIKE), (*ASKEW,), (*UNSEEN,), (*ASTRAY,)]
-    + [(fault,) for fault in STRANGE],  # each is looked at in a process's first batches
+    + [(fault,) for fault in STRANGE | ODD],  # each is looked at in a process's first batches
 )
 def test_the_same_done_right(faults: tuple[str, ...], tmp_path: Path) -> None:
     """None of them has a finding."""
