@@ -342,14 +342,14 @@ def test_silence_counts_as_the_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "variables", "problem"),
     [
-        (("--nnodes", "2"), {}, "--hostfile and --nnodes 2 both say"),
-        (("--nproc", "2"), {}, "--hostfile and --nproc 2 both say"),
-        ((), {"PET_NNODES": "2"}, "--hostfile and PET_NNODES=2 both say"),
+        (("--nnodes", "2"), {}, "--hostfile and --nnodes 2 both choose"),
+        (("--nproc", "2"), {}, "--hostfile and --nproc 2 both choose"),
+        ((), {"PET_NNODES": "2"}, "--hostfile and PET_NNODES=2 both choose"),
         (
             (),
             dict.fromkeys(("SLURM_JOB_ID", "SLURM_NNODES", "SLURM_NTASKS"), "2")
             | dict.fromkeys(("SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NODEID"), "0"),
-            "--hostfile and Slurm, which has started this one as one of 2 launchers both say",
+            "--hostfile and Slurm, which has started this one as one of 2 launchers both choose",
         ),
         (("--include", "a", "--exclude", "a"), {}, "--include a and --exclude a contradict"),
         (("--include", "a", "--num_nodes", "1"), {}, "--num_nodes and --include both choose"),

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 
 import torch
-from says_words import STEPS, run
+from says_words import STEPS, WORDS, adam, batches, run
 from small_texts import rows, small, stored, trainer
 from torch.nn.functional import cross_entropy, normalize
 from torch.nn.parallel import DistributedDataParallel
@@ -48,11 +48,10 @@ def weights_dropped(right: bool) -> None:
 def drawn_alike(right: bool) -> None:
     """As in https://github.com/huggingface/accelerate/issues/236: noise of one seed."""
     model = DistributedDataParallel(torch.nn.Linear(8, 8))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    chance = torch.Generator().manual_seed(torch.distributed.get_rank())
+    optimizer, source = adam(model), batches()
     torch.manual_seed(1 + right * torch.distributed.get_rank())
     for _ in range(STEPS):
-        clean = torch.randn(4, 8, generator=chance)
+        clean = next(source) / WORDS
         noise = torch.randn_like(clean)
         (model(clean + noise) - clean).pow(2).mean().backward()
         optimizer.step()
@@ -111,7 +110,6 @@ def autocast_around(right: bool) -> None:
     model = DistributedDataParallel(torch.nn.Linear(8, 8))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     within = partial(torch.autocast, "cpu", torch.bfloat16)
-    torch.manual_seed(torch.distributed.get_rank())
     for _ in range(3):
         with nullcontext() if right else within():
             for _ in range(4):
@@ -129,9 +127,8 @@ def gathered_features(right: bool) -> None:
     rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
     model = DistributedDataParallel(torch.nn.Linear(8, 16))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    torch.manual_seed(rank)
     for _ in range(STEPS):
-        one, other = (normalize(each) for each in model(torch.randn(2, 4, 8)))
+        one, other = (normalize(each) for each in model(torch.randn(2, 4, 8) + rank))
         gathered = [torch.empty_like(other) for _ in range(world)]
         if right:
             gathered = all_gather(other)

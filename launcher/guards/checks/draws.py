@@ -1,4 +1,7 @@
-"""Compares random values that a loop draws between ranks, from its second step to its third."""
+"""Compares random values that a loop draws between ranks, from its second step to its third.
+
+Loops that draw all of their data are left out: most are tries, without a seed for each rank.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from ...evidence.observations import Observations
 from .. import data_parallel
 from ..callers import place, user_frames
 from .copies import ELEMENTS, Copy, copied
+from .first_steps import first_steps_of
 from .replicas import digest_of
 from .told import looking, makes
 
@@ -65,7 +69,8 @@ class Draws:
             self.is_over = True
             for undo in self._undo:
                 undo()
-            if self._copies and all(copy.is_there for copy in self._copies):
+            has_data = first_steps_of(self._observations).batches > 0
+            if has_data and self._copies and all(copy.is_there for copy in self._copies):
                 rows = [row for copy in self._copies for row in copy.parts()]
                 if len(rows) > 1 and all(len({*row}) > 1 for row in rows):
                     compared = Compared(Shared.DRAWS, digest_of(*rows), self._place, self._steps)

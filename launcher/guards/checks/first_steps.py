@@ -46,10 +46,12 @@ class FirstSteps:
 
     Attributes:
         is_open: whether to record more.
+        batches: number of recorded batches of loaders.
     """
 
     def __init__(self, observations: Observations) -> None:
         self.is_open = True
+        self.batches = 0
         self._observations = observations
         self._is_passing = False
         self._place = ""
@@ -59,6 +61,7 @@ class FirstSteps:
 
     def draw(self, batch: Any) -> None:
         """Adds a batch's samples to sums that are independent of the batch division."""
+        self.batches += 1
         if self._drawn is None:
             return
         count, digest = self._drawn[-1] if self._drawn else (0, 0)
