@@ -13,7 +13,7 @@ SCRIPTS = (
     *("trains_wrongly.py", "trains_in_vain.py", "trains_askew.py", "trains_unseen.py"),
     *("trains_astray.py", "trains_strange.py", "trains_oddly.py"),
 )
-LINES = (*SCRIPTS, "says_words.py")
+LINES = (*SCRIPTS, "says_words.py", "small_texts.py")
 FAULTS = {
     "loaded_late": ("replicas", "before the first step"),
     "resized": ("trained", "that the model has no more"),
