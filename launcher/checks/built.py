@@ -128,10 +128,10 @@ def replaced_adapter(weights: Collection[str], where: str) -> Finding | None:
     return Finding(
         Check.TRAINED,
         certain=False,
-        sentence=f"the model had an adapter, and a new one has replaced its weights: "
+        sentence="the model had an adapter, and a new one has replaced its weights: "
         f"{first_of(weights)}",
-        advice="Train the adapter that PeftModel.from_pretrained(..., is_trainable=True) returns "
-        "without get_peft_model, or give the second another adapter_name",
+        advice="Train the adapter that PeftModel.from_pretrained(..., is_trainable=True) returns, "
+        "without get_peft_model",
         parameter=next(iter(weights)),
         where=where,
     )

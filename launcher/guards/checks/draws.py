@@ -41,6 +41,12 @@ def install(module: ModuleType, observations: Observations) -> None:
     module.register_optimizer_step_post_hook(stepped)
 
 
+def _put_back(module: ModuleType, name: str, ours: Any, original: Any) -> None:
+    """Sets a function back, unless the script has replaced it in the meantime."""
+    if getattr(module, name) is ours:
+        setattr(module, name, original)
+
+
 class Draws:
     """The first line of the user's that draws in every step, and its values.
 
@@ -82,8 +88,8 @@ class Draws:
 
         for name in DRAWING:
             original = getattr(torch, name)
-            setattr(torch, name, self._noting(original))
-            self._undo.append(functools.partial(setattr, torch, name, original))
+            setattr(torch, name, noting := self._noting(original))
+            self._undo.append(functools.partial(_put_back, torch, name, noting, original))
 
     def _noting(self, function: Callable[..., Any]) -> Callable[..., Any]:
         import torch

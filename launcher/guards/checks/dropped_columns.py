@@ -31,7 +31,11 @@ def install(module: ModuleType, observations: Observations) -> None:
 
     def step(wrapped: Any, trainer: Any, args: Any, kwargs: Any) -> Any:
         nonlocal is_open
-        if not is_open or len(args) < 2 or not makes(Check.DATA) or not _may_miss(trainer, args[1]):
+        may_miss = False
+        if is_open and len(args) > 1 and makes(Check.DATA):
+            with suppress(Exception):  # an unusual Trainer
+                may_miss = _may_miss(trainer, args[1])
+        if not may_miss:
             return wrapped(*args, **kwargs)
         is_open = False
         asked: set[str] = set()
@@ -48,7 +52,7 @@ def _may_miss(trainer: Any, inputs: Any) -> bool:
     own = type(trainer).compute_loss
     return (
         trainer.args.remove_unused_columns
-        and isinstance(inputs, dict)
+        and type(inputs) is dict  # others may not be made of a dict
         and own.__module__.partition(".")[0] not in PACKAGES
     )
 
@@ -56,7 +60,7 @@ def _may_miss(trainer: Any, inputs: Any) -> bool:
 def _noting(inputs: dict[str, Any], asked: set[str]) -> dict[str, Any]:
     """The inputs; their copies note asked fields too, as the Trainer moves them to a device."""
 
-    class Noting(type(inputs)):  # type: ignore[misc]
+    class Noting(dict[str, Any]):
         def get(self, key: Any, *default: Any) -> Any:
             asked.add(key)
             return super().get(key, *default)
