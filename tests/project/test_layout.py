@@ -143,3 +143,22 @@ def test_each_tier_is_a_folder() -> None:
         assert tier in tiers, path
         if tier == "unit":
             assert below[0] in FOLDERS, path
+
+
+def test_no_check_reads_a_worker_variable_while_it_is_installed() -> None:
+    """The fork server installs checks before workers have variables: such a read costs a server."""
+    for path in (LAUNCHER / "guards" / "checks").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.name == "install":
+                inner = {
+                    called
+                    for part in ast.walk(node)
+                    if isinstance(part, ast.FunctionDef | ast.Lambda) and part is not node
+                    for called in ast.walk(part)
+                }
+                read = {
+                    part.id if isinstance(part, ast.Name) else part.attr
+                    for part in ast.walk(node)
+                    if isinstance(part, ast.Name | ast.Attribute) and part not in inner
+                }
+                assert not read & {"makes", "is_on", "environ"}, path

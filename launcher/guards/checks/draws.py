@@ -30,12 +30,11 @@ LEAST = 8
 
 def install(module: ModuleType, observations: Observations) -> None:
     """Watches draws between two steps of the process's first optimizer."""
-    if not makes(Check.DATA):
-        return
     draws = Draws(observations)
 
     def stepped(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if not draws.is_over:  # the hook stays, as torch iterates over it
+        # Asked here: an import that reads a worker's variable can't be shared by all workers.
+        if not draws.is_over and makes(Check.DATA):  # the hook stays, as torch iterates over it
             looking(observations, Check.DATA, draws.step, optimizer)
 
     module.register_optimizer_step_post_hook(stepped)

@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 import wrapt
 
 from ...checks import built
-from ...checks.finding import Check
 from ...evidence.observations import Observations
 from ..callers import user_place
 from .models import models_of, parameters_of
-from .told import makes, tell
+from .told import tell
 
 HOOKED = ("torch.nn.modules.module",)
 FIRST = 10
@@ -61,8 +60,7 @@ def install(module: ModuleType, _observations: Observations) -> None:
         Mode.evaluations += 1
         return wrapped(*args, **kwargs)
 
-    if makes(Check.TRAINED):
-        wrapt.wrap_function_wrapper(module, "Module.eval", evaluated)
+    wrapt.wrap_function_wrapper(module, "Module.eval", evaluated)
 
 
 def _acting_otherwise(model: Any) -> Iterator[str]:
