@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from ..core.control_sequences import is_garbage
+from .repeated import without_repeats
 
 BLOCK = 1 << 20
 """Bytes per read."""
@@ -167,7 +168,7 @@ def interesting(
 
     The consumer answers each line with `send(True)` if it used the line: then the next lines
     follow, with any text. Frequent matches that are never used, such as a warning in every step,
-    are skipped.
+    are skipped, and tracebacks that the file repeats.
 
     Args:
         file: opened in binary mode.
@@ -177,8 +178,9 @@ def interesting(
     wanted = 0
     vain: Counter[bytes] = Counter()
     last = b""
-    for block in blocks(file):
+    for left_out, block in without_repeats(blocks(file)):
         last = (last + block[-LAST:])[-LAST:]
+        number += left_out
         position = 0
         while position < len(block):
             start = position
