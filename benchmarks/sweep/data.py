@@ -38,7 +38,12 @@ def read(folder: Path, library: str) -> list[Measured]:
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         results = {line["cell"]: line for line in lines}
         found.append(Measured(versions[library], versions["torch"], results))
-    return sorted(found, key=lambda each: [int(part) for part in each.version.split(".")])
+    return sorted(found, key=lambda each: numbers(each.version))
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The numbers of a release."""
+    return tuple(int(part) for part in version.split("."))
 
 
 def document(every: Mapping[str, Iterable[Measured]]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import re
@@ -13,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from .cells import ENGINES, Cell, cell_of, cells
-from .data import document, read
+from .data import Measured, document, numbers, read
 from .page import page
 from .pair import LIMIT, Pair
 from .truth import truth_of
@@ -32,6 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of the results")
     parser.add_argument("--only", default="", help="cells whose key has this pattern")
     parser.add_argument("--cells", nargs="*", help="the keys of the cells to run")
+    parser.add_argument(
+        "--differing",
+        action="store_true",
+        help="cells on which the nearest measured versions disagree: with each version halfway "
+        "between two of them, this finds since when",
+    )
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for a cell")
     parser.add_argument("--page", action="store_true", help="make the page and presets/sweep.json")
     options = parser.parse_args(arguments)
@@ -44,9 +51,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     told = "-".join(f"{name}-{versions[name]}" for name in reversed(names))
     chosen = map(cell_of, options.cells) if options.cells else cells(options.library)
     asked = [cell for cell in chosen if re.search(options.only, str(cell))]
+    if options.differing:
+        measured = read(options.results, options.library)
+        asked = [cell for cell in asked if differs(str(cell), versions[options.library], measured)]
     with_deepspeed = options.library == "deepspeed"
     new_pair = functools.partial(Pair, deepspeed=with_deepspeed, limit=options.limit)
     run(asked, options.results / f"{told}.jsonl", new_pair, deepspeed=with_deepspeed)
+
+
+def differs(key: str, installed: str, measured: Sequence[Measured]) -> bool:
+    """Whether the nearest versions below and above that have a cell disagree on it."""
+    known = {numbers(one.version): one.results[key] for one in measured if key in one.results}
+    below = max((each for each in known if each < numbers(installed)), default=None)
+    above = min((each for each in known if each > numbers(installed)), default=None)
+    if below is None or above is None or numbers(installed) in known:
+        return False
+    return known[below]["outcome"] != known[above]["outcome"]
 
 
 def write(results: Path) -> None:
@@ -109,6 +129,7 @@ def _prepare(rest: Sequence[Cell], first: Pair, *, deepspeed: bool) -> None:
     first.end()
     for cell in rest:
         truth_of(cell)
+    gc.freeze()  # DeepSpeed collects garbage in every cell: 0.35 s without this
 
 
 if __name__ == "__main__":
