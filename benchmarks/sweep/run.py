@@ -82,8 +82,9 @@ def run(
 ) -> None:
     """Runs the cells that the file lacks.
 
-    After any result but an equal one a new pair follows; wrong cells run a second time in a new
-    pair.
+    After any result but an equal one a new pair follows. Cells that aren't equal run a second time
+    in a new pair, unless they raise in one; the second result counts, and a first one that it
+    doesn't repeat is kept as `once`.
     """
     import torch
 
@@ -94,23 +95,24 @@ def run(
     lines = path.read_text().splitlines() if path.exists() else []
     known = {json.loads(line)["cell"] for line in lines}
     rest = [cell for cell in asked if str(cell) not in known]
-    if rest:
-        _prepare(rest, new_pair(), deepspeed=deepspeed)
+    if not rest:
+        return
+    _prepare(rest, new_pair(), deepspeed=deepspeed)
     pair: Pair | None = None
     with path.open("a") as file:
         for cell in rest:
             is_fresh = pair is None
             pair = pair or new_pair()
-            result = pair.run(cell)
+            result = first = pair.run(cell)
+            if not (first["outcome"] == "equal" or (is_fresh and first["outcome"] == "raises")):
+                pair.end()
+                pair = new_pair()
+                result = pair.run(cell)
+                if result["outcome"] == "equal":
+                    result["once"] = first
             if result["outcome"] != "equal":
                 pair.end()
                 pair = None
-                if not is_fresh:
-                    pair = new_pair()
-                    result = pair.run(cell)
-                    if result["outcome"] != "equal":
-                        pair.end()
-                        pair = None
             file.write(json.dumps({"cell": str(cell), **result}) + "\n")
             file.flush()
     if pair is not None:
