@@ -37,7 +37,7 @@ def main() -> NoReturn:
     terminal.open_missing()
     code = guarded(sys.argv[1:])
     command, _ = registry.split(sys.argv[1:])
-    if command.name == "plan":
+    if command.only_prints:
         os._exit(code)  # all is printed, and an orderly end would take a tenth of the time
     sys.exit(code)
 

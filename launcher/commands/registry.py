@@ -41,6 +41,8 @@ class Command:
         summary: what it does, in one line.
         page: its page below docs/using, with an anchor if need be.
         before_script: its options precede a script, or a command, whose words stay as they are.
+        has_launch_options: it takes a launch's options, which can be abbreviated.
+        only_prints: it prints as much as `-v` or `-q` before it asks for, and has nothing to end.
     """
 
     name: str
@@ -48,6 +50,8 @@ class Command:
     summary: str
     page: str
     before_script: bool = False
+    has_launch_options: bool = False
+    only_prints: bool = False
 
     @property
     def usage(self) -> str:
@@ -69,7 +73,7 @@ class Command:
             description=f"{self.summary[0].upper()}{self.summary[1:]}.",
             epilog="",
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=self.name in ("", "plan", "wrap"),  # a launch's options
+            allow_abbrev=self.has_launch_options,
         )
         self.module.declare(result)
         result.epilog = "\n\n".join(filter(None, (result.epilog, f"more: {PAGES}{self.page}")))
@@ -81,7 +85,9 @@ LAUNCH = Command(
     *("", SCRIPT),
     "launch a distributed training script, catch its known failures and relaunch it with a "
     "corrected preset",
-    *("commands.md#options", True),
+    "commands.md#options",
+    before_script=True,
+    has_launch_options=True,
 )
 ROWS = (
     Command(
@@ -127,7 +133,10 @@ ROWS = (
     Command(
         *("plan", f"[--ask] {SCRIPT}"),
         "print what would be launched, and launch nothing; --ask asks the script itself",
-        *("planning.md", True),
+        "planning.md",
+        before_script=True,
+        has_launch_options=True,
+        only_prints=True,
     ),
     Command(
         *("report", "[options] [RUN]"),
@@ -157,7 +166,9 @@ ROWS = (
     Command(
         *("wrap", "[options] COMMAND..."),
         "run a tool that calls torchrun, deepspeed or accelerate, and launch in their place",
-        *("wrap.md", True),
+        "wrap.md",
+        before_script=True,
+        has_launch_options=True,
     ),
 )
 COMMANDS: Mapping[str, Command] = {command.name: command for command in ROWS}
@@ -207,7 +218,7 @@ def split(arguments: Sequence[str]) -> tuple[Command, list[str]]:
     command = COMMANDS.get(rest[0]) if rest else None
     if command is None or NO_FILE.intersection(before) or Path(command.name).is_file():
         return LAUNCH, list(arguments)
-    if command.name != "plan":
+    if not command.only_prints:
         before = [word for word in before if word not in ABOUT_WORDS]
     return command, [*before, *rest[1:]]
 
