@@ -12,11 +12,10 @@ from enum import StrEnum
 from typing import Annotated
 
 from ..core.count_of import count_of
+from ..core.errors import EXPLAINED
 from ..core.limits import WORD, Count, Limit, Line
 from . import gradients
 from .finding import Check, Finding, first_of
-
-CHANGED = "safe-launch explain wrong-loss"
 
 
 class Shared(StrEnum):
@@ -116,7 +115,7 @@ def _seeds(place: str, values: Mapping[int, str]) -> Finding | None:
         sentence=f"the ranks shuffle by different seeds (rank {first}: {values[first]}, rank "
         f"{other}: {values[other]}): each takes its part of another order, so that samples are "
         "seen several times and others never",
-        advice=f"Give every rank the same seed ({CHANGED})",
+        advice=f"Give every rank the same seed ({EXPLAINED})",
         ranks=tuple(sorted(values)),
         where=place,
     )
@@ -145,7 +144,7 @@ def _batches(compared: Compared, values: Mapping[int, str]) -> Finding | None:
         Check.DATA,
         certain=True,
         sentence=f"every rank trains on the same samples: their first batches are equal, as {why}",
-        advice=f"{advice} ({CHANGED})",
+        advice=f"{advice} ({EXPLAINED})",
         ranks=tuple(sorted(values)),
         where=compared.place,
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..core.count_of import count_of
+from ..core.errors import EXPLAINED
 from .finding import Check, Finding
 from .seen_gradients import PARTS, Passed, Row, Seen, Way, decoded
 
@@ -266,13 +267,13 @@ AVERAGED = {
     "backward pass of the last micro batch",
     Way.SCRIPT: "If the ranks are to train one model, wrap it in DistributedDataParallel, or "
     "average the gradients before the step",
-    Way.DEEPSPEED: "Update DeepSpeed, or take another stage (safe-launch explain wrong-loss)",
+    Way.DEEPSPEED: f"Update DeepSpeed, or take another stage ({EXPLAINED})",
     Way.FSDP: "Synchronize the last micro batch (set_requires_gradient_sync), and use "
     "non-reentrant checkpointing",
 }
 TAKEN = {
     Way.DEEPSPEED: "Use stage 3, which counts every pass, or update DeepSpeed to 0.19 or newer if "
-    "the lost ones are micro batches (safe-launch explain wrong-loss)",
+    f"the lost ones are micro batches ({EXPLAINED})",
     Way.FSDP: "Use non-reentrant checkpointing (use_reentrant=False): a block that runs twice in "
     "one pass is reduced after its first backward pass",
 }

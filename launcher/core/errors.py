@@ -7,6 +7,9 @@ from enum import IntEnum
 
 from .reasons import hint_of, reason_of
 
+EXPLAINED = "safe-launch explain wrong-loss"
+"""The command that lists what to try if a training is wrong without an error."""
+
 
 class ExitCode(IntEnum):
     """The launcher's own exit codes, which are stable; `MEANINGS` explains them.

@@ -199,6 +199,16 @@ class Fact(StrEnum):
     """Type in which FSDP reduces gradients; if absent, that of the computation."""
 
 
+DEEPSPEED_DEFAULTS = {
+    Fact.REDUCE_BUCKET: 500_000_000,
+    Fact.PREFETCH_BUCKET: 50_000_000,
+    Fact.PERSISTENCE_THRESHOLD: 100_000,
+    Fact.MAX_LIVE_PARAMETERS: 1_000_000_000,
+    Fact.MAX_REUSE_DISTANCE: 1_000_000_000,
+    Fact.SUB_GROUP: 1_000_000_000,
+}
+"""DeepSpeed's sizes in elements if none are stated (deepspeed/runtime/zero/config.py)."""
+
 Name = Setting | Fact
 """The names in a constraint's terms."""
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from ..checks.finding import Check, Finding
 from ..core.count_of import count_of
+from ..core.errors import EXPLAINED
 from ..core.private_names import DIVISOR
-from ..workload.contradictions import EXPLAINED
 from ..workload.script.scaled_losses import divided_before
 from ..workload.script.user_files import tree_of
 from . import data_parallel, looks

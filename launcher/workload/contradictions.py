@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.errors import EXPLAINED
 from ..frameworks.config_files.deepspeed import Config, section
 from ..frameworks.config_files.vocabulary import optimizer_named
 from ..frameworks.given import FALSE, TRUE
 
-EXPLAINED = "safe-launch explain wrong-loss"
 DEFAULTS = {"learning_rate": ("lr", 0.001), "weight_decay": ("weight_decay", 0)}
 """Defaults of DeepSpeed's Adam, by the Trainer's names for them."""
 SCHEDULES = {

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ...core.certainty import Origin
 from ...core.choices import Engine, Offload, Optimizer, Precision
-from ...core.settings import BATCH, Fact, Setting, Value
+from ...core.settings import BATCH, DEEPSPEED_DEFAULTS, Fact, Setting, Value
 from ...core.workload import Known, Statement
 from ..framework import Script
 from .deepspeed import Config, offload_of, section
@@ -29,12 +29,8 @@ SIZES = {
 }
 """Keys of zero_optimization (deepspeed/runtime/zero/config.py)."""
 SWITCHES = (Fact.OVERLAP_COMM, Fact.CONTIGUOUS_GRADIENTS, Fact.FETCHED_BY_ALL_REDUCE)
-AUTO = {
-    Fact.REDUCE_BUCKET: 500_000_000,
-    Fact.PREFETCH_BUCKET: 50_000_000,
-    Fact.PERSISTENCE_THRESHOLD: 100_000,
-}
-"""Defaults in DeepSpeed of sizes that Hugging Face derives from the hidden width if "auto"
+AUTO = (Fact.REDUCE_BUCKET, Fact.PREFETCH_BUCKET, Fact.PERSISTENCE_THRESHOLD)
+"""Sizes that Hugging Face derives from the hidden width if "auto"
 (transformers/integrations/deepspeed.py)."""
 OFFLOADED = ("offload_optimizer", "offload_param")
 WARMUP_RATE = 0.001
@@ -180,8 +176,9 @@ def _sizes(zero: Config, label: str, script: Script) -> Iterator[Statement]:
         return
     source = f"{label}: zero_optimization.{SIZES[automatic[0]]}"
     yield Fact.AUTO_BUCKETS, Known(True, Origin.CONFIG, source)
-    for fact, size in AUTO.items():
+    for fact in AUTO:
         if zero.get(SIZES[fact]) is None:
+            size = DEEPSPEED_DEFAULTS[fact]
             yield fact, Known(size, Origin.DEFAULT, f"DeepSpeed's default of {SIZES[fact]}")
 
 

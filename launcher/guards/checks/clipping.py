@@ -9,8 +9,8 @@ from typing import Any
 
 from ...checks.finding import Check, Finding
 from ...core.count_of import count_of
+from ...core.errors import EXPLAINED
 from ...evidence.observations import Observations
-from ...workload.contradictions import EXPLAINED
 from .. import data_parallel, fsdp
 from ..callers import user_place
 from . import scalers

@@ -10,8 +10,8 @@ from typing import Any
 import wrapt
 
 from ...checks.finding import Check, Finding
+from ...core.errors import EXPLAINED
 from ...evidence.observations import Observations
-from ...workload.contradictions import EXPLAINED
 from .. import data_parallel
 from ..callers import user_place
 from .schedules import schedules_of

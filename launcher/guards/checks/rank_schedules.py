@@ -18,8 +18,8 @@ import wrapt
 from ...checks.finding import Check, Finding
 from ...checks.schedule import BEYOND
 from ...core.count_of import count_of
+from ...core.errors import EXPLAINED
 from ...evidence.observations import Observations
-from ...workload.contradictions import EXPLAINED
 from ..callers import user_place
 from .told import makes, tell
 

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...core.choices import Adapter, Engine
 from ...core.model import Model
-from ...core.settings import Fact
+from ...core.settings import DEEPSPEED_DEFAULTS, Fact
 from ...core.workload import Workload
 from .adapters import trained_model
-
-DEEPSPEED_DEFAULTS: Mapping[Fact, int] = {
-    Fact.REDUCE_BUCKET: 500_000_000,
-    Fact.PREFETCH_BUCKET: 50_000_000,
-    Fact.PERSISTENCE_THRESHOLD: 100_000,
-    Fact.MAX_LIVE_PARAMETERS: 1_000_000_000,
-    Fact.MAX_REUSE_DISTANCE: 1_000_000_000,
-    Fact.SUB_GROUP: 1_000_000_000,
-}
-"""Default sizes in elements (deepspeed/runtime/zero/config.py)."""
 
 
 @dataclass(frozen=True, slots=True)
