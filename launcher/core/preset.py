@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Any
 
-from .choices import Checkpointing, Offload, Precision
 from .settings import Setting, Value, parse_value
 
 VARIABLE = "SAFE_LAUNCH_PRESET"
@@ -20,28 +20,22 @@ REPLACED_VARIABLE = "SAFE_LAUNCH_REPLACED"
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A complete assignment of the settings, which `Setting` describes by the same names.
+    """An assignment of the settings, each an attribute of its name.
 
     None leaves a setting to the script.
     """
 
-    zero_stage: int | None = None
-    offload: Offload | None = None
-    gradient_checkpointing: Checkpointing | None = None
-    micro_batch: int | None = None
-    accumulation: int | None = None
-    precision: Precision | None = None
-    static_graph: bool | None = None
-    find_unused_parameters: bool | None = None
-    reshard_after_forward: bool | None = None
+    values: tuple[tuple[Setting, Value], ...]
+
+    def __getattr__(self, name: str) -> Any:
+        """A setting's value, of its type."""
+        if name not in {*Setting}:
+            raise AttributeError(f"there is no setting `{name}`")
+        return self.settings().get(Setting(name))
 
     def settings(self) -> dict[Setting, Value]:
         """The settings that are decided, by name."""
-        return {
-            setting: value
-            for setting in Setting
-            if (value := getattr(self, setting.value)) is not None
-        }
+        return dict(self.values)
 
     def __str__(self) -> str:
         """The settings in words, without the switches that are off."""
@@ -51,8 +45,8 @@ class Preset:
 
 def preset_of(values: Mapping[Setting, Value]) -> Preset:
     """The preset that assigns `values` and leaves the rest to the script."""
-    typed = {setting.value: setting.kind(value) for setting, value in values.items()}
-    return Preset(**typed)  # type: ignore[arg-type]
+    known = (setting for setting in Setting if setting in values)
+    return Preset(tuple((setting, setting.kind(values[setting])) for setting in known))  # type: ignore[misc]
 
 
 def describe(setting: Setting, value: Value) -> str:
@@ -83,8 +77,3 @@ def current_preset() -> Preset | None:
     """The preset that this process was launched with; None outside of safe-launch."""
     text = os.environ.get(VARIABLE)
     return None if text is None else preset_of(decode(text))
-
-
-assert [(field.name, field.type) for field in fields(Preset)] == [
-    (setting.value, f"{setting.kind.__name__} | None") for setting in Setting
-]

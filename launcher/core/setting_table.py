@@ -27,12 +27,14 @@ class Values(NamedTuple):
         words: a value in the field's words, e.g. `ZeRO stage 2`.
         lightest: the value with the least memory; None if it makes no difference.
         numbers: the range of whole numbers.
+        short: a value in the name of a candidate, if it is a part of it.
     """
 
     kind: Kind
     words: Callable[[Value], str]
     lightest: Value | None = None
     numbers: range = range(TOO_LARGE)
+    short: Callable[[Value], str] = lambda _: ""
 
 
 Cost = Callable[[Value | None, Value, Mapping[str, Value], int], str]
@@ -96,6 +98,13 @@ def _checkpointing_cost(old: Value | None, new: Value, *_: object) -> str:
     return "almost nothing: the same blocks are recomputed, with the same results"
 
 
+def _precision_cost(_: Value | None, new: Value, *__: object) -> str:
+    """The losses differ, by an amount that the model and the data decide: the rounding is known."""
+    bits = {Precision.BF16: 8, Precision.FP16: 11, Precision.FP32: 24}[Precision(str(new))]
+    size = "four bytes" if new == Precision.FP32 else "two bytes"
+    return f"other losses: activations are rounded to {bits} significant bits, in {size} each"
+
+
 def _cost_of(on: str, off: str, *, is_off: Value = False) -> Cost:
     """The cost of a change to any value, and of one to the value that turns the setting off."""
     return lambda _, new, *__: off if new == is_off else on
@@ -116,6 +125,8 @@ class Row:
         fsdp: its key in the Trainer's `fsdp_config`.
         calls: torch's functions that take it.
         keyword: its argument there, if that isn't its own name.
+        is_measured: the cells of the sweep (planning/proven.py) differ in it.
+        before_validation: TrainingArguments take it until they are validated.
     """
 
     name: str
@@ -129,6 +140,8 @@ class Row:
     fsdp: str = ""
     calls: tuple[str, ...] = ()
     keyword: str = ""
+    is_measured: bool = True
+    before_validation: bool = False
 
 
 class Setting(StrEnum):
@@ -146,12 +159,13 @@ class Setting(StrEnum):
 
     ZERO_STAGE = Row(
         "zero_stage",
-        Values(int, "ZeRO stage {}".format, lightest=3, numbers=range(4)),
+        Values(int, "ZeRO stage {}".format, 3, range(4), short="zero{}".format),
         _stage_cost,
         (Kept(40, "ZeRO stage: memory against communication", "if stated"),),
         engine=Engine.DEEPSPEED,
         deepspeed="zero_optimization.stage",
         variable="ACCELERATE_DEEPSPEED_ZERO_STAGE",
+        before_validation=True,
     )
     """ZeRO stage 0 to 3; 0 is plain data parallelism."""
     OFFLOAD = Row(
@@ -160,6 +174,7 @@ class Setting(StrEnum):
             Offload,
             lambda value: "no offload" if value == Offload.NONE else f"offload of {value}",
             lightest=Offload.OPTIMIZER_AND_PARAMETERS.value,
+            short=lambda of: {"none": "", "optimizer": "+offload"}.get(str(of), "+offload-all"),
         ),
         _cost_of(
             "host memory, and gradients and weights that move there and back; if DeepSpeed "
@@ -169,6 +184,7 @@ class Setting(StrEnum):
         ),
         (Kept(20, "offload: host memory, its traffic, and an extension to build", "always"),),
         engine=Engine.DEEPSPEED,
+        before_validation=True,
     )
     """States kept in host memory."""
     GRADIENT_CHECKPOINTING = Row(
@@ -181,6 +197,7 @@ class Setting(StrEnum):
                 Checkpointing.NON_REENTRANT.value: "non-reentrant checkpointing",
             }[str(mode)],
             lightest=Checkpointing.NON_REENTRANT.value,
+            short=" {}".format,
         ),
         _checkpointing_cost,
         (
@@ -189,30 +206,34 @@ class Setting(StrEnum):
         ),
         calls=("checkpoint", "checkpoint_sequential"),
         keyword="use_reentrant",
+        before_validation=True,
     )
     """Whether activations are recomputed in the backward pass, and by which implementation."""
     MICRO_BATCH = Row(
         "micro_batch",
-        Values(int, "micro batch {}".format, lightest=1, numbers=range(1, TOO_LARGE)),
+        Values(int, "micro batch {}".format, 1, range(1, TOO_LARGE), short=" {}".format),
         "the global batch stays; more and smaller passes make a step slower",
         (Kept(60, "micro batch: more and smaller passes", "never"),),
         argument="per_device_train_batch_size",
         deepspeed="train_micro_batch_size_per_gpu",
+        is_measured=False,
+        before_validation=True,
     )
     """Samples of one rank's forward pass."""
     ACCUMULATION = Row(
         "accumulation",
-        Values(int, "accumulation {}".format, numbers=range(1, TOO_LARGE)),
+        Values(int, "accumulation {}".format, None, range(1, TOO_LARGE), short="x{}".format),
         "the global batch stays; more and smaller passes make a step slower",
         argument="gradient_accumulation_steps",
         variable="ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
         deepspeed="gradient_accumulation_steps",
+        before_validation=True,
     )
     """Micro batches of one optimizer step; times micro batch and ranks, it is the global batch."""
     PRECISION = Row(
         "precision",
         Values(Precision, "{}".format, lightest=Precision.BF16.value),
-        "see the documentation",
+        _precision_cost,
         (Kept(10, "precision: changes the numerics", "always"),),
         variable="ACCELERATE_MIXED_PRECISION",
     )
@@ -246,6 +267,7 @@ class Setting(StrEnum):
             bool,
             lambda freed: f"parameters {'freed' if freed else 'kept'} after the forward pass",
             lightest=True,
+            short=lambda freed: "fsdp2" if freed else "fsdp2 unfreed",
         ),
         _cost_of(
             "every layer's parameters are gathered once more, for the backward pass",
@@ -256,6 +278,7 @@ class Setting(StrEnum):
         variable="FSDP_RESHARD_AFTER_FORWARD",
         fsdp="reshard_after_forward",
         calls=("fully_shard",),
+        is_measured=False,
     )
     """Whether FSDP frees a layer's gathered parameters between its forward and backward pass."""
 

@@ -17,7 +17,7 @@ from . import deepspeed_plugin, fsdp
 from .enforced import overrides, replaced
 from .model_facts import NAMES
 
-SETTABLE = (*OF_DEEPSPEED, Setting.GRADIENT_CHECKPOINTING, *BATCH)
+SETTABLE = tuple(setting for setting in Setting if setting.row.before_validation)
 """Settings that can still change before validation."""
 
 

@@ -40,7 +40,7 @@ class Verdict(StrEnum):
     """Training silently differs."""
 
 
-MEASURED = {*Setting} - {Setting.MICRO_BATCH, Setting.RESHARD_AFTER_FORWARD}
+MEASURED = {setting for setting in Setting if setting.row.is_measured}
 """The settings that define a cell."""
 WORST = (Verdict.EQUAL, Verdict.FAILS, Verdict.WRONG)
 """The verdicts, worst last."""

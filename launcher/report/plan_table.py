@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..core.choices import Offload
 from ..core.constraint import CauseKind
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
 from ..core.row import Row
-from ..core.settings import Setting
+from ..core.settings import BATCH
 from ..core.workload import Known, Workload
 from ..planning.budget import capacity, gib
 from ..planning.estimates.estimate import Component, Estimate
@@ -72,16 +71,11 @@ def components_text(estimate: Estimate) -> str:
 def label(candidate: Considered) -> str:
     """A candidate's name in the table, e.g. `zero3+optimizer/non_reentrant 2x8`."""
     settings = candidate.preset.settings()
-    stage, offload = settings.get(Setting.ZERO_STAGE), settings.get(Setting.OFFLOAD)
-    reshard = settings.get(Setting.RESHARD_AFTER_FORWARD)
-    name = "as in the script" if stage is None else f"zero{stage}"
-    name = name if reshard is None else f"fsdp2{'' if reshard else ' unfreed'}"
-    if offload not in (None, Offload.NONE):
-        name += "+offload" if offload == Offload.OPTIMIZER else "+offload-all"
-    mode = settings.get(Setting.GRADIENT_CHECKPOINTING)
-    name += f" {mode}" if mode is not None else ""
-    micro, steps = settings.get(Setting.MICRO_BATCH), settings.get(Setting.ACCUMULATION)
-    return f"{name} {micro}x{steps}" if micro is not None and steps is not None else name
+    has_batch = settings.keys() >= {*BATCH}
+    shown = [setting for setting in settings if has_batch or setting not in BATCH]
+    shown.sort(key=lambda setting: setting.row.engine is None)  # the engine comes first
+    name = "".join(setting.row.values.short(settings[setting]) for setting in shown)
+    return name if name[:1].isalpha() else f"as in the script{name}"
 
 
 def table(considered: Sequence[Considered], chosen: Considered | None) -> list[str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Iterator
 
 from safe_launch.commands.registry import LAUNCH, ROWS, USAGE, launch_parser
 from safe_launch.core.errors import MEANINGS
 from safe_launch.core.private_names import ACTIONS
+from safe_launch.core.settings import Setting
 
+LISTED = "The names are those of `--set`: "
 FILES = (
     ("~/.cache/safe-launch/runs", "the run directories; --log-dir names another folder"),
     ("~/.cache/safe-launch/lessons", "what corrected runs have taught"),
@@ -32,6 +35,21 @@ def with_table(page: str) -> str:
     more = "`safe-launch COMMAND --help` lists what a command takes."
     table = "\n".join(lines)
     return f"{title}\n\n{table}\n\n{more}\n{mark}{rest}"
+
+
+def with_settings(page: str) -> str:
+    """A page of the documentation with its list of the settings' names up to date.
+
+    Args:
+        page: the page; the list is in the paragraph that begins with `LISTED`.
+    """
+    head, mark, rest = page.partition(f"\n{LISTED}")
+    paragraph, end, rest = rest.partition("\n\n")
+    _, dot, after = paragraph.partition(".")
+    names = ", ".join(f"`{setting.value}`" for setting in Setting)
+    words = f"{LISTED}{names}{dot}{after}".split()
+    text = textwrap.fill(" ".join(words), 120, break_long_words=False, break_on_hyphens=False)
+    return f"{head}\n{text}{end}{rest}" if mark else page
 
 
 def man_page() -> str:

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 from safe_launch.commands.registry import COMMANDS, launch_parser
-from support.pages.commands import man_page, with_table
+from support.pages.commands import man_page, with_settings, with_table
 from support.stacks import ROOT
 
 
@@ -21,6 +21,13 @@ def test_the_help_names_every_command() -> None:
         assert f"\n       safe-launch {name}" in text
         assert f"\n  {name} " in text
         assert f"| `safe-launch {name}" in page
+
+
+def test_the_docs_name_every_setting() -> None:
+    """scripts/options-docs writes the list of their names."""
+    page = (ROOT / "docs/using/configuration.md").read_text()
+    assert page == with_settings(page), "run scripts/options-docs"
+    assert page == with_settings(page.replace("`offload`,", "`unloading`,"))
 
 
 def test_the_manual_page_is_up_to_date() -> None:

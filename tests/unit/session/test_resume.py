@@ -12,6 +12,7 @@ from safe_launch.checkpoints.checkpoint import Checkpoint, Saves
 from safe_launch.checkpoints.resume_point import Loading, Start
 from safe_launch.core.choices import Engine, Offload
 from safe_launch.core.constraint import Cause, CauseKind, Constraint
+from safe_launch.core.preset import preset_of
 from safe_launch.core.refused import Refused
 from safe_launch.core.request import Limits
 from safe_launch.core.settings import Fact, Setting, Value
@@ -39,7 +40,7 @@ def enforced(plan: Plan, **settings: Value) -> Plan:
     cause = Constraint((), Cause(CauseKind.ATTEMPT, "1", "it has failed"))
     named = {Setting(name): value for name, value in settings.items()}
     changes = tuple(Change(name, None, "", value, cause) for name, value in named.items())
-    preset = replace(plan.preset, **settings)  # type: ignore[arg-type]
+    preset = preset_of({**plan.preset.settings(), **named})
     return replace(plan, changes=changes, preset=preset)
 
 
