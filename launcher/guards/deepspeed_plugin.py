@@ -10,14 +10,10 @@ from typing import Any
 
 from ..core.settings import Setting, Value
 from ..frameworks.config_files.deepspeed import Config, section, with_settings
+from ..frameworks.config_files.vocabulary import DEEPSPEED
 
-COPIES = {
-    "zero_stage": ("zero_optimization", "stage"),
-    "offload_optimizer_device": ("zero_optimization", "offload_optimizer", "device"),
-    "offload_param_device": ("zero_optimization", "offload_param", "device"),
-    "gradient_accumulation_steps": ("gradient_accumulation_steps",),
-}
-"""Plugin fields (accelerate/utils/dataclasses.py) and the configuration values they copy."""
+COPIES = {**DEEPSPEED, "gradient_accumulation_steps": ("gradient_accumulation_steps",)}
+"""Plugin fields and the configuration values they copy."""
 
 
 def config_of(plugin: Any) -> Config | None:

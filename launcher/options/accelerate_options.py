@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..frameworks.config_files.vocabulary import DEEPSPEED
+
 EQUIVALENT = {
     "config_file": "--accelerate-config",
     "gpu_ids": "CUDA_VISIBLE_DEVICES",
@@ -19,16 +21,9 @@ SECTIONS = ("deepspeed_", "dynamo_", "fp8_", "fsdp_", "megatron_lm_", "paralleli
 KEYS = (
     *("cpu", "debug", "downcast_bf16", "enable_cpu_affinity", "gradient_accumulation_steps"),
     *("gradient_clipping", "main_training_function", "mixed_precision", "multi_gpu"),
-    *("offload_optimizer_device", "offload_optimizer_nvme_path", "offload_param_device"),
-    *("offload_param_nvme_path", "same_network", "use_deepspeed", "use_fsdp", "use_megatron_lm"),
-    *(
-        "mpirun_ccl",
-        "use_parallelism_config",
-        "use_xpu",
-        "zero3_init_flag",
-        "zero3_save_16bit_model",
-    ),
-    "zero_stage",
+    *("offload_optimizer_nvme_path", "offload_param_nvme_path", "same_network", "use_deepspeed"),
+    *("use_fsdp", "use_megatron_lm", "mpirun_ccl", "use_parallelism_config", "use_xpu"),
+    *("zero3_init_flag", "zero3_save_16bit_model", *DEEPSPEED),
 )
 """Other keys of the configuration file, or derived ones."""
 ELSEWHERE = (

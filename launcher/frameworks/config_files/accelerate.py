@@ -21,6 +21,7 @@ from ...core.nearest import near
 from ...core.private_names import VALIDATE_LAUNCH, MissingNameError
 from ...system import regular_files
 from ...system.typed_yaml import DocumentError, line_of, read_mapping
+from . import vocabulary
 
 MODELLED = ("NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "DEEPSPEED")
 """Values of `distributed_type` whose memory and failures are modelled."""
@@ -36,10 +37,8 @@ ALONE = "starts one process on CPUs, unless mpirun starts it"
 """accelerate/commands/launch.py, `launch_command`: `simple_launcher` wherever `cpu` is set."""
 FURTHER = ("dynamo_config", "dynamo_backend", "fp8_config", "parallelism_config")
 """Sections whose variables only accelerate can derive."""
-DEEPSPEED = {
-    "zero_stage": "ZERO_STAGE",
-    "offload_optimizer_device": "OFFLOAD_OPTIMIZER_DEVICE",
-    "offload_param_device": "OFFLOAD_PARAM_DEVICE",
+VARIABLES = {
+    **{name: name.upper() for name in vocabulary.DEEPSPEED},
     "zero3_init_flag": "ZERO3_INIT",
     "zero3_save_16bit_model": "ZERO3_SAVE_16BIT_MODEL",
     "deepspeed_config_file": "CONFIG_FILE",
@@ -152,7 +151,7 @@ def _variables(config: Mapping[str, Any], kind: str, path: Path, text: str) -> d
         line = line_of("deepspeed_config", text, 1)
         raise DocumentError(path, line, "`deepspeed_config`: a mapping is expected")
     found["ACCELERATE_USE_DEEPSPEED"] = "true"
-    for key, end in DEEPSPEED.items():
+    for key, end in VARIABLES.items():
         if key in own:
             found[f"ACCELERATE_DEEPSPEED_{end}"] = _text(own[key])
     for key in ("gradient_accumulation_steps", "gradient_clipping"):

@@ -68,6 +68,14 @@ STEPS = {
 """AdamW by transformers' names for it, and whether its step is fused or takes one tensor at a time
 (transformers/training_args.py, `OptimizerNames`)."""
 
+DEEPSPEED = {
+    "zero_stage": ("zero_optimization", "stage"),
+    "offload_optimizer_device": ("zero_optimization", "offload_optimizer", "device"),
+    "offload_param_device": ("zero_optimization", "offload_param", "device"),
+}
+"""accelerate's names of stage and offload in its files, options, variables and plugin, and their
+places in a DeepSpeed configuration (accelerate/utils/dataclasses.py)."""
+
 
 def optimizer_named(name: str) -> Optimizer | None:
     """The optimizer of that name; None if it is unknown."""
