@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
+from ..frameworks.framework import OF_TRL
 from ..frameworks.registry import OF_PACKAGE
 
 PYTHON = "Python"
@@ -111,7 +112,7 @@ OWNERS = {
     "sglang": r"ServerArgs|SRTRunner",
     "google": r"MessageFactory|SymbolDatabase|FieldDescriptor",
     "peft": r"(Lora|AdaLora|LoHa|IA3|LoKr|Boft|OFT|VeRA)(Config|Model)|get_peft_model",
-    "trl": r"(SFT|DPO|GRPO|KTO|ORPO|CPO|RLOO|GKD|BCO|PPO|Reward)(Trainer|Config)",
+    "trl": rf"({OF_TRL})(Trainer|Config)",
     "huggingface_hub": r"HfApi|HfFolder|hf_hub_download|cached_download|snapshot_download",
     "tokenizers": r"ByteLevelBPETokenizer|BertWordPieceTokenizer",
     "flash_attn": r"_?flash_attn_\w+|index_first_axis|(un)?pad_input",

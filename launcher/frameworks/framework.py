@@ -14,10 +14,9 @@ from ..core.settings import Value
 from ..core.workload import Known, Statement
 from .given import FALSE, PARSERS, TRUE, Flags, Given
 
-TRAINING = re.compile(
-    r"(^|Seq2Seq|[a-z])TrainingArguments$"
-    r"|^(SFT|DPO|KTO|ORPO|CPO|BCO|GRPO|RLOO|PPO|PPOv2|OnlineDPO|XPO|NashMD|GKD|PRM|Reward)Config$"
-)
+OF_TRL = "SFT|DPO|KTO|ORPO|CPO|BCO|GRPO|RLOO|PPO|PPOv2|OnlineDPO|XPO|NashMD|GKD|PRM|Reward"
+"""First parts of the names of trl's trainers and their arguments."""
+TRAINING = re.compile(rf"(^|Seq2Seq|[a-z])TrainingArguments$|^({OF_TRL})Config$")
 """Names of TrainingArguments and trl's subclasses."""
 FROM_ELSEWHERE = {"parse_json_file", "parse_yaml_file", "parse_dict"}
 """Methods of HfArgumentParser that don't read the command line."""
