@@ -15,6 +15,7 @@ from ..checks import kept as kept_checks
 from ..core.errors import LaunchError
 from ..core.nearest import near
 from ..core.refused import Refused
+from ..evidence.exit_reason import title_of
 from ..progress import board, snapshot
 from ..report import throughput
 from ..report.past_run import PastRun
@@ -188,12 +189,7 @@ def _failure(attempt: Path, notes: list[str]) -> str:
         return ""
     rank = record.get("rank")
     who = "" if rank is None else f"rank {rank}: "
-    if root.get("entry"):
-        return f"{who}{root['entry']}"
-    kind = str(record.get("exception") or "").rpartition(".")[2]
-    message = " ".join(str(record.get("message") or "").split())[:80]
-    death = f"exit code {record.get('exit_code')}"
-    return who + (": ".join(filter(None, (kind, message))) or death)
+    return f"{who}{root.get('entry') or ' '.join(title_of(record).split())[:100]}"
 
 
 def _mapping(path: Path, notes: list[str]) -> dict[str, Any] | None:

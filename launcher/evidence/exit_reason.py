@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
+from typing import Any
 
 from ..core.count_of import count_of
 from .failure_record import HANG, FailureRecord, ToldBy
@@ -38,6 +40,13 @@ def death_text(record: FailureRecord) -> str:
     if record.exit_code is None and record.message:
         return record.message  # a node, not a worker
     return left
+
+
+def title_of(record: Mapping[str, Any]) -> str:
+    """The exception with its message, else the exit code, of a record in JSON."""
+    kind = str(record.get("exception") or "").rpartition(".")[2]
+    message = str(record.get("message") or "").strip()
+    return ": ".join(filter(None, (kind, message))) or f"exit code {record.get('exit_code')}"
 
 
 def _shown(record: FailureRecord) -> str:

@@ -15,6 +15,7 @@ from ...core.constraint import Cause
 from ...core.refused import Refused
 from ...core.row import Row
 from ...diagnosis.allocator_message import allocation_of
+from ...evidence.exit_reason import title_of
 from ...evidence.failure_record import FailureRecord
 from ...hangs.report import HangReport
 from ...progress import pace, snapshot
@@ -155,16 +156,13 @@ def _failure(found: Mapping[str, Any]) -> Failure:
     record = record if isinstance(record, dict) else {}
     host = f" on {record['host']}" if record.get("host") else ""
     rank = record.get("rank")
-    kind = str(record.get("exception") or "").rpartition(".")[2]
-    message = str(record.get("message") or "").strip()
-    death = f"exit code {record.get('exit_code')}"
     return Failure(
         f"a node{host}" if rank is None else f"rank {rank}{host}",
-        ": ".join(filter(None, (kind, message.partition("\n")[0]))) or death,
+        title_of(record).partition("\n")[0],
         str(found.get("entry") or ""),
         str(found.get("role") or ""),
         excerpt(_dicts(record.get("frames"))),
-        str(record.get("traceback") or message),
+        str(record.get("traceback") or str(record.get("message") or "").strip()),
     )
 
 
