@@ -122,32 +122,39 @@ class NodeObserved(Sent, frozen=True, tag=True):
     model: Shape | None = None
 
 
-class NodeAsk(Sent, frozen=True, tag=True):
+class OfWorker(Sent, frozen=True):
+    """A message from a worker of a node, or to it."""
+
+    rank: Rank
+
+    @property
+    def reported(self) -> set[int | None]:
+        """The worker's rank."""
+        return {self.rank}
+
+
+class NodeAsk(OfWorker, frozen=True, tag=True):
     """A worker of a node asks at a boundary."""
 
     MOST = LARGE
-    rank: Rank
     question: Question
 
 
-class NodeAnswer(Sent, frozen=True, tag=True):
+class NodeAnswer(OfWorker, frozen=True, tag=True):
     """Node 0's answer to a worker of a node."""
 
-    rank: Rank
     answer: Answer
 
 
-class NodeWentOn(Sent, frozen=True, tag=True):
+class NodeWentOn(OfWorker, frozen=True, tag=True):
     """A worker of a node has got no answer in time."""
 
-    rank: Rank
     key: Word
 
 
-class NodeFound(Sent, frozen=True, tag=True):
+class NodeFound(OfWorker, frozen=True, tag=True):
     """A check has found something in a worker of a node."""
 
-    rank: Rank
     finding: Finding
 
     def contradiction(self) -> str:
@@ -155,10 +162,9 @@ class NodeFound(Sent, frozen=True, tag=True):
         return "a finding has no ranks" if self.finding.ranks else ""
 
 
-class NodeCompared(Sent, frozen=True, tag=True):
+class NodeCompared(OfWorker, frozen=True, tag=True):
     """A worker's value of a quantity compared between all ranks."""
 
-    rank: Rank
     compared: Compared
 
 
@@ -274,19 +280,3 @@ FromOthers = (
 )
 """The messages to node 0."""
 Message = FromHead | FromOthers
-
-
-def ranks_in(message: Message) -> set[int | None]:
-    """The ranks in a message to node 0."""
-    match message:
-        case NodeAsk() | NodeWentOn() | NodeFound() | NodeCompared():
-            return {message.rank}
-        case Failing(records=records):
-            return {record.rank for record in records}
-        case Ended(records=records, standings=standings):
-            return {record.rank for record in records} | {stood.rank for stood in standings}
-        case Standings(standings=standings):
-            return {stood.rank for stood in standings}
-        case Pong(progress=progress):
-            return {row.rank for row in progress}
-    return set()

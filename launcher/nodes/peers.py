@@ -13,7 +13,7 @@ from ..progress.board import RankProgress
 from .connection import Connection, broadcast
 from .joining import Refusal
 from .listener import Listener
-from .messages import Ended, Failing, Message, Order, RunEnded, Standings, Stop, ranks_in
+from .messages import Ended, Failing, Message, Order, RunEnded, Standings, Stop
 
 SHORT = 500
 """Characters of a message that are passed on, for failures after a node's first ones."""
@@ -106,7 +106,7 @@ class Peers:
         received: list[Message] = []
         came, connection.waiting = [*connection.waiting, *connection.receive()], []
         for message in came:
-            if self.spans and (foreign := ranks_in(message).difference(self.spans[rank])):
+            if self.spans and (foreign := message.reported.difference(self.spans[rank])):
                 connection.refuse(f"reported rank {min(foreign, key=str)}, which isn't its own")
                 break
             match message := self._of_this_host(rank, message):

@@ -30,6 +30,12 @@ class Sent(Struct, frozen=True):
 
     MOST: ClassVar[int] = ORDINARY
 
+    @property
+    def reported(self) -> set[int | None]:
+        """The ranks of its records, standings and progress."""
+        parts = (getattr(self, name, ()) for name in ("records", "standings", "progress"))
+        return {row.rank for part in parts for row in part}
+
     def contradiction(self) -> str:
         """The rule that several of its fields break together, as a clause; empty if none."""
         return ""
