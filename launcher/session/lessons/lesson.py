@@ -11,13 +11,12 @@ from msgspec import Meta, Struct
 from ...core.certainty import Origin
 from ...core.constraint import Cause, CauseKind, Constraint, Term
 from ...core.described_model import is_described_model
+from ...core.setting_table import TOO_LARGE
 from ...core.settings import Fact, Setting, Value, name_of, value_in_range
 from ...core.workload import Earlier, Known, Measured, Statement, Workload
 
 FORMAT = 1
 """Of the files; a lesson of another format isn't read."""
-LARGEST = 1 << 63
-"""A bound above every number, also a model's."""
 Bytes = Annotated[int, Meta(ge=0, lt=1 << 53)]
 """Eight PiB, more than any rank has, and exact as a float."""
 Words = Annotated[str, Meta(pattern=r"\A[^\n]*\Z", max_length=4096)]
@@ -167,7 +166,7 @@ def _fits(content: object) -> bool:
         return all(map(_fits, content.values()))
     if isinstance(content, list):
         return all(map(_fits, content))
-    return not isinstance(content, int) or -LARGEST < content < LARGEST
+    return not isinstance(content, int) or -TOO_LARGE < content < TOO_LARGE
 
 
 def _measured(each: Measurement) -> Measured:
