@@ -41,7 +41,6 @@ class Command:
         summary: what it does, in one line.
         page: its page below docs/using, with an anchor if need be.
         before_script: its options precede a script, or a command, whose words stay as they are.
-        has_launch_options: it takes a launch's options, which can be abbreviated.
         only_prints: it prints as much as `-v` or `-q` before it asks for, and has nothing to end.
     """
 
@@ -50,7 +49,6 @@ class Command:
     summary: str
     page: str
     before_script: bool = False
-    has_launch_options: bool = False
     only_prints: bool = False
 
     @property
@@ -73,7 +71,7 @@ class Command:
             description=f"{self.summary[0].upper()}{self.summary[1:]}.",
             epilog="",
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=self.has_launch_options,
+            allow_abbrev=False,
         )
         self.module.declare(result)
         result.epilog = "\n\n".join(filter(None, (result.epilog, f"more: {PAGES}{self.page}")))
@@ -85,9 +83,7 @@ LAUNCH = Command(
     *("", SCRIPT),
     "launch a distributed training script, catch its known failures and relaunch it with a "
     "corrected preset",
-    "commands.md#options",
-    before_script=True,
-    has_launch_options=True,
+    *("commands.md#options", True),
 )
 ROWS = (
     Command(
@@ -133,9 +129,7 @@ ROWS = (
     Command(
         *("plan", f"[--ask] {SCRIPT}"),
         "print what would be launched, and launch nothing; --ask asks the script itself",
-        "planning.md",
-        before_script=True,
-        has_launch_options=True,
+        *("planning.md", True),
         only_prints=True,
     ),
     Command(
@@ -166,9 +160,7 @@ ROWS = (
     Command(
         *("wrap", "[options] COMMAND..."),
         "run a tool that calls torchrun, deepspeed or accelerate, and launch in their place",
-        "wrap.md",
-        before_script=True,
-        has_launch_options=True,
+        *("wrap.md", True),
     ),
 )
 COMMANDS: Mapping[str, Command] = {command.name: command for command in ROWS}

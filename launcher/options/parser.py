@@ -151,7 +151,8 @@ def parser() -> ScriptParser:
 
 
 def declare(result: Parser) -> None:
-    """Declares the options of a launch; torchrun's names if it has them."""
+    """Declares the options of a launch; torchrun's names if it has them, and shortened as there."""
+    result.allow_abbrev = True
     foreign.add(result, "nproc_per_node", dest="nproc")
     foreign.add(result, "module")
     result.add_argument(
