@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..machine.probes import nvidia
+from ..machine.probes import ascend, nvidia
 from ..machine.probes.device import said, visible
 
 _USE = re.compile(r"^(\d+)(?:\.\d+)?\s")
@@ -57,17 +57,8 @@ def _ascend(pids: Sequence[int]) -> dict[int, float]:
 
 def of_npu_smi(table: str) -> Iterator[float]:
     """Utilization of each chip in the table of `npu-smi info`, from 0 to 1."""
-    name = False
-    for line in table.splitlines():
-        cells = line.strip().strip("|").split("|")
-        words = cells[0].split()
-        if len(cells) != 3 or not words or not words[0].isdecimal():
-            continue
-        if not all(word.isdecimal() for word in words):
-            name = True
-        elif name and (found := _USE.match(cells[2].strip())):
-            yield int(found[1]) / 100
-            name = False
+    found = (_USE.match(use) for _, use in ascend.chips(table))
+    yield from (int(each[1]) / 100 for each in found if each)
 
 
 def _in_order(pids: Sequence[int], devices: Sequence[Any]) -> dict[int, Any]:

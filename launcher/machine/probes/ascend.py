@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.machinery import PathFinder
 from mmap import PROT_READ, mmap
 from pathlib import Path
@@ -59,24 +59,30 @@ def missing_libraries(environment: Mapping[str, str]) -> str | None:
 
 
 def parsed(text: str) -> list[Device]:
-    """Parses a table of `npu-smi info` of any version and width.
+    """Parses a table of `npu-smi info`.
+
+    The last pair of numbers of a chip's use is the memory in MiB: that of the HBM, if there is any;
+    the pair before it is the host's part of a 910A and 0 / 0 on newer chips.
+    """
+    found = ((name, pairs[-1]) for name, use in chips(text) if (pairs := PAIR.findall(use)))
+    return [Device("npu", name, int(total) * MIB, int(used) * MIB) for name, (used, total) in found]
+
+
+def chips(table: str) -> Iterator[tuple[str, str]]:
+    """The name and the use of each chip in a table of any version and width.
 
     Each chip has two lines of three cells: number and name first, then the chip's number, sometimes
-    with a physical id, its bus and its use. The last pair of numbers there is the memory in MiB:
-    that of the HBM, if there is any; the pair before it is the host's part of a 910A and 0 / 0
-    on newer chips. Versions before 21 print no pair in the first line. Processes have more cells.
+    with a physical id, its bus and its use. Versions before 21 print no pair of numbers in the
+    first line. Processes have more cells.
     """
-    devices = []
     name = ""
-    for line in text.splitlines():
+    for line in table.splitlines():
         cells = line.strip().strip("|").split("|")
         words = cells[0].split()
         if len(cells) != 3 or not words or not words[0].isdecimal():
             continue
         if not all(word.isdecimal() for word in words):
             name = " ".join(words[1:])
-        elif name and (pairs := PAIR.findall(cells[2])):
-            used, total = pairs[-1]
-            devices.append(Device("npu", name, int(total) * MIB, int(used) * MIB))
+        elif name:
+            yield name, cells[2].strip()
             name = ""
-    return devices
