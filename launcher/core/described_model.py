@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-SIZE = 1 << 63
-"""More elements than any dimension of a tensor has."""
+from .setting_table import TOO_LARGE
+
 DIMENSIONS = 8
 """Of a weight, at most."""
 COUNT = 1 << 28
@@ -30,7 +30,7 @@ def _is_weight(name: object, shape: object, trained: object, bits: object, count
         isinstance(name, str)
         and isinstance(shape, list)
         and len(shape) <= DIMENSIONS
-        and all(type(size) is int and 0 <= size < SIZE for size in shape)
+        and all(type(size) is int and 0 <= size < TOO_LARGE for size in shape)
         and isinstance(trained, bool)
         and (bits is None or (isinstance(bits, int | float) and 0 < bits <= 64))
         and type(count) is int

@@ -54,13 +54,9 @@ def families(status: RunStatus) -> Iterator[Metric]:
     script = "" if head is None else _script(head.command)
     run = (status.folder.name, script)
 
-    def of_run(name: str, text: str, value: float, unit: str = "") -> Metric:
-        family = GaugeMetricFamily(f"{PREFIX}_{name}", text, labels=RUN, unit=unit)
-        family.add_metric(run, value)
-        return family
-
-    def counted(name: str, text: str, value: float, unit: str = "") -> Metric:
-        family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=RUN, unit=unit)
+    def of_run(name: str, text: str, value: float, unit: str = "", *, sums: bool = False) -> Metric:
+        kind = CounterMetricFamily if sums else GaugeMetricFamily
+        family = kind(f"{PREFIX}_{name}", text, labels=RUN, unit=unit)
         family.add_metric(run, value)
         return family
 
@@ -74,9 +70,9 @@ def families(status: RunStatus) -> Iterator[Metric]:
     if status.outcome is not None:
         code = status.outcome["exit_code"]
         yield of_run("exit_code", "The exit code of a run that has ended.", code)
-    yield counted("attempts", "Attempts that were started.", len(status.failures))
+    yield of_run("attempts", "Attempts that were started.", len(status.failures), sums=True)
     text = "Seconds of attempts that failed, and between them."
-    yield counted("lost_seconds", text, lost_seconds(status), "seconds")
+    yield of_run("lost_seconds", text, lost_seconds(status), "seconds", sums=True)
     failures = CounterMetricFamily(
         f"{PREFIX}_failures",
         "Attempts that failed, by known failure or exception.",
