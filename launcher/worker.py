@@ -19,7 +19,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from .evidence import from_exception
-from .evidence.observations import Observations
+from .evidence.observations import observations
 from .evidence.worker_channel import VARIABLE, Sender
 from .evidence.worker_messages import (
     Exiting,
@@ -45,8 +45,7 @@ def main(arguments: list[str]) -> None:
     """Runs `script PATH ARGS...` or `module NAME ARGS...` as `__main__`."""
     kind, target, *rest = arguments
     make_main(target if kind == "script" else None)
-    observations = Observations()
-    install.install(observations)
+    install.install()
     is_warm, warmth = WARM in os.environ, None
     if is_warm:
         from .workers.forkserver import extra_imports, restart_in_place, server
@@ -75,7 +74,7 @@ def main(arguments: list[str]) -> None:
             sender = Sender(os.environ.get(VARIABLE), rank)
             observations.report_to(sender.send, partial(sender.ask, seconds=settling.PATIENCE))
             observations.show_on(board.slot_of(os.environ.get(board.VARIABLE), rank))
-            answering.begin(rank, observations)
+            answering.begin(rank)
             if warmth is not None:
                 fork = extra_imports.Fork(warmth.preloaded.environment)
                 if warmth.is_first:
@@ -83,7 +82,7 @@ def main(arguments: list[str]) -> None:
                     observations.report_imports_by(lambda: asdict(fork.report(os.environ)))
                 told = warmth.preloaded, lambda name: sender.send(Reexecution(name))
                 restart_in_place.watch(*told)
-        code = run(kind, target, rest, rank, sender, observations)
+        code = run(kind, target, rest, rank, sender)
     except KeyboardInterrupt as interrupt:  # before the script, or during the report of its end
         interrupt.__context__ = None
         show(interrupt)
@@ -95,9 +94,7 @@ def main(arguments: list[str]) -> None:
     sys.exit(code)
 
 
-def run(
-    kind: str, target: str, rest: list[str], rank: int, sender: Sender, observations: Observations
-) -> int:
+def run(kind: str, target: str, rest: list[str], rank: int, sender: Sender) -> int:
     """Runs the script and reports its end to the launcher; returns its exit code.
 
     Raises:
@@ -114,7 +111,7 @@ def run(
     except SystemExit as leaving:
         code = exit_code_of(leaving)
         if code:
-            report_failure(leaving, rank, code, sender, observations)
+            report_failure(leaving, rank, code, sender)
             raise
     except KeyboardInterrupt as interrupt:
         show(interrupt)
@@ -122,7 +119,7 @@ def run(
     except BaseException as error:
         code = 1
         try:
-            report_failure(error, rank, code, sender, observations)
+            report_failure(error, rank, code, sender)
         finally:  # also if Ctrl-C has come meanwhile
             show(error)
     observations.end()
@@ -146,9 +143,7 @@ class _Last:
             self._sender.send(Finalizing())
 
 
-def report_failure(
-    error: BaseException, rank: int, code: int, sender: Sender, observations: Observations
-) -> None:
+def report_failure(error: BaseException, rank: int, code: int, sender: Sender) -> None:
     """Sends the record of a failure; a stop that arrives meanwhile has to wait.
 
     Making the record takes time, in which other ranks fail as a result. The failure is announced at

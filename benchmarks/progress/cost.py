@@ -26,7 +26,7 @@ from statistics import median
 
 import torch
 import torch.distributed as dist
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.guards import optimizer, progress, step_times
 from safe_launch.guards.step_times import REST
 from safe_launch.progress import board
@@ -34,7 +34,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 
-def guarded(observations: Observations) -> Callable[..., None]:
+def guarded() -> Callable[..., None]:
     """Installs the guard; returns a function that puts its marks in and takes them out."""
     modules = [
         importlib.import_module(name) for name in progress.HOOKED if name.startswith("torch")
@@ -47,9 +47,9 @@ def guarded(observations: Observations) -> Callable[..., None]:
     ]
     before = [dict(vars(holder)) for holder in holders]
     hooks = importlib.import_module("torch.optim.optimizer")._global_optimizer_post_hooks
-    optimizer.install(importlib.import_module("torch.optim.optimizer"), observations)
+    optimizer.install(importlib.import_module("torch.optim.optimizer"))
     for module in modules:
-        progress.install(module, observations)
+        progress.install(module)
     changed = [
         (holder, name, earlier[name], vars(holder)[name])
         for holder, earlier in zip(holders, before, strict=True)
@@ -100,10 +100,9 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=1000)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    observations = Observations()
     own = board.Board(0, 1)
     observations.show_on(board.slot_of(own.path, 0))
-    put = guarded(observations)
+    put = guarded()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     training = Training()
     for _ in range(500):
@@ -112,8 +111,7 @@ def main() -> None:
     step_times.REST = 1 << 62  # from the next step that is timed
     resting = _told("marks that rest", put, training, options.pairs)
     step_times.SHORT = 0
-    guard = progress._times(observations)
-    guard._rests_until = 0
+    step_times.times._rests_until = 0
     marking = _told("marks that never rest", put, training, options.pairs)
     share = 2 / (2 + REST / 1e9 / nothing.step)
     cost = resting.cost + share * (marking.cost - resting.cost)

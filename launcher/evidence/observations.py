@@ -237,6 +237,10 @@ class Observations:
         return {}
 
 
+observations = Observations()
+"""Those of this process, which all of its guards share."""
+
+
 def bytes_of(parameter: Any) -> int:
     """Bytes of a parameter in this process; of FSDP2's, this rank's shard."""
     local = parameter.to_local() if hasattr(parameter, "to_local") else parameter

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from contextlib import suppress
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -12,7 +11,7 @@ import wrapt
 
 from ..core.choices import Engine, Framework
 from ..core.settings import OF_DEEPSPEED, Fact, Setting
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
 from ..frameworks.config_files.vocabulary import dtype_named
 from . import deepspeed_plugin, loading, settling
@@ -25,17 +24,15 @@ SETTABLE = (*OF_DEEPSPEED, Setting.GRADIENT_CHECKPOINTING)
 """Settings that an Accelerator can still change: the batch belongs to the loop."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps the constructor, and `accumulate`, which custom loops call."""
     wrap = wrapt.wrap_function_wrapper
-    wrap(module, "Accelerator.__init__", partial(_construct, observations))
-    wrap(module, "Accelerator.accumulate", partial(_accumulate, observations))
-    wrap(module, "Accelerator.prepare_model", partial(_prepare_model, observations))
+    wrap(module, "Accelerator.__init__", _construct)
+    wrap(module, "Accelerator.accumulate", _accumulate)
+    wrap(module, "Accelerator.prepare_model", _prepare_model)
 
 
-def _construct(
-    observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
-) -> Any:
+def _construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Settles DeepSpeed's configuration as merged by accelerate from all its sources."""
     wrapped(*args, **kwargs)
     plugin = getattr(getattr(instance, "state", None), "deepspeed_plugin", None)
@@ -47,7 +44,7 @@ def _construct(
         **{name: value for name, value in deepspeed_facts(config).items() if value is not None},
     }
     settings = settling.settings_at(
-        Boundary.ACCELERATOR, SETTABLE, facts, observations, framework=Framework.ACCELERATE.value
+        Boundary.ACCELERATOR, SETTABLE, facts, framework=Framework.ACCELERATE.value
     )
     settable = {name: value for name, value in settings.items() if name in SETTABLE}
     deepspeed_plugin.change(plugin, settable)
@@ -62,9 +59,7 @@ def _construct(
     )
 
 
-def _prepare_model(
-    observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
-) -> Any:
+def _prepare_model(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Observes a model that is trained on several ranks, and returned without DDP."""
     result = wrapped(*args, **kwargs)
     given = args[0] if args else kwargs["model"]
@@ -78,9 +73,7 @@ def _prepare_model(
     return result
 
 
-def _accumulate(
-    observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
-) -> Any:
+def _accumulate(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     seen = observations.observed
     if seen.get(Fact.ENGINE) != Engine.DEEPSPEED:  # whose guard has seen more
         precision = dtype_named(str(instance.mixed_precision))  # None for `no`
@@ -89,5 +82,5 @@ def _accumulate(
             precision=precision or seen.get(Fact.LOADED_PRECISION),
         )
         for model in args:
-            see_no_checkpointing(getattr(model, "module", model), observations)
+            see_no_checkpointing(getattr(model, "module", model))
     return wrapped(*args, **kwargs)

@@ -24,7 +24,7 @@ import wrapt
 
 from ..core.private_names import LOG_LEVEL, WORKER_SERVER, MissingNameError
 from ..evidence import inquiry, socket_folder
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 
 STACK_SIZE = 512 << 10
 """Bytes of address space for each thread of the debug server; by default it is 8 MiB."""
@@ -37,7 +37,7 @@ SHARE = 8
 """Inverse of the share of the remaining process limit that threads of all ranks may use."""
 
 
-def begin(rank: int, observations: Observations) -> None:
+def begin(rank: int) -> None:
     """Lets the launcher query this process; called once in the worker process itself."""
     folder = os.environ.get(inquiry.VARIABLE)
     if not folder:

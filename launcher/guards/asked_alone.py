@@ -19,7 +19,7 @@ from ..core.choices import Checkpointing, Engine, Framework
 from ..core.private_names import FAKE_STORE, FROM_CONFIG, FSDP_BEGINS
 from ..core.settings import OF_DDP, Fact, Setting, Value
 from ..evidence.asked_alone import VARIABLE, EndOfAskingError
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
 from ..frameworks.config_files.vocabulary import default_mode, dtype_named
 from . import asked_models, deepspeed_plugin, fsdp, settling
@@ -47,14 +47,14 @@ HOOKED = (
 )
 
 
-def install(module: Any, observations: Observations) -> None:
+def install(module: Any) -> None:
     """Wraps functions that read weights, wait for other ranks, need a device, or train."""
     if not os.environ.get(VARIABLE):
         return
     wrap = partial(wrapt.wrap_function_wrapper, module)
     match module.__name__:
         case "accelerate.accelerator":
-            wrap("Accelerator.prepare", partial(_prepare, observations))
+            wrap("Accelerator.prepare", _prepare)
         case "deepspeed.comm.torch" if hasattr(module, "build_shm_op"):
             wrap("build_shm_op", _nothing)  # compiled for CPUs, which takes a minute or two
         case "diffusers.models.modeling_utils":
@@ -65,17 +65,17 @@ def install(module: Any, observations: Observations) -> None:
         case "torch.cuda":
             wrap("set_device", _on_device)
         case "torch.distributed.distributed_c10d":
-            wrap("init_process_group", partial(_join, observations))
+            wrap("init_process_group", _join)
             wrap("new_group", _group)
             wrap("barrier", _nothing)
             wrap("monitored_barrier", _nothing)
         case FSDP_BEGINS.module:
-            wrap(FSDP_BEGINS.path, partial(_begin_sharded, observations))
+            wrap(FSDP_BEGINS.path, _begin_sharded)
         case "torch.nn.modules.module":
             for name in ("to", "cuda"):
                 wrap(f"Module.{name}", _move)
         case "torch.optim.optimizer":
-            module.register_optimizer_step_pre_hook(partial(_step, observations))
+            module.register_optimizer_step_pre_hook(_step)
         case "transformers.modeling_utils":
             stored = partial(asked_models.load, is_stored=True)
             wrap("PreTrainedModel.from_pretrained", stored)
@@ -86,9 +86,9 @@ def install(module: Any, observations: Observations) -> None:
                 wrap(FROM_CONFIG.path, partial(asked_models.load, is_stored=False))
             for name in (f"{switch}_enable" for switch in NAMES):
                 if hasattr(module.PreTrainedModel, name):
-                    wrap(f"PreTrainedModel.{name}", partial(_switch, observations))
+                    wrap(f"PreTrainedModel.{name}", _switch)
         case "transformers.trainer":
-            wrap("Trainer.train", lambda *_: _step(observations))
+            wrap("Trainer.train", _step)
         case "transformers.training_args":
             wrap("TrainingArguments.__post_init__", _validate)
 
@@ -106,16 +106,16 @@ def _nothing(*_call: Any) -> None:
     """Does nothing."""
 
 
-def _step(observations: Observations, *_call: Any) -> None:
+def _step(*_call: Any) -> None:
     """Ends the query as training begins."""
-    settling.answer_at(Boundary.STEP, (), {}, observations)
+    settling.answer_at(Boundary.STEP, (), {})
     raise EndOfAskingError("the training begins")
 
 
-def _begin_sharded(observations: Observations, *_call: Any) -> None:
+def _begin_sharded(*_call: Any) -> None:
     """Ends the query at the first pass of modules under `fully_shard`, which needs weights."""
-    fsdp.see_units(observations)
-    _step(observations)
+    fsdp.see_units()
+    _step()
 
 
 def _has_device() -> bool:
@@ -130,9 +130,7 @@ def _on_device(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     return wrapped(*args, **kwargs) if _has_device() else None
 
 
-def _join(
-    observations: Observations, wrapped: Any, _instance: Any, _args: Any, _kwargs: Any
-) -> None:
+def _join(wrapped: Any, _instance: Any, _args: Any, _kwargs: Any) -> None:
     """Joins a fake process group of the planned size.
 
     Raises:
@@ -223,36 +221,30 @@ def _mode(kwargs: Any) -> str | None:
     return mode_of(kwargs) or (default and default[0].value)
 
 
-def _switch(
-    observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any
-) -> None:
+def _switch(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> None:
     """Notes that the script turns on checkpointing itself."""
     wrapped(*args, **kwargs)
     observations.see(gradient_checkpointing=_mode(next(iter((*args, *kwargs.values())), None)))
 
 
-def _prepare(
-    observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
-) -> Any:
+def _prepare(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Asks for the plan when a custom loop passes its model and loader to accelerate."""
     import torch
 
     model = next((value for value in args if isinstance(value, torch.nn.Module)), None)
     if model is None or is_called_by("transformers"):
         return wrapped(*args, **kwargs)
-    facts = _facts_of(instance, model, args, observations)
+    facts = _facts_of(instance, model, args)
     framework = Framework.ACCELERATE.value
-    settling.answer_at(Boundary.PREPARE, (), facts, observations, framework=framework, model=model)
+    settling.answer_at(Boundary.PREPARE, (), facts, framework=framework, model=model)
     return wrapped(*args, **kwargs)
 
 
-def _facts_of(
-    accelerator: Any, model: Any, args: Any, observations: Observations
-) -> dict[str, Value | None]:
+def _facts_of(accelerator: Any, model: Any, args: Any) -> dict[str, Value | None]:
     """Settings of an Accelerator, its model and its first loader."""
     import torch
 
-    facts = facts_of(model, observations)
+    facts = facts_of(model)
     half = dtype_named(str(accelerator.mixed_precision))  # None for `no`
     loaders = (each for each in args if isinstance(each, torch.utils.data.DataLoader))
     loader = next(loaders, None)

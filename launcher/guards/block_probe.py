@@ -18,7 +18,6 @@ from typing import Any
 
 from ..core.choices import Checkpointing
 from ..core.settings import Fact, Setting
-from ..evidence.observations import Observations
 from ..evidence.worker_messages import Boundary
 from . import settling
 
@@ -42,10 +41,9 @@ class State(Enum):
 class BlockProbe:
     """Tracks the blocks run so far until the result is known."""
 
-    def __init__(self, observations: Observations) -> None:
+    def __init__(self) -> None:
         self.state = State.UNASKED
         self._unlooked = LOOKED
-        self._observations = observations
         self._runs: dict[Hashable, weakref.ref[Any]] = {}
         self._lock = threading.Lock()
 
@@ -125,9 +123,7 @@ class BlockProbe:
         facts = {str(Fact(name)): value for name, value in known.items()}
         mode = {str(Setting.GRADIENT_CHECKPOINTING): Checkpointing.REENTRANT.value}
         changeable = [Setting.GRADIENT_CHECKPOINTING]
-        answer = settling.answer_at(
-            Boundary.CHECKPOINT, changeable, {**mode, **facts}, self._observations
-        )
+        answer = settling.answer_at(Boundary.CHECKPOINT, changeable, {**mode, **facts})
         return answer is not None and answer.probes
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from ..core.choices import Checkpointing
 from ..core.private_names import CHECKPOINT_FUNCTION, NON_REENTRANT
 from ..core.settings import Setting
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from .block_probe import BlockProbe
 from .enforced import overrides
 from .reduced_early import Recomputations
@@ -27,11 +27,11 @@ HOOKED = (
 )
 
 
-def install(module: Any, observations: Observations) -> None:
+def install(module: Any) -> None:
     """Wraps the module's `checkpoint` in a plain function, which torch.compile can trace."""
     original = module.checkpoint
     wrapper_of = _for_torch if module.__name__ == HOOKED[0] else _for_deepspeed
-    module.checkpoint = functools.wraps(original)(wrapper_of(module, observations))
+    module.checkpoint = functools.wraps(original)(wrapper_of(module))
 
 
 def _mode_asked() -> Checkpointing | None:
@@ -39,7 +39,7 @@ def _mode_asked() -> Checkpointing | None:
     return None if value is None else Checkpointing(str(value))
 
 
-def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., Any]:
+def _for_torch(module: ModuleType) -> Callable[..., Any]:
     """Wraps torch's `checkpoint`, using its signature to separate its options from the block's.
 
     Called without a function it returns a decorator (torch 2.14 and later).
@@ -54,7 +54,7 @@ def _for_torch(module: ModuleType, observations: Observations) -> Callable[..., 
     with observations.going_on():
         forward = CHECKPOINT_FUNCTION.of(module).forward
         reentrant = {*inspect.signature(forward).parameters}
-    recomputations, probe = Recomputations(observations), BlockProbe(observations)
+    recomputations, probe = Recomputations(), BlockProbe()
 
     def checkpoint(function: Any = None, *args: Any, **kwargs: Any) -> Any:
         options = {name: kwargs.pop(name) for name in own & kwargs.keys()}
@@ -146,7 +146,7 @@ def _with_gradient(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(value.detach().requires_grad_() if value is first else value for value in args)
 
 
-def _for_deepspeed(module: ModuleType, observations: Observations) -> Callable[..., Any]:
+def _for_deepspeed(module: ModuleType) -> Callable[..., Any]:
     """Wraps DeepSpeed's `checkpoint`; from 0.19.5 on it takes keyword arguments."""
     original, other = module.checkpoint, None
     with observations.going_on():

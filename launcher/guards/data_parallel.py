@@ -15,7 +15,7 @@ import wrapt
 from ..core.choices import Engine
 from ..core.private_names import IGNORED, SYNCS
 from ..core.settings import OF_DDP, Fact, Setting, Value
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
 from . import settling
 from .enforced import overrides
@@ -29,7 +29,7 @@ others: weakref.WeakSet[Any] = weakref.WeakSet()
 """Other data-parallel models: DeepSpeed engines and FSDP modules."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps the constructor of DistributedDataParallel."""
     signature = inspect.signature(module.DistributedDataParallel.__init__)
 
@@ -41,8 +41,7 @@ def install(module: ModuleType, observations: Observations) -> None:
             settings = settling.settings_at(
                 Boundary.DATA_PARALLEL,
                 (*OF_DDP, Setting.GRADIENT_CHECKPOINTING),
-                {**_in_force(call), **facts_of(model, observations)},
-                observations,
+                {**_in_force(call), **facts_of(model)},
                 model=model,
             )
         else:
@@ -51,7 +50,7 @@ def install(module: ModuleType, observations: Observations) -> None:
             if setting in OF_DDP:
                 call.arguments[setting.value] = value
         observations.see(**_in_force(call))
-        see_facts(model, observations)
+        see_facts(model)
         observations.see_model(model)
         original(*call.args[1:], **call.kwargs)
         wrapped.add(instance)

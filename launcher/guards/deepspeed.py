@@ -7,7 +7,6 @@ import inspect
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +15,7 @@ import wrapt
 from ..core.choices import Engine, Precision
 from ..core.private_names import ENGINE_CONFIG, PARAM_DICT
 from ..core.settings import BATCH, OF_DEEPSPEED, Fact, Setting, Value
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
 from ..frameworks.config_files.deepspeed import ConfigError, load, offload_of
 from ..frameworks.config_files.edited_deepspeed import edited
@@ -26,7 +25,7 @@ from .callers import MAKERS, is_called_by
 from .deepspeed_plugin import is_partitioned
 from .enforced import overrides
 from .model_facts import facts_of, see_facts
-from .step_times import times_of
+from .step_times import times
 
 HOOKED = (
     "deepspeed",
@@ -36,28 +35,26 @@ HOOKED = (
 CONFIGURED = (*OF_DEEPSPEED, *BATCH)
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps `initialize` of the package, the engine's passes, and `Init` of ZeRO-3's module."""
     match module.__name__:
         case "deepspeed":
-            wrapt.wrap_function_wrapper(module, "initialize", partial(_initialize, observations))
+            wrapt.wrap_function_wrapper(module, "initialize", _initialize)
         case "deepspeed.runtime.engine":
-            _count_passes(module, observations)
+            _count_passes(module)
         case _:
-            wrapt.wrap_function_wrapper(module, "Init.__init__", partial(_partition, observations))
+            wrapt.wrap_function_wrapper(module, "Init.__init__", _partition)
 
 
-def _initialize(
-    observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any
-) -> Any:
+def _initialize(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     """Creates an engine; without an optimizer it only evaluates and keeps its configuration."""
     call = inspect.signature(wrapped).bind_partial(*args, **kwargs)
     model, is_trained = call.arguments.get("model"), _has_optimizer(call.arguments)
     settings: dict[Setting, Value] = overrides() if is_trained else {}
     if is_trained and observations.is_first(model):
         if model is not None and not is_called_by(*MAKERS):
-            settings = _settled(call.arguments, observations)
-        see_facts(model, observations)
+            settings = _settled(call.arguments)
+        see_facts(model)
     observations.see_model(model, is_trained=is_trained)
     if not is_trained:
         return wrapped(*call.args, **call.kwargs)
@@ -70,13 +67,13 @@ def _initialize(
     if observations.is_first(model):  # beside which others may have engines: a critic
         # A name missing in another version must not end the training.
         with suppress(AttributeError, TypeError, ValueError):
-            _see_engine(result[0], observations)
-            first_batch.watch(result[0], observations)
+            _see_engine(result[0])
+            first_batch.watch(result[0])
             data_parallel.divides(result[0], lambda: int(result[0].dp_world_size))
     return result
 
 
-def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[Setting, Value]:
+def _settled(arguments: Mapping[str, Any]) -> dict[Setting, Value]:
     """Settings to apply when a custom loop creates its engine.
 
     The batch is left to the loop's loader. Partitioned weights fix the stage, and a custom
@@ -96,8 +93,7 @@ def _settled(arguments: Mapping[str, Any], observations: Observations) -> dict[S
     return settling.settings_at(
         Boundary.INITIALIZE,
         sorted(changeable),
-        {**deepspeed_facts(config), **facts_of(model, observations)},
-        observations,
+        {**deepspeed_facts(config), **facts_of(model)},
         model=model,
     )
 
@@ -139,7 +135,7 @@ def _replace_config(arguments: dict[str, Any], settings: dict[Setting, Any]) -> 
         arguments["args"].deepspeed_config = edited(namespace.deepspeed_config, settings)
 
 
-def _see_engine(engine: Any, observations: Observations) -> None:
+def _see_engine(engine: Any) -> None:
     """Notes the engine's settings in force, and counts steps from its counter."""
     if engine.bfloat16_enabled():
         precision = Precision.BF16
@@ -154,7 +150,7 @@ def _see_engine(engine: Any, observations: Observations) -> None:
         return None if alive is None else int(alive.global_steps)
 
     observations.count_steps(steps)
-    times_of(observations).has_engine = True
+    times.has_engine = True
     observations.see(
         engine=Engine.DEEPSPEED.value,
         zero_stage=int(engine.zero_optimization_stage()),
@@ -170,7 +166,7 @@ def _see_engine(engine: Any, observations: Observations) -> None:
         observations.see(offload=offload_of(config).value)
 
 
-def _count_passes(module: ModuleType, observations: Observations) -> None:
+def _count_passes(module: ModuleType) -> None:
     """Notes a second backward pass at a gradient accumulation boundary before the same step."""
     passed: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -189,9 +185,7 @@ def _count_passes(module: ModuleType, observations: Observations) -> None:
     wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.step", step)
 
 
-def _partition(
-    observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any
-) -> Any:
+def _partition(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     """Enters `deepspeed.zero.Init` only for stage 3: it partitions parameters on creation.
 
     Asks for a custom loop's settings first: once weights are partitioned, the stage is fixed.
@@ -203,7 +197,7 @@ def _partition(
         with suppress(ConfigError):  # DeepSpeed reports the fault
             facts = deepspeed_facts(load(config))
             changeable = (Setting.ZERO_STAGE, Setting.GRADIENT_CHECKPOINTING)
-            settings = settling.settings_at(Boundary.PARTITION, changeable, facts, observations)
+            settings = settling.settings_at(Boundary.PARTITION, changeable, facts)
     if settings.get(Setting.ZERO_STAGE, 3) != 3:
         call.arguments["enabled"] = False
     return wrapped(*call.args, **call.kwargs)

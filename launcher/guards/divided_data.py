@@ -20,7 +20,7 @@ import wrapt
 
 from ..checks.between_ranks import Compared, Shared
 from ..checks.finding import Check, is_on
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from . import data_parallel
 from .callers import user_place
 
@@ -36,7 +36,7 @@ Look = Callable[[Any, Any], None]
 """Callback for the owner of a method that returned, and its result."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps functions that divide samples among ranks, or begin a loader."""
     told: set[tuple[Shared, str]] = set()
 

@@ -8,19 +8,19 @@ from contextlib import suppress
 from typing import Any
 
 from ..core.settings import Setting
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from .batches import size_of
 from .loss import loss_of_labels
 from .model_facts import see_no_checkpointing
-from .step_times import times_of
+from .step_times import times
 
 
-def watch(engine: Any, observations: Observations) -> None:
+def watch(engine: Any) -> None:
     """Observes an engine's first batch, and the size of every batch.
 
     The hook is removed if a Trainer reports the sizes itself.
     """
-    times, is_first = times_of(observations), True
+    is_first = True
 
     def see(module: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
         nonlocal is_first
@@ -34,15 +34,15 @@ def watch(engine: Any, observations: Observations) -> None:
         if is_first:
             is_first = False
             with suppress(AttributeError, TypeError):  # of an unusual model
-                see_no_checkpointing(engine.module, observations)
+                see_no_checkpointing(engine.module)
                 if kwargs.get("labels") is not None:
                     observations.see(loss=loss_of_labels(engine.module))
-                see_length(kwargs, observations)
+                see_length(kwargs)
 
     handle = engine.register_forward_pre_hook(see, with_kwargs=True)
 
 
-def see_length(batch: Mapping[str, Any], observations: Observations) -> None:
+def see_length(batch: Mapping[str, Any]) -> None:
     """Notes the text length of rank 0's batch, in tokens.
 
     Packed texts count with their share of the row; both texts of a pair have the length of a row.

@@ -14,7 +14,7 @@ import wrapt
 from ..core.choices import Engine, Offload, Units
 from ..core.private_names import FSDP_BEGINS
 from ..core.settings import Setting
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from ..frameworks.config_files.vocabulary import dtype_named
 from . import data_parallel
 from .enforced import overrides
@@ -50,7 +50,7 @@ flat: weakref.WeakSet[Any] = weakref.WeakSet()
 """Live modules of FSDP 1."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps accelerate's plugin, torch's FSDP1 and FSDP2, or FSDP2's first pass."""
     wrap = wrapt.wrap_function_wrapper
 
@@ -59,7 +59,7 @@ def install(module: ModuleType, observations: Observations) -> None:
         policy = getattr(instance, "auto_wrap_policy", None)
         # The transformer-layer policy has no classes to look for.
         if getattr(policy, "keywords", {}).get("transformer_layer_cls") == set():
-            _tell_undivided(args[0] if args else kwargs["model"], observations)
+            _tell_undivided(args[0] if args else kwargs["model"])
         return result
 
     def construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
@@ -72,7 +72,7 @@ def install(module: ModuleType, observations: Observations) -> None:
         wrapped(*args, **kwargs)
         if _units:
             with suppress(AttributeError, TypeError, ValueError):  # as another version has it
-                see_units(observations)
+                see_units()
 
     if module.__name__ == PLUGIN:
         plugin = getattr(module, "FullyShardedDataParallelPlugin", None)
@@ -111,7 +111,7 @@ def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-def see_units(observations: Observations) -> None:
+def see_units() -> None:
     """Notes the arguments of `fully_shard` as the first module begins its first pass."""
     import torch.distributed as dist
 
@@ -155,7 +155,7 @@ def _has_layers(units: Sequence[Unit]) -> bool:
     return is_repeated or any(next(module.children(), None) for module in modules)
 
 
-def _tell_undivided(model: Any, observations: Observations) -> None:
+def _tell_undivided(model: Any) -> None:
     """Warns if a model is to be sharded by layer but names no layer class."""
     lists = (module for module in model.modules() if type(module).__name__ == "ModuleList")
     modules = (layer for own in lists for layer in own if next(layer.children(), None))

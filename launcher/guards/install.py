@@ -1,8 +1,8 @@
 """Installs the guards, which apply a preset inside a worker.
 
 A guard is a module with two names: `HOOKED`, the modules whose import it waits for, and
-`install(module, observations)`, called with each of them right after its first import and before
-other code sees it. To support another framework, add a module here and to `GUARDS`.
+`install(module)`, called with each of them right after its first import and before other code sees
+it. To support another framework, add a module here and to `GUARDS`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 
 import wrapt
 
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from . import (
     accelerate,
     asked_alone,
@@ -73,7 +73,7 @@ class Guard(Protocol):
     def HOOKED(self) -> tuple[str, ...]:  # noqa: N802
         """Names of the modules whose import the guard waits for."""
 
-    def install(self, module: ModuleType, observations: Observations) -> None:
+    def install(self, module: ModuleType) -> None:
         """Wraps functions of a module that was just imported."""
 
 
@@ -125,17 +125,17 @@ GUARDS: tuple[Guard, ...] = (
 )
 
 
-def install(observations: Observations) -> None:
+def install() -> None:
     """Registers import hooks for all guards, without importing anything."""
     for guard in GUARDS:
         for name in guard.HOOKED:
-            wrapt.register_post_import_hook(partial(_install, guard, observations), name)
+            wrapt.register_post_import_hook(partial(_install, guard), name)
 
 
-def _install(guard: Guard, observations: Observations, module: ModuleType) -> None:
+def _install(guard: Guard, module: ModuleType) -> None:
     """Installs a guard on a module; skips it if the module lacks a name."""
     try:
-        guard.install(module, observations)
+        guard.install(module)
     except AttributeError as error:
         name = guard.__name__.rpartition(".")[2]
         observations.remark(f"{error}: its observations and changes ({name}) are skipped")

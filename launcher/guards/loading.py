@@ -23,7 +23,7 @@ from ..core.choices import Checkpointing, Engine, Framework
 from ..core.preset import parsed
 from ..core.private_names import FROM_CONFIG
 from ..core.settings import Fact, Setting, Value
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
 from ..frameworks.config_files.vocabulary import dtype_named
 from ..workload.models.without_weights import without_weights
@@ -76,7 +76,7 @@ def put_in_force(latest: InForce) -> None:
     _state.in_force = latest
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps both ways to create a model from a configuration."""
     model = module.PreTrainedModel
     make = model.__init__
@@ -92,17 +92,10 @@ def install(module: ModuleType, observations: Observations) -> None:
         FROM_CONFIG.of(model)
         ways[FROM_CONFIG.attribute] = Boundary.FROM_CONFIG
     for name, boundary in ways.items():
-        wrapt.wrap_function_wrapper(model, name, partial(_make, boundary, observations))
+        wrapt.wrap_function_wrapper(model, name, partial(_make, boundary))
 
 
-def _make(
-    boundary: Boundary,
-    observations: Observations,
-    wrapped: Any,
-    kind: Any,
-    args: Any,
-    kwargs: Any,
-) -> Any:
+def _make(boundary: Boundary, wrapped: Any, kind: Any, args: Any, kwargs: Any) -> Any:
     own = _state.in_force
     owner = None if own is None or _state.is_made else own.owner()
     is_partitioning = getattr(sys.modules.get(PARTITIONING), "zero_init_context", 0)
@@ -117,34 +110,23 @@ def _make(
             build = partial(without_weights, kind, config)
             facts: Facts = {**own.facts(owner), Fact.LOADED_PRECISION: dtype}
             facts[Fact.DTYPE_BY_DEFAULT] = is_stored and not any(map(kwargs.get, DTYPES))
-            changes = _changes(boundary, observations, own, owner, facts, build)
+            changes = _changes(boundary, own, owner, facts, build)
     if changes:
         own.give(owner, changes)
     return wrapped(*args, **kwargs)
 
 
 def _changes(
-    boundary: Boundary,
-    observations: Observations,
-    own: InForce,
-    owner: Any,
-    facts: Facts,
-    build: Callable[[], Any],
+    boundary: Boundary, own: InForce, owner: Any, facts: Facts, build: Callable[[], Any]
 ) -> dict[Setting, Value]:
     """Changes to the settings in force; reports the shape if node 0 asks for it."""
     if facts.get(Fact.ENGINE) != Engine.DEEPSPEED and facts.get(Setting.PRECISION) is None:
         facts[Setting.PRECISION] = facts[Fact.LOADED_PRECISION]
-    ask = partial(
-        settling.answer_at,
-        boundary,
-        own.settable(owner),
-        observations=observations,
-        framework=own.framework.value,
-    )
+    ask = partial(settling.answer_at, boundary, own.settable(owner), framework=own.framework.value)
     answer = ask(facts)
     if answer is not None and answer.probes:
         model = build()
-        facts = {**facts_of(model, observations), **facts}
+        facts = {**facts_of(model), **facts}
         if facts.get(Setting.GRADIENT_CHECKPOINTING) is None and checkpoints_nothing(model):
             facts[Setting.GRADIENT_CHECKPOINTING] = Checkpointing.OFF.value
         answer = ask(facts, model=model)

@@ -14,8 +14,8 @@ from typing import Any
 import wrapt
 
 from ..checks.finding import Finding
-from ..evidence.observations import Observations
-from .checks.told import tell
+from ..evidence.observations import observations
+from .checks.reporting import report
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +55,15 @@ Looks = Mapping[str, Mapping[str, Sequence[Watched]]]
 """The calls to check, by module and path in it."""
 
 
-def install(looks: Looks, module: ModuleType, observations: Observations) -> None:
+def install(looks: Looks, module: ModuleType) -> None:
     """Wraps the module's checked calls."""
     for path, several in looks[module.__name__].items():
         for watched in several:
-            wrapper = partial(_looked_at, observations, watched, weakref.WeakKeyDictionary())
+            wrapper = partial(_looked_at, watched, weakref.WeakKeyDictionary())
             wrapt.wrap_function_wrapper(module, path, wrapper)
 
 
 def _looked_at(
-    observations: Observations,
     watched: Watched,
     seen: weakref.WeakKeyDictionary[Any, int],
     wrapped: Any,
@@ -84,7 +83,7 @@ def _looked_at(
             named = {**arguments, **arguments.get("kwargs", {})}
             for sentence in watched.look(Call(named, instance, observations.steps_of_all() or 0)):
                 if isinstance(sentence, Finding):
-                    tell(observations, sentence)
+                    report(sentence)
                 else:
                     observations.remark(sentence)
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..core.choices import Checkpointing
 from ..core.private_names import ATTENTION
 from ..core.settings import Fact, Setting, Value
-from ..evidence.observations import Observations, output_made_by
+from ..evidence.observations import observations, output_made_by
 from ..frameworks.config_files.vocabulary import attention_named, dtype_named
 
 SWITCHED = {"torch", "transformers", "peft", "bitsandbytes"}
@@ -19,7 +19,7 @@ NAMES = ("activation_checkpointing", "gradient_checkpointing")
 """Names of the switch in transformers: of late 5.x, and the older one, removed in 6."""
 
 
-def facts_of(model: Any, observations: Observations) -> dict[str, Value | None]:
+def facts_of(model: Any) -> dict[str, Value | None]:
     """The attention, the output, and the weights' dtype; None if unknown."""
     found: dict[str, Value | None] = {}
     with suppress(AttributeError, TypeError, ValueError):  # an unusual model
@@ -27,16 +27,16 @@ def facts_of(model: Any, observations: Observations) -> dict[str, Value | None]:
         weight = next(floating, None)
         found[Fact.LOADED_PRECISION] = None if weight is None else dtype_named(str(weight.dtype))
         found[Fact.OUTPUT] = output_made_by(model)
-        found[Fact.ATTENTION] = _attention(getattr(model, "config", None), observations)
+        found[Fact.ATTENTION] = _attention(getattr(model, "config", None))
     return found
 
 
-def see_facts(model: Any, observations: Observations) -> None:
+def see_facts(model: Any) -> None:
     """Notes a model's facts before reporting the model, which triggers a new estimate."""
-    observations.see(**facts_of(model, observations))
+    observations.see(**facts_of(model))
 
 
-def _attention(config: Any, observations: Observations) -> str | None:
+def _attention(config: Any) -> str | None:
     """The kind of attention in a transformers configuration; None for other configurations."""
     kinds = {kind.__module__ for kind in type(config).__mro__}
     if ATTENTION.module in kinds or hasattr(config, ATTENTION.attribute):
@@ -52,7 +52,7 @@ def checkpoints_nothing(model: Any) -> bool:
     return switch is not None and not getattr(model, f"is_{switch}") and packages <= SWITCHED
 
 
-def see_no_checkpointing(model: Any, observations: Observations) -> None:
+def see_no_checkpointing(model: Any) -> None:
     """Notes that nothing is checkpointed, if the model proves it."""
     if Setting.GRADIENT_CHECKPOINTING not in observations.observed and checkpoints_nothing(model):
         observations.see(gradient_checkpointing=Checkpointing.OFF.value)

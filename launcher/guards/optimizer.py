@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from contextlib import suppress
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +11,7 @@ import wrapt
 
 from ..core.choices import Optimizer
 from ..core.private_names import INITIAL_STATE
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from ..evidence.other_models import size_of
 from ..frameworks.config_files.vocabulary import optimizer_named
 
@@ -78,12 +76,11 @@ class Steps:
             self._is_counting = True
 
 
-_steps = functools.cache(lambda _observations: Steps())
+steps = Steps()
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps the constructor and counts steps, except torch's own before loading a state."""
-    steps: Steps = _steps(observations)
     if module.__name__ == INITIAL_STATE.module:
         with observations.going_on():
             INITIAL_STATE.of(module)
@@ -91,18 +88,10 @@ def install(module: ModuleType, observations: Observations) -> None:
         return
     module.register_optimizer_step_post_hook(steps.count)
     observations.count_steps(lambda: steps.most)
-    made = partial(_construct, observations, steps)
-    wrapt.wrap_function_wrapper(module, "Optimizer.__init__", made)
+    wrapt.wrap_function_wrapper(module, "Optimizer.__init__", _construct)
 
 
-def _construct(
-    observations: Observations,
-    steps: Steps,
-    wrapped: Any,
-    instance: Any,
-    args: Any,
-    kwargs: Any,
-) -> None:
+def _construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
     """Notes the optimizer with the most elements so far."""
     wrapped(*args, **kwargs)
     steps.begin()

@@ -10,9 +10,9 @@ from typing import Any
 import wrapt
 
 from ..core.private_names import SAVE_CHECKPOINT, SKIP_CODE, SYNC_BUFFERS
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from ..progress.board import Phase, Slot
-from .step_times import StepTimes, times_of
+from .step_times import StepTimes, times
 
 COLLECTIVES = (
     "all_gather",
@@ -60,18 +60,17 @@ HOOKED = (
 )
 
 
-def install(module: Any, observations: Observations) -> None:
+def install(module: Any) -> None:
     """Wraps the marked functions; those called every step in plain functions, the cheapest way."""
-    times = times_of(observations)
     for name, phase in PHASES.get(module.__name__, {}).items():
         with observations.going_on():
             if name == SAVE_CHECKPOINT.path:
                 SAVE_CHECKPOINT.of(module.Trainer)
-            wrapt.wrap_function_wrapper(module, name, _within(phase, times))
+            wrapt.wrap_function_wrapper(module, name, _within(phase))
     match module.__name__:
         case "deepspeed.runtime.engine":
             wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.step", _marked_last(times.stepped))
-            wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.forward", _gathering(times))
+            wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.forward", _gathering)
         case SKIP_CODE.module:
             with observations.going_on():
                 skip = SKIP_CODE.of(module)
@@ -83,7 +82,7 @@ def install(module: Any, observations: Observations) -> None:
             for name in filter(module.__dict__.__contains__, COLLECTIVES):
                 setattr(module, name, times.waiting(getattr(module, name)))
         case "torch.nn.modules.module":
-            _watch_eval(module.Module, times, observations)
+            _watch_eval(module.Module)
         case "torch.nn.parallel.distributed":
             parallel = module.DistributedDataParallel
             with observations.going_on():
@@ -97,7 +96,7 @@ def install(module: Any, observations: Observations) -> None:
             wrapt.wrap_function_wrapper(module, handler, _marked_first(times.stepped))
 
 
-def _within(phase: Phase, times: StepTimes) -> Callable[..., Any]:
+def _within(phase: Phase) -> Callable[..., Any]:
     return lambda wrapped, _instance, args, kwargs: times.during(phase, wrapped, args, kwargs)
 
 
@@ -118,16 +117,13 @@ def _marked_last(mark: Callable[[], None]) -> Callable[..., Any]:
     return wrapper
 
 
-def _gathering(times: StepTimes) -> Callable[..., Any]:
-    def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        if instance.training and instance.zero_optimization_stage() == 3:
-            times.gather()
-        return wrapped(*args, **kwargs)
-
-    return wrapper
+def _gathering(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    if instance.training and instance.zero_optimization_stage() == 3:
+        times.gather()
+    return wrapped(*args, **kwargs)
 
 
-def _watch_eval(kind: Any, times: StepTimes, observations: Observations) -> None:
+def _watch_eval(kind: Any) -> None:
     """Marks an evaluation in a custom loop when `eval()` is called on the trained model."""
     original = kind.eval
 

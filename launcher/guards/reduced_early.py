@@ -13,7 +13,7 @@ from typing import Any
 
 from ..core.private_names import ENGINE, GRAPH_TASK
 from ..core.settings import Fact
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from . import data_parallel
 
 
@@ -25,14 +25,13 @@ class Recomputations:
         parameters: ids of the parameters.
     """
 
-    def __init__(self, observations: Observations) -> None:
-        self._observations = observations
+    def __init__(self) -> None:
         self.task = -1
         self.parameters: set[int] = set()
 
     def watching(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps a reentrant block to watch it until the first step ends."""
-        if self._observations.step() or not data_parallel.wrapped:
+        if observations.step() or not data_parallel.wrapped:
             return function
 
         @functools.wraps(function, updated=())
@@ -41,7 +40,7 @@ class Recomputations:
 
             outputs = function(*args, **kwargs)
             if torch.is_grad_enabled():  # false in the first, forward run
-                with self._observations.going_on():
+                with observations.going_on():
                     self.note(outputs if isinstance(outputs, tuple) else (outputs,))
             return outputs
 
@@ -61,7 +60,7 @@ class Recomputations:
             self.task, self.parameters = task, set()
         if task >= 0 and found & self.parameters & data_parallel.reduced():
             early = {Fact.REDUCED_EARLY.value: True}
-            ENGINE.found().queue_callback(lambda: self._observations.see(**early))
+            ENGINE.found().queue_callback(lambda: observations.see(**early))
         self.parameters |= found
 
 

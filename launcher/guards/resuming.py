@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,7 +17,7 @@ import wrapt
 from ..checkpoints.checkpoint import UNIVERSAL, VARIABLE, Saves
 from ..checkpoints.discovery import present
 from ..core.private_names import ENGINE_CONFIG, INNER_LOOP, LOAD_UNIVERSAL
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from ..evidence.worker_messages import SaveLocation
 from ..system import regular_files
 
@@ -28,19 +27,18 @@ _trainings = itertools.count()
 """Numbers the calls of `Trainer.train` in this process."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps the Trainer's loop, or `DeepSpeedEngine.load_checkpoint`."""
     if module.__name__ == HOOKED[0]:
-        wrapt.wrap_function_wrapper(module, "Trainer.train", partial(_train, observations))
+        wrapt.wrap_function_wrapper(module, "Trainer.train", _train)
         with observations.going_on():
             INNER_LOOP.of(module.Trainer)
             wrapt.wrap_function_wrapper(module, INNER_LOOP.path, _loop)
     else:
-        load = partial(_load, observations)
-        wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.load_checkpoint", load)
+        wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.load_checkpoint", _load)
 
 
-def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+def _train(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Resumes the selected call of `train` from the launcher's folder instead of the script's.
 
     The script names the checkpoint at which the job began; the launcher's is a later one of the
@@ -95,7 +93,7 @@ def resumed() -> tuple[int, str]:
     return int(number or 0), folder
 
 
-def _load(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+def _load(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Loads the launcher's folder as a universal checkpoint, and all others as usual.
 
     `"checkpoint": {"load_universal": true}` in the JSON would also apply to later loads, e.g. of

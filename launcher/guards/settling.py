@@ -16,7 +16,7 @@ from typing import Any
 from ..core.described_model import shape_of
 from ..core.preset import parsed
 from ..core.settings import Setting, Value, is_value
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from ..evidence.worker_messages import Answer, Ask, Boundary
 from . import enforced
 from .callers import place, user_frames
@@ -29,7 +29,6 @@ def settings_at(
     boundary: Boundary,
     changeable: Iterable[Setting],
     facts: Mapping[str, object],
-    observations: Observations,
     *,
     framework: str = "",
     model: object = None,
@@ -41,13 +40,10 @@ def settings_at(
         changeable: settings that can still change there.
         facts: settings in force and facts, by name. Unknown values are left out, and values no plan
             can have, which the framework itself rejects.
-        observations: of this worker.
         framework: the owner of the training loop, if the boundary determines it.
         model: the model, if it exists.
     """
-    changes = changes_at(
-        boundary, changeable, facts, observations, framework=framework, model=model
-    )
+    changes = changes_at(boundary, changeable, facts, framework=framework, model=model)
     return {**enforced.overrides(), **changes}
 
 
@@ -55,7 +51,6 @@ def changes_at(
     boundary: Boundary,
     changeable: Iterable[Setting],
     facts: Mapping[str, object],
-    observations: Observations,
     *,
     framework: str = "",
     model: object = None,
@@ -64,7 +59,7 @@ def changes_at(
 
     The arguments are those of `settings_at`.
     """
-    answer = answer_at(boundary, changeable, facts, observations, framework=framework, model=model)
+    answer = answer_at(boundary, changeable, facts, framework=framework, model=model)
     return {} if answer is None else parsed(answer.overrides)
 
 
@@ -72,7 +67,6 @@ def answer_at(
     boundary: Boundary,
     changeable: Iterable[Setting],
     facts: Mapping[str, object],
-    observations: Observations,
     *,
     framework: str = "",
     model: object = None,

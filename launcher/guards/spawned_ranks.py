@@ -15,26 +15,26 @@ from typing import Any
 import wrapt
 
 from ..core.count_of import count_of
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from .callers import user_place
 
 HOOKED = ("torch.multiprocessing.spawn",)
 AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps the function that spawns the ranks."""
 
     def start(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
         count = kwargs.get("nprocs", args[2] if len(args) > 2 else 1)
         with suppress(Exception):  # what is odd here, torch reports
-            _prepare(observations, int(count))
+            _prepare(int(count))
         return wrapped(*args, **kwargs)
 
     wrapt.wrap_function_wrapper(module, "start_processes", start)
 
 
-def _prepare(observations: Observations, count: int) -> None:
+def _prepare(count: int) -> None:
     import torch.distributed as dist
 
     if count < 2 or AGENT_STORE not in os.environ or dist.is_initialized():

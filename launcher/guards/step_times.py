@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from ..progress.board import Phase
 
 SHORT, REST = 20_000_000, 50_000_000
@@ -34,8 +34,7 @@ class StepTimes:
 
     has_trainer = has_engine = False
 
-    def __init__(self, observations: Observations) -> None:
-        self._observations = observations
+    def __init__(self) -> None:
         self._step: int | None = None
         self._begun = 0  # of the step; 0 before the first is done
         self._own = 0
@@ -49,7 +48,7 @@ class StepTimes:
 
     def wait(self) -> int:
         """Begins a wait, which isn't own time; returns the time."""
-        now = self._observations.progress.moved()
+        now = observations.progress.moved()
         if not self._waits and self._since:
             self._own += now - self._since
         self._waits += 1
@@ -86,7 +85,7 @@ class StepTimes:
             if self._rests_until or torch.compiler.is_compiling():
                 return function(*args, **kwargs)
             if self._evaluates_since:
-                self._observations.progress.enter(Phase.TRAINING)
+                observations.progress.enter(Phase.TRAINING)
                 self._begun += self.go_on() - self._evaluates_since
                 self._evaluates_since = 0
             self.wait()
@@ -108,7 +107,7 @@ class StepTimes:
 
     def evaluate(self) -> None:
         """Begins an evaluation in a custom loop, up to the next backward pass."""
-        slot = self._observations.progress
+        slot = observations.progress
         if slot.phase is Phase.TRAINING:
             self._rests_until = 0
             slot.enter(Phase.EVALUATION)
@@ -121,7 +120,7 @@ class StepTimes:
         """
         if threading.current_thread() is not threading.main_thread():
             return function(*args, **kwargs)
-        slot = self._observations.progress
+        slot = observations.progress
         before, begun = slot.enter(phase), self.wait()
         try:
             return function(*args, **kwargs)
@@ -150,7 +149,7 @@ class StepTimes:
         The first step isn't timed. A counter that begins beyond 1 has been resumed, and hasn't
         counted this step yet.
         """
-        slot, step = self._observations.progress, self._observations.steps_of_all()
+        slot, step = observations.progress, observations.steps_of_all()
         if self._rests_until and time.monotonic_ns() < self._rests_until:
             slot.count(step)  # the process may end without another word
             return
@@ -158,7 +157,7 @@ class StepTimes:
         before = self._step
         if not step or step == before:
             return
-        self._observations.measure()
+        observations.measure()
         self._step, self._rests_until = step, 0
         if before is None and step > 1:
             slot.resumed(step)
@@ -177,7 +176,5 @@ class StepTimes:
         self._samples = self._tokens = 0
 
 
-@functools.cache
-def times_of(observations: Observations) -> StepTimes:
-    """The times of a process's steps."""
-    return StepTimes(observations)
+times = StepTimes()
+"""The times of this process's steps."""

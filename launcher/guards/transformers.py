@@ -15,7 +15,7 @@ import wrapt
 
 from ..core.choices import Checkpointing, Engine, Framework
 from ..core.settings import Fact, Setting, Value
-from ..evidence.observations import Observations
+from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
 from ..frameworks.config_files.vocabulary import dtype_named, optimizer_named
 from . import asked_alone, batches, first_batch, loading, settling, trainer_arguments
@@ -23,30 +23,26 @@ from .asked_facts import trainer_facts
 from .enforced import overrides
 from .loss import loss_of
 from .model_facts import NAMES, checkpoints_nothing, facts_of, see_facts, see_no_checkpointing
-from .step_times import times_of
+from .step_times import times
 from .trainer_arguments import is_turned_on
 from .trl_facts import trl_facts
 
 HOOKED = ("transformers.training_args", "transformers.trainer")
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps `TrainingArguments.__post_init__`, or the Trainer's constructor."""
     if module.__name__ == HOOKED[0]:
-        complete = partial(_complete, observations)
-        wrapt.wrap_function_wrapper(module, "TrainingArguments.__post_init__", complete)
+        wrapt.wrap_function_wrapper(module, "TrainingArguments.__post_init__", _complete)
     else:
-        wrapt.wrap_function_wrapper(module, "Trainer.__init__", partial(_construct, observations))
-        wrapt.wrap_function_wrapper(module, "Trainer.train", partial(_train, observations))
-        step = partial(_training_step, observations)
-        wrapt.wrap_function_wrapper(module, "Trainer.training_step", step)
+        wrapt.wrap_function_wrapper(module, "Trainer.__init__", _construct)
+        wrapt.wrap_function_wrapper(module, "Trainer.train", _train)
+        wrapt.wrap_function_wrapper(module, "Trainer.training_step", _training_step)
 
 
-def _complete(
-    observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
-) -> Any:
+def _complete(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Applies settings before the arguments are validated and passed to DeepSpeed."""
-    trainer_arguments.give(instance, _settled(instance, observations))
+    trainer_arguments.give(instance, _settled(instance))
     wrapped(*args, **kwargs)
     loading.put_in_force(
         loading.InForce(
@@ -59,7 +55,7 @@ def _complete(
     )
 
 
-def _settled(arguments: Any, observations: Observations) -> dict[Setting, Value]:
+def _settled(arguments: Any) -> dict[Setting, Value]:
     """Settings for the arguments; only the plan's if the arguments are invalid."""
     try:
         facts = trainer_facts(arguments)
@@ -67,9 +63,7 @@ def _settled(arguments: Any, observations: Observations) -> dict[Setting, Value]
         return overrides()
     framework = Framework.TRANSFORMERS.value
     where = Boundary.TRAINING_ARGUMENTS
-    return settling.settings_at(
-        where, trainer_arguments.SETTABLE, facts, observations, framework=framework
-    )
+    return settling.settings_at(where, trainer_arguments.SETTABLE, facts, framework=framework)
 
 
 def _can_checkpoint(model: Any) -> bool:
@@ -81,11 +75,9 @@ def _can_checkpoint(model: Any) -> bool:
     return has_switch and getattr(model, "supports_gradient_checkpointing", True)
 
 
-def _construct(
-    observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
-) -> Any:
+def _construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     arguments = inspect.signature(wrapped).bind_partial(*args, **kwargs).arguments
-    _settle(instance, arguments, observations)
+    _settle(instance, arguments)
     wrapped(*args, **kwargs)
     reference = weakref.ref(instance)
 
@@ -104,7 +96,7 @@ def _construct(
                 setattr(instance.args, name, False)
         observations.see(gradient_checkpointing=Checkpointing.OFF.value)
     with suppress(AttributeError, TypeError, ValueError):  # as another version has it
-        _see_arguments(instance, observations)
+        _see_arguments(instance)
     observations.see(
         micro_batch=instance.args.per_device_train_batch_size,
         accumulation=instance.args.gradient_accumulation_steps,
@@ -112,13 +104,13 @@ def _construct(
     observations.see_model(instance.model)  # the last: then the launcher estimates again
 
 
-def _settle(trainer: Any, given: Mapping[str, Any], observations: Observations) -> None:
+def _settle(trainer: Any, given: Mapping[str, Any]) -> None:
     """Changes a Trainer's arguments based on facts that only its model has."""
     model, arguments = given.get("model"), given.get("args")
     if arguments is None or not _is_module(model) or not observations.is_first(model):
         return
     try:
-        facts = {**facts_of(model, observations), **trainer_facts(arguments, validated=True)}
+        facts = {**facts_of(model), **trainer_facts(arguments, validated=True)}
         facts |= asked_alone.facts_of_trainer(given, arguments)
         facts[Fact.LOSS] = loss_of(trainer, model, arguments, given.get("compute_loss_func"))
     except (AttributeError, TypeError, ValueError):  # the Trainer itself fails
@@ -131,7 +123,6 @@ def _settle(trainer: Any, given: Mapping[str, Any], observations: Observations) 
         Boundary.TRAINER,
         trainer_arguments.settable_late(arguments, model),
         facts,
-        observations,
         framework=Framework.TRANSFORMERS.value,
         model=model,
     )
@@ -144,7 +135,7 @@ def _is_module(model: Any) -> bool:
     return isinstance(model, torch.nn.Module)
 
 
-def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+def _train(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Notes a Trainer's other models and its number of steps."""
     import torch
 
@@ -154,7 +145,6 @@ def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, k
                 observations.see_model(held, is_trained=False)
     if getattr(instance, "ref_model", instance) is None:
         observations.see(reference_model=False)
-    times = times_of(observations)
     times.has_trainer = True
     try:
         result = wrapped(*args, **kwargs)
@@ -165,22 +155,20 @@ def _train(observations: Observations, wrapped: Any, instance: Any, args: Any, k
     return result
 
 
-def _training_step(
-    observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
-) -> Any:
+def _training_step(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Counts each step's samples and tokens, and notes the first batch's length."""
     with suppress(Exception):  # a batch may be anything
         batch = args[1] if len(args) > 1 else kwargs["inputs"]
-        times_of(observations).batch(*batches.size_of(batch, instance.args.train_batch_size))
+        times.batch(*batches.size_of(batch, instance.args.train_batch_size))
         if not instance.state.global_step and Fact.SEQUENCE_LENGTH not in observations.observed:
-            first_batch.see_length(batch, observations)
+            first_batch.see_length(batch)
     return wrapped(*args, **kwargs)
 
 
-def _see_arguments(trainer: Any, observations: Observations) -> None:
+def _see_arguments(trainer: Any) -> None:
     """Notes the Trainer's facts for the memory estimate."""
     arguments = trainer.args
-    see_facts(trainer.model, observations)
+    see_facts(trainer.model)
     observations.see(**trl_facts(trainer))
     optimizer = optimizer_named(str(arguments.optim)) if trainer.optimizer is None else None
     loaded = observations.observed.get(Fact.LOADED_PRECISION)
@@ -194,4 +182,4 @@ def _see_arguments(trainer: Any, observations: Observations) -> None:
         ),
     )
     if not any(getattr(arguments, name, False) for name in NAMES):
-        see_no_checkpointing(trainer.model, observations)
+        see_no_checkpointing(trainer.model)

@@ -8,9 +8,8 @@ from typing import Any
 
 from ...checks import divided
 from ...checks.finding import Check
-from ...evidence.observations import Observations
 from ..callers import user_place
-from .told import makes, tell
+from .reporting import is_on, report
 
 
 class Accumulated:
@@ -22,20 +21,17 @@ class Accumulated:
         is_open: whether to count further passes: a loop with one optimizer accumulates.
     """
 
-    def __init__(
-        self, observations: Observations, optimizers: Callable[[], Collection[Any]]
-    ) -> None:
+    def __init__(self, optimizers: Callable[[], Collection[Any]]) -> None:
         self.is_open = False
-        self._observations = observations
         self._optimizers = optimizers
         self._place: tuple[weakref.ref[Any], int, int] | None = None  # of one with a gradient
         self._passes = 0
         self._left = 0
         self._usual = 0  # passes of the first step
 
-    def open(self) -> None:
+    def restart(self) -> None:
         """Begins to count, as a new optimizer is watched."""
-        self.is_open = makes(Check.GRADIENTS)
+        self.is_open = is_on(Check.GRADIENTS)
         self._place, self._passes, self._left = None, 0, 0
 
     def passing(self) -> None:
@@ -65,8 +61,7 @@ class Accumulated:
         self._passes = self._left = 0
         has_left = passes == left + self._usual > self._usual
         if has_left:
-            about = passes, left, steps + 1, user_place()
-            tell(self._observations, divided.left_over(*about))
+            report(divided.left_over(passes, left, steps + 1, user_place()))
         is_alone = self._place is not None and len(self._optimizers()) == 1
         self.is_open = is_alone and self._usual > 1 and not has_left
 

@@ -10,26 +10,25 @@ import wrapt
 
 from ...checks import built
 from ...checks.finding import Check, Finding
-from ...evidence.observations import Observations
 from ..callers import user_place
-from .told import looking, makes, tell
+from .reporting import is_on, report, safely
 
 HOOKED = ("peft.peft_model",)
 SECOND = ".lora_B."
 """Part of the names of weights that are zero in a new adapter."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps the making of adapted models."""
 
     def made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
         model = args[0] if args else kwargs.get("model")
         held: dict[str, Any] = {}
-        if isinstance(model, module.PeftModel) and makes(Check.TRAINED):
-            looking(observations, Check.TRAINED, lambda: held.update(_weights_of(model)))
+        if isinstance(model, module.PeftModel) and is_on(Check.TRAINED):
+            safely(Check.TRAINED, lambda: held.update(_weights_of(model)))
         wrapped(*args, **kwargs)
         if held:
-            looking(observations, Check.TRAINED, _judge, observations, held, instance)
+            safely(Check.TRAINED, _judge, held, instance)
 
     wrapt.wrap_function_wrapper(module, "PeftModel.__init__", made)
 
@@ -41,11 +40,11 @@ def _weights_of(model: Any) -> Iterator[tuple[str, Any]]:
             yield name, each
 
 
-def _judge(observations: Observations, held: dict[str, Any], model: Any) -> None:
+def _judge(held: dict[str, Any], model: Any) -> None:
     """Reports weights that the model has no more."""
     left = {id(each) for each in model.parameters()}
     lost = [name for name, each in held.items() if id(each) not in left]
-    tell(observations, built.replaced_adapter(lost, user_place()))
+    report(built.replaced_adapter(lost, user_place()))
 
 
 def frozen(models: Iterable[Any], where: str) -> Iterator[Finding]:

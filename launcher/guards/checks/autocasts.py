@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from functools import partial
 from types import ModuleType
 from typing import Any
 
 import wrapt
 
 from ...checks.finding import Check
-from ...evidence.observations import Observations
-from .told import looking, makes
+from .reporting import is_on, safely
 
 ACCELERATE = "accelerate.accelerator"
 HOOKED = ("torch.nn.parallel.distributed", ACCELERATE)
@@ -22,13 +20,12 @@ asked: set[str] = set()
 """Mixed precisions of the Accelerators, e.g. `bf16`."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Inspects the first pass of DistributedDataParallel models, and Accelerators."""
     if module.__name__ == ACCELERATE:
         wrapt.wrap_function_wrapper(module, "Accelerator.__init__", _accelerated)
         return
-    made = partial(_made, observations)
-    wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", made)
+    wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", _made)
 
 
 def _accelerated(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
@@ -36,17 +33,17 @@ def _accelerated(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
     asked.add(str(instance.mixed_precision))
 
 
-def _made(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
+def _made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
     import torch
 
     wrapped(*args, **kwargs)
-    if not makes(Check.PRECISION):
+    if not is_on(Check.PRECISION):
         return
 
     def see(model: Any, _given: Any) -> None:
         if not torch.compiler.is_compiling() and torch.is_grad_enabled():
             handle.remove()
-            looking(observations, Check.PRECISION, _look, model)
+            safely(Check.PRECISION, _look, model)
 
     handle = instance.register_forward_pre_hook(see)
 

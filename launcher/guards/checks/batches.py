@@ -15,13 +15,13 @@ import wrapt
 from ...checks import data
 from ...checks.finding import Check
 from ...core.private_names import LOADER_ITERATOR
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from ..callers import is_called_by, user_place
 from ..divided_data import digest_of, tensors_in
 from .copies import Copy, copied
-from .first_steps import first_steps_of
+from .first_steps import first_steps
+from .reporting import is_on, report, safely, skip
 from .texts import IGNORED, asked_of_texts, trained_padding
-from .told import looking, makes, skip, tell
 
 TRAINER, DDP, LOADER = (
     "transformers.trainer",
@@ -40,11 +40,11 @@ WORKERS = range(2, 33)
 """Numbers of worker processes whose stream is inspected."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps models' forward passes and loaders' iterators."""
     match module.__name__:
         case name if name == TRAINER:
-            labels = Labels(observations)
+            labels = Labels()
 
             def stepping(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
                 if labels.is_open:
@@ -52,23 +52,23 @@ def install(module: ModuleType, observations: Observations) -> None:
                     model = args[0] if args else kwargs.get("model")
                     loss = _has_own_loss(instance)
                     look = partial(labels.look, has_own_loss=loss)
-                    looking(observations, Check.DATA, look, batch, model)
+                    safely(Check.DATA, look, batch, model)
                 return wrapped(*args, **kwargs)
 
             wrapt.wrap_function_wrapper(module, "Trainer.training_step", stepping)
         case name if name == DDP:
-            labels = Labels(observations)
+            labels = Labels()
 
             def constructed(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
                 wrapped(*args, **kwargs)
-                if makes(Check.DATA):
+                if is_on(Check.DATA):
                     labels.watch(instance)
 
             wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", constructed)
         case _:
             with observations.going_on():
                 LOADER_ITERATOR.of(module)
-                draws = Draws(observations)
+                draws = Draws()
                 wrapt.wrap_function_wrapper(module, f"{LOADER_ITERATOR.path}.__next__", draws.next)
                 wrapt.wrap_function_wrapper(module, "DataLoader.__iter__", draws.begin)
 
@@ -76,9 +76,8 @@ def install(module: ModuleType, observations: Observations) -> None:
 class Labels:
     """Which labels of the first batches count, read asynchronously."""
 
-    def __init__(self, observations: Observations) -> None:
+    def __init__(self) -> None:
         self.is_open = True
-        self._observations = observations
         self._copies: list[Copy] = []
         self._where = ""
 
@@ -91,7 +90,7 @@ class Labels:
                 return
             is_within = is_called_by("transformers")  # a Trainer, whose step was seen
             look = partial(self.look, has_own_loss=is_within)
-            looking(self._observations, Check.DATA, look, kwargs, model)
+            safely(Check.DATA, look, kwargs, model)
             if not self.is_open:
                 handle.remove()
 
@@ -107,7 +106,7 @@ class Labels:
         """
         labels: Any = batch.get("labels") if isinstance(batch, Mapping) else None
         is_whole = hasattr(labels, "is_floating_point") and not labels.is_floating_point()
-        if not is_whole or not makes(Check.DATA):
+        if not is_whole or not is_on(Check.DATA):
             self.is_open = False
             return
         if len(self._copies) < data.BATCHES:
@@ -116,7 +115,7 @@ class Labels:
             asked = [(labels != IGNORED).any(), padding, *asked_of_texts(batch, labels, model)]
             copy = copied([each.float().reshape(1) for each in asked])
             if copy is None:
-                skip(self._observations, Check.DATA, "a graph of the device is being captured")
+                skip(Check.DATA, "a graph of the device is being captured")
                 self.is_open = False
                 return
             self._copies.append(copy)
@@ -124,25 +123,23 @@ class Labels:
             self.is_open = False
             batches = ([bool(part[0]) for part in copy.parts()] for copy in self._copies)
             for judge, answers in zip(JUDGES, zip(*batches, strict=False), strict=False):
-                tell(self._observations, judge(answers, self._where))
+                report(judge(answers, self._where))
 
 
 class Draws:
     """Loaders' first batches, and the optimizer steps before each."""
 
-    def __init__(self, observations: Observations) -> None:
-        self._observations = observations
+    def __init__(self) -> None:
         self._digests: list[str] = []
         self._steps: list[int] = []
-        self._first = first_steps_of(observations)
         self._streams: weakref.WeakKeyDictionary[Any, tuple[int, list[str]]]
         self._streams = weakref.WeakKeyDictionary()  # by iterator: workers, and first batches
 
     def begin(self, wrapped: Any, loader: Any, args: Any, kwargs: Any) -> Any:
         """Begins an iterator, noting whether several processes read a stream for it."""
         iterator = wrapped(*args, **kwargs)
-        if makes(Check.DATA):
-            looking(self._observations, Check.DATA, self._note, loader, iterator)
+        if is_on(Check.DATA):
+            safely(Check.DATA, self._note, loader, iterator)
         return iterator
 
     def _note(self, loader: Any, iterator: Any) -> None:
@@ -156,10 +153,10 @@ class Draws:
         """Returns the next batch, inspecting the first few."""
         batch = wrapped(*args, **kwargs)
         is_open = len(self._digests) < DRAWN or iterator in self._streams
-        if is_open and makes(Check.DATA):
-            looking(self._observations, Check.DATA, self._look, iterator, batch)
-        if self._first.is_open and makes(Check.OURS):
-            looking(self._observations, Check.OURS, self._first.draw, batch)
+        if is_open and is_on(Check.DATA):
+            safely(Check.DATA, self._look, iterator, batch)
+        if first_steps.is_open and is_on(Check.OURS):
+            safely(Check.OURS, first_steps.draw, batch)
         return batch
 
     def _look(self, iterator: Any, batch: Any) -> None:
@@ -171,16 +168,16 @@ class Draws:
             if len(iterator) < 2:
                 return
         self._digests.append(digest_of(batch, elements=1024) if _has_rows(batch) else "")
-        self._steps.append(self._observations.steps_of_all() or 0)
+        self._steps.append(observations.steps_of_all() or 0)
         found = data.same_batch(self._digests, self._steps, user_place())
-        tell(self._observations, found)
+        report(found)
 
     def _look_at_stream(self, batch: Any, workers: int, digests: list[str]) -> None:
         """Inspects a batch that one of several processes has read from a stream."""
         if len(digests) < 2 * workers:
             is_host = all(each.device.type == "cpu" for each in tensors_in(batch))
             digests.append(digest_of(batch, elements=1024) if is_host else "")
-            tell(self._observations, data.read_by_all(digests, workers, user_place()))
+            report(data.read_by_all(digests, workers, user_place()))
 
 
 def _has_own_loss(trainer: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from ...checks.finding import Check
 from .copies import Copy, copied, sample, spread
 from .models import parameters_in
-from .told import makes
+from .reporting import is_on
 
 _held: dict[str, Copy] = {}
 
@@ -20,7 +20,7 @@ def remember(models: Iterable[Any]) -> None:
         for _, name, parameter in parameters_in(models)
         if parameter.requires_grad and name not in _held and sample(parameter) is not None
     ]
-    if _held or not makes(Check.SAVED):
+    if _held or not is_on(Check.SAVED):
         return
     for name, parameter in spread(usable):
         copy = copied([sample(parameter)])

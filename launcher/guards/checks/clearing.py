@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from ...checks import divided
-from ...evidence.observations import Observations
 from .. import data_parallel
 from ..callers import LOOPS, is_called_by, user_place
 from . import scalers
 from .models import parameters_of
-from .told import tell
+from .reporting import report
 
 MOST = 192
 """Maximum passes to inspect."""
@@ -30,11 +29,8 @@ class Clearing:
         is_open: whether to inspect further passes.
     """
 
-    def __init__(
-        self, observations: Observations, optimizers: Callable[[], Iterable[tuple[Any, Stepping]]]
-    ) -> None:
+    def __init__(self, optimizers: Callable[[], Iterable[tuple[Any, Stepping]]]) -> None:
         self.is_open = True
-        self._observations = observations
         self._optimizers = optimizers
         self._counts: dict[str, list[tuple[int, int]]] = {}  # by line: passes and cleared ones
         self._looked = 0
@@ -65,7 +61,7 @@ class Clearing:
             self.is_open = False
             if len(self._counts) == 1:  # of several, some are for the inputs, or for other models
                 seen = self._counts[where][: divided.STEPS]
-                tell(self._observations, divided.cleared(seen, where))
+                report(divided.cleared(seen, where))
 
     def _parameters(self) -> Iterator[Any]:
         for optimizer, _ in self._optimizers():

@@ -7,11 +7,11 @@ from typing import Any
 
 from ...checks.divided import clipped_early
 from ...core.private_names import VERSION
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from ..callers import user_place
 from .copies import local, spread
 from .models import parameters_of
-from .told import tell
+from .reporting import report
 
 STEPS = 10
 """First steps to inspect."""
@@ -20,8 +20,7 @@ STEPS = 10
 class Clipped:
     """The gradients that were clipped last, until they are used, cleared, or added to."""
 
-    def __init__(self, observations: Observations, optimizers: Callable[[], Iterable[Any]]) -> None:
-        self._observations = observations
+    def __init__(self, optimizers: Callable[[], Iterable[Any]]) -> None:
         self._optimizers = optimizers
         self._marks: dict[int, tuple[int, int]] = {}  # by parameter: its gradient, as clipped
         self._where = ""
@@ -34,9 +33,9 @@ class Clipped:
     def note(self, parameters: Iterable[Any]) -> None:
         """Notes gradients that were just clipped."""
         self._marks = {}
-        if (self._observations.steps_of_all() or 0) < STEPS:
+        if (observations.steps_of_all() or 0) < STEPS:
             given = spread([each for each in parameters if each.grad is not None])
-            with self._observations.going_on():
+            with observations.going_on():
                 self._marks = {id(each): _mark(each.grad) for each in given}
             self._where = user_place()
 
@@ -54,7 +53,7 @@ class Clipped:
         added = any(self._found(is_changed=True))
         self._marks = {}
         if added:
-            tell(self._observations, clipped_early(self._where))
+            report(clipped_early(self._where))
 
     def _found(self, *, is_changed: bool) -> Iterator[tuple[int, tuple[int, int]]]:
         for optimizer in self._optimizers():

@@ -10,26 +10,23 @@ from typing import Any
 from ...checks.finding import Check, Finding
 from ...core.count_of import count_of
 from ...core.errors import EXPLAINED
-from ...evidence.observations import Observations
 from .. import data_parallel, fsdp
 from ..callers import user_place
 from . import scalers
-from .schedules import schedules_of
-from .told import looking, makes, tell
+from .reporting import is_on, report, safely
+from .schedules import schedules
 
 HOOKED = ("torch.nn.utils.clip_grad",)
 LOOKED = 4
 """Calls to inspect."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps the clipping function."""
-    module.clip_grad_norm_ = _looking(  # type: ignore[attr-defined]
-        module.clip_grad_norm_, observations
-    )
+    module.clip_grad_norm_ = _looking(module.clip_grad_norm_)  # type: ignore[attr-defined]
 
 
-def _looking(function: Any, observations: Observations) -> Any:
+def _looking(function: Any) -> Any:
     """Wraps a function in a plain one, which can be compiled, to inspect its first calls."""
     looked = 0
 
@@ -37,35 +34,34 @@ def _looking(function: Any, observations: Observations) -> Any:
     def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal looked
         most: Any = args[0] if args else kwargs.get("max_norm")
-        if looked >= LOOKED or not makes(Check.TRAINED) or hasattr(parameters, "grad"):  # a tensor
+        if looked >= LOOKED or not is_on(Check.TRAINED) or hasattr(parameters, "grad"):  # a tensor
             return function(parameters, *args, **kwargs)
         looked += 1
         parameters = list(parameters)  # it may be a generator
-        looking(observations, Check.TRAINED, _look, observations, parameters, most)
+        safely(Check.TRAINED, _look, parameters, most)
         norm = function(parameters, *args, **kwargs)
         if not math.isinf(most):
-            clipped = schedules_of(observations).clipped
-            looking(observations, Check.TRAINED, clipped.note, parameters)
+            safely(Check.TRAINED, schedules.clipped.note, parameters)
         return norm
 
     return clip_grad_norm_
 
 
-def _look(observations: Observations, parameters: list[Any], most: float) -> None:
+def _look(parameters: list[Any], most: float) -> None:
     to_train = [each for each in parameters if each.requires_grad]
     if not parameters:
-        tell(observations, _without_any())
+        report(_without_any())
     if not to_train:
         return
     if not math.isinf(most) and not _sharded().isdisjoint(map(id, to_train)):
-        tell(observations, _by_shard())
+        report(_by_shard())
     elif all(each.grad is None for each in to_train):
         engine = any(hasattr(each, "gradient_clipping") for each in data_parallel.others)
-        tell(observations, _nothing(len(to_train), is_engine=engine))
+        report(_nothing(len(to_train), is_engine=engine))
     elif scalers.scaling:
-        tell(observations, _still_scaled())
-    elif not math.isinf(most) and schedules_of(observations).has_used(to_train):
-        tell(observations, _used_before())
+        report(_still_scaled())
+    elif not math.isinf(most) and schedules.has_used(to_train):
+        report(_used_before())
 
 
 def _sharded() -> set[int]:

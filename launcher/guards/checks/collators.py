@@ -10,17 +10,16 @@ import wrapt
 
 from ...checks import data
 from ...checks.finding import Check
-from ...evidence.observations import Observations
 from ..callers import user_place
+from .reporting import is_on, report, safely
 from .texts import IGNORED
-from .told import looking, makes, tell
 
 HOOKED = ("transformers.data.data_collator",)
 LOOKED = 3
 """Batches to inspect."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps the collator that replaces labels."""
     looked = 0
 
@@ -31,11 +30,11 @@ def install(module: ModuleType, observations: Observations) -> None:
         looked += 1
         samples = args[0] if args else kwargs["examples"]
         masks: list[tuple[int, int]] = []  # taken before: the collator may change its samples
-        if makes(Check.DATA):
-            looking(observations, Check.DATA, lambda: masks.extend(map(_mask_of, samples)))
+        if is_on(Check.DATA):
+            safely(Check.DATA, lambda: masks.extend(map(_mask_of, samples)))
         batch = wrapped(*args, **kwargs)
         if masks:
-            looking(observations, Check.DATA, _look, observations, masks, batch)
+            safely(Check.DATA, _look, masks, batch)
         return batch
 
     wrapt.wrap_function_wrapper(module, "DataCollatorForLanguageModeling.torch_call", collate)
@@ -52,7 +51,7 @@ def _mask_of(sample: Any) -> tuple[int, int]:
     return found.numel(), int((found == IGNORED).sum())
 
 
-def _look(observations: Observations, masks: Sequence[tuple[int, int]], batch: Any) -> None:
+def _look(masks: Sequence[tuple[int, int]], batch: Any) -> None:
     """Compares the labels that are left out before and after collating."""
     from torch.utils.data import get_worker_info
 
@@ -62,4 +61,4 @@ def _look(observations: Observations, masks: Sequence[tuple[int, int]], batch: A
     padding = labels.numel() - sum(count for count, _ in masks)
     left = int((labels == IGNORED).sum()) - padding
     before = sum(out for _, out in masks)
-    tell(observations, data.replaced_labels(before, left, user_place()))
+    report(data.replaced_labels(before, left, user_place()))

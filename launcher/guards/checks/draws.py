@@ -13,13 +13,13 @@ from typing import Any
 
 from ...checks.between_ranks import Compared, Shared
 from ...checks.finding import Check
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import place, user_frames
 from .copies import ELEMENTS, Copy, copied
-from .first_steps import first_steps_of
+from .first_steps import first_steps
 from .replicas import digest_of
-from .told import looking, makes
+from .reporting import is_on, safely
 
 HOOKED = ("torch.optim.optimizer",)
 DRAWING = ("rand", "rand_like", "randint", "randint_like", "randn", "randn_like")
@@ -28,14 +28,14 @@ LEAST = 8
 """Elements of a draw that isn't a decision, which ranks may have to make alike."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Watches draws between two steps of the process's first optimizer."""
-    draws = Draws(observations)
+    draws = Draws()
 
     def stepped(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         # Asked here: an import that reads a worker's variable can't be shared by all workers.
-        if not draws.is_over and makes(Check.DATA):  # the hook stays, as torch iterates over it
-            looking(observations, Check.DATA, draws.step, optimizer)
+        if not draws.is_over and is_on(Check.DATA):  # the hook stays, as torch iterates over it
+            safely(Check.DATA, draws.step, optimizer)
 
     module.register_optimizer_step_post_hook(stepped)
 
@@ -53,9 +53,8 @@ class Draws:
         is_over: whether nothing more is to be watched.
     """
 
-    def __init__(self, observations: Observations) -> None:
+    def __init__(self) -> None:
         self.is_over = False
-        self._observations = observations
         self._first: Any = None
         self._steps = 0
         self._place = ""
@@ -74,12 +73,12 @@ class Draws:
             self.is_over = True
             for undo in self._undo:
                 undo()
-            has_data = first_steps_of(self._observations).batches > 0
+            has_data = first_steps.batches > 0
             if has_data and self._copies and all(copy.is_there for copy in self._copies):
                 rows = [row for copy in self._copies for row in copy.parts()]
                 if len(rows) > 1 and all(len({*row}) > 1 for row in rows):
                     compared = Compared(Shared.DRAWS, digest_of(*rows), self._place, self._steps)
-                    self._observations.send(compared)
+                    observations.send(compared)
 
     def _watch(self) -> None:
         """Wraps torch's functions for these steps; compiled code has the original ones."""
@@ -98,8 +97,8 @@ class Draws:
             drawn = function(*args, **kwargs)
             if not torch.compiler.is_compiling() and kwargs.get("generator") is None:
                 frame = sys._getframe(1)
-                about = drawn, frame.f_code.co_filename, frame.f_lineno
-                looking(self._observations, Check.DATA, self._note, *about)
+                file, line = frame.f_code.co_filename, frame.f_lineno
+                safely(Check.DATA, self._note, drawn, file, line)
             return drawn
 
         return drawing

@@ -16,23 +16,22 @@ import wrapt
 
 from ...checks import data
 from ...checks.finding import Check
-from ...evidence.observations import Observations
 from ..callers import place
-from .told import looking, makes, tell
+from .reporting import is_on, report, safely
 
 HOOKED = ("transformers.trainer",)
 PACKAGES = ("transformers", "trl")
 """Packages whose own losses ask for nothing that is dropped."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps each Trainer's first step."""
     is_open = True
 
     def step(wrapped: Any, trainer: Any, args: Any, kwargs: Any) -> Any:
         nonlocal is_open
         may_miss = False
-        if is_open and len(args) > 1 and makes(Check.DATA):
+        if is_open and len(args) > 1 and is_on(Check.DATA):
             with suppress(Exception):  # an unusual Trainer
                 may_miss = _may_miss(trainer, args[1])
         if not may_miss:
@@ -41,7 +40,7 @@ def install(module: ModuleType, observations: Observations) -> None:
         asked: set[str] = set()
         given = frozenset(args[1])
         result = wrapped(args[0], _noting(args[1], asked), *args[2:], **kwargs)
-        looking(observations, Check.DATA, _judge, observations, trainer, asked - given)
+        safely(Check.DATA, _judge, trainer, asked - given)
         return result
 
     wrapt.wrap_function_wrapper(module, "Trainer.training_step", step)
@@ -77,14 +76,14 @@ def _noting(inputs: dict[str, Any], asked: set[str]) -> dict[str, Any]:
     return Noting(inputs)
 
 
-def _judge(observations: Observations, trainer: Any, missed: set[str]) -> None:
+def _judge(trainer: Any, missed: set[str]) -> None:
     """Reports fields that only the samples have."""
     if not missed:
         return
     fields = _fields_of(trainer.train_dataset)
     function = inspect.unwrap(type(trainer).compute_loss)
     where = place(inspect.getsourcefile(function) or "", inspect.getsourcelines(function)[1])
-    tell(observations, data.dropped(sorted(missed & fields), function.__qualname__, where))
+    report(data.dropped(sorted(missed & fields), function.__qualname__, where))
 
 
 def _fields_of(dataset: Any) -> set[str]:

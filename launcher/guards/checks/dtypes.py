@@ -6,24 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...checks import precision
-from ...evidence.observations import Observations
 from . import autocasts, scalers
-from .models import models_of, parameters_of
-from .told import tell
+from .models import known_models, parameters_of
+from .reporting import report
 
 
-def look_at(
-    observations: Observations,
-    optimizer: Any,
-    names: Mapping[int, str],
-    where: str,
-    *,
-    by_engine: bool,
-) -> None:
+def look_at(optimizer: Any, names: Mapping[int, str], where: str, *, by_engine: bool) -> None:
     """Reports dtypes that lose updates.
 
     Args:
-        observations: the findings go there.
         optimizer: about to make its first step.
         names: of its parameters, by id.
         where: the user's line that made it.
@@ -40,7 +31,7 @@ def look_at(
     }
     kind, has_autocast = type(optimizer).__name__, "bf16" in autocasts.asked and not by_engine
     if torch.float16 in types and not scalers.used:
-        tell(observations, precision.unscaled(kind, where))
+        report(precision.unscaled(kind, where))
     if not type(optimizer).__module__.startswith("torch.optim."):
         return
     alike = {
@@ -50,11 +41,11 @@ def look_at(
     }
     halves = list(_sizes_in(torch.float16, alike))
     others = sum(each.grad is not None for each in every) - len(halves)
-    tell(observations, precision.without_master(kind, halves, others, where))
-    if (has_autocast or torch.bfloat16 in types) and not _is_loaded_in_bf16(observations):
+    report(precision.without_master(kind, halves, others, where))
+    if (has_autocast or torch.bfloat16 in types) and not _is_loaded_in_bf16():
         elements = sum(each.numel() for each in alike.values())
         sizes = _sizes_in(torch.bfloat16, alike)
-        tell(observations, precision.without_copy(kind, sizes, elements, where))
+        report(precision.without_copy(kind, sizes, elements, where))
 
 
 def _sizes_in(dtype: Any, parameters: Mapping[str, Any]) -> dict[str, int]:
@@ -66,11 +57,11 @@ def _sizes_in(dtype: Any, parameters: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def _is_loaded_in_bf16(observations: Observations) -> bool:
+def _is_loaded_in_bf16() -> bool:
     """Whether transformers loaded a model in bfloat16, usually on purpose."""
     import torch
 
-    for config in (getattr(model, "config", None) for model in models_of(observations)):
+    for config in (getattr(model, "config", None) for model in known_models()):
         # Before transformers 4.56 the name is `torch_dtype`, which newer versions warn about.
         name = "dtype" if hasattr(config, "dtype") else "torch_dtype"
         if getattr(config, name, None) is torch.bfloat16:

@@ -10,14 +10,13 @@ import wrapt
 
 from ...checks import divided, sampled, schedule
 from ...checks.finding import Check
-from ...evidence.observations import Observations
 from ..callers import user_place
 from . import updates
 from .copies import Copy, copied, sample, spread
 from .gradients import Gradients
 from .replicas import Replicas, replicated_by_engine
+from .reporting import is_on, report, safely, skip
 from .sampled_gradients import begin_with_engine
-from .told import looking, makes, skip, tell
 
 HOOKED = ("deepspeed.runtime.engine",)
 DONE = (0, 1, 2, 3, 9, 99, 999)
@@ -30,15 +29,14 @@ MOST = 30
 class EngineWatch:
     """Observations of an engine."""
 
-    def __init__(self, observations: Observations) -> None:
-        self._observations = observations
+    def __init__(self) -> None:
         self._where = user_place()
-        self._replicas = Replicas(observations, self._where)
+        self._replicas = Replicas(self._where)
         self._zeros: tuple[dict[str, Copy], int] | None = None
         self._looked = -1
         self._over = 0
         self._passes: list[int] = []
-        self._gradients = Gradients(observations, self._where)
+        self._gradients = Gradients(self._where)
 
     def look(self, engine: Any) -> None:
         """Inspects the weights before a step."""
@@ -51,10 +49,10 @@ class EngineWatch:
         if step == 0:
             asked = (engine.optimizer_params() or {}).get("lr")
             given = engine.scheduler_name() or "", engine.scheduler_params() or {}
-            tell(self._observations, schedule.overruled(*given, asked, self._where))
+            report(schedule.overruled(*given, asked, self._where))
         if engine.zero_optimization_stage() > 2:
             for check in (Check.REPLICAS, Check.TRAINED, Check.GRADIENTS):
-                skip(self._observations, check, "the weights are partitioned (ZeRO stage 3)")
+                skip(check, "the weights are partitioned (ZeRO stage 3)")
             return
         self._replicas.look(replicated_by_engine(engine), step)
         self._judge()
@@ -75,7 +73,7 @@ class EngineWatch:
         step = int(engine.global_steps)
         if step != self._over and step <= MOST and engine.zero_optimization_stage() <= 2:
             if not self._over:
-                begin_with_engine(self._gradients, engine, self._observations)
+                begin_with_engine(self._gradients, engine)
                 engine.basic_optimizer.register_step_pre_hook(self._take)
             self._over = step
             self._gradients.over(step)
@@ -84,35 +82,35 @@ class EngineWatch:
         """Compares the passes before each of the first calls of `step` with the accumulation."""
         if len(self._passes) < divided.STEPS:
             self._passes.append(passes)
-            about = self._passes, int(engine.gradient_accumulation_steps()), user_place()
-            tell(self._observations, divided.counted_twice(*about))
+            accumulation = int(engine.gradient_accumulation_steps())
+            report(divided.counted_twice(self._passes, accumulation, user_place()))
 
     def _take(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        looking(self._observations, Check.GRADIENTS, self._gradients.take, optimizer)
+        safely(Check.GRADIENTS, self._gradients.take, optimizer)
 
     def _judge(self) -> None:
         if self._zeros is not None and all(copy.is_there for copy in self._zeros[0].values()):
             copies, done = self._zeros
             self._zeros = None
             samples = {name: copy.parts()[0] for name, copy in copies.items()}
-            tell(self._observations, sampled.still_zero(samples, done, self._where))
+            report(sampled.still_zero(samples, done, self._where))
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps every engine's step, and counts its backward passes."""
     watches: weakref.WeakKeyDictionary[Any, EngineWatch] = weakref.WeakKeyDictionary()
     passes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def step(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        if not makes(*MADE):
+        if not is_on(*MADE):
             return wrapped(*args, **kwargs)
         watch = watches.get(instance)
         if watch is None:
-            watch = watches[instance] = EngineWatch(observations)
-        looking(observations, Check.DIVIDED, watch.count, instance, passes.pop(instance, 0))
-        looking(observations, Check.REPLICAS, watch.look, instance)
+            watch = watches[instance] = EngineWatch()
+        safely(Check.DIVIDED, watch.count, instance, passes.pop(instance, 0))
+        safely(Check.REPLICAS, watch.look, instance)
         result = wrapped(*args, **kwargs)
-        looking(observations, Check.GRADIENTS, watch.over, instance)
+        safely(Check.GRADIENTS, watch.over, instance)
         return result
 
     def backward(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -11,11 +10,11 @@ import wrapt
 
 from ...checks.finding import Check, Finding
 from ...core.errors import EXPLAINED
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import user_place
-from .schedules import schedules_of
-from .told import looking, makes, tell
+from .reporting import is_on, report, safely
+from .schedules import schedules
 
 HOOKED = ("torch.utils.data.dataloader",)
 
@@ -23,20 +22,19 @@ _epochs: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictio
 """By sampler: its epoch and the optimizer steps when it last began."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps loaders' `__iter__`."""
-    accumulated = schedules_of(observations).accumulated
 
     def begin(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        accumulated.begin()
-        if makes(Check.DATA):
-            looking(observations, Check.DATA, partial(_look, observations), instance)
+        schedules.accumulated.begin()
+        if is_on(Check.DATA):
+            safely(Check.DATA, _look, instance)
         return wrapped(*args, **kwargs)
 
     wrapt.wrap_function_wrapper(module, "DataLoader.__iter__", begin)
 
 
-def _look(observations: Observations, loader: Any) -> None:
+def _look(loader: Any) -> None:
     """Compares the epoch with the previous one, if there were training steps between."""
     import torch
     from torch.utils.data import DistributedSampler
@@ -53,7 +51,7 @@ def _look(observations: Observations, loader: Any) -> None:
     before, done = _epochs.get(sampler, (sampler.epoch, steps))
     _epochs[sampler] = sampler.epoch, steps
     if sampler.epoch == before and steps > done + 1:  # one: the loader is begun for each batch
-        tell(observations, _finding(sampler.epoch, steps))
+        report(_finding(sampler.epoch, steps))
 
 
 def _finding(epoch: int, steps: int) -> Finding:

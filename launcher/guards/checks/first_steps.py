@@ -15,11 +15,11 @@ from typing import Any
 from ...checks.between_ranks import Compared, Shared
 from ...checks.finding import Check
 from ...checks.ours import STEPS, encoded
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from ..callers import user_place
 from ..divided_data import tensors_in
 from .copies import Copy, copied
-from .told import looking, makes
+from .reporting import is_on, safely
 
 HOOKED = ("torch.autograd",)
 PASSES = 64
@@ -49,10 +49,9 @@ class FirstSteps:
         batches: number of recorded batches of loaders.
     """
 
-    def __init__(self, observations: Observations) -> None:
+    def __init__(self) -> None:
         self.is_open = True
         self.batches = 0
-        self._observations = observations
         self._is_passing = False
         self._place = ""
         self._noted: dict[int, Noted] = {}
@@ -79,7 +78,7 @@ class FirstSteps:
         def noting(*args: Any, **kwargs: Any) -> Any:
             if not self.is_open or self._is_passing or torch.compiler.is_compiling():
                 return function(*args, **kwargs)
-            looking(self._observations, Check.OURS, self._pass, args, kwargs)
+            safely(Check.OURS, self._pass, args, kwargs)
             self._is_passing = True
             try:
                 return function(*args, **kwargs)
@@ -90,11 +89,11 @@ class FirstSteps:
 
     def _pass(self, args: Any, kwargs: Any) -> None:
         """Records a pass before it begins."""
-        if not makes(Check.OURS):
+        if not is_on(Check.OURS):
             self._end()
             return
         loss = args[0] if args else kwargs.get("tensors")
-        step = (self._observations.steps_of_all() or 0) + 1
+        step = (observations.steps_of_all() or 0) + 1
         noted = self._noted.get(step)
         if noted is None:
             for last in list(self._noted.values())[-1:]:
@@ -119,7 +118,7 @@ class FirstSteps:
             self._sent += 1
             loss = sum(copy.parts()[0][0] for copy in noted.losses)
             value = encoded(loss, noted.random, (self._drawn or [])[: noted.drawn])
-            self._observations.send(Compared(Shared.STEP, value, self._place, step))
+            observations.send(Compared(Shared.STEP, value, self._place, step))
 
     def _end(self) -> None:
         self.is_open = False
@@ -152,10 +151,9 @@ def _digests(batch: Any) -> Iterator[int]:
         yield int.from_bytes(blake2b(content, digest_size=4).digest(), "little")
 
 
-first_steps_of = functools.cache(FirstSteps)
+first_steps = FirstSteps()
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps `backward` to record losses."""
-    first: FirstSteps = first_steps_of(observations)
-    module.backward = first.backward(module.backward)  # type: ignore[attr-defined]
+    module.backward = first_steps.backward(module.backward)  # type: ignore[attr-defined]

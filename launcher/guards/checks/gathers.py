@@ -15,10 +15,10 @@ from typing import Any
 from ...checks import gradients
 from ...checks.finding import Check
 from ...core.private_names import OPERAND
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from ..callers import user_place
 from .graphs import nodes_of
-from .told import looking, makes, tell
+from .reporting import is_on, report, safely
 
 HOOKED = ("torch.distributed.distributed_c10d",)
 GATHERED = ("all_gather", "all_gather_into_tensor")
@@ -41,16 +41,15 @@ class Gathers:
         noted: another rank's row, the number of rows and the user's line, of each gather.
     """
 
-    def __init__(self, observations: Observations) -> None:
+    def __init__(self) -> None:
         self.is_open = True
         self.noted: list[tuple[Any, int, str]] = []
-        self._observations = observations
 
     def note(self, collected: Any, given: Any, group: Any = None) -> None:
         """Notes a gather whose result is there."""
         import torch.distributed as dist
 
-        self.is_open = (self._observations.steps_of_all() or 0) < gradients.GATHERING
+        self.is_open = (observations.steps_of_all() or 0) < gradients.GATHERING
         world, width = dist.get_world_size(group), given.shape[-1] if given.dim() > 1 else 0
         is_large = given.numel() > ELEMENTS or len(self.noted) == MOST
         if not self.is_open or world < 2 or width < LEAST or is_large:
@@ -63,12 +62,12 @@ class Gathers:
     def look(self, loss: Any) -> None:
         """Looks for noted rows in a loss, before its backward pass begins."""
         noted, self.noted = self.noted, []
-        with self._observations.going_on():
+        with observations.going_on():
             where = _used(loss, noted)
             if where is not None:
                 self.is_open = False
-                step = (self._observations.steps_of_all() or 0) + 1
-                tell(self._observations, gradients.gathered(step, where))
+                step = (observations.steps_of_all() or 0) + 1
+                report(gradients.gathered(step, where))
 
 
 def _used(loss: Any, noted: Sequence[tuple[Any, int, str]]) -> str | None:
@@ -98,17 +97,16 @@ def _has_row(constant: Any, row: Any) -> bool:
     return bool((cosine_similarity(constant.float(), row.float()) > ALIKE).any())
 
 
-gathers_of = functools.cache(Gathers)
+gathers = Gathers()
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps the collectives in plain functions, which compiled graphs don't see."""
-    gathers: Gathers = gathers_of(observations)
     for name in filter(module.__dict__.__contains__, GATHERED):
-        setattr(module, name, _noting(getattr(module, name), gathers, observations))
+        setattr(module, name, _noting(getattr(module, name)))
 
 
-def _noting(function: Any, gathers: Gathers, observations: Observations) -> Any:
+def _noting(function: Any) -> Any:
     import torch
 
     @functools.wraps(function)
@@ -119,9 +117,9 @@ def _noting(function: Any, gathers: Gathers, observations: Observations) -> Any:
         result = function(*args, **kwargs)
         collected, given, *others = *args, *kwargs.values()
         has_gradient = torch.is_grad_enabled() and getattr(given, "requires_grad", False)
-        if result is None and has_gradient and makes(Check.GRADIENTS):
+        if result is None and has_gradient and is_on(Check.GRADIENTS):
             group = kwargs.get("group", next(iter(others), None))
-            looking(observations, Check.GRADIENTS, gathers.note, collected, given, group)
+            safely(Check.GRADIENTS, gathers.note, collected, given, group)
         return result
 
     return gather

@@ -12,7 +12,7 @@ import wrapt
 
 from ...checks.seen_gradients import ELEMENTS
 from ...core.private_names import FRAGMENTS
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 
 FSDP = "torch.distributed.fsdp"
 HOOKED = (FRAGMENTS.module, FSDP)
@@ -120,7 +120,7 @@ _fragments: dict[int, Fragment] = {}
 _owned: dict[int, Owned] = {}
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps FSDP2's sharding and DeepSpeed's optimizers to note where parts are."""
     if module.__name__ == FSDP:
         if hasattr(module, "fully_shard"):  # from torch 2.6 on

@@ -16,11 +16,11 @@ from ...checks.between_ranks import Compared, Shared
 from ...checks.finding import Check
 from ...checks.seen_gradients import PARTS, WINDOWS, Passed, Seen, Way, encoded
 from ...core.limits import LINE
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from .copies import Copy, copied
 from .gradient_places import Line, Place, reached_by
 from .replicas import digest_of
-from .told import skip
+from .reporting import skip
 
 _places: Counter[str] = Counter()
 
@@ -70,8 +70,7 @@ class Window:
 class Gradients:
     """Samples of one optimizer's gradients in the two steps after choosing parameters."""
 
-    def __init__(self, observations: Observations, where: str) -> None:
-        self._observations = observations
+    def __init__(self, where: str) -> None:
         self._where = where
         self._sampled: tuple[Sampled, ...] = ()
         self._way = Way.SCRIPT
@@ -177,7 +176,7 @@ class Gradients:
         parts = copied([part for each in self._sampled for part in each.parts])
         reached = copied([each.reached[1] for each in self._sampled if each.reached is not None])
         if parts is None or reached is None:
-            skip(self._observations, Check.GRADIENTS, "a graph of the device is being captured")
+            skip(Check.GRADIENTS, "a graph of the device is being captured")
             self.end()
             return
         self._windows.append(Window(counts, begins, parts, reached))
@@ -211,7 +210,7 @@ class Gradients:
         # Ranks with different parts of a model may begin with the same constants.
         if len(value) <= LINE and all(len({*part}) > 1 for part in weights):
             place = f"{self._place}#{digest_of(*weights)}"
-            self._observations.send(Compared(Shared.GRADIENTS, value, place, step, names))
+            observations.send(Compared(Shared.GRADIENTS, value, place, step, names))
         self.end()
 
     def _passed(self, window: Window) -> Iterator[Passed]:

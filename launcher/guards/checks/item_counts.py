@@ -14,24 +14,23 @@ import wrapt
 
 from ...checks import divided
 from ...checks.finding import Check
-from ...evidence.observations import Observations
 from ...workload.script.scaled_losses import ACCUMULATION
 from ..callers import place, user_place
-from .told import looking, makes, tell
+from .reporting import is_on, report, safely
 
 HOOKED = ("transformers.trainer",)
 INDEX = 2
 """Place of the number among the arguments with which the Trainer calls its `training_step`."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps each Trainer's first step."""
     is_open = True
 
     def step(wrapped: Any, trainer: Any, args: Any, kwargs: Any) -> Any:
         nonlocal is_open
         noting = None
-        if is_open and len(args) > INDEX and (is_open := makes(Check.DIVIDED)):
+        if is_open and len(args) > INDEX and (is_open := is_on(Check.DIVIDED)):
             with suppress(Exception):  # an unusual Trainer
                 noting = (
                     _noting(args[INDEX]) if _is_left_to_the_loss(trainer, args[INDEX]) else None
@@ -41,7 +40,7 @@ def install(module: ModuleType, observations: Observations) -> None:
         is_open = False
         result = wrapped(*args[:INDEX], noting, *args[INDEX + 1 :], **kwargs)
         if not noting.is_used:
-            looking(observations, Check.DIVIDED, _tell, observations, trainer)
+            safely(Check.DIVIDED, _tell, trainer)
         return result
 
     wrapt.wrap_function_wrapper(module, "Trainer.training_step", step)
@@ -114,7 +113,7 @@ def _noting(count: Any) -> Any:
     return count.as_subclass(Noting)
 
 
-def _tell(observations: Observations, trainer: Any) -> None:
+def _tell(trainer: Any) -> None:
     """Reports the code that computes the loss."""
     model = _model(trainer)
     function, name = type(model).forward, f"the loss of {type(model).__name__}"
@@ -125,4 +124,4 @@ def _tell(observations: Observations, trainer: Any) -> None:
     file = inspect.getsourcefile(function) or ""
     if not any(map(ACCUMULATION.search, lines)):
         where = user_place() if "-packages/" in file else place(file, line)
-        tell(observations, divided.undivided(name, _factor(trainer), where))
+        report(divided.undivided(name, _factor(trainer), where))

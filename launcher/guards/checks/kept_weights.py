@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...checks import saved
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from ..callers import user_place
 from .copies import local
-from .models import models_of, parameters_in
-from .told import tell
+from .models import known_models, parameters_in
+from .reporting import report
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ _taken: dict[int, Taken] = {}
 """The live ones, by id: a dict has no hash."""
 
 
-def note(observations: Observations, states: Any) -> None:
+def note(states: Any) -> None:
     """Records a state dict that the user's code has taken."""
     step = observations.step()
     if step is None or not isinstance(states, OrderedDict):  # as others have no weak references
@@ -45,19 +45,19 @@ def note(observations: Observations, states: Any) -> None:
     _taken[key] = Taken(reference, step, user_place())
 
 
-def look(observations: Observations, given: Any, *, is_loaded: bool) -> None:
+def look(given: Any, *, is_loaded: bool) -> None:
     """Checks the state dicts in an object that is saved or loaded."""
     step = observations.step()
     for states in _states_in(given):
         taken = _taken[id(states)]
         if step is None or taken.step >= step:
             continue
-        live = {_place(each) for _, _, each in parameters_in(models_of(observations))} - {0}
+        live = {_place(each) for _, _, each in parameters_in(known_models())} - {0}
         name = next((name for name, each in states.items() if _place(each) in live), None)
         if name is not None:
             about = step, user_place(), taken.where
             finding = saved.by_reference(name, taken.step, *about, is_loaded=is_loaded)
-            tell(observations, finding)
+            report(finding)
 
 
 def _states_in(given: Any) -> Iterator[Any]:

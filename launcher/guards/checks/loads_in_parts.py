@@ -10,33 +10,31 @@ import wrapt
 
 from ...checks import resumed
 from ...checks.finding import Check
-from ...evidence.observations import Observations
 from ..callers import user_place
-from .told import looking, makes, tell
+from .reporting import is_on, report, safely
 
 HOOKED = ("torch.distributed.checkpoint.default_planner",)
 DEPTH = 3
 """Maximum depth of an optimizer's state dict in a loaded object."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps the planner of a load, which gets the checkpoint's keys."""
 
     def planning(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-        if makes(Check.RESUMED):
+        if is_on(Check.RESUMED):
             given = dict(zip(("state_dict", "metadata"), args, strict=False)) | kwargs
-            about = given.get("state_dict"), given.get("metadata")
-            looking(observations, Check.RESUMED, _look, observations, *about)
+            safely(Check.RESUMED, _look, given.get("state_dict"), given.get("metadata"))
         return wrapped(*args, **kwargs)
 
     wrapt.wrap_function_wrapper(module, "DefaultLoadPlanner.set_up_planner", planning)
 
 
-def _look(observations: Observations, states: Any, metadata: Any) -> None:
+def _look(states: Any, metadata: Any) -> None:
     for path in _without_states(states, ()):
         prefix = ".".join((*path, "state", ""))
         count = sum(str(key).startswith(prefix) for key in metadata.state_dict_metadata)
-        tell(observations, resumed.left_in_checkpoint(prefix[:-1], count, user_place()))
+        report(resumed.left_in_checkpoint(prefix[:-1], count, user_place()))
 
 
 def _without_states(given: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

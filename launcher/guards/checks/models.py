@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from .. import data_parallel
 
 
@@ -15,7 +15,7 @@ def parameters_of(optimizer: Any) -> Iterator[Any]:
         yield from group["params"]
 
 
-def models_of(observations: Observations) -> list[Any]:
+def known_models() -> list[Any]:
     """The known models without their wrappers."""
     seen = [getattr(model, "module", model) for model in data_parallel.wrapped]
     seen += observations.models()
@@ -29,9 +29,9 @@ def parameters_in(models: Iterable[Any]) -> Iterator[tuple[Any, str, Any]]:
             yield model, name, parameter
 
 
-def names_of(optimizer: Any, observations: Observations) -> dict[int, str]:
+def names_of(optimizer: Any) -> dict[int, str]:
     """The names of an optimizer's tensors, by id; those of no model by their place."""
-    known = {id(each): name for _, name, each in parameters_in(models_of(observations))}
+    known = {id(each): name for _, name, each in parameters_in(known_models())}
     return {
         id(each): known.get(id(each)) or f"tensor {place} of group {number} {tuple(each.shape)}"
         for number, group in enumerate(optimizer.param_groups)

@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import wrapt
 
 from ...checks import built
-from ...evidence.observations import Observations
 from ..callers import user_place
-from .models import models_of, parameters_of
-from .told import tell
+from .models import known_models, parameters_of
+from .reporting import report
 
 HOOKED = ("torch.nn.modules.module",)
 FIRST = 10
@@ -28,8 +27,7 @@ class Mode:
 
     evaluations: ClassVar[int] = 0
 
-    def __init__(self, observations: Observations) -> None:
-        self._observations = observations
+    def __init__(self) -> None:
         self._was_evaluating = False
         self._seen = 0
 
@@ -40,7 +38,7 @@ class Mode:
     def look(self, optimizer: Any, step: int) -> None:
         """Reports evaluation mode before two steps in a row."""
         self._seen = Mode.evaluations
-        evaluating = [model for model in models_of(self._observations) if not model.training]
+        evaluating = [model for model in known_models() if not model.training]
         held = {id(each) for each in parameters_of(optimizer)} if evaluating else ()
         layers = [
             name
@@ -49,11 +47,11 @@ class Mode:
             for name in _acting_otherwise(model)
         ]
         if layers and self._was_evaluating:
-            tell(self._observations, built.evaluating(layers, step, user_place()))
+            report(built.evaluating(layers, step, user_place()))
         self._was_evaluating = bool(layers) and not self._was_evaluating
 
 
-def install(module: ModuleType, _observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Counts evaluations."""
 
     def evaluated(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:

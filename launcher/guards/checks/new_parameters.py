@@ -11,9 +11,8 @@ import wrapt
 
 from ...checks import built, saved
 from ...checks.finding import Check, Finding
-from ...evidence.observations import Observations
 from ..callers import user_place
-from .told import looking, makes, tell
+from .reporting import is_on, report, safely
 
 HOOKED = ("transformers.modeling_utils",)
 KEPT = "original_module"
@@ -23,23 +22,23 @@ _new: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary
 """By model: ids of the parameters that its checkpoint lacks."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps the loading of a model's weights, which reports the names that it misses."""
 
     def load(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-        if kwargs.get("output_loading_info") or not makes(Check.TRAINED, Check.SAVED):
+        if kwargs.get("output_loading_info") or not is_on(Check.TRAINED, Check.SAVED):
             return wrapped(*args, **kwargs)
         found = wrapped(*args, **{**kwargs, "output_loading_info": True})
         if not isinstance(found, tuple):
             return found
         model, info = found
-        looking(observations, Check.TRAINED, _note, observations, model, info)
+        safely(Check.TRAINED, _note, model, info)
         return model
 
     wrapt.wrap_function_wrapper(module.PreTrainedModel, "from_pretrained", load)
 
 
-def _note(observations: Observations, model: Any, info: Mapping[str, Collection[str]]) -> None:
+def _note(model: Any, info: Mapping[str, Collection[str]]) -> None:
     missing = {*info["missing_keys"]}
     if not missing:
         return
@@ -47,7 +46,7 @@ def _note(observations: Observations, model: Any, info: Mapping[str, Collection[
     _new[model] = frozenset(id(each) for name, each in named.items() if name in missing)
     given = [name for name in info["unexpected_keys"] if isinstance(name, str)]
     if given and missing.issuperset(named):
-        tell(observations, saved.fits_nothing(given, named, user_place()))
+        report(saved.fits_nothing(given, named, user_place()))
 
 
 def untrained(models: Iterable[Any], where: str) -> Iterator[Finding]:

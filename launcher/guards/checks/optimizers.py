@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import weakref
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +15,7 @@ from ...checks.finding import Check, Finding
 from ...core.choices import Engine
 from ...core.private_names import SKIP_CODE
 from ...core.settings import Fact
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from ..callers import user_place
 from . import (
     adapters,
@@ -30,12 +29,12 @@ from . import (
     ties,
     updates,
 )
-from .models import models_of, names_of, parameters_in, parameters_of
+from .models import known_models, names_of, parameters_in, parameters_of
 from .modes import Mode
 from .replicas import Replicas, beside_shards, buffers_of_ddp, replicated_by_ddp
-from .resumes import resumes_of
-from .schedules import schedules_of
-from .told import looking, makes, skip, tell
+from .reporting import is_on, report, safely, skip
+from .resumes import resumes
+from .schedules import schedules
 
 HOOKED = ("torch.optim.optimizer", SKIP_CODE.module)
 FIRST = 10
@@ -61,25 +60,21 @@ class Watch:
         where: the user's line that created it.
     """
 
-    def __init__(self, optimizer: Any, observations: Observations) -> None:
+    def __init__(self, optimizer: Any) -> None:
         self.steps = 0
         self.where = user_place()
-        self._observations = observations
         self._next = 1
         self._had: set[int] = set()  # ids of the parameters that have had a gradient
-        models = models_of(observations) if len(alive) <= SEVERAL else ()
+        models = known_models() if len(alive) <= SEVERAL else ()
         self._frozen = {id(p) for _, _, p in parameters_in(models) if not p.requires_grad}
-        self._values = updates.Values(observations, optimizer, self.where)
-        self._replicas = Replicas(observations, self.where)
-        self._buffers = Replicas(observations, self.where, Shared.BUFFERS)
-        self._passing = gradients.Gradients(observations, self.where)
+        self._values = updates.Values(optimizer, self.where)
+        self._replicas = Replicas(self.where)
+        self._buffers = Replicas(self.where, Shared.BUFFERS)
+        self._passing = gradients.Gradients(self.where)
         self._ties: list[ties.Apart] = []
-        self._resumes = resumes_of(observations)
-        self._mode = Mode(observations)
-        schedules = schedules_of(observations)
+        self._mode = Mode()
         schedules.optimizers[optimizer] = self
-        self._accumulated = schedules.accumulated
-        self._accumulated.open()
+        schedules.accumulated.restart()
         optimizer.register_load_state_dict_post_hook(self.loaded)
         self._before = optimizer.register_step_pre_hook(self.before)
         optimizer.register_step_post_hook(self.after)
@@ -90,38 +85,31 @@ class Watch:
 
     def loaded(self, optimizer: Any) -> None:
         """Notes that an optimizer has loaded states."""
-        about = schedules_of(self._observations).loaded, optimizer
-        looking(self._observations, Check.SCHEDULE, *about)
+        safely(Check.SCHEDULE, schedules.loaded, optimizer)
 
     def before(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Inspects gradients and weights before a step."""
-        if self._accumulated.is_open:
-            looking(
-                self._observations,
-                Check.GRADIENTS,
-                self._accumulated.stepping,
-                optimizer,
-                self.steps,
-            )
+        if schedules.accumulated.is_open:
+            safely(Check.GRADIENTS, schedules.accumulated.stepping, optimizer, self.steps)
         if self._mode.is_due(self.steps + 1) and not _is_compiling():
-            looking(self._observations, Check.TRAINED, self._mode.look, optimizer, self.steps + 1)
-        if (self.steps + 1 < self._next and not self._resumes.open) or _is_compiling():
+            safely(Check.TRAINED, self._mode.look, optimizer, self.steps + 1)
+        if (self.steps + 1 < self._next and not resumes.open) or _is_compiling():
             return
-        if self._resumes.open:
-            looking(self._observations, Check.RESUMED, self._resumes.step, optimizer)
+        if resumes.open:
+            safely(Check.RESUMED, resumes.step, optimizer)
         if self.steps + 1 < self._next:
             return
-        looking(self._observations, Check.TRAINED, self._look, optimizer)
+        safely(Check.TRAINED, self._look, optimizer)
 
     def after(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Inspects weights after a step."""
         if _is_compiling():
-            skip(self._observations, Check.TRAINED, "the optimizer's step is compiled")
+            skip(Check.TRAINED, "the optimizer's step is compiled")
             return
         self.steps += 1
         if self.steps < self._next:
             return
-        looking(self._observations, Check.TRAINED, self._look_after, optimizer)
+        safely(Check.TRAINED, self._look_after, optimizer)
         later = (each for each in VALUES if each > self.steps)
         self._next = self.steps + 1 if self.steps < FIRST else next(later, self.steps + 1000)
 
@@ -129,26 +117,26 @@ class Watch:
         import torch
 
         step = self.steps + 1
-        schedules_of(self._observations).stepping(optimizer, self.steps)
+        schedules.stepping(optimizer, self.steps)
         if step <= FIRST:
             self._note_gradients(optimizer)
-            looking(self._observations, Check.GRADIENTS, self._passing.take, optimizer)
+            safely(Check.GRADIENTS, self._passing.take, optimizer)
         if step != 1 and step not in VALUES and step <= FIRST:
             return
-        names, models = names_of(optimizer, self._observations), models_of(self._observations)
-        by_engine = self._observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
+        names, models = names_of(optimizer), known_models()
+        by_engine = observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
         if step == 1:
-            dtypes.look_at(self._observations, optimizer, names, self.where, by_engine=by_engine)
+            dtypes.look_at(optimizer, names, self.where, by_engine=by_engine)
             begun.remember(models)
             if len(alive) <= SEVERAL:
-                tell(self._observations, *adapters.frozen(models, self.where))
-                tell(self._observations, *new_parameters.untrained(models, self.where))
+                report(*adapters.frozen(models, self.where))
+                report(*new_parameters.untrained(models, self.where))
             if not by_engine:  # whose own steps are looked at, and whose groups are flat
-                tell(self._observations, *groups.found(optimizer, names, models, self.where))
-                begin = sampled_gradients.begin_with, self._passing, optimizer, names
-                looking(self._observations, Check.GRADIENTS, *begin, self._observations)
+                report(*groups.found(optimizer, names, models, self.where))
+                begin = sampled_gradients.begin_with
+                safely(Check.GRADIENTS, begin, self._passing, optimizer, names)
             parted = list(ties.emptied(optimizer))
-            tell(self._observations, *parted)
+            report(*parted)
             self._ties = [] if parted else list(ties.apart(models))
         zeros = [
             (name, each)
@@ -167,23 +155,23 @@ class Watch:
 
         with torch.no_grad():
             self._values.after(optimizer, self.steps)
-        self._ties = ties.judge(self._observations, self._ties, self.where)
+        self._ties = ties.judge(self._ties, self.where)
         if self.steps <= FIRST:
             self._note_gradients(optimizer)
-            looking(self._observations, Check.GRADIENTS, self._passing.over, self.steps)
+            safely(Check.GRADIENTS, self._passing.over, self.steps)
         if self.steps in (trained.WITHOUT, FIRST) and optimizer not in replaced_parameters.told:
             seen = self._gradients(optimizer)
             found = self._gathered(optimizer) or trained.without_gradients(seen)
-            tell(self._observations, found or trained.left_out(seen))
+            report(found or trained.left_out(seen))
         if self.steps == FIRST:
             self._look_at_others()
 
     def _gathered(self, optimizer: Any) -> Finding | None:
         """Reports parameters that aren't the model's, while it trains shards."""
-        own = [each for _, _, each in parameters_in(models_of(self._observations))]
+        own = [each for _, _, each in parameters_in(known_models())]
         if not any(hasattr(each, "to_local") for each in own):
             return None
-        names, known = names_of(optimizer, self._observations), self._had.union(map(id, own))
+        names, known = names_of(optimizer), self._had.union(map(id, own))
         held = [each for each in parameters_of(optimizer) if each.requires_grad]
         whole = [
             names[id(each)]
@@ -201,10 +189,9 @@ class Watch:
     def _look_at_others(self) -> None:
         """Reports optimizers without any step that alone hold some parameters."""
         of_models = self._of_models()
-        seen = schedules_of(self._observations)
-        held = {id(each) for other in seen.stepped for each in parameters_of(other)}
-        for other, watch in list(seen.optimizers.items()):
-            if other in seen.stepped:
+        held = {id(each) for other in schedules.stepped for each in parameters_of(other)}
+        for other, watch in list(schedules.optimizers.items()):
+            if other in schedules.stepped:
                 continue
             names = [
                 of_models[id(each)][0]
@@ -212,19 +199,19 @@ class Watch:
                 if id(each) in of_models and id(each) not in held and each.grad is not None
             ]
             kind = type(other).__name__
-            tell(self._observations, built.idle(kind, names, self.steps, watch.where))
+            report(built.idle(kind, names, self.steps, watch.where))
 
     def _of_models(self) -> dict[int, tuple[str, Any]]:
         """The models' parameters and their names by id; empty if an engine holds copies."""
-        models = models_of(self._observations)
+        models = known_models()
         of_models = {id(each): (name, each) for _, name, each in parameters_in(models)}
         is_sharded = any(hasattr(each, "to_local") for _, each in of_models.values())
-        by_engine = self._observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
+        by_engine = observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
         return {} if by_engine or is_sharded else of_models
 
     def _gradients(self, optimizer: Any) -> trained.Gradients:
         """Parameters with gradients so far; with an engine, only the engine's."""
-        names = names_of(optimizer, self._observations)
+        names = names_of(optimizer)
         to_train = [each for each in parameters_of(optimizer) if each.requires_grad]
         of_models = self._of_models()
         is_frozen = not any(each.requires_grad for _, each in of_models.values())
@@ -250,7 +237,7 @@ class Watch:
         )
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps every optimizer's step."""
     if module.__name__ == SKIP_CODE.module:
         with observations.going_on():
@@ -258,15 +245,14 @@ def install(module: ModuleType, observations: Observations) -> None:
             for method in (Watch.before, Watch.after):
                 skip_code(method.__code__)
         return
-    made = partial(_made, observations)
-    wrapt.wrap_function_wrapper(module, "Optimizer.__init__", made)
+    wrapt.wrap_function_wrapper(module, "Optimizer.__init__", _made)
 
 
-def _made(observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
+def _made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
     wrapped(*args, **kwargs)
-    if makes(*CHECKS):
+    if is_on(*CHECKS):
         alive.add(instance)
-        looking(observations, Check.TRAINED, Watch, instance, observations)
+        safely(Check.TRAINED, Watch, instance)
 
 
 @functools.cache

@@ -8,10 +8,10 @@ from typing import Any
 
 from ...checks import built, divided
 from ...core.private_names import REDUCTION
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from ..callers import MAKERS, is_called_by, user_place
 from . import scalers
-from .told import tell
+from .reporting import report
 
 PASSED_ON = ("_DDPSinkBackward", "ToCopyBackward0", "ViewBackward0")
 """Autograd nodes to skip between a loss and the function that computed it."""
@@ -51,21 +51,20 @@ class Passes:
         is_open: whether to inspect further passes.
     """
 
-    def __init__(self, observations: Observations) -> None:
+    def __init__(self) -> None:
         self.is_open = True
-        self._observations = observations
         self._seen: Counter[tuple[int, str]] = Counter()  # by steps done, and the user's line
         self._is_first = True
 
     def look(self, tensors: Any, gradients: Any = None) -> None:
         """Inspects a backward pass's tensors before it begins."""
-        steps = self._observations.steps_of_all() or 0
+        steps = observations.steps_of_all() or 0
         self.is_open = steps <= divided.STEPS and not is_called_by(*MAKERS, "deepspeed")
         if self._is_first:
             self._is_first = False
-            tell(self._observations, built.normalized_twice(_done_twice(tensors), user_place()))
+            report(built.normalized_twice(_done_twice(tensors), user_place()))
         is_mean = False
-        with self._observations.going_on():
+        with observations.going_on():
             is_mean = self.is_open and gradients is None and _is_mean(tensors)
         self.is_open = is_mean
         if not is_mean:
@@ -78,7 +77,7 @@ class Passes:
             lines = {line for _, line in made}
             counts = [n for _, n in sorted(made.items())]
             if lines == {where}:
-                tell(self._observations, divided.summed(counts, where))
+                report(divided.summed(counts, where))
 
 
 def _done_twice(loss: Any) -> str:

@@ -19,9 +19,9 @@ from ...checks.finding import Check, Finding
 from ...checks.schedule import BEYOND
 from ...core.count_of import count_of
 from ...core.errors import EXPLAINED
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from ..callers import user_place
-from .told import makes, tell
+from .reporting import is_on, report
 
 HOOKED = ("accelerate.scheduler",)
 
@@ -46,27 +46,25 @@ class _Schedule:
 _schedules: weakref.WeakKeyDictionary[Any, _Schedule] = weakref.WeakKeyDictionary()
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps accelerate's scheduler."""
     wrap = partial(wrapt.wrap_function_wrapper, module)
     wrap("AcceleratedScheduler.__init__", partial(_made, module))
-    wrap("AcceleratedScheduler.step", partial(_stepped, module, observations))
+    wrap("AcceleratedScheduler.step", partial(_stepped, module))
 
 
 def _made(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
     wrapped(*args, **kwargs)
     with suppress(Exception):  # a schedule that can't be read isn't judged
         is_by_rank = instance.step_with_optimizer and not instance.split_batches
-        is_by_rank = is_by_rank and makes(Check.SCHEDULE)
+        is_by_rank = is_by_rank and is_on(Check.SCHEDULE)
         half = half_period(instance.scheduler)
         length = half or length_of(instance.scheduler)
         if is_by_rank and length and module.AcceleratorState().num_processes > 1:
             _schedules[instance] = _Schedule(length, user_place(), bool(half))
 
 
-def _stepped(
-    module: Any, observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
-) -> Any:
+def _stepped(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     result = wrapped(*args, **kwargs)
     schedule = _schedules.get(instance)
     if schedule is not None:
@@ -77,7 +75,7 @@ def _stepped(
             ranks = module.AcceleratorState().num_processes
             if schedule.steps * ranks > BEYOND * schedule.length + ranks:
                 del _schedules[instance]
-                tell(observations, _finding(schedule, ranks, observations.step()))
+                report(_finding(schedule, ranks, observations.step()))
     return result
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,9 +12,8 @@ import wrapt
 
 from ...checks.finding import Check, Finding
 from ...core.count_of import count_of
-from ...evidence.observations import Observations
 from ..callers import user_place
-from .told import tell
+from .reporting import report
 
 TORCHS = "torch.distributed.fsdp"
 HOOKED = (TORCHS, "torch.optim.optimizer")
@@ -27,8 +25,7 @@ told: weakref.WeakSet[Any] = weakref.WeakSet()
 class Replaced:
     """Parameters that `fully_shard` replaced, while referenced elsewhere."""
 
-    def __init__(self, observations: Observations) -> None:
-        self._observations = observations
+    def __init__(self) -> None:
         self._parameters: dict[int, weakref.ref[Any]] = {}
         self._where = ""  # the user's line that has replaced the first
         self._sound: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -59,7 +56,7 @@ class Replaced:
         elif all(parameter.grad is None for parameter in trained):
             self._sound.add(optimizer)
             told.add(optimizer)
-            tell(self._observations, _finding(optimizer, len(trained), self._where))
+            report(_finding(optimizer, len(trained), self._where))
 
     def _is_replaced(self, parameter: Any) -> bool:
         reference = self._parameters.get(id(parameter))
@@ -79,12 +76,11 @@ def _finding(optimizer: Any, count: int, where: str) -> Finding:
     )
 
 
-_replaced = functools.cache(Replaced)
+replaced = Replaced()
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps `fully_shard` and every optimizer's first step."""
-    replaced: Replaced = _replaced(observations)
     if module.__name__ != TORCHS:
         module.register_optimizer_step_post_hook(replaced.stepped)
     elif hasattr(module, "fully_shard"):  # from torch 2.6 on

@@ -14,10 +14,10 @@ import wrapt
 
 from ...checks.between_ranks import Compared, Shared
 from ...checks.finding import Check
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from .. import data_parallel
 from .copies import Copy, copied, sample, spread
-from .told import makes, skip
+from .reporting import is_on, skip
 
 AVERAGERS = "torch.distributed.algorithms.model_averaging.averagers"
 DDP = "torch.nn.parallel.distributed"
@@ -39,14 +39,14 @@ unjudged: list[str] = []
 """Reasons why replicas may differ in this process."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Notes features that let replicas differ."""
     path, why = BETWEEN[module.__name__]
 
     def wrapper(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
         unjudged.append(why)
         for check in (Check.REPLICAS, Check.GRADIENTS):
-            skip(observations, check, why)
+            skip(check, why)
         return wrapped(*args, **kwargs)
 
     wrapt.wrap_function_wrapper(module, path, wrapper)
@@ -55,10 +55,7 @@ def install(module: ModuleType, observations: Observations) -> None:
 class Replicas:
     """Digests of replicated tensors in one optimizer's steps, read after their copies arrive."""
 
-    def __init__(
-        self, observations: Observations, where: str, what: Shared = Shared.WEIGHTS
-    ) -> None:
-        self._observations = observations
+    def __init__(self, where: str, what: Shared = Shared.WEIGHTS) -> None:
         self._where = where
         self._what = what
         self._place = ""
@@ -87,12 +84,12 @@ class Replicas:
             if each.device in devices and sample(each) is not None
         ]
         found = spread(usable, MOST)
-        if not found or unjudged or not makes(Check.REPLICAS):
+        if not found or unjudged or not is_on(Check.REPLICAS):
             return
         parts = [sample(parameter) for _, parameter in found]
         copy = copied(parts)
         if copy is None:
-            skip(self._observations, Check.REPLICAS, "a graph of the device is being captured")
+            skip(Check.REPLICAS, "a graph of the device is being captured")
             return
         labels = tuple(name[-200:] for name, _ in found)
         if not self._place:
@@ -110,7 +107,7 @@ class Replicas:
                 rank = os.environ.get("RANK")  # which no other has
                 self._place += f"#{rank if is_constant else digest_of(*copy.parts())}"
             self._is_begun = True
-            self._observations.send(Compared(self._what, value, self._place, done, names))
+            observations.send(Compared(self._what, value, self._place, done, names))
 
 
 def replicated_by_ddp(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, Any]]:

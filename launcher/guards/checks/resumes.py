@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import weakref
 from collections.abc import Callable, Mapping
@@ -18,14 +17,14 @@ from ...checks.finding import Check
 from ...checks.resumed import Noted, Start
 from ...core.limits import LINE
 from ...core.private_names import SAVE_CHECKPOINT
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import is_called_by, user_place
 from ..divided_data import tensors_in
 from ..resuming import resumed
 from .copies import Copy, copied
 from .replicas import digest_of
-from .told import looking, makes
+from .reporting import is_on, safely
 
 TRAINER, DDP, ACCELERATE, TORCH = (
     *("transformers.trainer", "torch.nn.parallel.distributed"),
@@ -38,7 +37,7 @@ TENSORS, ELEMENTS = 4, 256
 """Tensors of a batch, and elements of each, in the digest."""
 
 
-Look = Callable[["Resumes", Any, Any, Any], None]
+Look = Callable[[Any, Any, Any], None]
 """Callback for a method's object and arguments."""
 
 
@@ -64,10 +63,9 @@ class Resumes:
         has_trainer: whether a Trainer provides the batches.
     """
 
-    def __init__(self, observations: Observations) -> None:
+    def __init__(self) -> None:
         self.open: list[Open] = [Open(self._begun)]
         self.has_trainer = False
-        self._observations = observations
         self._first: Start | None = None
         self._loaded: tuple[str, str] | None = None
         self._optimizer: Callable[[], Any] = lambda: None
@@ -101,7 +99,7 @@ class Resumes:
     def _begun(self, first: Start) -> None:
         self._first = first
         if self._loaded is not None:
-            self._observations.send(Noted(*self._loaded, first))
+            observations.send(Noted(*self._loaded, first))
 
     def loads(self, path: str) -> None:
         """Records a load before the first step as a resume."""
@@ -115,8 +113,8 @@ class Resumes:
             return
         about = str(Path(path).absolute()), user_place(), self._first
         state = _rate(optimizer), bool(optimizer.state)
-        self._observations.send(Noted(*about, None, *state))
-        self.open = [Open(lambda then: self._observations.send(Noted(*about, then, *state)))]
+        observations.send(Noted(*about, None, *state))
+        self.open = [Open(lambda then: observations.send(Noted(*about, then, *state)))]
         for wrapper in () if self.has_trainer else data_parallel.wrapped:
             self.watch(wrapper)
 
@@ -127,14 +125,14 @@ class Resumes:
         def see(model: Any, args: Any, kwargs: Any) -> None:
             if model.training and not torch.compiler.is_compiling():
                 handle.remove()
-                looking(self._observations, Check.RESUMED, self.batch, (args, kwargs))
+                safely(Check.RESUMED, self.batch, (args, kwargs))
 
         handle = wrapper.register_forward_pre_hook(see, with_kwargs=True)
 
 
 def is_noted(path: str) -> bool:
     """Whether this rank records a path: rank 0 does for all."""
-    return makes(Check.RESUMED) and os.environ.get("RANK") == "0" and len(path) < LINE // 2
+    return is_on(Check.RESUMED) and os.environ.get("RANK") == "0" and len(path) < LINE // 2
 
 
 def _rate(optimizer: Any) -> float:
@@ -149,24 +147,22 @@ def _rate(optimizer: Any) -> float:
     return float(rate)
 
 
-resumes_of = functools.cache(Resumes)
+resumes = Resumes()
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps functions that save, load, or pass batches to models."""
-    resumes: Resumes = resumes_of(observations)
 
     def wrap(path: str, *, before: Look | None = None, after: Look | None = None) -> None:
         def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
             if before is _steps and not resumes.open:  # in every step
                 return wrapped(*args, **kwargs)
-            look = looking if is_noted("") else _nothing
-            given = observations, Check.RESUMED
-            if before is not None:
-                look(*given, before, resumes, instance, args, kwargs)
+            is_on_rank = is_noted("")
+            if before is not None and is_on_rank:
+                safely(Check.RESUMED, before, instance, args, kwargs)
             result = wrapped(*args, **kwargs)
-            if after is not None:
-                look(*given, after, resumes, instance, args, kwargs)
+            if after is not None and is_on_rank:
+                safely(Check.RESUMED, after, instance, args, kwargs)
             return result
 
         wrapt.wrap_function_wrapper(module, path, wrapper)
@@ -188,11 +184,7 @@ def install(module: ModuleType, observations: Observations) -> None:
             wrap("load", before=_object_loads)
 
 
-def _nothing(*_given: Any) -> None:
-    """Does nothing."""
-
-
-def _trains(resumes: Resumes, trainer: Any, args: Any, kwargs: Any) -> None:
+def _trains(trainer: Any, args: Any, kwargs: Any) -> None:
     from transformers.trainer_utils import get_last_checkpoint
 
     resumes.has_trainer = True
@@ -203,30 +195,30 @@ def _trains(resumes: Resumes, trainer: Any, args: Any, kwargs: Any) -> None:
         resumes.loads(str(origin))
 
 
-def _steps(resumes: Resumes, _trainer: Any, args: Any, kwargs: Any) -> None:
+def _steps(_trainer: Any, args: Any, kwargs: Any) -> None:
     resumes.batch(args[1] if len(args) > 1 else kwargs.get("inputs"))
 
 
-def _trainer_saved(resumes: Resumes, trainer: Any, _args: Any, _kwargs: Any) -> None:
+def _trainer_saved(trainer: Any, _args: Any, _kwargs: Any) -> None:
     resumes.saved(f"{trainer.args.output_dir}/checkpoint-{trainer.state.global_step}")
 
 
-def _wrapped(resumes: Resumes, wrapper: Any, _args: Any, _kwargs: Any) -> None:
+def _wrapped(wrapper: Any, _args: Any, _kwargs: Any) -> None:
     if resumes.open:
         resumes.watch(wrapper)
 
 
-def _state_saved(resumes: Resumes, _accelerator: Any, args: Any, kwargs: Any) -> None:
+def _state_saved(_accelerator: Any, args: Any, kwargs: Any) -> None:
     if folder := args[0] if args else kwargs.get("output_dir"):
         resumes.saved(str(folder))
 
 
-def _state_loads(resumes: Resumes, _accelerator: Any, args: Any, kwargs: Any) -> None:
+def _state_loads(_accelerator: Any, args: Any, kwargs: Any) -> None:
     if folder := args[0] if args else kwargs.get("input_dir"):
         resumes.loads(str(folder))
 
 
-def _object_saved(resumes: Resumes, _instance: Any, args: Any, kwargs: Any) -> None:
+def _object_saved(_instance: Any, args: Any, kwargs: Any) -> None:
     """Records a plain loop's saved dict if it contains an optimizer's state."""
     given = args[0] if args else kwargs.get("obj")
     path = args[1] if len(args) > 1 else kwargs.get("f")
@@ -239,7 +231,7 @@ def _object_saved(resumes: Resumes, _instance: Any, args: Any, kwargs: Any) -> N
         resumes.saved(str(path))
 
 
-def _object_loads(resumes: Resumes, _instance: Any, args: Any, kwargs: Any) -> None:
+def _object_loads(_instance: Any, args: Any, kwargs: Any) -> None:
     path = args[0] if args else kwargs.get("f")
     if isinstance(path, str | Path) and not is_called_by(*FRAMEWORKS):
         resumes.loads(str(path))

@@ -12,14 +12,14 @@ import wrapt
 from ...checks.finding import Check
 from ...checks.seen_gradients import PARAMETERS, Way
 from ...core.settings import Fact
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from .. import data_parallel
 from .copies import copied, sample, spread
 from .gradient_places import Line, is_known, is_row_sharded, owned
 from .gradients import Gradients, Sampled
-from .models import models_of, parameters_of
+from .models import known_models, parameters_of
 from .replicas import replicated_by_engine, unjudged
-from .told import makes, skip
+from .reporting import is_on, skip
 
 HOOKED = ("torch.nn.modules.module",)
 LEAST = 8
@@ -28,7 +28,7 @@ LEAST = 8
 _compiled: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def install(module: ModuleType, _observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Notes modules compiled in place."""
 
     def compiled(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -38,22 +38,20 @@ def install(module: ModuleType, _observations: Observations) -> None:
     wrapt.wrap_function_wrapper(module, "Module.compile", compiled)
 
 
-def begin_with(
-    gradients: Gradients, optimizer: Any, names: Mapping[int, str], observations: Observations
-) -> None:
+def begin_with(gradients: Gradients, optimizer: Any, names: Mapping[int, str]) -> None:
     """Chooses from an optimizer's parameters under DDP, FSDP2, or custom averaging."""
     held = [each for each in parameters_of(optimizer) if each.requires_grad]
-    if not _is_judged(observations) or not held:
+    if not _is_judged() or not held:
         return
-    models = models_of(observations)
+    models = known_models()
     if any(map(_is_compiled, models)):
-        skip(observations, Check.GRADIENTS, "the model is compiled")
+        skip(Check.GRADIENTS, "the model is compiled")
         return
     if any(hasattr(each, "to_local") for each in held):
-        _begin_sharded(gradients, held, models, observations)
+        _begin_sharded(gradients, held, models)
         return
     if observations.observed.get("fsdp_version") == 1:
-        skip(observations, Check.GRADIENTS, "FSDP 1 holds parameters in one flat tensor")
+        skip(Check.GRADIENTS, "FSDP 1 holds parameters in one flat tensor")
         return
     alike = data_parallel.replicated()
     wrapped = [each for each in held if id(each) in alike]
@@ -71,9 +69,7 @@ def _some(parameters: Sequence[Any], names: Mapping[int, str]) -> list[Sampled]:
     return [Sampled(names[id(each)], each, Line(tuple(each.shape))) for each in chosen]
 
 
-def _begin_sharded(
-    gradients: Gradients, held: Sequence[Any], models: Sequence[Any], observations: Observations
-) -> None:
+def _begin_sharded(gradients: Gradients, held: Sequence[Any], models: Sequence[Any]) -> None:
     """Chooses from FSDP2's parameters; the passes use unsharded tensors instead."""
     import torch
 
@@ -84,33 +80,33 @@ def _begin_sharded(
         if is_row_sharded(each, data_parallel.world())
     ]
     if not usable:
-        skip(observations, Check.GRADIENTS, "parameters aren't divided by rows")
+        skip(Check.GRADIENTS, "parameters aren't divided by rows")
         return
     reduced = observations.observed.get(Fact.REDUCE_PRECISION)
     types = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(str(reduced), torch.float32)
     gradients.begin(Way.FSDP, spread(usable, PARAMETERS), types)
 
 
-def begin_with_engine(gradients: Gradients, engine: Any, observations: Observations) -> None:
+def begin_with_engine(gradients: Gradients, engine: Any) -> None:
     """Chooses from the parameters that a DeepSpeed engine replicates."""
-    if not _is_judged(observations):
+    if not _is_judged():
         return
     if _is_compiled(engine.module):
-        skip(observations, Check.GRADIENTS, "the model is compiled")
+        skip(Check.GRADIENTS, "the model is compiled")
         return
     alike = replicated_by_engine(engine)
     names = {id(each): name for name, each in alike}
     usable = _usable([each for _, each in alike], _embeddings([engine.module]))
     if not any(is_known(engine.basic_optimizer, each) for each in usable):
-        skip(observations, Check.GRADIENTS, "the engine doesn't show its optimizer's parameters")
+        skip(Check.GRADIENTS, "the engine doesn't show its optimizer's parameters")
         return
     sent = getattr(engine, "communication_data_type", None)
     gradients.begin(Way.DEEPSPEED, _some(usable, names), *((sent,) if sent else ()))
 
 
-def _is_judged(observations: Observations) -> bool:
+def _is_judged() -> bool:
     is_divided = Fact.MODEL_PARALLEL in observations.observed
-    return data_parallel.world() > 1 and makes(Check.GRADIENTS) and not unjudged and not is_divided
+    return data_parallel.world() > 1 and is_on(Check.GRADIENTS) and not unjudged and not is_divided
 
 
 def _usable(parameters: Sequence[Any], embeddings: set[int]) -> list[Any]:

@@ -16,13 +16,13 @@ import wrapt
 
 from ...checks import saved
 from ...checks.finding import Check, Finding
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from ...workload.models import safetensors_headers
 from ..callers import is_called_by, user_place
 from . import begun, kept_weights
 from .copies import sample
-from .models import models_of, parameters_in
-from .told import looking, makes, tell
+from .models import known_models, parameters_in
+from .reporting import is_on, report, safely
 
 TORCH = "torch.serialization"
 FOLDERS = {
@@ -41,25 +41,25 @@ KEYS = ("model", "module", "state_dict", "model_state_dict", "net")
 """Common keys of a state dict in a checkpoint."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps `torch.save`, `save_pretrained`, `state_dict` and `load_state_dict`."""
     if module.__name__ == MODULES:
-        wrapt.wrap_function_wrapper(module, "Module.load_state_dict", partial(_load, observations))
-        _watch_state_dicts(module.Module, observations)
+        wrapt.wrap_function_wrapper(module, "Module.load_state_dict", _load)
+        _watch_state_dicts(module.Module)
         return
     path = FOLDERS.get(module.__name__, "save")
     look = _look_at_folder if module.__name__ in FOLDERS else _look_at_object
 
     def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         result = wrapped(*args, **kwargs)
-        if makes(Check.SAVED):
-            looking(observations, Check.SAVED, look, observations, instance, args, kwargs)
+        if is_on(Check.SAVED):
+            safely(Check.SAVED, look, instance, args, kwargs)
         return result
 
     wrapt.wrap_function_wrapper(module, path, wrapper)
 
 
-def _watch_state_dicts(kind: Any, observations: Observations) -> None:
+def _watch_state_dicts(kind: Any) -> None:
     """Records the first state dicts of whole models; those of their modules have a destination.
 
     Then the method is as before: some loops take the state dict in every step.
@@ -70,8 +70,8 @@ def _watch_state_dicts(kind: Any, observations: Observations) -> None:
     def state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal left
         result = original(self, *args, **kwargs)
-        if left and not args and kwargs.get("destination") is None and makes(Check.SAVED):
-            looking(observations, Check.SAVED, kept_weights.note, observations, result)
+        if left and not args and kwargs.get("destination") is None and is_on(Check.SAVED):
+            safely(Check.SAVED, kept_weights.note, result)
             left -= 1
             if not left and kind.state_dict is state_dict:
                 kind.state_dict = original
@@ -80,36 +80,34 @@ def _watch_state_dicts(kind: Any, observations: Observations) -> None:
     kind.state_dict = state_dict
 
 
-def _load(observations: Observations, wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+def _load(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     """Checks a load against its model."""
-    if makes(Check.SAVED):
+    if is_on(Check.SAVED):
         given = args[0] if args else kwargs.get("state_dict")
         look = partial(kept_weights.look, is_loaded=True)
-        looking(observations, Check.SAVED, look, observations, given)
+        safely(Check.SAVED, look, given)
     result = wrapped(*args, **kwargs)
-    if makes(Check.SAVED) and getattr(result, "unexpected_keys", None):
+    if is_on(Check.SAVED) and getattr(result, "unexpected_keys", None):
         given = args[0] if args else kwargs.get("state_dict")
-        looking(observations, Check.SAVED, _look_at_load, observations, given, result)
+        safely(Check.SAVED, _look_at_load, given, result)
     return result
 
 
-def _look_at_load(observations: Observations, given: Any, result: Any) -> None:
+def _look_at_load(given: Any, result: Any) -> None:
     """Checks the loaded names against the names that didn't fit."""
     names = given, result.unexpected_keys, result.missing_keys
-    tell(observations, saved.loads_nothing(*names, user_place()))
+    report(saved.loads_nothing(*names, user_place()))
 
 
-def _look_at_object(
-    observations: Observations, _instance: Any, args: Any, kwargs: Mapping[str, Any]
-) -> None:
+def _look_at_object(_instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
     """Checks a state dict passed to `torch.save`, alone or under a usual key."""
     given = args[0] if args else kwargs.get("obj")
     if not isinstance(given, Mapping) or is_called_by("deepspeed"):
         return  # DeepSpeed's own checkpoints have the weights in other files
-    kept_weights.look(observations, given, is_loaded=False)
+    kept_weights.look(given, is_loaded=False)
     held = next((given[key] for key in KEYS if isinstance(given.get(key), Mapping)), given)
     weights = {_bare(str(name)): value for name, value in held.items() if hasattr(value, "shape")}
-    live = {name: each for _, name, each in parameters_in(models_of(observations))}
+    live = {name: each for _, name, each in parameters_in(known_models())}
     known = {name: each for name, each in weights.items() if name in live}
     if len(known) < len(live) / 2:
         return
@@ -121,12 +119,10 @@ def _look_at_object(
         found = saved.cut(shapes, whole, *about)
     values = {name: _values(known[name]) for name in begun.values() if name in known}
     is_certain = False  # the best so far may be that of the beginning
-    tell(observations, found or _stale(values, live, *about, is_certain=is_certain))
+    report(found or _stale(values, live, *about, is_certain=is_certain))
 
 
-def _look_at_folder(
-    observations: Observations, instance: Any, args: Any, kwargs: Mapping[str, Any]
-) -> None:
+def _look_at_folder(instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
     """Checks files written by `save_pretrained` by their headers."""
     if not kwargs.get("is_main_process", True) or kwargs.get("state_dict") == {}:
         return  # an empty state dict is a placeholder, as the Trainer writes under stage 3
@@ -137,7 +133,7 @@ def _look_at_folder(
     buffers = {name: tuple(each.shape) for name, each in instance.named_buffers()}
     about = observations.step(), user_place()
     known = buffers | {name: _shape(each) for name, each in live.items()}
-    is_trained = any(model is instance for model in models_of(observations))
+    is_trained = any(model is instance for model in known_models())
     values = {
         name: _read(tensors[name])
         for name in begun.values()
@@ -147,7 +143,7 @@ def _look_at_folder(
     found = saved.empty(shapes, known, *about)
     if found is None and is_trained and tensors and hasattr(instance, "peft_config"):
         found = saved.left_out(_beside(instance, tensors), *about)
-    tell(observations, found or _stale(values, live, *about, is_certain=True))
+    report(found or _stale(values, live, *about, is_certain=True))
 
 
 def _beside(instance: Any, held: Collection[str]) -> list[str]:

@@ -12,10 +12,10 @@ import wrapt
 from ...checks import sampled
 from ...checks.finding import Check
 from ...core.private_names import SCALE
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from ..callers import user_place
 from .copies import Copy, copied
-from .told import looking, makes, tell
+from .reporting import is_on, report, safely
 
 HOOKED = ("torch.amp.grad_scaler",)
 
@@ -27,13 +27,13 @@ _scales: weakref.WeakKeyDictionary[Any, tuple[int, tuple[Copy, ...]]] = weakref.
 """By scaler: its updates, and its scale at the last of them that were looked at."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps the methods of scalers."""
     wrap = partial(wrapt.wrap_function_wrapper, module)
     wrap("GradScaler.scale", _scaling)
     for name in ("unscale_", "step"):
         wrap(f"GradScaler.{name}", _unscaling)
-    wrap("GradScaler.update", partial(_updating, observations))
+    wrap("GradScaler.update", _updating)
 
 
 def _scaling(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -48,16 +48,14 @@ def _unscaling(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     return wrapped(*args, **kwargs)
 
 
-def _updating(
-    observations: Observations, wrapped: Any, instance: Any, args: Any, kwargs: Any
-) -> Any:
+def _updating(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     result = _unscaling(wrapped, instance, args, kwargs)
-    if instance.is_enabled() and makes(Check.TRAINED):
-        looking(observations, Check.TRAINED, _look, observations, instance)
+    if instance.is_enabled() and is_on(Check.TRAINED):
+        safely(Check.TRAINED, _look, instance)
     return result
 
 
-def _look(observations: Observations, scaler: Any) -> None:
+def _look(scaler: Any) -> None:
     """Compares the scale with an earlier one: each skipped step lowers it by a factor."""
     updates, scales = _scales.get(scaler, (0, ()))
     if updates % sampled.MOST_SKIPPED == 0:
@@ -66,5 +64,5 @@ def _look(observations: Observations, scaler: Any) -> None:
             now = copied([SCALE.of(scaler).detach().reshape(-1)])
         scales = (*scales, *filter(None, [now]))[-3:]
         seen = [scale.parts()[0][0] for scale in scales if scale.is_there]
-        tell(observations, sampled.skipped(seen, scaler.get_backoff_factor(), user_place()))
+        report(sampled.skipped(seen, scaler.get_backoff_factor(), user_place()))
     _scales[scaler] = updates + 1, scales

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +13,13 @@ import wrapt
 
 from ...checks import resumed, schedule
 from ...checks.finding import Check
-from ...evidence.observations import Observations
 from .. import data_parallel
 from ..callers import user_place
 from .accumulated import Accumulated
 from .clipped import Clipped
 from .models import parameters_of
 from .rank_schedules import given_steps, half_period, length_of
-from .told import looking, makes, tell
+from .reporting import is_on, report, safely
 
 ACCELERATE, TRAINER = "accelerate.scheduler", "transformers.trainer"
 HOOKED = ("torch.optim.lr_scheduler", ACCELERATE, TRAINER)
@@ -72,16 +70,15 @@ class Schedules:
         accumulated: the passes since the last step.
     """
 
-    def __init__(self, observations: Observations) -> None:
+    def __init__(self) -> None:
         self.passes = 0
         self.totals: weakref.WeakKeyDictionary[Any, Total] = weakref.WeakKeyDictionary()
         self._used: dict[int, int] = {}  # by parameter: passes before the last step with it
         self.places: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self.optimizers: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
         self.stepped: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.clipped = Clipped(observations, lambda: list(self.optimizers))
-        self.accumulated = Accumulated(observations, lambda: self.optimizers)
-        self._observations = observations
+        self.clipped = Clipped(lambda: list(self.optimizers))
+        self.accumulated = Accumulated(lambda: self.optimizers)
         self._begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._still: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._moved: weakref.WeakSet[Any] = weakref.WeakSet()  # those whose rate was above 0
@@ -95,22 +92,20 @@ class Schedules:
         warmup = given_steps(scheduler, "num_warmup_steps") or 0
         training = given_steps(scheduler, "num_training_steps") or 0
         kind, where = type(scheduler).__name__, self.places[scheduler]
-        tell(self._observations, schedule.never_warm(kind, warmup, training, where))
+        report(schedule.never_warm(kind, warmup, training, where))
         length = length_of(scheduler) or half_period(scheduler)
         watched = next((self.optimizers[o] for o in self.optimizers if _is_of(scheduler, o)), None)
         if length and watched:
             total = Total(kind, length, where, watched, (watched.steps, self.passes))
             self.totals[scheduler] = total
-            weakref.finalize(
-                scheduler, looking, self._observations, Check.SCHEDULE, self.end, total
-            )
+            weakref.finalize(scheduler, safely, Check.SCHEDULE, self.end, total)
 
     def end(self, total: Total) -> None:
         """Checks a dropped schedule, whose training is over."""
         steps = max(1, total.optimizer.steps - total.before[0])
         accumulation = max(1, round((self.passes - total.before[1]) / steps))
         about = steps * total.ranks, accumulation, data_parallel.world()
-        tell(self._observations, schedule.too_long(total.kind, total.steps, *about, total.where))
+        report(schedule.too_long(total.kind, total.steps, *about, total.where))
 
     def wrapped(self, scheduler: Any, wrapper: Any) -> None:
         """Records accelerate's wrapper of a schedule, which may step it once for each process."""
@@ -122,7 +117,7 @@ class Schedules:
         """Records a Trainer's schedule and its planned steps; None if the Trainer created it."""
         total = self.totals.get(scheduler)
         found = total and steps and schedule.unfit(total.kind, total.steps, steps, total.where)
-        tell(self._observations, found or None)
+        report(found or None)
         if total and (found or not steps):
             total.steps = 0  # nothing is left to be compared
 
@@ -143,7 +138,7 @@ class Schedules:
         if self._still[optimizer] == steps + 1 == MANY:
             name = type(optimizer).__name__
             where = self.optimizers[optimizer].where
-            tell(self._observations, schedule.zero(name, steps + 1, where))
+            report(schedule.zero(name, steps + 1, where))
         own = [each for each in self.places if _is_of(each, optimizer)]
         if optimizer in self._continued:
             self._look_for_begin(optimizer, own)
@@ -153,7 +148,7 @@ class Schedules:
         elif optimizer in self._moved and not any(_is_of(each, optimizer) for each in self.totals):
             about = type(optimizer).__name__, self._still[optimizer], steps + 1
             where = next((self.places[each] for each in own), self.optimizers[optimizer].where)
-            tell(self._observations, schedule.stopped(*about, where))
+            report(schedule.stopped(*about, where))
         for scheduler in own:
             if steps == schedule.WATCHED:
                 self._look_at_decay(scheduler, optimizer, steps)
@@ -178,8 +173,7 @@ class Schedules:
         """Reports schedules that start over at the first step after a load."""
         self._continued.discard(optimizer)
         if own and all(int(each.last_epoch) < 1 for each in own):
-            about = type(own[-1]).__name__, self.places[own[-1]]
-            tell(self._observations, resumed.rate_begins_anew(*about))
+            report(resumed.rate_begins_anew(type(own[-1]).__name__, self.places[own[-1]]))
 
     def _look_for_resumed(self, optimizer: Any, steps: int) -> None:
         """Drops totals of schedules that began before this process or step more often."""
@@ -195,21 +189,21 @@ class Schedules:
             is_idle = other in self.optimizers and other not in self.stepped
             if is_idle and scheduler.last_epoch - self._begun.get(scheduler, 0) >= steps - 1:
                 name = type(scheduler).__name__
-                tell(self._observations, schedule.of_nobody(name, steps, where))
+                report(schedule.of_nobody(name, steps, where))
 
     def _look_at_decay(self, scheduler: Any, optimizer: Any, steps: int) -> None:
         done = int(scheduler.last_epoch) - self._begun.get(scheduler, 0)
         about = type(scheduler).__name__, _part_left(optimizer), done, steps
-        tell(self._observations, schedule.decays_at_once(*about, self.places[scheduler]))
+        report(schedule.decays_at_once(*about, self.places[scheduler]))
 
     def _compare(self, scheduler: Any, *, is_still: bool, is_begin: bool) -> None:
         """Compares a schedule's steps with those of its optimizer."""
         where, name = self.places[scheduler], type(scheduler).__name__
         length, half, done = length_of(scheduler), half_period(scheduler), int(scheduler.last_epoch)
         if is_still and length:
-            tell(self._observations, schedule.over(name, length, done, where))
+            report(schedule.over(name, length, done, where))
         if half:
-            tell(self._observations, schedule.rising_again(name, half, done, where))
+            report(schedule.rising_again(name, half, done, where))
         if is_begin:
             seen = self._seen.setdefault(scheduler, [])
             seen.append((int(scheduler.last_epoch), self.passes))
@@ -220,7 +214,7 @@ class Schedules:
                 getattr(each, "lr_scheduler", None) is scheduler for each in data_parallel.others
             )
             found = schedule.too_often(name, counts, passes, where, by_engine=by_engine)
-            tell(self._observations, found)
+            report(found)
 
 
 def _is_of(scheduler: Any, optimizer: Any) -> bool:
@@ -236,31 +230,30 @@ def _part_left(optimizer: Any) -> float:
     return max(numbers, default=1.0)
 
 
-schedules_of = functools.cache(Schedules)
+schedules = Schedules()
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps every schedule."""
-    schedules: Schedules = schedules_of(observations)
 
     def made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
         schedules.places[instance] = user_place()
         wrapped(*args, **kwargs)
-        looking(observations, Check.SCHEDULE, schedules.made, instance)
+        safely(Check.SCHEDULE, schedules.made, instance)
 
     def wraps(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
         scheduler = args[0] if args else kwargs.get("scheduler")
         schedules.places.pop(scheduler, None)
         wrapped(*args, **kwargs)  # which steps it once for each process
-        looking(observations, Check.SCHEDULE, schedules.wrapped, scheduler, instance)
+        safely(Check.SCHEDULE, schedules.wrapped, scheduler, instance)
 
     def given(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         steps = args[0] if args else kwargs.get("num_training_steps")
         own = instance.lr_scheduler
         result = wrapped(*args, **kwargs)
-        if makes(Check.SCHEDULE):
-            about = instance.lr_scheduler, None if own is None else steps
-            looking(observations, Check.SCHEDULE, schedules.given, *about)
+        if is_on(Check.SCHEDULE):
+            steps = None if own is None else steps
+            safely(Check.SCHEDULE, schedules.given, instance.lr_scheduler, steps)
         return result
 
     match module.__name__:

@@ -9,10 +9,10 @@ from typing import Any
 
 from ...checks import precision
 from ...core.private_names import VERSION
-from ...evidence.observations import Observations
+from ...evidence.observations import observations
 from ..callers import user_place
 from .graphs import nodes_of
-from .told import tell
+from .reporting import report
 
 CASTS = 8
 """Maximum casts to remember of a pass."""
@@ -26,16 +26,15 @@ class StaleCasts:
         is_open: whether to look at further passes.
     """
 
-    def __init__(self, observations: Observations) -> None:
+    def __init__(self) -> None:
         self.is_open = True
-        self._observations = observations
         self._step = -1
         self._last: dict[Any, int] = {}  # by node: the version of its weight in the last step
         self._stale: dict[Any, int] = {}  # by node: the updates since
 
     def look(self, loss: Any) -> None:
         """Looks at the first backward pass after each step, before it begins."""
-        step = self._observations.steps_of_all() or 0
+        step = observations.steps_of_all() or 0
         if step == self._step:
             return
         self._step = step
@@ -48,7 +47,7 @@ class StaleCasts:
         self._last = now
         updates = max(self._stale.values(), default=0)
         if updates >= precision.UPDATES:
-            tell(self._observations, precision.stale(updates, step + 1, user_place()))
+            report(precision.stale(updates, step + 1, user_place()))
         if updates >= precision.UPDATES or step >= precision.STEPS:
             self.is_open, self._last, self._stale = False, {}, {}
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import wrapt
 
-from ...evidence.observations import Observations
-
 HOOKED = ("transformers.modeling_utils",)
 IGNORED = -100
 """torch's default label to ignore (torch.nn.CrossEntropyLoss)."""
@@ -25,7 +23,7 @@ _extended: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """By model: its number of tokens before adding more."""
 
 
-def install(module: ModuleType, _observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Notes models whose embeddings are resized."""
 
     def resized(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:

@@ -12,12 +12,11 @@ import wrapt
 
 from ...checks import built
 from ...checks.finding import Check, Finding
-from ...evidence.observations import Observations
 from ..callers import user_place
 from .copies import Copy, copied, sample
 from .gradient_places import Owned, places_in
 from .models import parameters_of
-from .told import looking, makes, tell
+from .reporting import is_on, report, safely
 
 HOOKED = ("torch.nn.modules.module",)
 
@@ -26,14 +25,14 @@ _emptied: list[tuple[Owned, Owned, str]] = []
 """Places of one parameter that `to_empty` has made two, and the user's line."""
 
 
-def install(module: ModuleType, observations: Observations) -> None:
+def install(module: ModuleType) -> None:
     """Wraps `to_empty`, which makes a parameter for each place of a tied one."""
 
     def emptying(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        if kwargs.get("recurse") is False or not makes(Check.TRAINED):
+        if kwargs.get("recurse") is False or not is_on(Check.TRAINED):
             return wrapped(*args, **kwargs)
         tied: list[tuple[Owned, Owned]] = []
-        looking(observations, Check.TRAINED, lambda: tied.extend(_tied(instance)))
+        safely(Check.TRAINED, lambda: tied.extend(_tied(instance)))
         result = wrapped(*args, **kwargs)
         where = user_place() if tied else ""
         _emptied.extend((*pair, where) for pair in tied)
@@ -100,12 +99,12 @@ def apart(models: Iterable[Any]) -> Iterator[Apart]:
             )
 
 
-def judge(observations: Observations, found: list[Apart], where: str) -> list[Apart]:
+def judge(found: list[Apart], where: str) -> list[Apart]:
     """Reports pairs whose values have arrived; returns the others."""
     for each in found:
         if each.copy.is_there:
             one, other = each.copy.parts()
             is_equal = one == other and any(one)
             told = built.parted(each.output, each.embedding, is_equal=is_equal, where=where)
-            tell(observations, told)
+            report(told)
     return [each for each in found if not each.copy.is_there]

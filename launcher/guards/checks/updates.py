@@ -10,9 +10,8 @@ from typing import Any
 from ...checks import sampled, trained
 from ...checks.finding import Check
 from ...checks.sampled import Update
-from ...evidence.observations import Observations
 from .copies import Copy, copied, local, sample, spread
-from .told import is_certain, skip, tell
+from .reporting import is_certain, report, skip
 
 ADAPTER = "lora_B"
 """PEFT's name of the zero-initialized matrix, unlike `lora_embedding_B`."""
@@ -52,8 +51,7 @@ class Around:
 class Values:
     """Inspections of one optimizer, read after their values arrive."""
 
-    def __init__(self, observations: Observations, optimizer: Any, where: str) -> None:
-        self._observations = observations
+    def __init__(self, optimizer: Any, where: str) -> None:
         self._stepping = weakref.ref(optimizer)
         self._optimizer = type(optimizer).__name__
         self._where = where
@@ -77,7 +75,7 @@ class Values:
         """
         self._read()
         if any(hasattr(group.get("lr"), "item") for group in optimizer.param_groups):
-            skip(self._observations, Check.TRAINED, "the learning rate is a tensor")
+            skip(Check.TRAINED, "the learning rate is a tensor")
             return
         is_scaled = any(
             getattr(optimizer, name, None) is not None for name in ("grad_scale", "found_inf")
@@ -102,7 +100,7 @@ class Values:
             ]
         )
         if before is None:
-            skip(self._observations, Check.TRAINED, "a graph of the device is being captured")
+            skip(Check.TRAINED, "a graph of the device is being captured")
             return
         self._rates = rates
         self._held = moving, fixed
@@ -149,17 +147,13 @@ class Values:
         has_slopes = any(any(row) for row in before[count : 2 * count])
         self._zeros = 0 if has_slopes or not made else self._zeros + 1
         largest = [] if around.largest is None else around.largest.parts()[0]
-        is_explained = is_certain(self._observations, Check.DATA)  # all labels are ignored
+        is_explained = is_certain(Check.DATA)  # all labels are ignored
         if largest and not any(largest) and not is_explained:
-            tell(
-                self._observations,
-                trained.only_zeros(self._optimizer, len(largest), self._where, around.step),
-            )
-        is_told = is_certain(self._observations, Check.PRECISION)  # a type that explains NaN
+            report(trained.only_zeros(self._optimizer, len(largest), self._where, around.step))
+        is_told = is_certain(Check.PRECISION)  # a type that explains NaN
         steps = 0 if optimizer is None else done.get(optimizer, 0)
         samples = dict(zip(around.adapters, before[2 * count + fixed :], strict=True))
-        tell(
-            self._observations,
+        report(
             lost if self._lost > 1 else None,
             sampled.moved(kept, *about),
             None if is_told else sampled.not_numbers(made, *about),

@@ -16,7 +16,7 @@ from safe_launch.checkpoints import checkpoint
 from safe_launch.core import private_names as names
 from safe_launch.core.private_names import NAMES, MissingNameError, PrivateName
 from safe_launch.evidence.asked_alone import EndOfAskingError
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Message, Remark
 from safe_launch.frameworks.config_files import accelerate
 from safe_launch.guards import (
@@ -39,6 +39,7 @@ from safe_launch.guards.checks import batches, clipped, gathers, gradient_places
 from safe_launch.options import parser
 from safe_launch.workers import start
 from safe_launch.workers.forkserver import module_marks
+from support import new_worker
 from support.lazy import Lazy
 from support.pages import commands
 from support.tables import table
@@ -53,10 +54,11 @@ def whole() -> None:
 
 
 class World:
-    """A case's inputs: a worker's observations, the monkeypatch and a folder."""
+    """A case's inputs: the monkeypatch and a folder."""
 
     def __init__(self, patch: pytest.MonkeyPatch, folder: Path) -> None:
-        self.observations, self.patch, self.folder = Observations(), patch, folder
+        self.patch, self.folder = patch, folder
+        new_worker.begin()
 
     def module(self, name: str, **content: Any) -> ModuleType:
         """A module of another version, registered for import."""
@@ -78,29 +80,29 @@ class Wrapped(SimpleNamespace):
 
 
 def _skip_code(world: World) -> None:
-    progress.install(world.module("torch._dynamo.eval_frame"), world.observations)
+    progress.install(world.module("torch._dynamo.eval_frame"))
 
 
 def _fake_store(world: World) -> None:
     world.module("torch.testing._internal.distributed.fake_pg")
     with pytest.raises(EndOfAskingError):
-        asked_alone._join(world.observations, print, None, (), {})
+        asked_alone._join(print, None, (), {})
 
 
 def _sync_buffers(world: World) -> None:
     module = world.module("torch.nn.parallel.distributed", DistributedDataParallel=methods())
-    progress.install(module, world.observations)
+    progress.install(module)
 
 
 def _save_checkpoint(world: World) -> None:
     kind = methods("evaluate", "predict", "save_model")
-    progress.install(world.module("transformers.trainer", Trainer=kind), world.observations)
+    progress.install(world.module("transformers.trainer", Trainer=kind))
     assert kind().save_model() == "done"
 
 
 def _inner_loop(world: World) -> None:
     module = world.module("transformers.trainer", Trainer=methods("train"))
-    resuming.install(module, world.observations)
+    resuming.install(module)
 
 
 def _loads(world: World, engine: Any) -> None:
@@ -110,7 +112,7 @@ def _loads(world: World, engine: Any) -> None:
     def load(load_dir: str) -> str:
         return load_dir
 
-    assert resuming._load(world.observations, load, engine, ("folder",), {}) == "folder"
+    assert resuming._load(load, engine, ("folder",), {}) == "folder"
 
 
 def _engine_config(world: World) -> None:
@@ -121,7 +123,7 @@ def _load_universal(world: World) -> None:
     _loads(world, SimpleNamespace(_config=SimpleNamespace()))
 
 
-def _param_dict(world: World) -> None:
+def _param_dict(_world: World) -> None:
     answers = {
         "bfloat16_enabled": False,
         "fp16_enabled": False,
@@ -133,47 +135,47 @@ def _param_dict(world: World) -> None:
     for name, value in answers.items():
         setattr(engine, name, lambda value=value: value)
     engine._config, engine.global_steps = SimpleNamespace(), 0
-    deepspeed._see_engine(engine, world.observations)
-    assert world.observations.observed["zero_stage"] == 2
+    deepspeed._see_engine(engine)
+    assert observations.observed["zero_stage"] == 2
 
 
 def _fragments(world: World) -> None:
-    gradient_places.install(world.module(names.FRAGMENTS.module), world.observations)
+    gradient_places.install(world.module(names.FRAGMENTS.module))
 
 
 def _loader_iterator(world: World) -> None:
-    batches.install(world.module(names.LOADER_ITERATOR.module), world.observations)
+    batches.install(world.module(names.LOADER_ITERATOR.module))
 
 
-def _version(world: World) -> None:
+def _version(_world: World) -> None:
     """A gradient that doesn't show how often it was changed."""
     part = SimpleNamespace(data_ptr=lambda: 0)
     gradient = SimpleNamespace(detach=lambda: part)
-    clipped.Clipped(world.observations, list).note([SimpleNamespace(grad=gradient)])
+    clipped.Clipped(list).note([SimpleNamespace(grad=gradient)])
 
 
-def _reduction(world: World) -> None:
+def _reduction(_world: World) -> None:
     """A torch loss whose graph doesn't show whether it is a mean."""
     made = SimpleNamespace(name=lambda: "NllLossBackward0", next_functions=((None, 0),))
-    passes.Passes(world.observations).look(SimpleNamespace(grad_fn=made))
+    passes.Passes().look(SimpleNamespace(grad_fn=made))
 
 
-def _operand(world: World) -> None:
+def _operand(_world: World) -> None:
     """A matrix product whose graph doesn't show its constants."""
     made = Wrapped(name=lambda: gathers.PRODUCT, next_functions=())
-    found = gathers.Gathers(world.observations)
+    found = gathers.Gathers()
     found.noted.append((torch.ones(8), 8, ""))
     found.look(SimpleNamespace(grad_fn=made))
 
 
-def _scale(world: World) -> None:
+def _scale(_world: World) -> None:
     """A scaler that keeps its scale elsewhere."""
 
     class Scaler:
         def get_backoff_factor(self) -> float:
             return 0.5
 
-    scalers._look(world.observations, Scaler())
+    scalers._look(Scaler())
 
 
 def _divisor(world: World) -> None:
@@ -187,7 +189,7 @@ def _divisor(world: World) -> None:
             return loss
 
     module = world.module("deepspeed.runtime.engine", DeepSpeedEngine=Engine)
-    done_twice.install(module, world.observations)
+    done_twice.install(module)
 
     class Loss:
         grad_fn = SimpleNamespace(name=lambda: "DivBackward0")
@@ -200,25 +202,25 @@ def _divisor(world: World) -> None:
     assert Engine().backward(loss) is loss
 
 
-def _attention(world: World) -> None:
+def _attention(_world: World) -> None:
     config = type("Config", (), {"__module__": names.ATTENTION.module})()
-    assert model_facts._attention(config, world.observations) is None
-    assert model_facts._attention(object(), Observations()) is None
+    assert model_facts._attention(config) is None
+    assert model_facts._attention(object()) is None
 
 
 def _checkpoint_function(world: World) -> None:
     module = world.module("torch.utils.checkpoint", checkpoint=lambda *args: args)
-    checkpointing.install(module, world.observations)
+    checkpointing.install(module)
 
 
 def _non_reentrant(world: World) -> None:
     name = names.NON_REENTRANT.module
     module = world.module(name, checkpoint=lambda function, *args: function(*args))
-    checkpointing.install(module, world.observations)
+    checkpointing.install(module)
     assert module.checkpoint(abs, -1) == 1
 
 
-def _recomputed_twice(world: World, **model: Any) -> None:
+def _recomputed_twice(**model: Any) -> None:
     """A second run of a block's parameter in one backward pass, under DDP."""
     parameter = torch.nn.Parameter(torch.ones(1))
     inner = SimpleNamespace(named_parameters=lambda: [("weight", parameter)])
@@ -226,7 +228,7 @@ def _recomputed_twice(world: World, **model: Any) -> None:
     alive = Wrapped(module=inner, process_group=group, **model)
     data_parallel.wrapped.add(alive)
     try:
-        notes = reduced_early.Recomputations(world.observations)
+        notes = reduced_early.Recomputations()
         notes.task, notes.parameters = 0, {id(parameter)}
         block = notes.watching(lambda: parameter * 1)
         assert block().item() == 1
@@ -241,33 +243,33 @@ def _passes(world: World) -> None:
 
 def _graph_task(world: World) -> None:
     world.module("torch._C")
-    _recomputed_twice(world)
+    _recomputed_twice()
 
 
 def _syncs(world: World) -> None:
     _passes(world)
-    _recomputed_twice(world)
+    _recomputed_twice()
 
 
 def _ignored(world: World) -> None:
     _passes(world)
-    _recomputed_twice(world, require_backward_grad_sync=True)
+    _recomputed_twice(require_backward_grad_sync=True)
 
 
 def _engine(world: World) -> None:
     _passes(world)
     world.module("torch.autograd", Variable=object())
-    _recomputed_twice(world, require_backward_grad_sync=True, parameters_to_ignore=())
+    _recomputed_twice(require_backward_grad_sync=True, parameters_to_ignore=())
 
 
 def _worker_server(world: World) -> None:
     world.module(names.WORKER_SERVER.module)
-    with world.observations.going_on():
+    with observations.going_on():
         answering._serve(importlib.import_module("torch"), str(world.folder), 0, (2, 13))
 
 
 def _log_level(world: World) -> None:
-    with world.observations.going_on():
+    with observations.going_on():
         answering._serve(SimpleNamespace(__path__=["elsewhere"]), str(world.folder), 0, (2, 13))
 
 
@@ -327,19 +329,19 @@ def _validate_launch(world: World) -> None:
     accelerate._by_accelerate(world.folder / "config.yaml")
 
 
-def _fsdp_begins(world: World) -> None:
+def _fsdp_begins(_world: World) -> None:
     states = ModuleType(names.FSDP_BEGINS.module)
     states.FSDPState = type("FSDPState", (), {})  # type: ignore[attr-defined]
-    fsdp.install(states, world.observations)
+    fsdp.install(states)
 
 
 def _initial_state(world: World) -> None:
-    optimizer.install(world.module(names.INITIAL_STATE.module), world.observations)
+    optimizer.install(world.module(names.INITIAL_STATE.module))
 
 
 def _from_config(world: World) -> None:
     model = type("PreTrainedModel", (), {"from_pretrained": classmethod(lambda _kind: None)})
-    loading.install(world.module(loading.HOOKED[0], PreTrainedModel=model), world.observations)
+    loading.install(world.module(loading.HOOKED[0], PreTrainedModel=model))
 
 
 SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
@@ -398,7 +400,7 @@ def test_a_missing_name_is_told_in_a_line(
     """Workers raise nothing; launcher errors end with one line."""
     world = World(monkeypatch, tmp_path)
     told: list[Message] = []
-    world.observations.report_to(told.append)
+    observations.report_to(told.append)
     if name in ENDS:
         with pytest.raises(MissingNameError) as raised:
             SITUATIONS[name](world)
@@ -420,10 +422,10 @@ def test_the_default_device_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_guard_that_finds_nothing_leaves_the_training_alone() -> None:
     """Other parts of the framework may be missing as well."""
-    seen = Observations()
+    new_worker.begin()
     told: list[Message] = []
-    install._install(resuming, seen, ModuleType("deepspeed.runtime.engine"))
-    seen.report_to(told.append)  # after the fork: earlier missing names are reported now
+    install._install(resuming, ModuleType("deepspeed.runtime.engine"))
+    observations.report_to(told.append)  # after the fork: earlier missing names are reported now
     (one,) = told
     assert isinstance(one, Remark)
     assert "DeepSpeedEngine" in one.sentence

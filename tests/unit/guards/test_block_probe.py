@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from safe_launch.core import preset
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Answer, Ask
 from safe_launch.guards import checkpointing, enforced
 from safe_launch.guards.block_probe import identity
@@ -44,15 +44,14 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(preset.OVERRIDES_VARIABLE, raising=False)
 
 
-def guarded(launcher: Launcher) -> tuple[Callable[..., Any], Observations]:
-    """Torch's guarded `checkpoint`, and the guard's observations."""
-    seen = Observations()
-    seen.report_to(lambda _message: None, launcher)
+def guarded(launcher: Launcher) -> Callable[..., Any]:
+    """Torch's guarded `checkpoint`."""
+    observations.report_to(lambda _message: None, launcher)
     module: Any = ModuleType("torch.utils.checkpoint")
     module.checkpoint = torchs.checkpoint
     module.CheckpointFunction = torchs.CheckpointFunction
-    checkpointing.install(module, seen)
-    return functools.partial(module.checkpoint, use_reentrant=True), seen
+    checkpointing.install(module)
+    return functools.partial(module.checkpoint, use_reentrant=True)
 
 
 def block() -> Any:
@@ -82,7 +81,7 @@ def gradients(run: Callable[..., Any], layer: Any, times: int) -> list[Any]:
 def test_a_block_that_runs_once() -> None:
     """Gradients are unchanged; after the first backward pass so is everything else."""
     launcher = Launcher()
-    checkpoint, seen = guarded(launcher)
+    checkpoint = guarded(launcher)
     layer = block()
     first = checkpoint(layer, inputs())
     assert not is_reentrant(first)
@@ -91,13 +90,13 @@ def test_a_block_that_runs_once() -> None:
     assert is_reentrant(checkpoint(layer, inputs()))
     asked = gradients(functools.partial(torchs.checkpoint, use_reentrant=True), block(), 1)
     assert all(map(torch.equal, found, asked))
-    assert seen.observed["gradient_checkpointing"] == "reentrant"
+    assert observations.observed["gradient_checkpointing"] == "reentrant"
 
 
 def test_a_block_that_runs_twice() -> None:
     """The question comes in the second run, before backward; the graph is uniform."""
     launcher = Launcher()
-    checkpoint, _ = guarded(launcher)
+    checkpoint = guarded(launcher)
     found = gradients(checkpoint, layer := block(), 2)
     assert launcher.facts == [None, True]
     plain = gradients(lambda layer, x: layer(x), block(), 2)
@@ -108,7 +107,7 @@ def test_a_block_that_runs_twice() -> None:
 def test_a_run_whose_graph_is_gone_does_not_count() -> None:
     """A first pass may only look at shapes."""
     launcher = Launcher()
-    checkpoint, _ = guarded(launcher)
+    checkpoint = guarded(launcher)
     layer = block()
     for _ in range(3):
         checkpoint(layer, inputs())
@@ -118,7 +117,7 @@ def test_a_run_whose_graph_is_gone_does_not_count() -> None:
 def test_what_the_launcher_need_not_know() -> None:
     """Without a probe all blocks run as requested."""
     launcher = Launcher(probes=False)
-    checkpoint, _ = guarded(launcher)
+    checkpoint = guarded(launcher)
     layer = block()
     assert all(is_reentrant(checkpoint(layer, inputs())) for _ in range(2))
     assert launcher.facts == [None]
@@ -128,7 +127,7 @@ def test_what_the_launcher_need_not_know() -> None:
 def test_only_what_reentrant_checkpointing_would_train() -> None:
     """It trains nothing without an input that requires a gradient."""
     launcher = Launcher()
-    checkpoint, _ = guarded(launcher)
+    checkpoint = guarded(launcher)
     assert checkpoint(block(), torch.ones(2, 4)).grad_fn is None
     with torch.no_grad():
         checkpoint(block(), inputs())
@@ -199,7 +198,7 @@ def test_a_trained_block_without_a_gradient() -> None:
             return Answer(question.key, settled)
 
     launcher, fixed = Settles(), torch.ones(2, 4)
-    checkpoint, _ = guarded(launcher)
+    checkpoint = guarded(launcher)
     with torch.no_grad():
         checkpoint(block(), fixed)
     checkpoint(block().requires_grad_(False), fixed)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from safe_launch.checks.finding import VARIABLE as CHECKS
 from safe_launch.checks.finding import Check
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message, Remark
 from safe_launch.guards import contradictions, data_parallel, done_twice
 from safe_launch.guards.checks import item_counts
@@ -149,8 +149,7 @@ Told = Callable[[], list[str]]
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     """The lines printed by the guard, installed in the stand-ins."""
     sent: list[Message] = []
-    seen = Observations()
-    seen.report_to(sent.append)
+    observations.report_to(sent.append)
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
     for name, kind in (
@@ -164,7 +163,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
             monkeypatch.setattr(kind, *member) if callable(member[1]) else None
         for guard in (contradictions, done_twice, item_counts):
             if name in guard.HOOKED:
-                guard.install(module, seen)
+                guard.install(module)
     monkeypatch.setenv(CHECKS, ",".join(Check))
     return lambda: [
         message.sentence if isinstance(message, Remark) else message.finding.line
@@ -477,7 +476,7 @@ def test_what_an_engine_is_passed(told: Told) -> None:
 def test_an_accumulation_that_no_loop_makes(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """Accelerate divides anyway; a loop with its own accumulation steps later."""
     done = 0
-    monkeypatch.setattr(Observations, "steps_of_all", lambda _: done)
+    monkeypatch.setattr(observations, "steps_of_all", lambda: done)
     waits = Accelerator(gradient_accumulation_steps=2)
     for _ in range(2):
         waits.backward(graph())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import VARIABLE
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Message
 from safe_launch.guards import data_parallel, divided_data
 from support.lazy import Lazy
@@ -25,8 +25,7 @@ Sent = Callable[[], list[Compared]]
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     """The reports from one of two ranks."""
     messages: list[Message] = []
-    seen = Observations()
-    seen.report_to(messages.append)
+    observations.report_to(messages.append)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv(VARIABLE, "data")
     data = torch.utils.data
@@ -37,7 +36,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
         monkeypatch.setattr(kind, method, getattr(kind, method))
         module = ModuleType(name)
         setattr(module, kind.__name__, kind)
-        divided_data.install(module, seen)
+        divided_data.install(module)
     return lambda: [each for each in messages if isinstance(each, Compared)]
 
 
@@ -125,8 +124,7 @@ def test_seeds_of_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seed of each rank's own sampler, with several processes."""
     monkeypatch.setenv(VARIABLE, "data")
     messages: list[Message] = []
-    seen = Observations()
-    seen.report_to(messages.append)
+    observations.report_to(messages.append)
     seedable = type("SeedableRandomSampler", (), {"initial_seed": 7})
     shard = type("DataLoaderShard", (), {"sampler": seedable()})
     other = type("DataLoaderShard", (), {})
@@ -145,7 +143,7 @@ def test_seeds_of_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
 
     module = ModuleType("accelerate.accelerator")
     module.Accelerator = Accelerator  # type: ignore[attr-defined]
-    divided_data.install(module, seen)
+    divided_data.install(module)
     Accelerator().prepare_data_loader(other())
     alone = Accelerator()
     alone.num_processes = 1

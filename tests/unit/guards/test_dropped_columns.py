@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from safe_launch.checks.finding import VARIABLE, Check
-from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards.checks.dropped_columns import install
+from support import new_worker
 from support.tables import table
 
 
@@ -63,11 +63,10 @@ def test_fields_that_a_loss_asks_for(
 ) -> None:
     """Told once, if a sample has the field; the loss is the same."""
     messages: list[Message] = []
-    observations = Observations()
-    observations.report_to(messages.append)
+    new_worker.begin().report_to(messages.append)
     monkeypatch.setenv(VARIABLE, Check.DATA)
     monkeypatch.setattr(Trainer, "training_step", Trainer.training_step)  # set back afterwards
-    install(SimpleNamespace(Trainer=Trainer), observations)  # type: ignore[arg-type]
+    install(SimpleNamespace(Trainer=Trainer))  # type: ignore[arg-type]
     trainer = kind(**asked)
     for _ in range(2):
         assert trainer.training_step(None, inputs) == 2

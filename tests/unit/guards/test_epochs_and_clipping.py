@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from safe_launch.checks.finding import VARIABLE, Check
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards import data_parallel, fsdp
 from safe_launch.guards.checks import (
@@ -29,16 +29,10 @@ Told = Callable[[], list[str]]
 
 
 @pytest.fixture
-def observations(monkeypatch: pytest.MonkeyPatch) -> Observations:
-    """The observations of the first of two ranks."""
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    """The lines printed so far by the first of two ranks."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv(VARIABLE, ",".join(Check))
-    return Observations()
-
-
-@pytest.fixture
-def told(observations: Observations) -> Told:
-    """The lines printed so far."""
     sent: list[Message] = []
     observations.report_to(sent.append)
     return lambda: [each.finding.line for each in sent if isinstance(each, Found)]
@@ -54,14 +48,14 @@ def model() -> Iterator[Any]:
 
 
 def test_each_epoch_in_the_first_ones_order(
-    observations: Observations, told: Told, model: Any, monkeypatch: pytest.MonkeyPatch
+    told: Told, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Silent if the epoch is set, without shuffling or training, or in evaluation."""
     data, steps = torch.utils.data, 0
     monkeypatch.setattr(data.DataLoader, "__iter__", data.DataLoader.__iter__)
     module = ModuleType("torch.utils.data.dataloader")
     module.DataLoader = data.DataLoader  # type: ignore[attr-defined]
-    epochs.install(module, observations)
+    epochs.install(module)
     monkeypatch.setattr(observations, "steps_of_all", lambda: steps)
 
     def two_epochs(*, shuffles: bool = True, sets: bool = False) -> None:
@@ -86,9 +80,9 @@ def test_each_epoch_in_the_first_ones_order(
     assert "its epoch is still 0 (it may be meant)" in said
 
 
-def test_nothing_to_clip(observations: Observations, told: Told, model: Any) -> None:
+def test_nothing_to_clip(told: Told, model: Any) -> None:
     """An engine holds the gradients itself."""
-    clip = clipping._looking(torch.nn.utils.clip_grad_norm_, observations)
+    clip = clipping._looking(torch.nn.utils.clip_grad_norm_)
     model(torch.ones(1, 1)).sum().backward()
     norm = clip(model.parameters(), 0.1)
     assert norm > 1
@@ -104,17 +98,15 @@ def test_nothing_to_clip(observations: Observations, told: Told, model: Any) -> 
     assert "gradient_clipping" in by_engine
 
 
-def test_scaled_gradients(
-    observations: Observations, told: Told, model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scaled_gradients(told: Told, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unscaled gradients and disabled scalers are no finding."""
     kind = torch.amp.GradScaler
     for name in ("scale", "unscale_", "step", "update"):
         monkeypatch.setattr(kind, name, getattr(kind, name))
     module = ModuleType(*scalers.HOOKED)
     module.GradScaler = kind  # type: ignore[attr-defined]
-    scalers.install(module, observations)
-    clip = clipping._looking(torch.nn.utils.clip_grad_norm_, observations)
+    scalers.install(module)
+    clip = clipping._looking(torch.nn.utils.clip_grad_norm_)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for unscales, is_on in ((True, True), (False, False), (False, True)):
         assert not told()
@@ -129,15 +121,15 @@ def test_scaled_gradients(
     assert "still multiplied by the loss scale" in said
 
 
-def test_clipping_before_another_pass(observations: Observations, told: Told, model: Any) -> None:
+def test_clipping_before_another_pass(told: Told, model: Any) -> None:
     """Silent if gradients were used or cleared, if the pass adds nothing, or without a limit."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    watch = Watch(optimizer, observations)
-    passing = backward._counted(torch.autograd.backward, observations)
+    watch = Watch(optimizer)
+    passing = backward._counted(torch.autograd.backward)
     frozen = torch.nn.Linear(1, 1)
 
     def two_passes(between: Callable[[], object], limit: float = 0.1, other: Any = model) -> None:
-        clip = clipping._looking(torch.nn.utils.clip_grad_norm_, observations)
+        clip = clipping._looking(torch.nn.utils.clip_grad_norm_)
         passing(model(torch.ones(1, 1)).sum())
         clip(model.parameters(), limit)
         between()
@@ -158,10 +150,10 @@ def test_clipping_before_another_pass(observations: Observations, told: Told, mo
     assert "gradients are clipped before the step's last backward pass" in said
 
 
-def test_shards_that_are_clipped_alone(observations: Observations, told: Told) -> None:
+def test_shards_that_are_clipped_alone(told: Told) -> None:
     """Silent if FSDP 1 leaves the parameters whole, or nothing is limited."""
     model = torch.nn.Linear(1, 1)
-    clip = clipping._looking(torch.nn.utils.clip_grad_norm_, observations)
+    clip = clipping._looking(torch.nn.utils.clip_grad_norm_)
     model(torch.ones(1, 1)).sum().backward()
     fsdp.flat.add(model)
     model.sharding_strategy = SimpleNamespace(name="NO_SHARD")
@@ -184,7 +176,7 @@ def test_shards_that_are_clipped_alone(observations: Observations, told: Told) -
     ],
 )
 def test_labels_that_a_collator_replaces(
-    observations: Observations, told: Told, labels: list[Any], is_kept: bool, is_found: bool
+    told: Told, labels: list[Any], is_kept: bool, is_found: bool
 ) -> None:
     """Silent if it keeps them, and if the samples have none or leave nothing out."""
 
@@ -199,7 +191,7 @@ def test_labels_that_a_collator_replaces(
     module.DataCollatorForLanguageModeling = (  # type: ignore[attr-defined]
         DataCollatorForLanguageModeling
     )
-    collators.install(module, observations)
+    collators.install(module)
     samples: list[dict[str, Any]] = [{"input_ids": [3, 4, 5]}, {"input_ids": [6, 7]}]
     for sample, own in zip(samples, labels, strict=True):
         sample |= {} if own is None else {"labels": own}
@@ -207,9 +199,7 @@ def test_labels_that_a_collator_replaces(
     assert [("replaces the samples' labels: 2 of" in line) for line in told()] == [True] * is_found
 
 
-def test_batches_that_are_skipped_again(
-    observations: Observations, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_that_are_skipped_again(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silent for one epoch, for a look without a step, and for nothing skipped."""
     data, steps = torch.utils.data, 0
     monkeypatch.setattr(data.DataLoader, "__iter__", data.DataLoader.__iter__)
@@ -218,7 +208,7 @@ def test_batches_that_are_skipped_again(
     module.skip_first_batches = lambda loader, _count: loader  # type: ignore[attr-defined]
     loaders.DataLoader = data.DataLoader  # type: ignore[attr-defined]
     for each in (module, loaders):
-        skipped_batches.install(each, observations)
+        skipped_batches.install(each)
 
     def epochs_of(skipped: int, count: int, made: int = 4) -> None:
         nonlocal steps
@@ -269,15 +259,13 @@ def test_adapters_that_are_frozen() -> None:
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_steps_that_a_scaler_skips(
-    observations: Observations, told: Told, model: Any, is_lost: bool
-) -> None:
+def test_steps_that_a_scaler_skips(told: Told, model: Any, is_lost: bool) -> None:
     """Whatever else counts steps, as the Trainer, which counts later."""
     observations.count_steps(lambda: 0)
     kind = type("GradScaler", (torch.amp.GradScaler,), {})
     module = ModuleType("torch.amp.grad_scaler")
     module.GradScaler = kind  # type: ignore[attr-defined]
-    scalers.install(module, observations)
+    scalers.install(module)
     optimizer, scaler = torch.optim.SGD(model.parameters(), lr=1e-3), kind("cpu")
     for step in range(60):
         factor = float("inf") if is_lost or step < 20 else 1.0

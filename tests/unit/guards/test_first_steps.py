@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from safe_launch.checks.between_ranks import Compared
 from safe_launch.checks.finding import VARIABLE, Check
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Message
 from safe_launch.guards.checks import first_steps
 from safe_launch.guards.checks.first_steps import FirstSteps
@@ -22,10 +22,10 @@ def noted(
     """A process that calls backward on these losses, with two samples for each."""
     monkeypatch.setenv(VARIABLE, ",".join(Check))
     messages: list[Message] = []
-    observations, done = Observations(), 0
+    done = 0
     observations.report_to(messages.append)
     observations.count_steps(lambda: done)
-    first = FirstSteps(observations)
+    first = FirstSteps()
 
     def within(loss: object) -> None:
         first.backward(lambda _: None)(loss)  # a reentrant block's
@@ -61,7 +61,7 @@ def test_samples_are_the_same_however_they_are_divided(monkeypatch: pytest.Monke
     """Digests are summed, so the order doesn't matter."""
     monkeypatch.setenv(VARIABLE, "ours")
     rows = torch.arange(24).reshape(4, 6)
-    whole, halves = FirstSteps(Observations()), FirstSteps(Observations())
+    whole, halves = FirstSteps(), FirstSteps()
     whole.draw([rows, rows[:, 0]])
     for part in (rows[2:], rows[:2]):
         halves.draw([part, part[:, 0]])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from safe_launch.core import preset
 from safe_launch.core.settings import Setting, Value
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Message, Remark
 from safe_launch.guards import fsdp
 from support.lazy import Lazy
@@ -47,22 +47,18 @@ class FSDPState:
 
 
 @pytest.fixture
-def torchs() -> tuple[Any, Any, Observations]:
+def torchs() -> tuple[Any, Any]:
     """Torch's guarded modules: the public one and that of the states."""
-    public, states, seen = (
-        ModuleType(fsdp.TORCHS),
-        ModuleType(fsdp.FSDP_BEGINS.module),
-        Observations(),
-    )
+    public, states = ModuleType(fsdp.TORCHS), ModuleType(fsdp.FSDP_BEGINS.module)
     public.fully_shard = fully_shard  # type: ignore[attr-defined]
     public.FullyShardedDataParallel = type("F", (FullyShardedDataParallel,), {})  # type: ignore[attr-defined]
     states.FSDPState = type("FSDPState", (FSDPState,), {})  # type: ignore[attr-defined]
     for module in (public, states):
-        fsdp.install(module, seen)
-    return public, states, seen
+        fsdp.install(module)
+    return public, states
 
 
-Torchs = tuple[Any, Any, Observations]
+Torchs = tuple[Any, Any]
 
 
 def model(*, trained: bool = True) -> torch.nn.Sequential:
@@ -73,16 +69,16 @@ def model(*, trained: bool = True) -> torch.nn.Sequential:
 
 def test_layers_that_are_freed(torchs: Torchs) -> None:
     """Seen at the first pass; reduction defaults to the computed type."""
-    public, states, seen = torchs
+    public, states = torchs
     net = model()
     policy = SimpleNamespace(param_dtype=torch.bfloat16, reduce_dtype=None)
     for layer in net:
         public.fully_shard(layer, mp_policy=policy)
     assert public.fully_shard(net, mp_policy=policy) is net
-    assert not seen.observed
+    assert not observations.observed
     states.FSDPState()._lazy_init()
     assert (
-        seen.observed.items()
+        observations.observed.items()
         >= {
             "engine": "fsdp",
             "fsdp_version": 2,
@@ -94,11 +90,11 @@ def test_layers_that_are_freed(torchs: Torchs) -> None:
             "reduce_precision": "bf16",
         }.items()
     )
-    assert "model_parallel" not in seen.observed
-    assert list(seen.models()) == [net]
-    seen.observed.clear()
+    assert "model_parallel" not in observations.observed
+    assert list(observations.models()) == [net]
+    observations.observed.clear()
     states.FSDPState()._lazy_init()
-    assert not seen.observed
+    assert not observations.observed
 
 
 @pytest.mark.parametrize(
@@ -114,24 +110,24 @@ def test_other_ways(
     told: dict[str, Any], by_layers: bool, expected: dict[str, Value], torchs: Torchs
 ) -> None:
     """Kept, sharded as a whole, offloaded, copies of shards."""
-    public, states, seen = torchs
+    public, states = torchs
     net = model()
     if by_layers:
         public.fully_shard([net[0], net[1]], **told)
     public.fully_shard(net, **told)
     states.FSDPState()._lazy_init()
-    assert seen.observed.items() >= expected.items()
+    assert observations.observed.items() >= expected.items()
 
 
 def test_embedding_and_head_are_no_layers(torchs: Torchs) -> None:
     """Accelerate shards them even if no layer is a unit."""
-    public, states, seen = torchs
+    public, states = torchs
     net = torch.nn.Sequential(torch.nn.Embedding(2, 2), model(), torch.nn.Linear(2, 2))
     for place in (0, 2):
         public.fully_shard(net[place])
     public.fully_shard(net)
     states.FSDPState()._lazy_init()
-    assert seen.observed["fsdp_units"] == "whole"
+    assert observations.observed["fsdp_units"] == "whole"
 
 
 @pytest.mark.parametrize(
@@ -161,10 +157,10 @@ def test_layers_that_accelerate_does_not_find(
                 )
                 self.auto_wrap_policy = told
 
-    module, seen, sent = ModuleType(fsdp.PLUGIN), Observations(), list[Message]()
+    module, sent = ModuleType(fsdp.PLUGIN), list[Message]()
     module.FullyShardedDataParallelPlugin = FullyShardedDataParallelPlugin  # type: ignore[attr-defined]
-    fsdp.install(module, seen)
-    seen.report_to(sent.append)
+    fsdp.install(module)
+    observations.report_to(sent.append)
     parts = torch.nn.ModuleList([torch.nn.Linear(2, 2)])
     layers = torch.nn.ModuleList([Block(torch.nn.Linear(2, 2)), Block(torch.nn.Linear(2, 2))])
     net = torch.nn.ModuleDict({"own": layers, "parts": parts}).requires_grad_(trained)
@@ -177,26 +173,26 @@ def test_layers_that_accelerate_does_not_find(
 
 def test_what_is_not_trained_and_what_is_gone(torchs: Torchs) -> None:
     """A reference model and a freed model are ignored."""
-    public, states, seen = torchs
+    public, states = torchs
     reference = model(trained=False)
     public.fully_shard(reference)
     public.fully_shard(model())
     states.FSDPState()._lazy_init()
-    assert not seen.observed
+    assert not observations.observed
 
 
 def test_the_first_version(torchs: Torchs) -> None:
     """FSDP1 reports what only it has."""
-    public, _, seen = torchs
+    public, _ = torchs
     public.FullyShardedDataParallel()
-    assert seen.observed == {"engine": "fsdp", "fsdp_version": 1}
+    assert observations.observed == {"engine": "fsdp", "fsdp_version": 1}
 
 
 def test_a_torch_without_the_second_version() -> None:
     """Only FSDP1 is wrapped."""
     public = ModuleType(fsdp.TORCHS)
     public.FullyShardedDataParallel = FullyShardedDataParallel  # type: ignore[attr-defined]
-    fsdp.install(public, Observations())
+    fsdp.install(public)
     assert not hasattr(public, "fully_shard")
 
 
@@ -218,10 +214,10 @@ def test_the_plan_decides_what_accelerate_tells(
 
     module = ModuleType(fsdp.PLUGIN)
     module.FullyShardedDataParallelPlugin = FullyShardedDataParallelPlugin  # type: ignore[attr-defined]
-    fsdp.install(module, Observations())
+    fsdp.install(module)
     changed = preset.encode({Setting.RESHARD_AFTER_FORWARD: False})
     monkeypatch.setenv(preset.OVERRIDES_VARIABLE, changed)
     plugin = FullyShardedDataParallelPlugin()
     plugin.__post_init__()
     assert plugin.reshard_after_forward == expected
-    fsdp.install(ModuleType(fsdp.PLUGIN), Observations())  # a version without it
+    fsdp.install(ModuleType(fsdp.PLUGIN))  # a version without it

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from safe_launch.checks.finding import VARIABLE, Check, Finding
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message, Skipped
-from safe_launch.guards.checks.gathers import Gathers, gathers_of, install
+from safe_launch.guards.checks.gathers import Gathers, gathers, install
 from support.lazy import Lazy
 from support.tables import table
 
@@ -24,10 +24,9 @@ World = tuple[Any, Gathers, Told]
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Wrapped collectives of rank 0, its gathers, and the findings."""
     messages: list[Message] = []
-    observations = Observations()
     observations.report_to(messages.append)
     monkeypatch.setenv(VARIABLE, Check.GRADIENTS)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda _group: 2)
@@ -45,14 +44,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         all_gather(list(collected.chunk(2)), given)
 
     module = SimpleNamespace(all_gather=all_gather, all_gather_into_tensor=all_gather_into_tensor)
-    install(module, observations)  # type: ignore[arg-type]
+    install(module)  # type: ignore[arg-type]
 
     def told() -> list[Finding]:
         assert not [each for each in messages if isinstance(each, Skipped)]
         return [each.finding for each in messages if isinstance(each, Found)]
 
-    yield module, gathers_of(observations), told
-    gathers_of.cache_clear()
+    return module, gathers, told
 
 
 def features() -> Any:
@@ -116,6 +114,6 @@ def test_kinds_of_losses(kind: str, is_told: bool, world: World) -> None:
 def test_only_in_the_first_steps(world: World) -> None:
     """Later gathers are passed on."""
     module, gathers, told = world
-    gathers._observations.count_steps(lambda: 3)
+    observations.count_steps(lambda: 3)
     module.all_gather([torch.zeros(ROWS, WIDTH) for _ in range(2)], features())
     assert (gathers.is_open, gathers.noted, told()) == (False, [], [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from safe_launch.checks.between_ranks import Compared
 from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.checks.seen_gradients import PARTS, Seen, Way, decoded
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Message, Skipped
 from safe_launch.guards.checks import gradient_places, sampled_gradients
 from safe_launch.guards.checks.gradient_places import Line
@@ -22,16 +22,15 @@ torch = Lazy("torch")
 Told = Callable[[], list[Message]]
 
 
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Observations, list[Message]]]:
+@pytest.fixture(name="messages")
+def sent_messages(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
     """Rank 0 of two, and its messages."""
     messages: list[Message] = []
-    observations = Observations()
     observations.report_to(messages.append)
     monkeypatch.setenv(VARIABLE, ",".join(Check))
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(sampled_gradients, "_has_group", lambda: True)
-    return observations, messages
+    return messages
 
 
 def net() -> Any:
@@ -44,7 +43,6 @@ def net() -> Any:
 
 def train(
     model: Any,
-    observations: Observations,
     *,
     steps: int = 4,
     passes: int = 1,
@@ -52,9 +50,9 @@ def train(
 ) -> Any:
     """A loop with an optimizer watched as in a worker."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    seen = Gradients(observations, "train.py:3")
+    seen = Gradients("train.py:3")
     names = {id(each): name for name, each in model.named_parameters()}
-    sampled_gradients.begin_with(seen, optimizer, names, observations)
+    sampled_gradients.begin_with(seen, optimizer, names)
     for step in range(steps):
         for number in range(passes):
             model(torch.arange(30)).square().sum().backward()
@@ -74,12 +72,11 @@ def sent(messages: list[Message]) -> Seen:
     return found
 
 
-def test_what_is_sent(told: tuple[Observations, list[Message]]) -> None:
+def test_what_is_sent(messages: list[Message]) -> None:
     """Two steps after the first: each addition and the final sum; embeddings aren't sampled."""
-    observations, messages = told
     model = net()
     observations.see_model(model)
-    train(model, observations, passes=2)
+    train(model, passes=2)
     (message,) = (each for each in messages if isinstance(each, Compared))
     assert (message.names, message.step) == (("1.weight", "2.weight"), 3)
     found = sent(messages)
@@ -93,10 +90,9 @@ def test_what_is_sent(told: tuple[Observations, list[Message]]) -> None:
     assert not any(each._backward_hooks for each in model.parameters())
 
 
-def test_many_additions(told: tuple[Observations, list[Message]]) -> None:
+def test_many_additions(messages: list[Message]) -> None:
     """The first, the last, and the sum of all in between."""
-    observations, messages = told
-    train(net(), observations, passes=7)
+    train(net(), passes=7)
     for passed in (passed for window in sent(messages).windows for passed in window):
         first, *_, between, last = passed.parts
         assert len(passed.parts) == PARTS
@@ -104,41 +100,38 @@ def test_many_additions(told: tuple[Observations, list[Message]]) -> None:
         assert between == pytest.approx([4 * value for value in first])
 
 
-def test_gradients_that_are_cleared(told: tuple[Observations, list[Message]]) -> None:
+def test_gradients_that_are_cleared(messages: list[Message]) -> None:
     """A critic's clears them between passes; only later additions count."""
-    observations, messages = told
 
     def clear(model: Any, number: int) -> None:
         if not number:
             model.zero_grad()
 
-    train(net(), observations, passes=2, between=clear)
+    train(net(), passes=2, between=clear)
     for passed in (passed for window in sent(messages).windows for passed in window):
         (only,) = passed.parts
         assert passed.reached == pytest.approx(only)
 
 
-def test_gradients_that_are_asked_for(told: tuple[Observations, list[Message]]) -> None:
+def test_gradients_that_are_asked_for(messages: list[Message]) -> None:
     """`autograd.grad` adds nothing to `.grad` and leaves no trace."""
-    observations, messages = told
 
     def ask(model: Any, _number: int) -> None:
         loss = model(torch.arange(30)).square().sum()
         torch.autograd.grad(loss, list(model.parameters()))
 
-    train(net(), observations, between=ask)
+    train(net(), between=ask)
     assert all(len(passed.parts) == 1 for window in sent(messages).windows for passed in window)
 
 
-def test_what_an_earlier_step_has_left(told: tuple[Observations, list[Message]]) -> None:
+def test_what_an_earlier_step_has_left(messages: list[Message]) -> None:
     """Uncleared gradients count as a separate addition."""
-    observations, messages = told
     model = net()
     model.zero_grad = lambda: None
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    seen = Gradients(observations, "train.py:3")
+    seen = Gradients("train.py:3")
     names = {id(each): name for name, each in model.named_parameters()}
-    sampled_gradients.begin_with(seen, optimizer, names, observations)
+    sampled_gradients.begin_with(seen, optimizer, names)
     for step in range(4):
         model(torch.arange(30)).square().sum().backward()
         seen.take(optimizer)
@@ -148,29 +141,26 @@ def test_what_an_earlier_step_has_left(told: tuple[Observations, list[Message]])
         assert passed.reached == pytest.approx([a + b for a, b in zip(left, added, strict=True)])
 
 
-def test_what_is_not_judged(
-    told: tuple[Observations, list[Message]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_judged(messages: list[Message], monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled models, FSDP1, other parallelism, one rank, a loop's own constants."""
-    observations, messages = told
     model = net()
     constant = net()
     for parameter in constant.parameters():
         torch.nn.init.ones_(parameter)
-    train(constant, observations)
+    train(constant)
     assert messages == []
     observations.see_model(model)
     sampled_gradients._compiled.add(model[1])
     messages.clear()
-    train(model, observations)
+    train(model)
     assert messages == [Skipped(Check.GRADIENTS, "the model is compiled")]
     for seen in ({"fsdp_version": 1}, {"model_parallel": 2}):
-        other = Observations()
-        other.observed.update(seen)
-        train(net(), other)
+        observations.observed = dict(seen)
+        train(net())
+    observations.observed = {}
     monkeypatch.setenv("WORLD_SIZE", "1")
     messages.clear()
-    train(net(), observations)
+    train(net())
     assert messages == []
 
 
@@ -200,7 +190,7 @@ def test_parts_of_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     module = SimpleNamespace(
         __name__=gradient_places.HOOKED[0], get_hp_fragment_mapping=lambda *_args: mapping
     )
-    gradient_places.install(module, Observations())  # type: ignore[arg-type]
+    gradient_places.install(module)  # type: ignore[arg-type]
     module.get_hp_fragment_mapping(parameter, 0, flat)
     optimizer = SimpleNamespace(param_groups=[{"params": [flat]}])
     found = gradient_places.reached_by(optimizer, parameter, Line((4, 10)))

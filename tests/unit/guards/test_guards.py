@@ -11,7 +11,7 @@ import pytest
 from safe_launch.core import preset
 from safe_launch.core.choices import Checkpointing
 from safe_launch.core.settings import Setting, Value
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.guards import checkpointing, deepspeed
 from support.lazy import Lazy
 
@@ -20,12 +20,6 @@ torchs = Lazy("torch.utils.checkpoint")
 
 MODES = (None, *Checkpointing)
 FORMS = (Checkpointing.REENTRANT, Checkpointing.NON_REENTRANT)
-
-
-@pytest.fixture
-def seen() -> Observations:
-    """The observations of a new worker."""
-    return Observations()
 
 
 def enforce(patch: pytest.MonkeyPatch, setting: Setting, value: Value | None) -> None:
@@ -74,19 +68,19 @@ def newer(
 
 
 @pytest.fixture
-def checkpoint(seen: Observations) -> Callable[..., Any]:
+def checkpoint() -> Callable[..., Any]:
     """Torch 2.14's `checkpoint` with the guard."""
     module: Any = ModuleType("torch.utils.checkpoint")
     module.checkpoint, module.CheckpointFunction = newer, torchs.CheckpointFunction
-    checkpointing.install(module, seen)
+    checkpointing.install(module)
     wrapped: Callable[..., Any] = module.checkpoint
     return wrapped
 
 
-def is_seen(seen: Observations, mode: Checkpointing | None, own: Checkpointing) -> bool:
+def is_seen(mode: Checkpointing | None, own: Checkpointing) -> bool:
     """Whether the guard observed the settings in force."""
     expected = own if mode is None else mode
-    found = seen.observed.get(Setting.GRADIENT_CHECKPOINTING)
+    found = observations.observed.get(Setting.GRADIENT_CHECKPOINTING)
     return found == (None if expected is Checkpointing.OFF else expected.value)
 
 
@@ -94,7 +88,6 @@ def is_seen(seen: Observations, mode: Checkpointing | None, own: Checkpointing) 
 @pytest.mark.parametrize("own", FORMS)
 def test_a_decorator_makes_checkpointed_blocks(
     checkpoint: Callable[..., Any],
-    seen: Observations,
     own: Checkpointing,
     mode: Checkpointing | None,
     monkeypatch: pytest.MonkeyPatch,
@@ -112,15 +105,12 @@ def test_a_decorator_makes_checkpointed_blocks(
     Block()(x).sum().backward()
     assert x.grad.tolist() == [2, 2]
     assert Block.forward.__doc__ == "Doubles it."
-    assert is_seen(seen, mode, own)
+    assert is_seen(mode, own)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_option_that_one_form_alone_takes(
-    checkpoint: Callable[..., Any],
-    seen: Observations,
-    mode: Checkpointing | None,
-    monkeypatch: pytest.MonkeyPatch,
+    checkpoint: Callable[..., Any], mode: Checkpointing | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The option belongs to the implementation and isn't passed to the block."""
     enforce(monkeypatch, Setting.GRADIENT_CHECKPOINTING, mode)
@@ -128,7 +118,7 @@ def test_an_option_that_one_form_alone_takes(
     block = functools.partial(checkpoint, use_reentrant=False, respect_saved_tensors_hooks=True)
     block(lambda x, scale: x * scale, x, scale=3).sum().backward()
     assert x.grad.tolist() == [3, 3]
-    assert is_seen(seen, mode, Checkpointing.NON_REENTRANT)
+    assert is_seen(mode, Checkpointing.NON_REENTRANT)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -146,30 +136,27 @@ def test_tensors_given_by_name_have_their_gradients(
 
 
 @pytest.fixture
-def of_deepspeed(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def of_deepspeed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """The installed DeepSpeed's `checkpoint` with the guard."""
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     from deepspeed.runtime.activation_checkpointing import checkpointing as module
 
     monkeypatch.setattr(module, "checkpoint", module.checkpoint)  # to be restored afterwards
-    checkpointing.install(module, seen)
+    checkpointing.install(module)
     wrapped: Callable[..., Any] = module.checkpoint
     return wrapped
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_deepspeeds_takes_keywords(
-    of_deepspeed: Callable[..., Any],
-    seen: Observations,
-    mode: Checkpointing | None,
-    monkeypatch: pytest.MonkeyPatch,
+    of_deepspeed: Callable[..., Any], mode: Checkpointing | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DeepSpeed 0.19.5 and later take keywords in both implementations."""
     enforce(monkeypatch, Setting.GRADIENT_CHECKPOINTING, mode)
     x, scale = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     of_deepspeed(lambda x, scale: x * scale * 3, x, scale=scale).sum().backward()
     assert [x.grad.tolist(), scale.grad.tolist()] == [[3, 3], [3, 3]]
-    assert is_seen(seen, mode, Checkpointing.REENTRANT)
+    assert is_seen(mode, Checkpointing.REENTRANT)
 
 
 class Init:
@@ -184,7 +171,7 @@ def test_partitioning_that_is_asked_for_by_its_place(monkeypatch: pytest.MonkeyP
     home: Any = ModuleType("deepspeed.runtime.zero.partition_parameters")
     home.Init = Init
     monkeypatch.setattr(Init, "__init__", Init.__init__)
-    deepspeed.install(home, Observations())
+    deepspeed.install(home)
     enforce(monkeypatch, Setting.ZERO_STAGE, 2)
     assert home.Init(None, True).given == (None, False)
     enforce(monkeypatch, Setting.ZERO_STAGE, None)

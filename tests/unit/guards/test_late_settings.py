@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from safe_launch.core import preset
 from safe_launch.core.settings import Setting
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Answer, Ask, Boundary
 from safe_launch.guards import (
     accelerate,
@@ -33,17 +33,15 @@ def answer(question: Ask) -> Answer:
     return Answer(question.key, dict(OVERRIDES))
 
 
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Observations:
-    """The observations of a worker whose launcher changes nothing yet."""
+@pytest.fixture(autouse=True)
+def launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker whose launcher changes nothing yet."""
     monkeypatch.setattr(enforced, "_settled", {})
     monkeypatch.setattr(enforced, "_settled_replaced", {})
     monkeypatch.delenv(preset.OVERRIDES_VARIABLE, raising=False)
     OVERRIDES.clear()
     ASKED.clear()
-    seen = Observations()
-    seen.report_to(lambda _message: None, answer)
-    return seen
+    observations.report_to(lambda _message: None, answer)
 
 
 class Held:
@@ -176,7 +174,7 @@ def test_what_a_trainer_can_still_be_given(
     assert set(trainer_arguments.settable_late(given, model)) == settable
 
 
-def construct(seen: Observations, **given: Any) -> Any:
+def construct(**given: Any) -> Any:
     """Makes a guarded Trainer; returns the batch that its constructor saw."""
     states: list[tuple[int, int]] = []
 
@@ -193,17 +191,17 @@ def construct(seen: Observations, **given: Any) -> Any:
 
     module: Any = ModuleType(transformers.HOOKED[1])
     module.Trainer = Trainer
-    transformers.install(module, seen)
+    transformers.install(module)
     module.Trainer(**given)
     return states[0]
 
 
-def test_a_trainer_gets_the_answer(seen: Observations) -> None:
+def test_a_trainer_gets_the_answer() -> None:
     """Before construction it describes its model and disabled settings."""
     OVERRIDES.update(micro_batch=2, accumulation=2, zero_stage=1)
     arguments = TrainingArguments("zero2.json")
     arguments.deepspeed_plugin = Plugin(2)
-    assert construct(seen, model=torch.nn.Linear(2, 1), args=arguments) == (2, 2)
+    assert construct(model=torch.nn.Linear(2, 1), args=arguments) == (2, 2)
     assert arguments.deepspeed_plugin.hf_ds_config.config["zero_optimization"]["stage"] == 1  # type: ignore[index]
     (question,) = ASKED
     assert question.boundary is Boundary.TRAINER
@@ -214,13 +212,13 @@ def test_a_trainer_gets_the_answer(seen: Observations) -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"model": None}])
-def test_a_trainer_without_a_model_yet(given: dict[str, Any], seen: Observations) -> None:
+def test_a_trainer_without_a_model_yet(given: dict[str, Any]) -> None:
     """It asks no question: the later model's maker has better information."""
-    assert construct(seen, args=TrainingArguments(), **given) == (4, 1)
+    assert construct(args=TrainingArguments(), **given) == (4, 1)
     assert ASKED == []
 
 
-def accelerator(seen: Observations, plugin: Any, name: str = "train") -> None:
+def accelerator(plugin: Any, name: str = "train") -> None:
     """Makes a guarded Accelerator in a module of that name."""
 
     class Accelerator:
@@ -235,17 +233,17 @@ def accelerator(seen: Observations, plugin: Any, name: str = "train") -> None:
 
     module: Any = ModuleType(accelerate.HOOKED[0])
     module.Accelerator = Accelerator
-    accelerate.install(module, seen)
+    accelerate.install(module)
     scope: dict[str, Any] = {"__name__": name, "make": module.Accelerator}
     exec("def call(): make()", scope)
     scope["call"]()
 
 
-def test_an_accelerator_gets_the_answer(seen: Observations) -> None:
+def test_an_accelerator_gets_the_answer() -> None:
     """It asks with its merged configuration; the batch is the loop's."""
     OVERRIDES.update(zero_stage=1)
     plugin = Plugin(2, "cpu")
-    accelerator(seen, plugin)
+    accelerator(plugin)
     assert plugin.hf_ds_config.config["zero_optimization"]["stage"] == 1  # type: ignore[index]
     (question,) = ASKED
     assert question.boundary is Boundary.ACCELERATOR
@@ -255,14 +253,14 @@ def test_an_accelerator_gets_the_answer(seen: Observations) -> None:
     assert told == {"zero_stage": 2, "offload": "optimizer", "accumulation": 4}
 
 
-def test_an_accelerator_of_the_trainers_or_without_deepspeed(seen: Observations) -> None:
+def test_an_accelerator_of_the_trainers_or_without_deepspeed() -> None:
     """The Trainer asks elsewhere; without DeepSpeed nothing can be changed."""
-    accelerator(seen, Plugin(2), "transformers.trainer")
-    accelerator(seen, None)
+    accelerator(Plugin(2), "transformers.trainer")
+    accelerator(None)
     assert ASKED == []
 
 
-def partition(seen: Observations, **given: Any) -> bool:
+def partition(**given: Any) -> bool:
     """Makes a guarded `zero.Init`; returns whether it partitions."""
 
     class Init:
@@ -271,7 +269,7 @@ def partition(seen: Observations, **given: Any) -> bool:
 
     module: Any = ModuleType(deepspeed.HOOKED[-1])
     module.Init = Init
-    deepspeed.install(module, seen)
+    deepspeed.install(module)
     return bool(module.Init(**given).enabled)
 
 
@@ -279,8 +277,8 @@ def partition(seen: Observations, **given: Any) -> bool:
     ("config", "asks"),
     [({"zero_optimization": {"stage": 3}}, True), (None, False), ("no-such-file.json", False)],
 )
-def test_partitioning_gets_the_answer(config: object, seen: Observations, *, asks: bool) -> None:
+def test_partitioning_gets_the_answer(config: object, *, asks: bool) -> None:
     """It asks before sharding, if the loop passes a configuration."""
     OVERRIDES.update(zero_stage=2)
-    assert partition(seen, config_dict_or_path=config) is not asks
+    assert partition(config_dict_or_path=config) is not asks
     assert [question.boundary for question in ASKED] == [Boundary.PARTITION] * asks

@@ -13,7 +13,7 @@ import pytest
 from safe_launch.core import preset
 from safe_launch.core.choices import Framework
 from safe_launch.core.settings import Setting, Value
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Answer, Ask, Boundary
 from safe_launch.guards import enforced, loading
 from support.lazy import Lazy
@@ -44,8 +44,7 @@ class World:
         self.asked: list[Ask] = []
         self.overrides: dict[str, Value] = {}
         self.probes = True
-        self.seen = Observations()
-        self.seen.report_to(lambda _message: None, self._answer)
+        observations.report_to(lambda _message: None, self._answer)
         self.loaded: list[Value | None] = []
         self.owner: Owner | None = None
         self.module = self._module()
@@ -76,7 +75,7 @@ class World:
         module: Any = ModuleType(loading.HOOKED[0])
         PreTrainedModel.__module__ = "transformers.made"
         module.PreTrainedModel = PreTrainedModel
-        loading.install(module, self.seen)
+        loading.install(module)
         return module
 
     def put_in_force(self) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from safe_launch.core import preset
 from safe_launch.core.settings import Setting
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.guards import accelerate, deepspeed, first_batch, optimizer, transformers
 from safe_launch.guards.batches import size_of
-from safe_launch.guards.step_times import times_of
+from safe_launch.guards.step_times import times
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -32,12 +32,6 @@ def llama() -> Any:
         num_key_value_heads=1,
     )
     return LlamaForCausalLM(config)
-
-
-@pytest.fixture
-def seen() -> Observations:
-    """The observations of a new worker."""
-    return Observations()
 
 
 class Engine:
@@ -73,7 +67,7 @@ class Engine:
 
 
 @pytest.fixture
-def initialize(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def initialize(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """`deepspeed.initialize` with the guard, on rank 0."""
     kind = type("Engine", (Engine, torch.nn.Module), {})
 
@@ -84,7 +78,7 @@ def initialize(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> Callable[
 
     module: Any = ModuleType("deepspeed")
     module.initialize = of_the_package
-    deepspeed.install(module, seen)
+    deepspeed.install(module)
     monkeypatch.setenv("RANK", "0")
     wrapped: Callable[..., Any] = module.initialize
     return wrapped
@@ -96,7 +90,7 @@ def configured(stage: int) -> dict[str, Any]:
 
 
 def test_only_engines_with_an_optimizer_are_changed(
-    initialize: Callable[..., Any], seen: Observations, monkeypatch: pytest.MonkeyPatch
+    initialize: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An actor, a reference without optimizer, a critic with a configured one."""
     monkeypatch.setenv(preset.OVERRIDES_VARIABLE, preset.encode({Setting.ZERO_STAGE: 1}))
@@ -107,41 +101,37 @@ def test_only_engines_with_an_optimizer_are_changed(
     other, _ = initialize(critic, config=own)
     stages = [engine.zero_optimization_stage() for engine in (trained, reference, other)]
     assert stages == [1, 0, 1]
-    assert seen.observed["zero_stage"] == 1
-    assert seen.observed["reference_model"] is True
-    assert seen.observed["trained_beside"] == 10
-    assert "frozen_beside" not in seen.observed
+    assert observations.observed["zero_stage"] == 1
+    assert observations.observed["reference_model"] is True
+    assert observations.observed["trained_beside"] == 10
+    assert "frozen_beside" not in observations.observed
 
 
-def test_a_reference_with_an_optimizer_by_its_configuration(
-    initialize: Callable[..., Any], seen: Observations
-) -> None:
+def test_a_reference_with_an_optimizer_by_its_configuration(initialize: Callable[..., Any]) -> None:
     """Trl prepares it before the model, with the model's configuration."""
     policy, reference = torch.nn.Linear(4, 5), torch.nn.Linear(4, 5)
-    seen.see_model(policy)
+    observations.see_model(policy)
     initialize(reference, config={**configured(0), "optimizer": {"type": "Adam"}})
-    assert "zero_stage" not in seen.observed
+    assert "zero_stage" not in observations.observed
     wrapped = torch.nn.Sequential(policy, torch.nn.Linear(5, 1))
     initialize(wrapped, config={**configured(2), "optimizer": {"type": "Adam"}})
-    assert seen.observed["zero_stage"] == 2
+    assert observations.observed["zero_stage"] == 2
 
 
-def test_the_first_batch_of_an_engine_in_training(
-    initialize: Callable[..., Any], seen: Observations
-) -> None:
+def test_the_first_batch_of_an_engine_in_training(initialize: Callable[..., Any]) -> None:
     """Earlier evaluations don't count; later batches give only the size, without a Trainer."""
     engine, _ = initialize(torch.nn.Linear(6, 5), optimizer=object(), config=configured(2))
     engine.eval()(input_ids=torch.ones(2, 6))
-    assert "sequence_length" not in seen.observed
+    assert "sequence_length" not in observations.observed
     engine.train()(input_ids=torch.ones(2, 6))
-    assert seen.observed["sequence_length"] == 6
+    assert observations.observed["sequence_length"] == 6
     engine.train()(input_ids=torch.ones(3, 6))
-    assert seen.observed["sequence_length"] == 6
-    assert times_of(seen)._tokens == 30
-    times_of(seen).has_trainer = True  # from here on the Trainer counts
+    assert observations.observed["sequence_length"] == 6
+    assert times._tokens == 30
+    times.has_trainer = True  # from here on the Trainer counts
     engine.train()(input_ids=torch.ones(2, 6))
     assert not engine._forward_pre_hooks
-    assert times_of(seen)._tokens == 30
+    assert times._tokens == 30
 
 
 @pytest.mark.parametrize(
@@ -195,29 +185,27 @@ def test_steps_of_several_optimizers(order: str, steps: int) -> None:
     ],
 )
 def test_the_length_of_texts(
-    seen: Observations, monkeypatch: pytest.MonkeyPatch, rank: str, batch: Any, length: int | None
+    monkeypatch: pytest.MonkeyPatch, rank: str, batch: Any, length: int | None
 ) -> None:
     """Rank 0's length counts: other ranks' may differ."""
     monkeypatch.setenv("RANK", rank)
-    seen.see(micro_batch=2)
-    first_batch.see_length({key: torch.ones(*sizes) for key, sizes in batch.items()}, seen)
-    assert seen.observed.get("sequence_length") == length
+    observations.see(micro_batch=2)
+    first_batch.see_length({key: torch.ones(*sizes) for key, sizes in batch.items()})
+    assert observations.observed.get("sequence_length") == length
 
 
 @pytest.fixture
-def optimizers(seen: Observations, monkeypatch: pytest.MonkeyPatch) -> None:
+def optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch's optimizers with a guarded constructor."""
     from torch.optim.optimizer import Optimizer
 
     monkeypatch.setattr(Optimizer, "__init__", Optimizer.__init__)  # to be restored afterwards
     module: Any = ModuleType("torch.optim.optimizer")
     module.Optimizer, module.register_optimizer_step_post_hook = Optimizer, lambda _count: None
-    optimizer.install(module, seen)
+    optimizer.install(module)
 
 
-def test_a_step_that_makes_states_isnt_counted(
-    seen: Observations, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_makes_states_isnt_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch creates missing states by a step with rate 0 when it loads or saves."""
     from torch.distributed.checkpoint import state_dict
     from torch.optim import optimizer as real
@@ -226,13 +214,13 @@ def test_a_step_that_makes_states_isnt_counted(
     monkeypatch.setattr(state_dict, "_init_optim_state", state_dict._init_optim_state)
     hooks: OrderedDict[int, Any] = OrderedDict()
     monkeypatch.setattr(real, "_global_optimizer_post_hooks", hooks)
-    optimizer.install(real, seen)
-    optimizer.install(state_dict, seen)
+    optimizer.install(real)
+    optimizer.install(state_dict)
     model = torch.nn.Linear(2, 2)
     sgd = torch.optim.SGD(model.parameters())
     for done in range(2):
         state_dict.get_optimizer_state_dict(model, sgd)
-        assert seen.step() == done
+        assert observations.step() == done
         model(torch.ones(1, 2)).sum().backward()
         sgd.step()
         sgd.zero_grad()
@@ -240,29 +228,29 @@ def test_a_step_that_makes_states_isnt_counted(
 
 
 @pytest.mark.usefixtures("optimizers")
-def test_the_optimizer_of_most_parameters_is_observed(seen: Observations) -> None:
+def test_the_optimizer_of_most_parameters_is_observed() -> None:
     """Its kind of states is reported."""
     few, many = torch.nn.Linear(2, 2).parameters(), list(torch.nn.Linear(9, 9).parameters())
     torch.optim.SGD(few)
-    assert seen.observed == {"optimizer": "sgd", "fused_step": False}
+    assert observations.observed == {"optimizer": "sgd", "fused_step": False}
     torch.optim.AdamW([{"params": many}])
-    assert seen.observed == {"optimizer": "adamw", "fused_step": False}
+    assert observations.observed == {"optimizer": "adamw", "fused_step": False}
     torch.optim.SGD(many[:1], momentum=0.9)
-    assert seen.observed == {"optimizer": "adamw", "fused_step": False}
+    assert observations.observed == {"optimizer": "adamw", "fused_step": False}
     torch.optim.SGD([*many, torch.nn.Parameter(torch.ones(1))], momentum=0.9)
-    assert seen.observed == {"optimizer": "lion", "fused_step": False}
+    assert observations.observed == {"optimizer": "lion", "fused_step": False}
 
 
 @pytest.mark.usefixtures("optimizers")
-def test_steps_count_from_the_first_optimizer_on(seen: Observations) -> None:
+def test_steps_count_from_the_first_optimizer_on() -> None:
     """Without an optimizer the number of steps is unknown."""
-    assert seen.step() is None
+    assert observations.step() is None
     torch.optim.SGD(torch.nn.Linear(2, 2).parameters())
-    assert seen.step() == 0
+    assert observations.step() == 0
 
 
 @pytest.mark.usefixtures("optimizers")
-def test_an_optimizer_calls_its_base_by_name(seen: Observations) -> None:
+def test_an_optimizer_calls_its_base_by_name() -> None:
     """A third-party optimizer does so; its states are unknown."""
     from torch.optim.optimizer import Optimizer
 
@@ -272,15 +260,15 @@ def test_an_optimizer_calls_its_base_by_name(seen: Observations) -> None:
 
     weight = torch.nn.Parameter(torch.ones(1))
     assert Own([weight]).param_groups[0]["params"] == [weight]
-    assert seen.observed == {}
+    assert observations.observed == {}
 
 
 @pytest.mark.usefixtures("optimizers")
-def test_an_optimizer_of_others_is_not_judged_by_its_name(seen: Observations) -> None:
+def test_an_optimizer_of_others_is_not_judged_by_its_name() -> None:
     """The bits of bitsandbytes' `AdamW` are known only later."""
     kind = type("AdamW", (torch.optim.SGD,), {"__module__": "bitsandbytes.optim.adamw"})
     kind([torch.nn.Parameter(torch.ones(1))])
-    assert seen.observed == {}
+    assert observations.observed == {}
 
 
 class Accelerator:
@@ -314,33 +302,27 @@ class Accelerator:
     ],
 )
 def test_a_loop_around_accelerate(
-    seen: Observations,
-    monkeypatch: pytest.MonkeyPatch,
-    mixed: str,
-    engine: str,
-    observed: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch, mixed: str, engine: str, observed: dict[str, Any]
 ) -> None:
     """DeepSpeed's own guard has more precise values."""
     monkeypatch.setattr(Accelerator, "accumulate", Accelerator.accumulate)
     module: Any = ModuleType("accelerate.accelerator")
     module.Accelerator = Accelerator
-    accelerate.install(module, seen)
+    accelerate.install(module)
     before = {"engine": engine, "loaded_precision": "fp32"}
-    seen.see(**before)
+    observations.see(**before)
     wrapped = SimpleNamespace(module=llama())
     assert module.Accelerator(mixed).accumulate(wrapped) == (wrapped,)
-    assert seen.observed == before | observed
+    assert observations.observed == before | observed
 
 
-def test_a_model_that_is_left_unwrapped(
-    seen: Observations, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_is_left_unwrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was prepared for an evaluation before; silent for others and for frozen models."""
     for name in ("accumulate", "prepare_model"):
         monkeypatch.setattr(Accelerator, name, getattr(Accelerator, name))
     module: Any = ModuleType("accelerate.accelerator")
     module.Accelerator = Accelerator
-    accelerate.install(module, seen)
+    accelerate.install(module)
     accelerator = module.Accelerator("no")
     frozen = torch.nn.Linear(1, 1).requires_grad_(False)
     for model in (torch.nn.Linear(1, 1), frozen):
@@ -348,9 +330,9 @@ def test_a_model_that_is_left_unwrapped(
     accelerator.prepare_model(frozen)
     evaluated = torch.nn.Linear(1, 1)
     accelerator.prepare_model(evaluated, evaluation_mode=True)
-    assert seen.observed == {}
+    assert observations.observed == {}
     accelerator.prepare_model(evaluated)
-    assert seen.observed == {"left_unwrapped": True}
+    assert observations.observed == {"left_unwrapped": True}
 
 
 class Trainer:
@@ -391,20 +373,17 @@ def made(held: Any) -> Any:
     ],
 )
 def test_the_models_of_a_trainer(
-    seen: Observations,
-    monkeypatch: pytest.MonkeyPatch,
-    held: dict[str, Any],
-    observed: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch, held: dict[str, Any], observed: dict[str, Any]
 ) -> None:
     """Only one model is trained, even if the others' parameters require gradients."""
     held = {name: made(value) for name, value in held.items()}
     own = held.get("model", torch.nn.Linear(4, 5))
-    seen.see_model(own)
+    observations.see_model(own)
     for name in ("__init__", "train", "training_step"):
         monkeypatch.setattr(Trainer, name, getattr(Trainer, name))
     module: Any = ModuleType("transformers.trainer")
     module.Trainer = Trainer
     trainer = Trainer(**{"model": own, "model_wrapped": torch.nn.Sequential(own), **held})
-    transformers.install(module, seen)
+    transformers.install(module)
     assert trainer.train() == "trained"
-    assert seen.observed == {"frozen_parameters": False, **observed}
+    assert observations.observed == {"frozen_parameters": False, **observed}

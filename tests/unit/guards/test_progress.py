@@ -9,23 +9,24 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from safe_launch.evidence import from_memory, observations
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence import from_memory
+from safe_launch.evidence import observations as evidence_observations
+from safe_launch.evidence.observations import observations
 from safe_launch.guards import progress
 from safe_launch.guards.step_times import StepTimes
 from safe_launch.progress.board import Board, Phase, RankProgress, slot_of
+from support import new_worker
 
 
 class Training:
     """A rank with a simulated clock in seconds that only `work` advances."""
 
     def __init__(self, own: Board, clock: list[int]) -> None:
-        self.observations = Observations()
-        self.observations.show_on(slot_of(own.path, 0))
-        self.observations.progress.enter(Phase.LOADING)
+        new_worker.begin().show_on(slot_of(own.path, 0))
+        observations.progress.enter(Phase.LOADING)
         self.steps = 0
-        self.observations.count_steps(lambda: self.steps)
-        self.times = StepTimes(self.observations)
+        observations.count_steps(lambda: self.steps)
+        self.times = StepTimes()
         self.board, self.clock = own, clock
         self.backward = self.times.backward(self.work)
         self.collective = self.times.waiting(self.work)
@@ -42,7 +43,7 @@ class Training:
     @property
     def row(self) -> RankProgress:
         """The board's row; times count from the next movement on."""
-        self.observations.progress.moved()
+        observations.progress.moved()
         return self.board.rows()[0]
 
 
@@ -80,8 +81,8 @@ def test_the_memory_is_noted_with_a_step(
     monkeypatch.setattr(from_memory, "peak_so_far", lambda *_: next(found))
     shown = []
     for before_model, pause in ((None, 0), (1, 3600), (1, 3600), (1, 0), (1, 0)):
-        training.observations.before_model = before_model
-        monkeypatch.setattr(observations, "PAUSE", pause)
+        observations.before_model = before_model
+        monkeypatch.setattr(evidence_observations, "PAUSE", pause)
         training.work(1)
         training.step()
         shown.append(training.row.peak >> 30)
@@ -179,7 +180,7 @@ def test_an_evaluation_in_a_loop_of_the_users_own(training: Training) -> None:
 
 def test_nothing_is_evaluated_before_the_first_step(training: Training) -> None:
     """Models from `from_pretrained` are in evaluation mode."""
-    training.observations.progress.enter(Phase.LOADING)
+    observations.progress.enter(Phase.LOADING)
     training.times.evaluate()
     assert training.row.phase is Phase.LOADING
 
@@ -225,12 +226,12 @@ def test_another_training_of_the_process_begins_anew(training: Training) -> None
 @pytest.fixture
 def installed(training: Training, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A module of these parts with the guard installed."""
-    monkeypatch.setattr(progress, "times_of", lambda _observations: training.times)
+    monkeypatch.setattr(progress, "times", training.times)
 
     def make(name: str, **parts: Any) -> Any:
         module: Any = ModuleType(name)
         vars(module).update(parts)
-        progress.install(module, training.observations)
+        progress.install(module)
         return module
 
     return make
@@ -343,7 +344,7 @@ def test_the_models_eval(training: Training, installed: Callable[..., Any]) -> N
     installed("torch.nn.modules.module", Module=Module)
     trained, wrapped, other = Module(), Module(), Module()
     wrapped.module = trained  # type: ignore[attr-defined]
-    training.observations.models = lambda: iter([trained])  # type: ignore[method-assign]
+    observations.models = lambda: iter([trained])  # type: ignore[method-assign]
     assert other.eval() is other
     assert training.row.phase is Phase.TRAINING
     assert wrapped.eval() is wrapped
@@ -370,21 +371,20 @@ def test_a_second_training_of_a_process_adds_its_steps(training: Training) -> No
     training.steps = 11
     training.step()
     second = [0]
-    training.observations.count_steps(lambda: second[0])
+    observations.count_steps(lambda: second[0])
     for second[0] in range(1, 13):
         training.times.stepped()
-    training.observations.end()
+    observations.end()
     assert training.board.rows()[0].step == 24
-    assert training.observations.step() == 12
+    assert observations.step() == 12
 
 
 def test_steps_before_a_resume_are_noted(training: Training) -> None:
     """A Trainer that resumes at step 4 has done 4 steps before its own first."""
-    other = Observations()
-    other.show_on(slot_of(training.board.path, 0))
+    new_worker.begin().show_on(slot_of(training.board.path, 0))
     count = [4]
-    other.count_steps(lambda: count[0])
-    times = StepTimes(other)
+    observations.count_steps(lambda: count[0])
+    times = StepTimes()
     times.stepped()
     for count[0] in (5, 6):
         times.stepped()
@@ -421,15 +421,15 @@ def test_the_steps_of_a_trainer_that_has_gone_stay(training: Training) -> None:
     """After a resume the optimizer has only this process's steps."""
     training.steps = 12
     training.step()
-    training.observations._steps.insert(0, (lambda: 9, 0))
+    observations._steps.insert(0, (lambda: 9, 0))
     training.steps = None  # type: ignore[assignment]
-    training.observations.end()
+    observations.end()
     assert training.board.rows()[0].step == 13
 
 
 def test_a_forked_child_leaves_the_board(training: Training) -> None:
     """A data loader worker's marks would be taken for the rank's."""
-    leave = training.observations._leave_board
+    leave = observations._leave_board
     leave()
-    training.observations.progress.moved(77)
+    observations.progress.moved(77)
     assert training.board.rows()[0].step != 77

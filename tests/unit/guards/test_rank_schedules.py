@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from safe_launch.checks.finding import VARIABLE
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards.checks import rank_schedules
 from support.lazy import Lazy
@@ -45,15 +45,14 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """The findings on a training with a schedule."""
     monkeypatch.setenv(VARIABLE, "schedule")
     sent: list[Message] = []
-    seen = Observations()
-    seen.report_to(sent.append)
+    observations.report_to(sent.append)
     module = ModuleType("accelerate.scheduler")
     held: Any = module
     held.AcceleratedScheduler = AcceleratedScheduler
     held.AcceleratorState = lambda: SimpleNamespace(num_processes=AcceleratedScheduler.ranks)
     for name in ("__init__", "step"):
         monkeypatch.setattr(AcceleratedScheduler, name, vars(AcceleratedScheduler)[name])
-    rank_schedules.install(module, seen)
+    rank_schedules.install(module)
 
     def trained(make: Made, *, skipped: bool = False, **options: Any) -> list[str]:
         sent.clear()

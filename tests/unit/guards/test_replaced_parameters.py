@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from safe_launch.checks.finding import VARIABLE, Check
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards.checks import replaced_parameters
 from support.lazy import Lazy
@@ -36,17 +36,14 @@ def world(monkeypatch: pytest.MonkeyPatch) -> tuple[Shard, Step]:
     """Functions that shard, step, and return the lines found so far."""
     monkeypatch.setenv(VARIABLE, ",".join(Check))
     told: list[Message] = []
-    seen, public, optimizers = (
-        Observations(),
-        ModuleType(replaced_parameters.TORCHS),
-        ModuleType("torch.optim.optimizer"),
-    )
-    seen.report_to(told.append)
+    public = ModuleType(replaced_parameters.TORCHS)
+    optimizers = ModuleType("torch.optim.optimizer")
+    observations.report_to(told.append)
     hooks: list[Callable[..., None]] = []
     public.fully_shard = fully_shard  # type: ignore[attr-defined]
     optimizers.register_optimizer_step_post_hook = hooks.append  # type: ignore[attr-defined]
     for module in (public, optimizers):
-        replaced_parameters.install(module, seen)
+        replaced_parameters.install(module)
 
     def step(optimizer: Any) -> list[str]:
         optimizer.step()
@@ -134,7 +131,7 @@ def test_whoever_trains_is_left_alone(case: Callable[[Shard], Any], world: World
 def test_a_torch_without_the_second_version() -> None:
     """Without FSDP2 nothing is wrapped."""
     module = ModuleType(replaced_parameters.TORCHS)
-    replaced_parameters.install(module, Observations())
+    replaced_parameters.install(module)
     assert not hasattr(module, "fully_shard")
 
 

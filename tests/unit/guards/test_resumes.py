@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from safe_launch.checks.finding import VARIABLE
 from safe_launch.checks.resumed import Noted
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Message
 from safe_launch.guards.checks import resumes
 from safe_launch.guards.checks.resumes import Resumes
@@ -37,9 +37,8 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> tuple[Resumes, list[Message]]:
     monkeypatch.setenv(VARIABLE, "resumed")
     monkeypatch.setenv("RANK", "0")
     messages: list[Message] = []
-    observations = Observations()
     observations.report_to(messages.append)
-    return Resumes(observations), messages
+    return resumes.resumes, messages
 
 
 def train(noted: Resumes, optimizer: Any, *batches: int) -> None:
@@ -96,9 +95,9 @@ def test_which_files(notes: tuple[Resumes, list[Message]], tmp_path: Path) -> No
     noted, messages = notes
     optimizer = Optimizer()
     train(noted, optimizer, 1, 2)
-    resumes._object_saved(noted, None, ({"model": {}}, str(tmp_path / "a")), {})
+    resumes._object_saved(None, ({"model": {}}, str(tmp_path / "a")), {})
     state = {"model": {}, "optimizer": {"state": {}, "param_groups": []}}
-    resumes._object_saved(noted, None, (state, str(tmp_path / "b")), {})
+    resumes._object_saved(None, (state, str(tmp_path / "b")), {})
     (told,) = messages
     assert isinstance(told, Noted)
     assert told.path == str(tmp_path / "b")

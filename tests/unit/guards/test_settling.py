@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from safe_launch.core import preset
 from safe_launch.core.settings import Setting, Value
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Answer, Ask, Boundary
 from safe_launch.guards import asked_facts, deepspeed, enforced, settling, transformers
+from support import new_worker
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -38,25 +39,19 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> Launcher:
     monkeypatch.setattr(enforced, "_settled", {})
     monkeypatch.setattr(enforced, "_settled_replaced", {})
     monkeypatch.delenv(preset.OVERRIDES_VARIABLE, raising=False)
-    return Launcher()
+    launcher = Launcher()
+    observations.report_to(lambda _message: None, launcher)
+    return launcher
 
 
-@pytest.fixture
-def seen(launcher: Launcher) -> Observations:
-    """The observations of a worker with this launcher."""
-    seen = Observations()
-    seen.report_to(lambda _message: None, launcher)
-    return seen
-
-
-def ask(seen: Observations, **facts: Value | None) -> dict[Setting, Value]:
+def ask(**facts: Value | None) -> dict[Setting, Value]:
     """A question at a boundary."""
-    return settling.settings_at(Boundary.INITIALIZE, [STAGE], facts, seen)
+    return settling.settings_at(Boundary.INITIALIZE, [STAGE], facts)
 
 
-def test_what_is_known_is_said(launcher: Launcher, seen: Observations) -> None:
+def test_what_is_known_is_said(launcher: Launcher) -> None:
     """The user's line is included; unknown values are omitted."""
-    assert ask(seen, zero_stage=3, offload=None) == {}
+    assert ask(zero_stage=3, offload=None) == {}
     (question,) = launcher.asked
     assert question.facts == {"zero_stage": 3}
     assert question.changeable == ["zero_stage"]
@@ -69,38 +64,37 @@ def test_what_is_known_is_said(launcher: Launcher, seen: Observations) -> None:
     "facts",
     [{"micro_batch": 2.0}, {"micro_batch": -1}, {"accumulation": 10**400}, {"static_graph": "no"}],
 )
-def test_what_no_plan_could_have_is_not_told(
-    launcher: Launcher, seen: Observations, facts: dict[str, Any]
-) -> None:
+def test_what_no_plan_could_have_is_not_told(launcher: Launcher, facts: dict[str, Any]) -> None:
     """A script may pass any value: its framework reports the error."""
-    ask(seen, zero_stage=3, **facts)
+    ask(zero_stage=3, **facts)
     assert [question.facts for question in launcher.asked] == [{"zero_stage": 3}]
 
 
-def test_the_same_way_twice_is_numbered(launcher: Launcher, seen: Observations) -> None:
+def test_the_same_way_twice_is_numbered(launcher: Launcher) -> None:
     """A loop's repeats are numbered; another path has another key in any order."""
     for _ in range(2):
-        ask(seen)
-    ask(seen)
+        ask()
+    ask()
     first, second, other = (question.key.split("#") for question in launcher.asked)
     assert (first[1], second[1], other[1]) == ("1", "2", "1")
     assert first[0] == second[0] != other[0]
 
 
-def test_only_checkpointing_holds_for_the_process(launcher: Launcher, seen: Observations) -> None:
+def test_only_checkpointing_holds_for_the_process(launcher: Launcher) -> None:
     """Each new object asks again; a block's recomputation has no object."""
     launcher.overrides = {"zero_stage": 2, "gradient_checkpointing": "non_reentrant"}
-    assert ask(seen) == {STAGE: 2, MODE: "non_reentrant"}
+    assert ask() == {STAGE: 2, MODE: "non_reentrant"}
     assert enforced.overrides() == {MODE: "non_reentrant"}
     assert enforced.replaced() == {MODE: "reentrant"}
 
 
-def test_a_later_training_says_so(launcher: Launcher, seen: Observations) -> None:
+def test_a_later_training_says_so(launcher: Launcher) -> None:
     """The steps done are included; without a launcher nothing is asked."""
-    seen.count_steps(lambda: 3)
-    ask(seen)
+    observations.count_steps(lambda: 3)
+    ask()
     assert [question.step for question in launcher.asked] == [3]
-    assert ask(Observations()) == {}
+    new_worker.begin()
+    assert ask() == {}
 
 
 class Arguments:
@@ -165,23 +159,23 @@ def test_accelerate_may_take_another_engine(name: str, monkeypatch: pytest.Monke
     assert "engine" not in asked_facts.trainer_facts(Arguments())
 
 
-def complete(seen: Observations, arguments: Any) -> Any:
+def complete(arguments: Any) -> Any:
     """Passes arguments through the guard."""
     module: Any = ModuleType(transformers.HOOKED[0])
     module.TrainingArguments = type(arguments)
     original = type(arguments).__post_init__
     try:
-        transformers.install(module, seen)
+        transformers.install(module)
         arguments.__post_init__()
     finally:
         type(arguments).__post_init__ = original
     return arguments
 
 
-def test_arguments_get_the_answer(launcher: Launcher, seen: Observations) -> None:
+def test_arguments_get_the_answer(launcher: Launcher) -> None:
     """Before validation; the configuration stays a dict, and the script's is unchanged."""
     launcher.overrides = {"zero_stage": 2, "micro_batch": 2, "accumulation": 4}
-    arguments = complete(seen, Arguments(ZERO3))
+    arguments = complete(Arguments(ZERO3))
     assert arguments.deepspeed["zero_optimization"] == {"stage": 2}
     assert arguments.validated["gradient_accumulation_steps"] == 4
     assert ZERO3["zero_optimization"] == {"stage": 3}
@@ -190,14 +184,14 @@ def test_arguments_get_the_answer(launcher: Launcher, seen: Observations) -> Non
     assert question.boundary is Boundary.TRAINING_ARGUMENTS
 
 
-def test_odd_arguments_are_left_to_others(launcher: Launcher, seen: Observations) -> None:
+def test_odd_arguments_are_left_to_others(launcher: Launcher) -> None:
     """Their own validation reports the error."""
-    arguments = complete(seen, Arguments("no-such-file.json"))
+    arguments = complete(Arguments("no-such-file.json"))
     assert arguments.validated["deepspeed"] == "no-such-file.json"
     assert launcher.asked == []
 
 
-def initialize(seen: Observations, call: Callable[[Any], Any]) -> dict[str, Any]:
+def initialize(call: Callable[[Any], Any]) -> dict[str, Any]:
     """The DeepSpeed arguments when a loop creates its engine."""
     given: dict[str, Any] = {}
 
@@ -213,7 +207,7 @@ def initialize(seen: Observations, call: Callable[[Any], Any]) -> dict[str, Any]
 
     module: Any = ModuleType(deepspeed.HOOKED[0])
     module.initialize = original
-    deepspeed.install(module, seen)
+    deepspeed.install(module)
     call(module.initialize)
     return given
 
@@ -230,7 +224,6 @@ def test_a_loops_engine(
     optimizer: object,
     changeable: set[str],
     launcher: Launcher,
-    seen: Observations,
     *,
     partitioned: bool,
 ) -> None:
@@ -240,7 +233,7 @@ def test_a_loops_engine(
     if partitioned:
         model.weight.ds_id = 0
     config = {**ZERO3, "optimizer": {"type": "AdamW"}}
-    got = initialize(seen, lambda make: make(model=model, optimizer=optimizer, config=config))
+    got = initialize(lambda make: make(model=model, optimizer=optimizer, config=config))
     assert got["config"]["zero_optimization"]["stage"] == 2
     (question,) = launcher.asked
     assert set(question.changeable) == changeable
@@ -249,19 +242,19 @@ def test_a_loops_engine(
     assert question.shape is not None
 
 
-def test_an_engine_without_a_model(launcher: Launcher, seen: Observations) -> None:
+def test_an_engine_without_a_model(launcher: Launcher) -> None:
     """DeepSpeed itself reports the missing model."""
     config = {**ZERO3, "optimizer": {"type": "AdamW"}}
-    assert initialize(seen, lambda make: make(config=config))["config"] is config
+    assert initialize(lambda make: make(config=config))["config"] is config
     assert launcher.asked == []
 
 
-def test_a_frameworks_engine_is_not_asked_for(launcher: Launcher, seen: Observations) -> None:
+def test_a_frameworks_engine_is_not_asked_for(launcher: Launcher) -> None:
     """Its configuration copies would differ."""
     code = "def call(make): make(model=model, config=config)"
     model = torch.nn.Linear(2, 1)
     config = {**ZERO3, "optimizer": {"type": "AdamW"}}
     scope: dict[str, Any] = {"__name__": "accelerate.accelerator", "model": model, "config": config}
     exec(code, scope)
-    assert initialize(seen, scope["call"])["config"] is config
+    assert initialize(scope["call"])["config"] is config
     assert launcher.asked == []

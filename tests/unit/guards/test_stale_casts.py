@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from safe_launch.checks.finding import VARIABLE, Check, Finding
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards.checks.stale_casts import StaleCasts
+from support import new_worker
 from support.lazy import Lazy
 from support.tables import table
 
@@ -48,11 +49,10 @@ def _trained(
 ) -> tuple[list[Finding], StaleCasts]:
     """The findings in six steps of a small model."""
     messages: list[Message] = []
-    observations = Observations()
-    observations.report_to(messages.append)
+    new_worker.begin().report_to(messages.append)
     steps = 0
     observations.count_steps(lambda: steps)
-    casts = StaleCasts(observations)
+    casts = StaleCasts()
     model = torch.nn.Linear(4, 4, dtype=dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with _within(outer):

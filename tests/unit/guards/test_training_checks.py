@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from safe_launch.checks.finding import VARIABLE, Check, Finding
-from safe_launch.evidence.observations import Observations
+from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message, Skipped
 from safe_launch.guards.checks import (
     begun,
@@ -33,11 +33,10 @@ torch = Lazy("torch")
 Told = Callable[[], list[Finding]]
 
 
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Observations, Told]]:
+@pytest.fixture(name="told")
+def findings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
     """The checks' notes and findings; skipped checks don't count."""
     messages: list[Message] = []
-    observations = Observations()
     observations.report_to(messages.append)
     monkeypatch.setenv(VARIABLE, ",".join(Check))
     monkeypatch.setattr(begun, "_held", {})
@@ -46,7 +45,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Observations, Told]]
         assert not [each for each in messages if isinstance(each, Skipped)]
         return [each.finding for each in messages if isinstance(each, Found)]
 
-    yield observations, told
+    yield told
     optimizers.alive.clear()
 
 
@@ -57,10 +56,10 @@ def net(kind: Any = None) -> Any:
     return torch.nn.Sequential(*parts).to(kind)
 
 
-def watched(observations: Observations, optimizer: Any) -> Any:
+def watched(optimizer: Any) -> Any:
     """An optimizer watched as in a worker."""
     optimizers.alive.add(optimizer)
-    Watch(optimizer, observations)
+    Watch(optimizer)
     return optimizer
 
 
@@ -75,20 +74,19 @@ def train(model: Any, *others: Any, steps: int = 12, before: Callable[[int], Non
             optimizer.zero_grad()
 
 
-def test_a_healthy_training(seen: tuple[Observations, Told]) -> None:
+def test_a_healthy_training(told: Told) -> None:
     """Frozen parts, different rates, sparse gradients and a closure are fine."""
-    observations, told = seen
     model = net()
     model[0].requires_grad_(False)
     observations.see_model(model)
-    train(model, watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-3)))
+    train(model, watched(torch.optim.AdamW(model.parameters(), lr=1e-3)))
     model = net()
     groups = [{"params": model[1].parameters(), "lr": 1e-4}, {"params": model[2].parameters()}]
-    train(model, watched(observations, torch.optim.AdamW(groups, lr=1e-2)))
+    train(model, watched(torch.optim.AdamW(groups, lr=1e-2)))
     sparse = torch.nn.Embedding(30, 16, sparse=True)
-    train(sparse, watched(observations, torch.optim.SparseAdam(sparse.parameters())))
+    train(sparse, watched(torch.optim.SparseAdam(sparse.parameters())))
     closed = torch.nn.Linear(4, 4)
-    lbfgs = watched(observations, torch.optim.LBFGS(closed.parameters()))
+    lbfgs = watched(torch.optim.LBFGS(closed.parameters()))
 
     def closure() -> Any:
         lbfgs.zero_grad()
@@ -102,14 +100,13 @@ def test_a_healthy_training(seen: tuple[Observations, Told]) -> None:
     assert told() == []
 
 
-def test_two_models_with_an_optimizer_each(seen: tuple[Observations, Told]) -> None:
+def test_two_models_with_an_optimizer_each(told: Told) -> None:
     """A generator and its critic may step at different frequencies."""
-    observations, told = seen
     one, other = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
     observations.see_model(one)
     observations.see_model(other)
-    first = watched(observations, torch.optim.Adam(one.parameters()))
-    second = watched(observations, torch.optim.Adam(other.parameters()))
+    first = watched(torch.optim.Adam(one.parameters()))
+    second = watched(torch.optim.Adam(other.parameters()))
     for step in range(12):
         other(one(torch.ones(2, 4))).mean().backward()
         second.step()
@@ -120,11 +117,10 @@ def test_two_models_with_an_optimizer_each(seen: tuple[Observations, Told]) -> N
     assert told() == []
 
 
-def test_an_optimizer_made_too_early(seen: tuple[Observations, Told]) -> None:
+def test_an_optimizer_made_too_early(told: Told) -> None:
     """A layer was replaced; a fully replaced model isn't trained at all."""
-    observations, told = seen
     model = net()
-    optimizer = watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-3))
+    optimizer = watched(torch.optim.AdamW(model.parameters(), lr=1e-3))
     model[2] = torch.nn.Linear(16, 4)
     observations.see_model(model)
     train(model, optimizer)
@@ -133,10 +129,9 @@ def test_an_optimizer_made_too_early(seen: tuple[Observations, Told]) -> None:
     assert "test_training_checks.py:" in found.where
 
 
-def test_an_optimizer_of_another_model(seen: tuple[Observations, Told]) -> None:
+def test_an_optimizer_of_another_model(told: Told) -> None:
     """The optimizer holds an earlier copy's parameters."""
-    observations, told = seen
-    optimizer = watched(observations, torch.optim.AdamW(net().parameters(), lr=1e-3))
+    optimizer = watched(torch.optim.AdamW(net().parameters(), lr=1e-3))
     model = net()
     observations.see_model(model)
     train(model, optimizer)
@@ -145,15 +140,14 @@ def test_an_optimizer_of_another_model(seen: tuple[Observations, Told]) -> None:
     assert "none of them is the model's any more" in found.sentence
 
 
-def test_updates_below_the_grain(seen: tuple[Observations, Told]) -> None:
+def test_updates_below_the_grain(told: Told) -> None:
     """bfloat16 at a small rate; a rising rate and float32 are fine."""
-    observations, told = seen
     half = torch.bfloat16
     for kind, rate in ((None, 1e-6), (half, 1e-1)):
         model = net(kind)
-        train(model, watched(observations, torch.optim.AdamW(model.parameters(), lr=rate)))
+        train(model, watched(torch.optim.AdamW(model.parameters(), lr=rate)))
     model = net(half)
-    optimizer = watched(observations, torch.optim.AdamW(model.parameters(), lr=0.0))
+    optimizer = watched(torch.optim.AdamW(model.parameters(), lr=0.0))
 
     def warm_up(step: int) -> None:
         optimizer.param_groups[0]["lr"] = 1e-7 * step
@@ -161,26 +155,24 @@ def test_updates_below_the_grain(seen: tuple[Observations, Told]) -> None:
     train(model, optimizer, steps=10, before=warm_up)
     assert told() == []
     model = net(half)
-    train(model, watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-7)))
+    train(model, watched(torch.optim.AdamW(model.parameters(), lr=1e-7)))
     (found,) = told()
     assert found.step == 2
     assert "updates are lost" in found.sentence
 
 
-def test_weights_of_float16(seen: tuple[Observations, Told]) -> None:
+def test_weights_of_float16(told: Told) -> None:
     """Adam updates them directly."""
-    observations, told = seen
     model = net(torch.float16)
-    train(model, watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-3)), steps=2)
+    train(model, watched(torch.optim.AdamW(model.parameters(), lr=1e-3)), steps=2)
     (found,) = told()
     assert (found.check, found.step) == (Check.PRECISION, 1)
 
 
-def test_frozen_with_a_gradient_left(seen: tuple[Observations, Told]) -> None:
+def test_frozen_with_a_gradient_left(told: Told) -> None:
     """A gradient of zero instead of None: momentum and decay move the weights."""
-    observations, told = seen
     model = net()
-    optimizer = watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-2))
+    optimizer = watched(torch.optim.AdamW(model.parameters(), lr=1e-2))
     observations.see_model(model)
     for step in range(6):
         if step == 2:
@@ -193,9 +185,8 @@ def test_frozen_with_a_gradient_left(seen: tuple[Observations, Told]) -> None:
     assert "frozen" in found.sentence
 
 
-def test_adapters_that_stay_zero(seen: tuple[Observations, Told]) -> None:
+def test_adapters_that_stay_zero(told: Told) -> None:
     """The optimizer holds other adapters; without a gradient there is no finding."""
-    observations, told = seen
 
     class Adapted(torch.nn.Module):  # type: ignore[name-defined, misc]
         def __init__(self) -> None:
@@ -210,13 +201,13 @@ def test_adapters_that_stay_zero(seen: tuple[Observations, Told]) -> None:
 
     healthy = Adapted()
     observations.see_model(healthy)
-    train(healthy, watched(observations, torch.optim.AdamW(healthy.parameters())))
+    train(healthy, watched(torch.optim.AdamW(healthy.parameters())))
     assert told() == []
     del healthy
     model = Adapted()
     observations.see_model(model)
     masters = [p.detach().clone().requires_grad_() for p in model.parameters()]
-    optimizer = watched(observations, torch.optim.AdamW(masters))
+    optimizer = watched(torch.optim.AdamW(masters))
     for _ in range(4):  # like an engine that never writes its masters back
         model(torch.arange(30)).pow(2).mean().backward()
         for master, parameter in zip(masters, model.parameters(), strict=True):
@@ -225,13 +216,12 @@ def test_adapters_that_stay_zero(seen: tuple[Observations, Told]) -> None:
     assert any("still zero" in found.sentence for found in told())
 
 
-def test_a_schedule_that_steps_with_micro_batches(seen: tuple[Observations, Told]) -> None:
+def test_a_schedule_that_steps_with_micro_batches(told: Told) -> None:
     """One that steps with the optimizer is fine."""
-    observations, told = seen
-    counter = schedules.schedules_of(observations)
+    counter = schedules.schedules
     for every in (2, 1):
         model = net()
-        optimizer = watched(observations, torch.optim.SGD(model.parameters(), lr=1e-3))
+        optimizer = watched(torch.optim.SGD(model.parameters(), lr=1e-3))
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step)
         counter.places[schedule] = "train.py:9"
         for micro in range(20):
@@ -245,9 +235,8 @@ def test_a_schedule_that_steps_with_micro_batches(seen: tuple[Observations, Told
         assert found == (["train.py:9"] if every == 1 else [])
 
 
-def test_tied_weights_that_were_parted(seen: tuple[Observations, Told]) -> None:
+def test_tied_weights_that_were_parted(told: Told) -> None:
     """The output layer is a copy of the embedding; tied or different ones are fine."""
-    observations, told = seen
 
     class Tied(torch.nn.Module):  # type: ignore[name-defined, misc]
         config = SimpleNamespace(tie_word_embeddings=True)
@@ -271,20 +260,17 @@ def test_tied_weights_that_were_parted(seen: tuple[Observations, Told]) -> None:
     for kind, count in (("tied", 0), ("different", 0), ("parted", 1)):
         model = Tied(kind)
         observations.see_model(model)
-        train(model, watched(observations, torch.optim.AdamW(model.parameters())), steps=3)
+        train(model, watched(torch.optim.AdamW(model.parameters())), steps=3)
         assert len(told()) == count, kind
 
 
-def test_tied_weights_that_to_empty_parts(
-    seen: tuple[Observations, Told], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tied_weights_that_to_empty_parts(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that are tied again, or that stay one, are fine."""
-    observations, told = seen
     monkeypatch.setattr(torch.nn.Module, "to_empty", torch.nn.Module.to_empty)
     monkeypatch.setattr(ties, "_emptied", [])
     module = ModuleType(*ties.HOOKED)
     module.Module = torch.nn.Module  # type: ignore[attr-defined]
-    ties.install(module, observations)
+    ties.install(module)
 
     def emptied(device: str, *, ties_again: bool) -> None:
         with torch.device(device):
@@ -295,7 +281,7 @@ def test_tied_weights_that_to_empty_parts(
             model[1].weight = model[0].weight
         for each in model.parameters():
             torch.nn.init.normal_(each)
-        train(model, watched(observations, torch.optim.SGD(model.parameters())), steps=2)
+        train(model, watched(torch.optim.SGD(model.parameters())), steps=2)
 
     emptied("meta", ties_again=True)
     emptied("cpu", ties_again=False)
@@ -305,14 +291,13 @@ def test_tied_weights_that_to_empty_parts(
     assert "two parameters of 0.weight and 1.weight" in found.sentence
 
 
-def test_states_that_stay_in_the_checkpoint(seen: tuple[Observations, Told]) -> None:
+def test_states_that_stay_in_the_checkpoint(told: Told) -> None:
     """Nothing is missing if the states are there, or the checkpoint has none."""
-    observations, told = seen
 
     def loaded(state: dict[str, Any], *keys: str) -> None:
         given = {"app": {"optim": {"state": state, "param_groups": []}, "model": {}}}
         metadata = SimpleNamespace(state_dict_metadata=dict.fromkeys(keys))
-        loads_in_parts._look(observations, given, metadata)
+        loads_in_parts._look(given, metadata)
 
     loaded({"0": {}}, "app.optim.state.0.step")
     loaded({}, "app.optim.param_groups", "app.model.state.weight")
@@ -322,15 +307,14 @@ def test_states_that_stay_in_the_checkpoint(seen: tuple[Observations, Told]) -> 
     assert "app.optim.state has none, though the checkpoint has 2 values" in found.sentence
 
 
-def test_a_stream_that_each_process_reads(seen: tuple[Observations, Told]) -> None:
+def test_a_stream_that_each_process_reads(told: Told) -> None:
     """Streams of one process, divided ones, and data sets with indices are fine."""
-    observations, told = seen
 
     class Iterator:
         """An iterator of a loader."""
 
     def drawn(data: Any, workers: int, *batches: int) -> None:
-        draws = Draws(observations)
+        draws = Draws()
         loader = SimpleNamespace(dataset=data, num_workers=workers)
         iterator = draws.begin(lambda: Iterator(), loader, (), {})
         for number in batches:
@@ -351,25 +335,21 @@ def test_a_stream_that_each_process_reads(seen: tuple[Observations, Told]) -> No
     assert "each of a loader's 3 worker processes reads the whole stream" in found.sentence
 
 
-def test_labels(seen: tuple[Observations, Told]) -> None:
+def test_labels(told: Told) -> None:
     """All are ignored in three batches; a single counted one is enough."""
-    observations, told = seen
     for last in (1, -100):
-        labels = Labels(observations)
+        labels = Labels()
         for label in (-100, -100, last):
             labels.look({"labels": torch.full((2, 3), label)})
         assert not labels.is_open
         assert len(told()) == (last < 0)
 
 
-def test_checks_that_are_off(
-    seen: tuple[Observations, Told], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checks_that_are_off(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """Disabled checks report no findings."""
-    observations, told = seen
     monkeypatch.setenv(VARIABLE, "")
     model = net(torch.float16)
-    train(model, watched(observations, torch.optim.AdamW(model.parameters(), lr=1e-3)))
+    train(model, watched(torch.optim.AdamW(model.parameters(), lr=1e-3)))
     assert told() == []
 
 
@@ -389,13 +369,12 @@ def test_no_event_is_asked_while_a_graph_is_captured() -> None:
     assert copy.is_there
 
 
-def test_gradients_that_are_all_zero(seen: tuple[Observations, Told]) -> None:
+def test_gradients_that_are_all_zero(told: Told) -> None:
     """They are zero in step after step; a single other one is enough."""
-    observations, told = seen
     for clears in (lambda step: step != 4, lambda _step: True):
         assert told() == []
         model = net()
-        optimizer = watched(observations, torch.optim.SGD(model.parameters(), lr=0.1))
+        optimizer = watched(torch.optim.SGD(model.parameters(), lr=0.1))
         for step in range(12):
             model(torch.arange(30)).pow(2).mean().backward()
             if clears(step):
@@ -407,9 +386,8 @@ def test_gradients_that_are_all_zero(seen: tuple[Observations, Told]) -> None:
     assert "are zero, step after step" in found.sentence
 
 
-def test_evaluation_mode(seen: tuple[Observations, Told]) -> None:
+def test_evaluation_mode(told: Told) -> None:
     """Found if left on with dropout; not without dropout, elsewhere, or for one step."""
-    observations, told = seen
     plain, other, model = net(), net(), net()
     for each in (other, model):
         each.append(torch.nn.Dropout(0.1))
@@ -417,8 +395,8 @@ def test_evaluation_mode(seen: tuple[Observations, Told]) -> None:
         observations.see_model(each)
     plain.eval()
     other.eval()
-    train(plain, watched(observations, torch.optim.SGD(plain.parameters(), lr=0.1)))
-    optimizer = watched(observations, torch.optim.SGD(model.parameters(), lr=0.1))
+    train(plain, watched(torch.optim.SGD(plain.parameters(), lr=0.1)))
+    optimizer = watched(torch.optim.SGD(model.parameters(), lr=0.1))
     train(model, optimizer, steps=4, before=lambda step: model.train(step != 1))
     assert told() == []
     train(model, optimizer, steps=4, before=lambda step: model.train(step < 1))
@@ -426,47 +404,44 @@ def test_evaluation_mode(seen: tuple[Observations, Told]) -> None:
     assert (found.certain, found.step) == (False, 7)
 
 
-def test_an_optimizer_that_never_steps(seen: tuple[Observations, Told]) -> None:
+def test_an_optimizer_that_never_steps(told: Told) -> None:
     """Only parameters that no other optimizer holds count."""
-    observations, told = seen
     model = net()
     observations.see_model(model)
-    first = watched(observations, torch.optim.SGD(model[0].parameters(), lr=0.1))
-    same = watched(observations, torch.optim.SGD(model[0].parameters(), lr=0.1))
+    first = watched(torch.optim.SGD(model[0].parameters(), lr=0.1))
+    same = watched(torch.optim.SGD(model[0].parameters(), lr=0.1))
     train(model[0], first)
     assert told() == []
-    idle = watched(observations, torch.optim.SGD(model[1:].parameters(), lr=0.1))
+    idle = watched(torch.optim.SGD(model[1:].parameters(), lr=0.1))
     train(model, same)
     assert any("has made no step by the 10th" in found.sentence for found in told())
     assert idle.param_groups
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of")
-def test_schedules_of_nobody_and_of_nothing(seen: tuple[Observations, Told]) -> None:
+def test_schedules_of_nobody_and_of_nothing(told: Told) -> None:
     """Its optimizer never steps, or its factor is always 0."""
-    observations, told = seen
-    counter = schedules.schedules_of(observations)
+    counter = schedules.schedules
     model = net()
     parameters = list(model.parameters())
-    idle, used = (watched(observations, torch.optim.SGD(parameters, lr=0.1)) for _ in range(2))
+    idle, used = (watched(torch.optim.SGD(parameters, lr=0.1)) for _ in range(2))
     schedule = torch.optim.lr_scheduler.StepLR(idle, 2)
     counter.places[schedule] = "train.py:9"
     train(model, used, before=lambda _step: schedule.step())
     (found,) = told()
     assert (found.check, found.where) == (Check.SCHEDULE, "train.py:9")
-    still = watched(observations, torch.optim.SGD(parameters, lr=0.1))
+    still = watched(torch.optim.SGD(parameters, lr=0.1))
     counter.places[torch.optim.lr_scheduler.LambdaLR(still, lambda _step: 0)] = "train.py:10"
     train(model, still)
     assert "has been 0 in all 10 steps" in told()[-1].sentence
 
 
-def test_passes_of_means(seen: tuple[Observations, Told]) -> None:
+def test_passes_of_means(told: Told) -> None:
     """Means are added up; a divided mean, a single pass and a sum are fine."""
-    observations, told = seen
     done = 0
     observations.count_steps(lambda: done)
     for kind, count, says in (("mean", 1, 0), ("half", 2, 0), ("sum", 2, 0), ("mean", 2, 1)):
-        done, first = 0, passes.Passes(observations)
+        done, first = 0, passes.Passes()
         for number in range(4 * count):
             done = number // count
             output = net()(torch.arange(30)).pow(2)
@@ -484,14 +459,13 @@ def _begun(optimizer: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of", "ignore:To get the last learning rate")
-def test_schedules_that_do_not_fit(seen: tuple[Observations, Told]) -> None:
+def test_schedules_that_do_not_fit(told: Told) -> None:
     """At the end, in a Trainer, after a cosine's half period, and at a rate of 0."""
-    observations, told = seen
-    counter = schedules.schedules_of(observations)
+    counter = schedules.schedules
     rates = torch.optim.lr_scheduler
 
     def trained(make: Callable[[Any], Any], where: str, passes: int = 1, steps: int = 12) -> Any:
-        optimizer = watched(observations, torch.optim.SGD(net().parameters(), lr=0.1))
+        optimizer = watched(torch.optim.SGD(net().parameters(), lr=0.1))
         schedule = make(optimizer)
         counter.places[schedule] = where
         counter.made(schedule)
@@ -526,15 +500,14 @@ def test_schedules_that_do_not_fit(seen: tuple[Observations, Told]) -> None:
     assert found == [(place, False) for place in places]
 
 
-def test_gradients_that_are_cleared_too_early(seen: tuple[Observations, Told]) -> None:
+def test_gradients_that_are_cleared_too_early(told: Told) -> None:
     """Before each pass; fine with one pass a step or changing weights."""
-    observations, told = seen
 
     def looked(before: Callable[[Any, Any], object], passes: int = 2) -> None:
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        watch = Watch(optimizer, observations)
-        clearing = Clearing(observations, lambda: [(optimizer, watch)])
+        watch = Watch(optimizer)
+        clearing = Clearing(lambda: [(optimizer, watch)])
         for _ in range(4):
             for _ in range(passes):
                 before(optimizer, model)
@@ -562,9 +535,8 @@ def test_gradients_that_are_cleared_too_early(seen: tuple[Observations, Told]) -
     assert "the last of 2 backward passes" in found.sentence
 
 
-def test_outputs_that_are_normalized_twice(seen: tuple[Observations, Told]) -> None:
+def test_outputs_that_are_normalized_twice(told: Told) -> None:
     """By the model and the loss; attention in the model doesn't count."""
-    observations, told = seen
     functional = torch.nn.functional
     labels = torch.zeros(30, dtype=torch.long)
 
@@ -572,7 +544,7 @@ def test_outputs_that_are_normalized_twice(seen: tuple[Observations, Told]) -> N
         return torch.softmax(output @ output.T, -1) @ output
 
     def judged(output: Any) -> Any:
-        passes.Passes(observations).look(functional.cross_entropy(output, labels) / 2)
+        passes.Passes().look(functional.cross_entropy(output, labels) / 2)
 
     judged(net()(torch.arange(30)))
     judged(attending(net()(torch.arange(30))))
@@ -581,15 +553,14 @@ def test_outputs_that_are_normalized_twice(seen: tuple[Observations, Told]) -> N
     judged(net()(torch.arange(30)).softmax(-1))
     probable = torch.sigmoid(net()(torch.arange(30)))
     loss = functional.binary_cross_entropy_with_logits(probable, torch.ones_like(probable))
-    passes.Passes(observations).look(loss)
+    passes.Passes().look(loss)
     assert [each.sentence.partition(" takes")[0] for each in told()] == [
         *("cross_entropy", "binary_cross_entropy_with_logits")
     ]
 
 
-def test_groups_without_decay(seen: tuple[Observations, Told]) -> None:
+def test_groups_without_decay(told: Told) -> None:
     """An empty group while biases decay; no biases and filled groups are fine."""
-    observations, told = seen
     for biased, spares in ((True, True), (False, False), (True, False)):
         assert told() == []
         model = torch.nn.Sequential(*(torch.nn.Linear(4, 4, bias=biased) for _ in range(2)))
@@ -597,7 +568,7 @@ def test_groups_without_decay(seen: tuple[Observations, Told]) -> None:
         spared = [p for name, p in model.named_parameters() if spares and "bias" in name]
         rest = [p for p in model.parameters() if all(p is not other for other in spared)]
         groups = [{"params": rest}, {"params": spared, "weight_decay": 0.0}]
-        optimizer = watched(observations, torch.optim.AdamW(groups))
+        optimizer = watched(torch.optim.AdamW(groups))
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
         del model
@@ -705,26 +676,21 @@ def _extends(self: Any, *args: Any) -> Any:
     return super(type(self), self).compute_loss(*args)
 
 
-def test_a_state_dict_that_is_kept(
-    seen: tuple[Observations, Told], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_dict_that_is_kept(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that refers to the weights is reported when used after a step; a copy isn't."""
-    observations, told = seen
     model = net()
     observations.see_model(model)
-    kept_weights.note(observations, states := model.state_dict())
-    kept_weights.look(observations, {"model": states}, is_loaded=False)
+    kept_weights.note(states := model.state_dict())
+    kept_weights.look({"model": states}, is_loaded=False)
     assert told() == []
     monkeypatch.setattr(observations, "step", lambda: 5)
-    kept_weights.note(observations, again := model.state_dict())
+    kept_weights.note(again := model.state_dict())
     monkeypatch.setattr(observations, "step", lambda: 9)
-    kept_weights.look(observations, copy.deepcopy(again), is_loaded=True)
-    kept_weights.look(observations, model.state_dict(), is_loaded=True)
-    kept_weights.look(
-        observations, {name: each.clone() for name, each in again.items()}, is_loaded=True
-    )
+    kept_weights.look(copy.deepcopy(again), is_loaded=True)
+    kept_weights.look(model.state_dict(), is_loaded=True)
+    kept_weights.look({name: each.clone() for name, each in again.items()}, is_loaded=True)
     assert told() == []
-    kept_weights.look(observations, {"epoch": 1, "model": again}, is_loaded=False)
+    kept_weights.look({"epoch": 1, "model": again}, is_loaded=False)
     (found,) = told()
     assert "after step 5" in found.sentence
     del states, again, found

@@ -109,9 +109,8 @@ ANSWERS = """
 import os, signal, sys, threading, time
 sys.path[:0] = {path}
 os.environ["{variable}"] = "/nowhere"
-from safe_launch.evidence.observations import Observations
 from safe_launch.guards import answering
-answering.begin(0, Observations())
+answering.begin(0)
 def work():
     {work}
 print(threading.get_ident(), flush=True)
@@ -123,7 +122,7 @@ work()
 def process(work: str, begins: bool = True) -> Iterator[tuple[int, int]]:
     """A process with an inquiry handler: its pid and its main thread's identifier."""
     script = ANSWERS.format(path=sys.path, variable=inquiry.VARIABLE, work=work)
-    script = script if begins else script.replace("answering.begin(0, Observations())", "")
+    script = script if begins else script.replace("answering.begin(0)", "")
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as started:
         assert started.stdout is not None
         try:
