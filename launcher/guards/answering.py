@@ -25,10 +25,10 @@ import wrapt
 from ..core.private_names import LOG_LEVEL, WORKER_SERVER, MissingNameError
 from ..evidence import inquiry, socket_folder
 from ..evidence.observations import observations
+from ..system import cgroups
 
 STACK_SIZE = 512 << 10
 """Bytes of address space for each thread of the debug server; by default it is 8 MiB."""
-CGROUPS = Path("/sys/fs/cgroup")
 TASKS = Path("/proc/self/task")
 LIBC = ctypes.CDLL(None)
 KEPT: list[Any] = []
@@ -176,8 +176,7 @@ def _has_room() -> bool:
     """
     threads = max(8, os.cpu_count() or 1) * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     limits = [resource.getrlimit(resource.RLIMIT_NPROC)[0]]
-    group = Path("/proc/self/cgroup").read_text().partition("0::/")[2].strip()  # cgroups(7)
-    for folder in (CGROUPS / "pids", CGROUPS / group, *(CGROUPS / group).parents):
+    for folder in cgroups.folders("pids"):
         with suppress(OSError, ValueError):
             limits.append(int((folder / "pids.max").read_text()))
     return all(limit == resource.RLIM_INFINITY or threads * SHARE <= limit for limit in limits)

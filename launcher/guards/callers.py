@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ..evidence.from_exception import is_ours
 
@@ -14,6 +16,8 @@ LOOPS = ("transformers", "lightning", "lightning_fabric", "pytorch_lightning")
 """Packages that run the training loop for the user."""
 MAKERS = ("accelerate", *LOOPS)
 """Packages that create engines and run backward passes for the user."""
+FRAMEWORKS = (*MAKERS, "deepspeed")
+"""Packages whose steps, passes and files aren't the user's."""
 _PYTHON = f"{sysconfig.get_path('stdlib')}/"
 
 
@@ -47,3 +51,8 @@ def place(file: str, line: int) -> str:
     with suppress(OSError, ValueError):
         file = str(Path(file).relative_to(Path.cwd()))
     return f"{file}:{line}"
+
+
+def place_of(function: Any) -> str:
+    """Location of a function's source."""
+    return place(inspect.getsourcefile(function) or "", inspect.getsourcelines(function)[1])

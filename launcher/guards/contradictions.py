@@ -29,7 +29,7 @@ from ..workload.contradictions import (
     of_trainer,
 )
 from . import looks
-from .callers import MAKERS, is_called_by, place, user_place
+from .callers import MAKERS, is_called_by, place_of, user_place
 from .deepspeed_plugin import config_of
 from .looks import Call, Looks, Watched
 
@@ -118,15 +118,12 @@ def _losses(call: Call, stated: Mapping[str, Stated]) -> Iterator[str]:
         ("label_smoother", smoothing),
     ):
         if ignored is not None and name not in text:
-            yield line(ignored, Stated(compute_loss.__qualname__, "the loss of", _at(compute_loss)))
+            yield line(
+                ignored, Stated(compute_loss.__qualname__, "the loss of", place_of(compute_loss))
+            )
         elif name == "label_smoother" and ignored is not None and function is not None:
-            held = Stated(function.__name__, "compute_loss_func", _at(function))
+            held = Stated(function.__name__, "compute_loss_func", place_of(function))
             yield line(ignored, held)
-
-
-def _at(function: Any) -> str:
-    """Location of a function."""
-    return place(inspect.getsourcefile(function) or "", inspect.getsourcelines(function)[1])
 
 
 def _configured(

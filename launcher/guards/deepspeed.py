@@ -19,7 +19,7 @@ from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
 from ..frameworks.config_files.deepspeed import ConfigError, load, offload_of
 from ..frameworks.config_files.edited_deepspeed import edited
-from . import data_parallel, first_batch, settling
+from . import batches, data_parallel, settling
 from .asked_facts import deepspeed_facts
 from .callers import MAKERS, is_called_by
 from .deepspeed_plugin import is_partitioned
@@ -68,7 +68,7 @@ def _initialize(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
         # A name missing in another version must not end the training.
         with suppress(AttributeError, TypeError, ValueError):
             _see_engine(result[0])
-            first_batch.watch(result[0])
+            batches.watch(result[0])
             data_parallel.divides(result[0], lambda: int(result[0].dp_world_size))
     return result
 

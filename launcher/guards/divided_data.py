@@ -38,11 +38,11 @@ Look = Callable[[Any, Any], None]
 
 def install(module: ModuleType) -> None:
     """Wraps functions that divide samples among ranks, or begin a loader."""
-    told: set[tuple[Shared, str]] = set()
+    reported: set[tuple[Shared, str]] = set()
 
     def report(what: Shared, value: str, place: str) -> None:
-        if (what, place) not in told and is_on(Check.DATA, os.environ):
-            told.add((what, place))
+        if (what, place) not in reported and is_on(Check.DATA, os.environ):
+            reported.add((what, place))
             observations.send(Compared(what, value, place))
 
     path, look = LOOKS[module.__name__]

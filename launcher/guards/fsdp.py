@@ -53,40 +53,42 @@ flat: weakref.WeakSet[Any] = weakref.WeakSet()
 def install(module: ModuleType) -> None:
     """Wraps accelerate's plugin, torch's FSDP1 and FSDP2, or FSDP2's first pass."""
     wrap = wrapt.wrap_function_wrapper
-
-    def divide(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        result = wrapped(*args, **kwargs)
-        policy = getattr(instance, "auto_wrap_policy", None)
-        # The transformer-layer policy has no classes to look for.
-        if getattr(policy, "keywords", {}).get("transformer_layer_cls") == set():
-            _tell_undivided(args[0] if args else kwargs["model"])
-        return result
-
-    def construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
-        observations.see(engine=Engine.FSDP.value, fsdp_version=1)
-        wrapped(*args, **kwargs)
-        flat.add(instance)
-        data_parallel.divides(instance, lambda: int(instance.process_group.size()))
-
-    def begin(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> None:
-        wrapped(*args, **kwargs)
-        if _units:
-            with suppress(AttributeError, TypeError, ValueError):  # as another version has it
-                see_units()
-
     if module.__name__ == PLUGIN:
         plugin = getattr(module, "FullyShardedDataParallelPlugin", None)
-        for name, hook in (("__post_init__", _configure), ("set_auto_wrap_policy", divide)):
+        for name, hook in (("__post_init__", _configure), ("set_auto_wrap_policy", _divide)):
             if hasattr(plugin, name):
                 wrap(plugin, name, hook)
     elif module.__name__ == TORCHS:
-        wrap(module, "FullyShardedDataParallel.__init__", construct)
+        wrap(module, "FullyShardedDataParallel.__init__", _construct)
         if hasattr(module, "fully_shard"):  # from torch 2.6 on
             wrap(module, "fully_shard", _shard)
     else:
         with observations.going_on():
             FSDP_BEGINS.of(module.FSDPState)
-            wrap(module, FSDP_BEGINS.path, begin)
+            wrap(module, FSDP_BEGINS.path, _begin)
+
+
+def _divide(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    result = wrapped(*args, **kwargs)
+    policy = getattr(instance, "auto_wrap_policy", None)
+    # The transformer-layer policy has no classes to look for.
+    if getattr(policy, "keywords", {}).get("transformer_layer_cls") == set():
+        _warn_of_undivided(args[0] if args else kwargs["model"])
+    return result
+
+
+def _construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
+    observations.see(engine=Engine.FSDP.value, fsdp_version=1)
+    wrapped(*args, **kwargs)
+    flat.add(instance)
+    data_parallel.divides(instance, lambda: int(instance.process_group.size()))
+
+
+def _begin(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> None:
+    wrapped(*args, **kwargs)
+    if _units:
+        with suppress(AttributeError, TypeError, ValueError):  # as another version has it
+            see_units()
 
 
 def _configure(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
@@ -155,7 +157,7 @@ def _has_layers(units: Sequence[Unit]) -> bool:
     return is_repeated or any(next(module.children(), None) for module in modules)
 
 
-def _tell_undivided(model: Any) -> None:
+def _warn_of_undivided(model: Any) -> None:
     """Warns if a model is to be sharded by layer but names no layer class."""
     lists = (module for module in model.modules() if type(module).__name__ == "ModuleList")
     modules = (layer for own in lists for layer in own if next(layer.children(), None))

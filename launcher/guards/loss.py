@@ -8,6 +8,8 @@ from typing import Any
 from ..core.choices import Loss
 
 OWN = "transformers."
+TRAINERS = ("transformers", "trl")
+"""Packages whose Trainers compute the model's loss, or one made from it."""
 
 
 def loss_of(trainer: Any, model: Any, arguments: Any, own: Any) -> str | None:

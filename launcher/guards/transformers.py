@@ -18,7 +18,7 @@ from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
 from ..frameworks.config_files.vocabulary import dtype_named, optimizer_named
-from . import asked_alone, batches, first_batch, loading, settling, trainer_arguments
+from . import asked_alone, batches, loading, settling, trainer_arguments
 from .asked_facts import trainer_facts
 from .enforced import overrides
 from .loss import loss_of
@@ -161,7 +161,7 @@ def _training_step(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         batch = args[1] if len(args) > 1 else kwargs["inputs"]
         times.batch(*batches.size_of(batch, instance.args.train_batch_size))
         if not instance.state.global_step and Fact.SEQUENCE_LENGTH not in observations.observed:
-            first_batch.see_length(batch)
+            batches.see_length(batch)
     return wrapped(*args, **kwargs)
 
 

@@ -9,12 +9,12 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-CGROUPS = Path("/sys/fs/cgroup")
-MEMBERSHIP = Path("/proc/self/cgroup")
+from ..system import cgroups
+
 MEMORY = Path("/proc/meminfo")
 
 
-def cores(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
+def cores(root: Path = cgroups.ROOT, membership: Path = cgroups.MEMBERSHIP) -> int:
     """Number of CPU cores available to this process by affinity and cgroup quotas."""
     allowed = len(os.sched_getaffinity(0))
     quotas = [int(quota) for quota in _quotas(root, membership)]
@@ -23,7 +23,7 @@ def cores(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
 
 def _quotas(root: Path, membership: Path) -> Iterator[float]:
     """Limits of cgroups, in cores: cpu.max (v2), cpu.cfs_quota_us (v1)."""
-    for folder in _groups(root, membership, "cpu"):
+    for folder in cgroups.folders("cpu", root, membership):
         numbers = _numbers(folder / "cpu.max")
         if not numbers:
             quota, period = (
@@ -34,21 +34,21 @@ def _quotas(root: Path, membership: Path) -> Iterator[float]:
             yield numbers[0] / numbers[1]
 
 
-def memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
+def memory(root: Path = cgroups.ROOT, membership: Path = cgroups.MEMBERSHIP) -> int:
     """Bytes of memory available to this job: the host's, or a lower cgroup limit."""
     lines = _text(MEMORY).splitlines()
     limits = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemTotal:")]
-    for folder in _groups(root, membership, "memory"):
+    for folder in cgroups.folders("memory", root, membership):
         for name in ("memory.max", "memory.limit_in_bytes"):
             limits += [limit for limit in _numbers(folder / name) if limit > 0]
     return min(limits)
 
 
-def free_memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> float:
+def free_memory(root: Path = cgroups.ROOT, membership: Path = cgroups.MEMBERSHIP) -> float:
     """The share of free or reclaimable memory of the host, or a cgroup with less."""
     host = _fields(MEMORY)
     shares = [host["MemAvailable:"] / host["MemTotal:"]] if "MemAvailable:" in host else []
-    for folder in _groups(root, membership, "memory"):
+    for folder in cgroups.folders("memory", root, membership):
         cache = _fields(folder / "memory.stat").get("inactive_file", 0)
         for most, used in (
             ("memory.max", "memory.current"),
@@ -57,24 +57,6 @@ def free_memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> float:
             for limit in filter(None, _numbers(folder / most)):
                 shares += [1 - (usage - cache) / limit for usage in _numbers(folder / used)]
     return min(shares, default=1.0)
-
-
-def _groups(root: Path, membership: Path, controller: str) -> Iterator[Path]:
-    """The folders of this process's cgroups and their parents, of both versions.
-
-    Schedulers limit jobs, steps or tasks, and all limits in the hierarchy apply
-    (https://docs.kernel.org/admin-guide/cgroup-v2.html). A container sees its own as the root.
-    """
-    paths = {(root, Path("/")), (root / controller, Path("/"))}
-    for line in _text(membership).splitlines():
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if not controllers:
-            paths.add((root, Path(path)))
-        elif controller in controllers.split(","):
-            paths |= {(root / name, Path(path)) for name in (controller, controllers)}
-    for mount, group in sorted(paths):
-        for folder in (group, *group.parents):
-            yield mount / folder.relative_to(folder.anchor)
 
 
 def _numbers(path: Path) -> list[int]:

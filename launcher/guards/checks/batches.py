@@ -18,6 +18,7 @@ from ...core.private_names import LOADER_ITERATOR
 from ...evidence.observations import observations
 from ..callers import is_called_by, user_place
 from ..divided_data import digest_of, tensors_in
+from ..loss import TRAINERS
 from .copies import Copy, copied
 from .first_steps import first_steps
 from .reporting import is_on, report, safely, skip
@@ -183,7 +184,7 @@ class Draws:
 def _has_own_loss(trainer: Any) -> bool:
     """Whether a Trainer's loss is neither the model's nor made from it."""
     compute_loss = inspect.unwrap(type(trainer).compute_loss)
-    is_packages = compute_loss.__module__.partition(".")[0] in ("transformers", "trl")
+    is_packages = compute_loss.__module__.partition(".")[0] in TRAINERS
     asks = is_packages or "super" in compute_loss.__code__.co_names
     return not asks or getattr(trainer, "compute_loss_func", None) is not None
 

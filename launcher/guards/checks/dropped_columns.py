@@ -16,12 +16,11 @@ import wrapt
 
 from ...checks import data
 from ...checks.finding import Check
-from ..callers import place
+from ..callers import place_of
+from ..loss import TRAINERS
 from .reporting import is_on, report, safely
 
 HOOKED = ("transformers.trainer",)
-PACKAGES = ("transformers", "trl")
-"""Packages whose own losses ask for nothing that is dropped."""
 
 
 def install(module: ModuleType) -> None:
@@ -52,7 +51,7 @@ def _may_miss(trainer: Any, inputs: Any) -> bool:
     return (
         trainer.args.remove_unused_columns
         and type(inputs) is dict  # others may not be made of a dict
-        and own.__module__.partition(".")[0] not in PACKAGES
+        and own.__module__.partition(".")[0] not in TRAINERS
     )
 
 
@@ -82,8 +81,8 @@ def _judge(trainer: Any, missed: set[str]) -> None:
         return
     fields = _fields_of(trainer.train_dataset)
     function = inspect.unwrap(type(trainer).compute_loss)
-    where = place(inspect.getsourcefile(function) or "", inspect.getsourcelines(function)[1])
-    report(data.dropped(sorted(missed & fields), function.__qualname__, where))
+    names = sorted(missed & fields)
+    report(data.dropped(names, function.__qualname__, place_of(function)))
 
 
 def _fields_of(dataset: Any) -> set[str]:

@@ -2,13 +2,63 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
+import wrapt
+
 from ...checks import precision
-from . import autocasts, scalers
+from ...checks.finding import Check
+from . import scalers
 from .models import known_models, parameters_of
-from .reporting import report
+from .reporting import is_on, report, safely
+
+ACCELERATE = "accelerate.accelerator"
+HOOKED = ("torch.nn.parallel.distributed", ACCELERATE)
+
+autocasts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""By unwrapped model: the autocast dtype of its first training pass; no entry without autocast."""
+asked: set[str] = set()
+"""Mixed precisions of the Accelerators, e.g. `bf16`."""
+
+
+def install(module: ModuleType) -> None:
+    """Inspects the first pass of DistributedDataParallel models, and Accelerators."""
+    if module.__name__ == ACCELERATE:
+        wrapt.wrap_function_wrapper(module, "Accelerator.__init__", _accelerated)
+        return
+    wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", _made)
+
+
+def _accelerated(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
+    wrapped(*args, **kwargs)
+    asked.add(str(instance.mixed_precision))
+
+
+def _made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
+    import torch
+
+    wrapped(*args, **kwargs)
+    if not is_on(Check.PRECISION):
+        return
+
+    def see(model: Any, _given: Any) -> None:
+        if not torch.compiler.is_compiling() and torch.is_grad_enabled():
+            handle.remove()
+            safely(Check.PRECISION, _note, model)
+
+    handle = instance.register_forward_pre_hook(see)
+
+
+def _note(model: Any) -> None:
+    import torch
+
+    kind = next(model.parameters()).device.type
+    ask = getattr(torch, "get_autocast_dtype", None)  # from torch 2.4 on
+    if ask is not None and torch.is_autocast_enabled(kind):
+        autocasts[model.module] = ask(kind)
 
 
 def look_at(optimizer: Any, names: Mapping[int, str], where: str, *, by_engine: bool) -> None:
@@ -26,10 +76,10 @@ def look_at(optimizer: Any, names: Mapping[int, str], where: str, *, by_engine: 
     held = {id(each) for each in every}
     types = {
         dtype
-        for model, dtype in list(autocasts.types.items())
+        for model, dtype in list(autocasts.items())
         if any(id(each) in held for each in model.parameters())
     }
-    kind, has_autocast = type(optimizer).__name__, "bf16" in autocasts.asked and not by_engine
+    kind, has_autocast = type(optimizer).__name__, "bf16" in asked and not by_engine
     if torch.float16 in types and not scalers.used:
         report(precision.unscaled(kind, where))
     if not type(optimizer).__module__.startswith("torch.optim."):

@@ -1,4 +1,4 @@
-"""Looks at how epochs begin: a DistributedSampler may repeat the first one's order."""
+"""Looks at how epochs begin: as the first one, with its order of samples or its skipped batches."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import wrapt
 
+from ...checks import data
 from ...checks.finding import Check, Finding
 from ...core.errors import EXPLAINED
 from ...evidence.observations import observations
@@ -16,26 +17,52 @@ from ..callers import user_place
 from .reporting import is_on, report, safely
 from .schedules import schedules
 
-HOOKED = ("torch.utils.data.dataloader",)
+ACCELERATE, LOADER = "accelerate.data_loader", "torch.utils.data.dataloader"
+HOOKED = (ACCELERATE, LOADER)
 
 _epochs: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
 """By sampler: its epoch and the optimizer steps when it last began."""
+_skipping: weakref.WeakKeyDictionary[Any, tuple[int, str, int | None]]
+_skipping = weakref.WeakKeyDictionary()
+"""By loader: the skipped batches, the user's line, and the optimizer steps when it last began."""
 
 
 def install(module: ModuleType) -> None:
-    """Wraps loaders' `__iter__`."""
-
-    def begin(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        schedules.accumulated.begin()
-        if is_on(Check.DATA):
-            safely(Check.DATA, _look, instance)
-        return wrapped(*args, **kwargs)
-
-    wrapt.wrap_function_wrapper(module, "DataLoader.__iter__", begin)
+    """Wraps accelerate's `skip_first_batches`, or loaders' `__iter__`."""
+    if module.__name__ == ACCELERATE:
+        wrapt.wrap_function_wrapper(module, "skip_first_batches", _skip)
+    else:
+        wrapt.wrap_function_wrapper(module, "DataLoader.__iter__", _begin)
 
 
-def _look(loader: Any) -> None:
-    """Compares the epoch with the previous one, if there were training steps between."""
+def _skip(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+    loader = wrapped(*args, **kwargs)
+    count = args[1] if len(args) > 1 else kwargs.get("num_batches", 0)
+    if count and is_on(Check.DATA):
+        _skipping[getattr(loader, "base_dataloader", loader)] = count, user_place(), None
+    return loader
+
+
+def _begin(wrapped: Any, loader: Any, args: Any, kwargs: Any) -> Any:
+    schedules.accumulated.begin()
+    if is_on(Check.DATA):
+        safely(Check.DATA, _look_at_order, loader)
+    if loader in _skipping:
+        safely(Check.DATA, _look_at_skipped, loader)
+    return wrapped(*args, **kwargs)
+
+
+def _look_at_skipped(loader: Any) -> None:
+    """Reports a second epoch, if there were training steps in the first."""
+    count, where, done = _skipping[loader]
+    steps = observations.steps_of_all() or 0
+    _skipping[loader] = count, where, steps
+    if done is not None and steps > done + 1:
+        report(data.skipped_again(count, steps, where))
+
+
+def _look_at_order(loader: Any) -> None:
+    """Compares a DistributedSampler's epoch with the previous one, if there were steps between."""
     import torch
     from torch.utils.data import DistributedSampler
 

@@ -13,9 +13,9 @@ import wrapt
 from ...checks.seen_gradients import ELEMENTS
 from ...core.private_names import FRAGMENTS
 from ...evidence.observations import observations
+from .. import fsdp
 
-FSDP = "torch.distributed.fsdp"
-HOOKED = (FRAGMENTS.module, FSDP)
+HOOKED = (FRAGMENTS.module, fsdp.TORCHS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ _owned: dict[int, Owned] = {}
 
 def install(module: ModuleType) -> None:
     """Wraps FSDP2's sharding and DeepSpeed's optimizers to note where parts are."""
-    if module.__name__ == FSDP:
+    if module.__name__ == fsdp.TORCHS:
         if hasattr(module, "fully_shard"):  # from torch 2.6 on
             wrapt.wrap_function_wrapper(module, "fully_shard", _shard)
         return

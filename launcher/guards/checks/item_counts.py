@@ -40,7 +40,7 @@ def install(module: ModuleType) -> None:
         is_open = False
         result = wrapped(*args[:INDEX], noting, *args[INDEX + 1 :], **kwargs)
         if not noting.is_used:
-            safely(Check.DIVIDED, _tell, trainer)
+            safely(Check.DIVIDED, _judge, trainer)
         return result
 
     wrapt.wrap_function_wrapper(module, "Trainer.training_step", step)
@@ -113,7 +113,7 @@ def _noting(count: Any) -> Any:
     return count.as_subclass(Noting)
 
 
-def _tell(trainer: Any) -> None:
+def _judge(trainer: Any) -> None:
     """Reports the code that computes the loss."""
     model = _model(trainer)
     function, name = type(model).forward, f"the loss of {type(model).__name__}"

@@ -159,7 +159,7 @@ class Watch:
         if self.steps <= FIRST:
             self._note_gradients(optimizer)
             safely(Check.GRADIENTS, self._passing.over, self.steps)
-        if self.steps in (trained.WITHOUT, FIRST) and optimizer not in replaced_parameters.told:
+        if self.steps in (trained.WITHOUT, FIRST) and optimizer not in replaced_parameters.reported:
             seen = self._gradients(optimizer)
             found = self._gathered(optimizer) or trained.without_gradients(seen)
             report(found or trained.left_out(seen))

@@ -9,7 +9,7 @@ from typing import Any
 from ...checks import built, divided
 from ...core.private_names import REDUCTION
 from ...evidence.observations import observations
-from ..callers import MAKERS, is_called_by, user_place
+from ..callers import FRAMEWORKS, is_called_by, user_place
 from . import scalers
 from .reporting import report
 
@@ -59,7 +59,7 @@ class Passes:
     def look(self, tensors: Any, gradients: Any = None) -> None:
         """Inspects a backward pass's tensors before it begins."""
         steps = observations.steps_of_all() or 0
-        self.is_open = steps <= divided.STEPS and not is_called_by(*MAKERS, "deepspeed")
+        self.is_open = steps <= divided.STEPS and not is_called_by(*FRAMEWORKS)
         if self._is_first:
             self._is_first = False
             report(built.normalized_twice(_done_twice(tensors), user_place()))

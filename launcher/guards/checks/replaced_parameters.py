@@ -13,12 +13,12 @@ import wrapt
 from ...checks.finding import Check, Finding
 from ...core.count_of import count_of
 from ..callers import user_place
+from ..fsdp import TORCHS
 from .reporting import report
 
-TORCHS = "torch.distributed.fsdp"
 HOOKED = (TORCHS, "torch.optim.optimizer")
 
-told: weakref.WeakSet[Any] = weakref.WeakSet()
+reported: weakref.WeakSet[Any] = weakref.WeakSet()
 """Reported optimizers, which hold only replaced parameters."""
 
 
@@ -55,7 +55,7 @@ class Replaced:
             self._sound.add(optimizer)
         elif all(parameter.grad is None for parameter in trained):
             self._sound.add(optimizer)
-            told.add(optimizer)
+            reported.add(optimizer)
             report(_finding(optimizer, len(trained), self._where))
 
     def _is_replaced(self, parameter: Any) -> bool:

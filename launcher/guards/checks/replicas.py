@@ -34,7 +34,7 @@ BETWEEN = {
 """Features that let replicas differ, with the reason to skip the check."""
 MOST = 16
 
-_told: Counter[tuple[str, tuple[str, ...]]] = Counter()
+_places: Counter[tuple[str, tuple[str, ...]]] = Counter()
 unjudged: list[str] = []
 """Reasons why replicas may differ in this process."""
 
@@ -93,8 +93,8 @@ class Replicas:
             return
         labels = tuple(name[-200:] for name, _ in found)
         if not self._place:
-            _told[self._where, labels] += 1
-            self._place = f"{self._where}#{_told[self._where, labels]}"
+            _places[self._where, labels] += 1
+            self._place = f"{self._where}#{_places[self._where, labels]}"
         self._waiting.append((done, labels, copy))
         self._send()
 

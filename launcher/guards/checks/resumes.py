@@ -19,7 +19,7 @@ from ...core.limits import LINE
 from ...core.private_names import SAVE_CHECKPOINT
 from ...evidence.observations import observations
 from .. import data_parallel
-from ..callers import is_called_by, user_place
+from ..callers import FRAMEWORKS, is_called_by, user_place
 from ..divided_data import tensors_in
 from ..resuming import resumed
 from .copies import Copy, copied
@@ -31,8 +31,6 @@ TRAINER, DDP, ACCELERATE, TORCH = (
     *("accelerate.accelerator", "torch.serialization"),
 )
 HOOKED = (TRAINER, DDP, ACCELERATE, TORCH)
-FRAMEWORKS = ("transformers", "accelerate", "deepspeed", "lightning", "pytorch_lightning")
-"""Packages whose internal files aren't the user's checkpoints."""
 TENSORS, ELEMENTS = 4, 256
 """Tensors of a batch, and elements of each, in the digest."""
 

@@ -105,6 +105,5 @@ def judge(found: list[Apart], where: str) -> list[Apart]:
         if each.copy.is_there:
             one, other = each.copy.parts()
             is_equal = one == other and any(one)
-            told = built.parted(each.output, each.embedding, is_equal=is_equal, where=where)
-            report(told)
+            report(built.parted(each.output, each.embedding, is_equal=is_equal, where=where))
     return [each for each in found if not each.copy.is_there]

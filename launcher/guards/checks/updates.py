@@ -150,13 +150,13 @@ class Values:
         is_explained = is_certain(Check.DATA)  # all labels are ignored
         if largest and not any(largest) and not is_explained:
             report(trained.only_zeros(self._optimizer, len(largest), self._where, around.step))
-        is_told = is_certain(Check.PRECISION)  # a type that explains NaN
+        is_explained_by_type = is_certain(Check.PRECISION)  # a type that explains NaN
         steps = 0 if optimizer is None else done.get(optimizer, 0)
         samples = dict(zip(around.adapters, before[2 * count + fixed :], strict=True))
         report(
             lost if self._lost > 1 else None,
             sampled.moved(kept, *about),
-            None if is_told else sampled.not_numbers(made, *about),
+            None if is_explained_by_type else sampled.not_numbers(made, *about),
             sampled.still_zero(samples, steps, self._where),
         )
         if optimizer is not None and any(each.rate > 0 and any(each.gradient) for each in made):

@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 from safe_launch.evidence import inquiry
 from safe_launch.guards import answering
+from safe_launch.system import cgroups
 
 BEGINS = """
 import json, os, signal, sys, threading
 sys.path[:0] = json.loads(sys.argv[1])
 {before}
 from safe_launch.guards import answering
+from safe_launch.system import cgroups
 answering.begin(0)
 threads = os.listdir("/proc/self/task")
 other = max(threads, key=int)
@@ -87,19 +89,20 @@ def test_a_signal_that_is_taken(number: int) -> None:
     assert (threads, stacks(links)) == (1, [])
 
 
-def test_room_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_for_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The debug servers of all ranks take at most an eighth of the limit."""
     limit = [4096]
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: (limit[0], limit[0]))
-    monkeypatch.setattr(Path, "read_text", lambda _path: "max\n")
+    monkeypatch.setattr(cgroups, "folders", lambda _controller: [tmp_path])
+    (tmp_path / "pids.max").write_text("max\n")
     assert answering._has_room()
     limit[0] = 4095
     assert not answering._has_room()
     limit[0] = resource.RLIM_INFINITY
     assert answering._has_room()
-    monkeypatch.setattr(Path, "read_text", lambda _path: "4095\n")
+    (tmp_path / "pids.max").write_text("4095\n")
     assert not answering._has_room()
 
 

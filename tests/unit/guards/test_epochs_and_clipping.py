@@ -19,7 +19,6 @@ from safe_launch.guards.checks import (
     epochs,
     groups,
     scalers,
-    skipped_batches,
 )
 from safe_launch.guards.checks.optimizers import Watch
 from support.lazy import Lazy
@@ -204,11 +203,11 @@ def test_batches_that_are_skipped_again(told: Told, monkeypatch: pytest.MonkeyPa
     data, steps = torch.utils.data, 0
     monkeypatch.setattr(data.DataLoader, "__iter__", data.DataLoader.__iter__)
     monkeypatch.setattr(observations, "steps_of_all", lambda: steps)
-    module, loaders = ModuleType(skipped_batches.ACCELERATE), ModuleType(skipped_batches.LOADER)
+    module, loaders = ModuleType(epochs.ACCELERATE), ModuleType(epochs.LOADER)
     module.skip_first_batches = lambda loader, _count: loader  # type: ignore[attr-defined]
     loaders.DataLoader = data.DataLoader  # type: ignore[attr-defined]
     for each in (module, loaders):
-        skipped_batches.install(each)
+        epochs.install(each)
 
     def epochs_of(skipped: int, count: int, made: int = 4) -> None:
         nonlocal steps

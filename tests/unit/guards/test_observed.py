@@ -11,7 +11,7 @@ import pytest
 from safe_launch.core import preset
 from safe_launch.core.settings import Setting
 from safe_launch.evidence.observations import observations
-from safe_launch.guards import accelerate, deepspeed, first_batch, optimizer, transformers
+from safe_launch.guards import accelerate, batches, deepspeed, optimizer, transformers
 from safe_launch.guards.batches import size_of
 from safe_launch.guards.step_times import times
 from support.lazy import Lazy
@@ -190,7 +190,7 @@ def test_the_length_of_texts(
     """Rank 0's length counts: other ranks' may differ."""
     monkeypatch.setenv("RANK", rank)
     observations.see(micro_batch=2)
-    first_batch.see_length({key: torch.ones(*sizes) for key, sizes in batch.items()})
+    batches.see_length({key: torch.ones(*sizes) for key, sizes in batch.items()})
     assert observations.observed.get("sequence_length") == length
 
 
