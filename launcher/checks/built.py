@@ -52,6 +52,30 @@ def evaluating(layers: Collection[str], step: int, where: str) -> Finding | None
     )
 
 
+def moving(layers: Collection[str], step: int, where: str) -> Finding | None:
+    """Reports frozen batch norms whose statistics follow the new data.
+
+    Args:
+        layers: their names.
+        step: the inspected step.
+        where: the user's line that made the optimizer.
+    """
+    if not layers:
+        return None
+    verb = "are" if len(layers) > 1 else "is"
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"frozen layers change: {first_of(layers)} {verb} batch norm in training mode, "
+        "whose running mean and variance follow the new data, though its weights are frozen",
+        advice="Call eval() on the frozen layers after each model.train(), e.g. in the model's "
+        "train method",
+        step=step,
+        parameter=next(iter(layers)),
+        where=where,
+    )
+
+
 def normalized_twice(fault: str, where: str) -> Finding | None:
     """Reports a torch loss that normalizes an output normalized by the model.
 

@@ -31,6 +31,27 @@ def ignored_labels(shares: Sequence[bool], where: str) -> Finding | None:
     )
 
 
+def counted_twice(count: int, padded: int, step: int | None, where: str) -> Finding:
+    """Reports an evaluation that counts the samples which a sampler repeats.
+
+    Args:
+        count: samples of the data.
+        padded: samples that are counted.
+        step: optimizer steps so far.
+        where: the user's line that begins the evaluation.
+    """
+    return Finding(
+        Check.DATA,
+        certain=False,
+        sentence=f"the evaluation counts {padded:,} samples of {count:,}: DistributedSampler "
+        "repeats some, so that each rank has as many",
+        advice="Leave the last results of a rank with repeated samples out: rank r has "
+        "len(range(r, len(data), world_size)); accelerate's gather_for_metrics does so",
+        step=step,
+        where=where,
+    )
+
+
 def trained_padding(shares: Sequence[bool], where: str) -> Finding | None:
     """Reports padding that counts in the loss; a batch of equally long texts has none.
 

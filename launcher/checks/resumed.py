@@ -58,11 +58,7 @@ def judged(saved: Noted, resumed: Noted) -> Iterator[Finding]:
         return  # another script begins with what this one has left
     now, begin, then = resumed.first, saved.first, saved.then
     if saved.has_state and not now.has_state:
-        yield _found(
-            resumed,
-            "the optimizer starts over: nothing of its saved state was restored",
-            "Load its state, after it was made and before the first step",
-        )
+        yield starts_over(resumed.where, step=2)
     if then is not None and now.batch and now.batch == begin.batch != then.batch != "":
         yield _found(
             resumed,
@@ -80,6 +76,24 @@ def judged(saved: Noted, resumed: Noted) -> Iterator[Finding]:
             f"beginning of the training, instead of {rate:g} as after the save",
             "Load the schedule's state too",
         )
+
+
+def starts_over(where: str, step: int) -> Finding:
+    """Reports an optimizer without the states that were saved.
+
+    Args:
+        where: the user's line that loads the checkpoint.
+        step: the optimizer's step by which this is known.
+    """
+    return Finding(
+        Check.RESUMED,
+        certain=False,
+        sentence="the optimizer starts over: nothing of its saved state was restored",
+        advice="Load its state, after it was made and before the first step",
+        step=step,
+        ranks=(0,),
+        where=where,
+    )
 
 
 def rate_begins_anew(scheduler: str, where: str) -> Finding:

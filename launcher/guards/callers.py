@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from ..evidence.from_exception import is_ours
@@ -33,12 +34,21 @@ def is_called_by(*packages: str) -> bool:
 
 def user_frames() -> Iterator[tuple[str, int]]:
     """File and line of the user's frames, innermost first."""
-    frame = sys._getframe(1)
+    return ((frame.f_code.co_filename, frame.f_lineno) for frame in _user_frames())
+
+
+def user_values() -> Mapping[str, Any]:
+    """Local variables of the user's innermost frame."""
+    return next((frame.f_locals for frame in _user_frames()), {})
+
+
+def _user_frames() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if not (is_ours(file) or "-packages/" in file or file.startswith(("<", _PYTHON))):
-            yield file, frame.f_lineno
-        frame = frame.f_back  # type: ignore[assignment]
+            yield frame
+        frame = frame.f_back
 
 
 def user_place() -> str:

@@ -5,6 +5,7 @@ Changes nothing. Each check is a function on a framework call, and skips calls i
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Iterator
 from functools import partial
@@ -18,10 +19,11 @@ from ..core.private_names import DIVISOR
 from ..workload.script.scaled_losses import divided_before
 from ..workload.script.user_files import tree_of
 from . import data_parallel, looks
-from .callers import MAKERS, is_called_by, place, user_frames, user_place
+from .callers import MAKERS, is_called_by, place, user_frames, user_place, user_values
 from .divided_data import tensors_in
 from .looks import Call, Looks, Watched
 
+ACCUMULATION = "gradient_accumulation_steps"
 _begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """Optimizer steps before the first backward pass of each Accelerator."""
 
@@ -127,12 +129,31 @@ def _divided_for_nothing(call: Call) -> Iterator[Finding]:
         )
 
 
+def _accumulated_over_one(call: Call) -> Iterator[Finding]:
+    """Reports an accumulation among the script's arguments that the Accelerator doesn't have."""
+    if int(call.owner.gradient_accumulation_steps) > 1 or is_called_by("transformers"):
+        return
+    for name, value in user_values().items():
+        asked = inspect.getattr_static(value, ACCUMULATION, None)  # without the user's properties
+        if type(asked) is int and asked > 1:
+            yield Finding(
+                Check.DIVIDED,
+                certain=False,
+                sentence=f"{name}.{ACCUMULATION} is {asked}, but the Accelerator's is 1: under "
+                "accumulate() each batch makes a step",
+                advice=f"Make it with Accelerator({ACCUMULATION}={name}.{ACCUMULATION})",
+                step=1,
+                where=user_place(),
+            )
+
+
 LOOKS: Looks = {
     "accelerate.accelerator": {
         "Accelerator.backward": (
             Watched(_divided_twice, first=1),
             Watched(_divided_for_nothing, first=2),
         ),
+        "Accelerator.accumulate": (Watched(_accumulated_over_one, first=1),),
         "Accelerator.prepare_data_loader": (Watched(_loader_divided_twice),),
         "Accelerator.gather": (Watched(_gathered_twice),),
     },

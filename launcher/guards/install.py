@@ -50,6 +50,7 @@ from .checks import (
     modes,
     new_parameters,
     optimizers,
+    padded,
     rank_schedules,
     replaced_parameters,
     replicas,
@@ -84,8 +85,8 @@ GUARDS: tuple[Guard, ...] = (
     *(resuming, spawned_ranks, transformers),
     *(adapters, dtypes, batches, clipping, collators, draws, dropped_columns, engines, epochs),
     *(first_steps, gathers, gradient_places, item_counts, loads_in_parts, modes, new_parameters),
-    *(optimizers, rank_schedules, replaced_parameters, replicas, resumes, sampled_gradients),
-    *(saves, scalers, backward, schedules, texts, ties),
+    *(optimizers, padded, rank_schedules, replaced_parameters, replicas, resumes),
+    *(sampled_gradients, saves, scalers, backward, schedules, texts, ties),
 )
 
 

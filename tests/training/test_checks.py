@@ -11,7 +11,7 @@ from support.stacks import CURRENT, OLDER, SCENARIOS, Stack
 
 SCRIPTS = (
     *("trains_wrongly.py", "trains_in_vain.py", "trains_askew.py", "trains_unseen.py"),
-    *("trains_astray.py", "trains_strange.py", "trains_oddly.py"),
+    *("trains_astray.py", "trains_strange.py", "trains_oddly.py", "trains_usually.py"),
 )
 LINES = (*SCRIPTS, "says_words.py", "small_texts.py")
 FAULTS = {
@@ -129,7 +129,17 @@ ODD = {
     "gathered_features": ("gradients", "that all_gather collects have no gradient"),
 }
 """The same for the seventh."""
-SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE | ODD
+USUAL = {
+    "padded_metric": ("data", "counts 42 samples of 41"),
+    "begun_again": ("resumed", "the optimizer starts over"),
+    "followed_frozen": ("trained", "frozen layers change: body.1"),
+    "loaded_halved": ("precision", "states are bfloat16 themselves"),
+    "never_accumulated": ("divided", "steps is 4, but the Accelerator's is 1"),
+}
+"""The same for the eighth."""
+SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE | ODD | USUAL
+LATE = ("evaluating_late", "padded_metric")
+"""Those that come with an evaluation."""
 ALIKE = (
     *("clipped_late", "warming_up", "never_averaged", "replaced", "on_plateau", "without_graph"),
     *("thawed", "scaled_apart", "unprepared", "adapted_twice", "cut_off"),
@@ -141,7 +151,7 @@ def launched(
     folder: Path, *words: str, options: tuple[str, ...] = (), stack: Stack = CURRENT
 ) -> tuple[Any, str, int]:
     """A launch's findings, output, and exit code."""
-    kinds = (FAULTS, {*FURTHER, *ALIKE}, ASKEW, UNSEEN, ASTRAY, STRANGE, ODD)
+    kinds = (FAULTS, {*FURTHER, *ALIKE}, ASKEW, UNSEEN, ASTRAY, STRANGE, ODD, USUAL)
     place = next((place for place, kind in enumerate(kinds) if words[0] in kind), 0)
     script = SCENARIOS / SCRIPTS[place]
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *options, script, *words)
@@ -161,7 +171,7 @@ def test_faults(fault: str, tmp_path: Path) -> None:
     said_of_it = f"{found['sentence']} {found['advice']}"
     assert (found["check"], words in said_of_it) == (check, True), found
     is_late = check == "saved" or "its total" in words or "was over" in words
-    assert (found["step"] or 0) <= 10 or is_late or fault == "evaluating_late"
+    assert (found["step"] or 0) <= 10 or is_late or fault in LATE
     assert found["ranks"]
     assert found["where"].partition(":")[0].endswith(LINES)
     assert said.count(f"check {check}: ") == 1
@@ -191,7 +201,14 @@ def test_micro_batches_that_are_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "faults",
-    [(*FAULTS, *TWICE, "offloaded"), (*FURTHER, *ALIKE), (*ASKEW,), (*UNSEEN,), (*ASTRAY,)]
+    [
+        (*FAULTS, *TWICE, "offloaded"),
+        (*FURTHER, *ALIKE),
+        (*ASKEW,),
+        (*UNSEEN,),
+        (*ASTRAY,),
+        (*USUAL,),
+    ]
     + [(fault,) for fault in STRANGE | ODD],  # each is looked at in a process's first batches
 )
 def test_the_same_done_right(faults: tuple[str, ...], tmp_path: Path) -> None:

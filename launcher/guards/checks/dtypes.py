@@ -20,6 +20,8 @@ HOOKED = ("torch.nn.parallel.distributed", ACCELERATE)
 
 autocasts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """By unwrapped model: the autocast dtype of its first training pass; no entry without autocast."""
+unasked: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Models of transformers' whose dtype is the checkpoint's by default."""
 asked: set[str] = set()
 """Mixed precisions of the Accelerators, e.g. `bf16`."""
 
@@ -108,10 +110,11 @@ def _sizes_in(dtype: Any, parameters: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _is_loaded_in_bf16() -> bool:
-    """Whether transformers loaded a model in bfloat16, usually on purpose."""
+    """Whether transformers was asked to load a model in bfloat16, usually on purpose."""
     import torch
 
-    for config in (getattr(model, "config", None) for model in known_models()):
+    for model in known_models():
+        config = None if model in unasked else getattr(model, "config", None)
         # Before transformers 4.56 the name is `torch_dtype`, which newer versions warn about.
         name = "dtype" if hasattr(config, "dtype") else "torch_dtype"
         if getattr(config, name, None) is torch.bfloat16:

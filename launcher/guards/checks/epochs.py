@@ -14,6 +14,7 @@ from ...core.errors import EXPLAINED
 from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import user_place
+from .padded import padding
 from .reporting import is_on, report, safely
 from .schedules import schedules
 
@@ -46,7 +47,7 @@ def _skip(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
 def _begin(wrapped: Any, loader: Any, args: Any, kwargs: Any) -> Any:
     schedules.accumulated.begin()
     if is_on(Check.DATA):
-        safely(Check.DATA, _look_at_order, loader)
+        safely(Check.DATA, _look_at_sampler, loader)
     if loader in _skipping:
         safely(Check.DATA, _look_at_skipped, loader)
     return wrapped(*args, **kwargs)
@@ -61,19 +62,24 @@ def _look_at_skipped(loader: Any) -> None:
         report(data.skipped_again(count, steps, where))
 
 
-def _look_at_order(loader: Any) -> None:
-    """Compares a DistributedSampler's epoch with the previous one, if there were steps between."""
+def _look_at_sampler(loader: Any) -> None:
+    """Looks at a DistributedSampler's epoch in a training, at its padding in an evaluation."""
     import torch
     from torch.utils.data import DistributedSampler
 
     sampler = loader.sampler
     if not isinstance(sampler, DistributedSampler):
         sampler = getattr(loader.batch_sampler, "sampler", None)
-    if not isinstance(sampler, DistributedSampler) or not sampler.shuffle:
-        return
     models = list(data_parallel.dividing())
-    if not torch.is_grad_enabled() or not models or not all(each.training for each in models):
-        return  # the order of an evaluation doesn't matter
+    is_training = torch.is_grad_enabled() and all(each.training for each in models)
+    is_of_torch = isinstance(sampler, DistributedSampler)
+    padding.begin(sampler if is_of_torch and not is_training else None)
+    if is_of_torch and is_training and models and sampler.shuffle:
+        _look_at_order(sampler)
+
+
+def _look_at_order(sampler: Any) -> None:
+    """Compares a sampler's epoch with the previous one, if there were steps between."""
     steps = observations.steps_of_all() or 0
     before, done = _epochs.get(sampler, (sampler.epoch, steps))
     _epochs[sampler] = sampler.epoch, steps

@@ -1,8 +1,8 @@
-"""Checks that no model is trained in evaluation mode: in the first steps, and after evaluations."""
+"""Checks layers' modes: evaluation mode while training, training mode while frozen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -61,14 +61,35 @@ def install(module: ModuleType) -> None:
     wrapt.wrap_function_wrapper(module, "Module.eval", evaluated)
 
 
+def look_at_frozen(models: Iterable[Any], step: int, where: str) -> None:
+    """Reports frozen batch norms in training mode, whose statistics move with the data."""
+    for model in models:
+        layers = [
+            name
+            for name, layer in model.named_modules()
+            if layer.training
+            and _follows(layer)
+            and layer.affine
+            and layer.momentum != 0
+            and not any(each.requires_grad for each in layer.parameters())
+        ]
+        report(built.moving(layers, step, where))
+
+
 def _acting_otherwise(model: Any) -> Iterator[str]:
     """Names of layers in evaluation mode that act otherwise in training."""
     from torch import nn
 
     dropouts = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout
-    norms = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
     for name, layer in model.named_modules():
         is_off = isinstance(layer, dropouts) and layer.p > 0
-        is_fixed = isinstance(layer, norms) and layer.track_running_stats
-        if not layer.training and (is_off or is_fixed):
+        if not layer.training and (is_off or _follows(layer)):
             yield name
+
+
+def _follows(layer: Any) -> bool:
+    """Whether a layer's statistics follow the data in training mode."""
+    from torch import nn
+
+    norms = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
+    return isinstance(layer, norms) and layer.track_running_stats

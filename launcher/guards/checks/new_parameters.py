@@ -12,6 +12,8 @@ import wrapt
 from ...checks import built, saved
 from ...checks.finding import Check, Finding
 from ..callers import user_place
+from ..unloaded_model import DTYPES
+from . import dtypes
 from .reporting import is_on, report, safely
 
 HOOKED = ("transformers.modeling_utils",)
@@ -32,6 +34,8 @@ def install(module: ModuleType) -> None:
         if not isinstance(found, tuple):
             return found
         model, info = found
+        if not any(map(kwargs.get, DTYPES)):
+            dtypes.unasked.add(model)
         safely(Check.TRAINED, _note, model, info)
         return model
 

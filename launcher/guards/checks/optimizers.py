@@ -23,6 +23,7 @@ from . import (
     dtypes,
     gradients,
     groups,
+    modes,
     new_parameters,
     replaced_parameters,
     sampled_gradients,
@@ -30,7 +31,6 @@ from . import (
     updates,
 )
 from .models import known_models, names_of, parameters_in, parameters_of
-from .modes import Mode
 from .replicas import Replicas, beside_shards, buffers_of_ddp, replicated_by_ddp
 from .reporting import is_on, report, safely, skip
 from .resumes import resumes
@@ -72,7 +72,7 @@ class Watch:
         self._buffers = Replicas(self.where, Shared.BUFFERS)
         self._passing = gradients.Gradients(self.where)
         self._ties: list[ties.Apart] = []
-        self._mode = Mode()
+        self._mode = modes.Mode()
         schedules.optimizers[optimizer] = self
         schedules.accumulated.restart()
         optimizer.register_load_state_dict_post_hook(self.loaded)
@@ -165,6 +165,7 @@ class Watch:
             report(found or trained.left_out(seen))
         if self.steps == FIRST:
             self._look_at_others()
+            modes.look_at_frozen(known_models(), self.steps, self.where)
 
     def _gathered(self, optimizer: Any) -> Finding | None:
         """Reports parameters that aren't the model's, while it trains shards."""

@@ -14,7 +14,7 @@ from typing import Any
 import wrapt
 
 from ...checks.finding import Check
-from ...checks.resumed import Noted, Start
+from ...checks.resumed import Noted, Start, starts_over
 from ...core.limits import LINE
 from ...core.private_names import SAVE_CHECKPOINT
 from ...evidence.observations import observations
@@ -24,7 +24,7 @@ from ..divided_data import tensors_in
 from ..resuming import resumed
 from .copies import Copy, copied
 from .replicas import digest_of
-from .reporting import is_on, safely
+from .reporting import is_on, report, safely
 
 TRAINER, DDP, ACCELERATE, TORCH = (
     *("transformers.trainer", "torch.nn.parallel.distributed"),
@@ -66,6 +66,8 @@ class Resumes:
         self.has_trainer = False
         self._first: Start | None = None
         self._loaded: tuple[str, str] | None = None
+        self._saved: set[str] = set()  # paths with an optimizer's state
+        self._again = ""  # the user's line that loads one of them
         self._optimizer: Callable[[], Any] = lambda: None
 
     def batch(self, batch: Any) -> None:
@@ -77,6 +79,10 @@ class Resumes:
 
     def step(self, optimizer: Any) -> None:
         """Records an optimizer's step; only the first optimizer to step counts."""
+        if self._again and optimizer is not self._optimizer():
+            if not optimizer.state:
+                report(starts_over(self._again, step=1))
+            self._again = ""
         if self._optimizer() not in (None, optimizer):
             return
         self._optimizer = weakref.ref(optimizer)
@@ -100,9 +106,11 @@ class Resumes:
             observations.send(Noted(*self._loaded, first))
 
     def loads(self, path: str) -> None:
-        """Records a load before the first step as a resume."""
+        """Records a load before the first step, or of what this process has saved, as a resume."""
         if self._first is None and not any(each.rates for each in self.open) and is_noted(path):
             self._loaded = str(Path(path).absolute()), user_place()
+        elif str(Path(path).absolute()) in self._saved:
+            self._again = user_place()
 
     def saved(self, path: str) -> None:
         """Records a save, which may be the end of the training."""
@@ -111,6 +119,8 @@ class Resumes:
             return
         about = str(Path(path).absolute()), user_place(), self._first
         state = _rate(optimizer), bool(optimizer.state)
+        if optimizer.state:
+            self._saved.add(about[0])
         observations.send(Noted(*about, None, *state))
         self.open = [Open(lambda then: observations.send(Noted(*about, then, *state)))]
         for wrapper in () if self.has_trainer else data_parallel.wrapped:
