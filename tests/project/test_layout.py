@@ -15,6 +15,8 @@ MODULES = sorted(LAUNCHER.rglob("*.py"))
 FOLDERS = {path.parent.name for path in LAUNCHER.glob("*/__init__.py")}
 ROW = re.compile(r"^\|[^|]*\| `([a-z_]+)/` \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
 """A row of the map: the folder, its contents, its imports."""
+ARROWS = (r"(\w*) ?-+([a-z]+)-+>(?= (\w+))", r"(\w+) <-+([a-z]+)-+(?= (\w+))")
+"""Arrows of the drawing: a value, the folder, another value."""
 
 
 def test_the_map_is_the_house() -> None:
@@ -32,6 +34,31 @@ def test_the_map_is_the_house() -> None:
             )
         }
         assert set(re.findall(r"[a-z_]+", cell)) - {"nothing"} == imported, folder
+
+
+def test_the_drawing_is_the_loop() -> None:
+    """Each arrow is a folder; one of its modules has the values at both ends."""
+    drawing = (ROOT / "docs" / "design" / "architecture.md").read_text().split("```")[1]
+    arrows = [found for pattern in ARROWS for found in re.findall(pattern, drawing)]
+    assert len(arrows) == len(re.findall("[a-z]-+>|<-+[a-z]", drawing)) > 0
+    for left, folder, right in arrows:
+        assert folder in FOLDERS
+        values = {value for value in (left, right) if value[:1].isupper()}
+        texts = (path.read_text() for path in (LAUNCHER / folder).rglob("*.py"))
+        assert any(values <= set(re.findall(r"\w+", text)) for text in texts), (left, right)
+
+
+def test_the_entry_points_are_listed() -> None:
+    """Modules that run as a process, without those of a single line and Python's hook."""
+    page = (ROOT / "docs" / "design" / "architecture.md").read_text()
+    (listed,) = re.findall(r"are entry points of processes:(.+?)\n\n", page, re.DOTALL)
+    runs = re.compile(r'^if __name__ == "__main__":$|^main\(', re.MULTILINE)
+    found = {
+        path.relative_to(LAUNCHER).with_suffix("").as_posix()
+        for path in MODULES
+        if runs.search(path.read_text())
+    }
+    assert set(re.findall(r"`([\w/]+)`", listed)) - {"wrap"} == (found | {"worker"}) - {"__main__"}
 
 
 def test_every_command_is_a_module_of_its_name() -> None:
