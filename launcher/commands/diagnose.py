@@ -58,8 +58,8 @@ def run(options: argparse.Namespace) -> int:
     chosen = files.find_logs(paths, dumped)
     if not chosen.paths:
         return _show_hang(hang, catalogue, as_json=as_json)
-    empty = [f"{path} is empty" for path in chosen.paths if files.is_empty(path)]
-    notes = [*chosen.notes, *empty]
+    bare = [f"{path} {why}" for path in chosen.paths if (why := files.without_text(path))]
+    notes = [*chosen.notes, *bare]
     if len(chosen.paths) == 1 and not as_json:
         _show_first(chosen.paths[0], catalogue)
     attempts = read(chosen.paths, catalogue)
@@ -72,6 +72,8 @@ def run(options: argparse.Namespace) -> int:
         _show(json.dumps(document, indent=1))
         return CODES[last.verdict]
     lines = [headline(last, places)]
+    if last.verdict is Verdict.UNFINISHED and len(bare) == len(chosen.paths):
+        lines[0] = f"unfinished: {notes.pop()}" if len(bare) == 1 else "unfinished: no log has text"
     if len(attempts) > 1:
         lines[0] = f"attempt {last.attempt} of {len(attempts)}: {lines[0]}"
     lines += terminal.table(report.rows(last, places))

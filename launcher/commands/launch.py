@@ -47,6 +47,8 @@ def _launch_here(options: argparse.Namespace) -> int:
             training = training_of(options, is_launch=True, placement=placement)
             request, hardware = training.request, training.hardware
             output_options.make_folder(request.worker_options.streams)
+            if placement.is_head:
+                run_directory.check_root(request.log_dir)
             writable_folders.choose(os.environ, request.log_dir, terminal.tell)
             server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
             ending.callback(server.leave)

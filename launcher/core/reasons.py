@@ -15,7 +15,7 @@ HINTS = {
     errno.ENAMETOOLONG: "give a shorter name",
     errno.EACCES: "`namei -l PATH` shows who may use it",
     errno.EPERM: "`namei -l PATH` shows who may use it",
-    errno.ENOTDIR: "a part of the path is a file: see `namei -l PATH`",
+    errno.ENOTDIR: "`namei -l PATH` shows which part of the path is a file",
     errno.EISDIR: "name a file in it",
     errno.ELOOP: "its links form a loop",
     errno.EMFILE: "raise the limit: `ulimit -n 65536`",

@@ -7,6 +7,7 @@ import os
 import re
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,11 +127,20 @@ def _looks_like_log(path: Path) -> bool:
         return False
     if not path.is_file():
         return False
+    head = _head(path)
+    is_made_up = head and not path.stat().st_size
+    return not is_made_up and not _is_binary(head)
+
+
+def _head(path: Path) -> bytes:
+    """A file's first bytes, unpacked."""
     with regular_files.opened(path) as file:
         source = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
-        head = source.read1(PEEK)
-        is_made_up = head and not os.fstat(file.fileno()).st_size
-    return not is_made_up and (head[:2] in BOMS or b"\0" not in head)
+        return source.read1(PEEK)
+
+
+def _is_binary(head: bytes) -> bool:
+    return head[:2] not in BOMS and b"\0" in head
 
 
 def _run_of(path: Path) -> Path | None:
@@ -168,6 +178,9 @@ def _number(pattern: re.Pattern[str], path: str) -> int | None:
     return next((int(group) for group in found.groups() if group), None) if found else None
 
 
-def is_empty(path: str) -> bool:
-    """Whether a file is empty; False for the standard input."""
-    return path != STDIN and Path(path).is_file() and Path(path).stat().st_size == 0
+def without_text(path: str) -> str:
+    """Why a file has no text to read, as a verb; empty if it may have some, or can't be read."""
+    head = b"?"
+    with suppress(OSError, EOFError, zlib.error):
+        head = _head(Path(path)) if path != STDIN and Path(path).is_file() else head
+    return "is empty" if not head else "is binary, not text" * _is_binary(head)

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shlex
+import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -45,6 +46,20 @@ def run_folder(log_dir: Path | None, script: str, run_id: str) -> Path:
     except OSError as error:
         raise _cannot(folder, error) from error
     return folder
+
+
+def check_root(log_dir: Path | None) -> None:
+    """Checks that a run directory can be made, before anything is planned or printed.
+
+    Raises:
+        LaunchError: it can't.
+    """
+    root = default_root() if log_dir is None else log_dir
+    try:
+        private_files.make_folders(root)
+        Path(tempfile.mkdtemp(dir=root)).rmdir()
+    except OSError as error:
+        raise _cannot(root, error) from error
 
 
 def default_root() -> Path:

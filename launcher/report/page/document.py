@@ -40,7 +40,8 @@ def require_libraries() -> None:
     """
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        problem = f"a report needs {' and '.join(missing)}, which isn't installed"
+        which = "which aren't" if len(missing) > 1 else "which isn't"
+        problem = f"a report needs {' and '.join(missing)}, {which} installed"
         raise LaunchError(problem, "pip install 'safe-launch[report]'")
 
 

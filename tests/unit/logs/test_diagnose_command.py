@@ -354,7 +354,19 @@ def test_binary_data_is_no_last_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     log.write_bytes(b"loading the data\n" + 30 * garbage)
     assert "rank-0.log:1: loading the data" in " ".join(diagnosed(capsys, log)[1].split())
     log.write_bytes(30 * garbage)
-    assert "\n  last" not in diagnosed(capsys, log)[1]
+    text = diagnosed(capsys, log)[1]
+    assert "\n  last" not in text
+    assert text.startswith(f"unfinished: {log} is binary, not text\n")
+
+
+def test_a_log_without_a_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first line has the reason why nothing is found."""
+    (tmp_path / "rank-0.log").touch()
+    assert diagnosed(capsys, tmp_path / "rank-0.log")[1].splitlines()[0].endswith("is empty")
+    (tmp_path / "rank-1.log").touch()
+    text = diagnosed(capsys, tmp_path)[1]
+    assert text.startswith("unfinished: no log has text\n")
+    assert " ".join(text.split()).count("is empty") == 2
 
 
 @pytest.mark.parametrize(
