@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from ..core.errors import ExitCode, LaunchError
-from ..core.hardware import Hardware
 from ..core.placement import Placement
 from ..core.reasons import reason_of
-from ..core.request import CheckOptions, Fix, LaunchRequest, Limits, WorkerOptions
 from ..core.version import VERSION
 from ..frameworks.config_files import accelerate
-from ..frameworks.config_files.accelerate import Configuration
 from ..options import (
-    check_options,
     host_options,
     local_rank,
     never_change,
@@ -28,7 +23,8 @@ from ..options import (
     process_options,
 )
 from ..options.parser import by_files, by_variables, parsed, parser
-from ..options.worker_count import option_of, shows_all_devices, workers_asked
+from ..options.request_of import request_of
+from ..options.worker_count import option_of
 from ..session.training import Training
 from ..system import terminal
 from ..workload import contradictions
@@ -148,7 +144,7 @@ def training_of(
     asked, option = option_of(options.nproc, os.environ)
     if asked and not hardware.accelerators and (count := by_torch.counted(asked)):
         hardware = detect.unknown_devices(hardware, f"{option} {asked}", count)
-    request = request_of(options, hardware, placement, configured, os.environ)
+    request = request_of(options, hardware, placement, configured, os.environ, [*COMMANDS])
     gpus = hardware.accelerators if hardware.accelerator.kind in ("cuda", "rocm") else 0
     elsewhere = None if is_launch or options.hardware is None else hardware
     request = process_options.applied(
@@ -164,50 +160,3 @@ def training_of(
             raise LaunchError(f"--hardware {options.hardware}: {problem}")
     wanted = named_presets.wanted(options.preset, options.set)
     return Training(request, hardware, site_entries(options.catalogue), wanted)
-
-
-def request_of(
-    options: argparse.Namespace,
-    hardware: Hardware,
-    placement: Placement,
-    configured: Configuration,
-    environment: Mapping[str, str],
-) -> LaunchRequest:
-    """The launch that the options describe.
-
-    Raises:
-        LaunchError: they are incomplete or invalid.
-    """
-    if options.script is None:
-        raise LaunchError("no script is given", "safe-launch [options] script.py ...")
-    if not (options.module or options.no_python or os.path.lexists(options.script)):
-        from ..options import misplaced
-
-        misplaced.refuse_misspelt_command(options.script, [*COMMANDS])
-    asked, option = option_of(options.nproc, environment)
-    if asked is None and placement.nproc is None and configured.workers is not None:
-        asked, option = str(configured.workers), configured.source
-    nproc, source = workers_asked(
-        asked, hardware.accelerator.name, hardware.accelerators, hardware.cores, placement, option
-    )
-    shows_all = shows_all_devices(placement, nproc, hardware.accelerators)
-    return LaunchRequest(
-        script=options.script,
-        is_module=options.module,
-        arguments=tuple(options.arguments),
-        nproc=nproc,
-        nproc_source=source,
-        log_dir=options.log_dir,
-        metrics=options.metrics,
-        limits=Limits(
-            *(Fix(options.fix), options.strict, options.allow_restart),
-            forget=options.forget,
-            asks=options.ask != "off",
-            never_changed=never_change.together(options.never_change),
-        ),
-        worker_options=WorkerOptions(
-            streams=output_options.streams(options, environment),
-            checks=CheckOptions(options.check, check_options.together(options.mute)),
-        ),
-        placement=replace(placement, shows_all_devices=shows_all),
-    )

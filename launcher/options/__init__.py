@@ -1,4 +1,4 @@
 """The command line: options of torchrun, deepspeed and safe-launch.
 
-In: argv and PET_* variables. Out: the parts of a `LaunchRequest`, or a usage error.
+In: argv and PET_* variables. Out: a `LaunchRequest`, or a usage error.
 """
