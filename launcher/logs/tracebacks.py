@@ -12,28 +12,25 @@ from .exception_lines import (
     RAISED,
     SURELY_RAISED,
     WATCHDOG,
-    WHAT,
     Said,
     in_python,
     rank_in,
     said,
 )
+from .exception_message import Message
 from .groups import Group
 from .traceback_lines import (
     ARROW,
     CELL,
     CHAINED,
-    ENDS_MESSAGE,
     FRAME,
-    GOES_ON,
     HEADER,
     IGNORED,
     INDENT,
     NOTEBOOK,
-    OF_PYTHON,
 )
 
-MOST_LINES, MOST_FRAMES = 60, 120
+MOST_FRAMES = 120
 MOST_NOISE = 40
 """Maximum other lines between two lines of a traceback."""
 
@@ -85,10 +82,7 @@ class Tracebacks:
     placed: int = 0
     said: int = 0
     last: int = 0
-    kind: str = ""
-    message: list[str] = field(default_factory=list)
-    blank: bool = False
-    is_mute: bool = False
+    message: Message | None = None
     bare: Said | None = None
     done: Trace | None = None
     chained: Trace | None = None
@@ -99,12 +93,12 @@ class Tracebacks:
     @property
     def wants_more(self) -> bool:
         """Whether the next line may belong to an unfinished traceback."""
-        return bool(self.is_open or self.kind or self.box is not None)
+        return self.is_open or self.message is not None or self.box is not None
 
     @property
     def opened(self) -> int | None:
         """Number of the first line of a traceback still without its exception."""
-        is_cut = (self.is_open or self.box is not None) and not (self.kind or self.was_ignored)
+        is_cut = (self.is_open or self.box is not None) and not (self.message or self.was_ignored)
         return self.first if is_cut else None
 
     def has_just_said(self, number: int) -> bool:
@@ -122,8 +116,8 @@ class Tracebacks:
         found: list[Trace] = []
         if self.wants_more:
             text = text.removeprefix(self.indent)
-        if self.kind:
-            if self._goes_on(text):
+        if self.message is not None:
+            if self.message.takes(text):
                 self.last = number if text.strip() else self.last
                 return True, found
             self._close()
@@ -179,14 +173,14 @@ class Tracebacks:
         """Completes unfinished exceptions at the end."""
         if self.box is not None:
             self._unbox()
-        if self.kind:
+        if self.message is not None:
             self._close()
         else:
             self._break_off()
         return self._flush()
 
     def _open(self, number: int) -> None:
-        self.frames, self.message = [], []
+        self.frames, self.message = [], None
         self.is_open, self.near, self.noise, self.first = True, True, 0, number
         self.placed = number
         self.bare, self.indent = None, ""
@@ -207,9 +201,9 @@ class Tracebacks:
         pattern = RAISED if self.near else SURELY_RAISED
         raised = pattern.match(text)
         if raised and (self.frames or SURELY_RAISED.match(text)):
-            self._raise(number, raised["kind"], raised["message"] or "")
             last = self.frames[-1].source if self.frames else ""
-            self.is_mute = raised["message"] is None and last.startswith("assert ")
+            is_mute = raised["message"] is None and last.startswith("assert ")
+            self._raise(number, raised["kind"], raised["message"] or "", is_mute=is_mute)
             return True, found
         self.near = False
         self.noise += 1
@@ -241,49 +235,22 @@ class Tracebacks:
         del self.frames[:-MOST_FRAMES]
         self.near, self.noise = True, 0
 
-    def _raise(self, number: int, kind: str, message: str) -> None:
-        self.kind, self.message = kind, [message]
+    def _raise(self, number: int, kind: str, message: str, *, is_mute: bool = False) -> None:
+        is_spoken = self.bare is not None and self.bare.is_spoken
+        self.message = Message(kind, [message], is_spoken=is_spoken, is_mute=is_mute)
         self.said = self.last = number
-        self.blank, self.is_open, self.is_mute = False, False, False
+        self.is_open = False
 
     def _say(self, number: int, bare: Said) -> None:
         self._open(number)
         self.bare = bare
         self._raise(number, bare.kind, bare.message)
 
-    def _goes_on(self, text: str) -> bool:
-        """Whether a line continues the message; a bare `assert` has none."""
-        if self.message[0] and self.bare is not None and self.bare.is_spoken:
-            return False
-        if OF_PYTHON.match(self.message[0]):
-            return False
-        if what := WHAT.match(text):
-            self.message.append(f"what(): {what['message']}")
-            return True
-        if not text.strip():
-            was_blank, self.blank = self.blank, True
-            return not was_blank
-        if len(self.message) >= MOST_LINES or ENDS_MESSAGE.match(text) or HEADER.search(text):
-            return False
-        if CHAINED.match(text.strip()) or FRAME.match(text) or LAST_WORDS.match(text):
-            return False
-        if self.message[0] and not text.replace(self.message[0], "").strip(": "):
-            return True  # the other ranks' copies
-        if self.is_mute or (self.blank and not GOES_ON.match(text)):
-            return False
-        is_named = self.message[-1].endswith(":") and not self.blank  # "backend='inductor' raised:"
-        if SURELY_RAISED.match(text) and not (is_named or text.startswith("nccl")):
-            return False
-        if not text.startswith(("frame #", "<omitting")):
-            self.message.append(text)
-        return True
-
     def _close(self) -> None:
         """Completes the exception; a following exception may still be chained to it."""
-        while self.message and not self.message[-1].strip():
-            self.message.pop()
+        assert self.message is not None, "only called with an exception"
         frame = self.frames[-1] if self.frames else None
-        raised = Raised(self.kind, "\n".join(self.message).strip("\n"), frame)
+        raised = Raised(self.message.kind, self.message.text, frame)
         chain = in_python(raised)
         if self.chained is not None:
             before = replace(self.chained.raised, was_handled=self.was_handled)
@@ -304,7 +271,7 @@ class Tracebacks:
             # A data loader worker's exception, quoted in the waiting process's message.
             chain = (self.done.raised, *self.done.chain)
             self.done = replace(self.outer, chain=chain, last=self.last)
-        self.chained, self.outer, self.kind, self.frames = None, None, "", []
+        self.chained, self.outer, self.message, self.frames = None, None, None, []
 
     def _flush(self) -> list[Trace]:
         done, self.done = self.done, None
