@@ -61,7 +61,7 @@ def hosts_of(text: str, source: str) -> tuple[Host, ...]:
             raise LaunchError(problem, "name each host once, with all its slots")
         found[name] = Host(name, tuple(range(int(entry["slots"]))), number)
     if not found:
-        raise LaunchError(f"{source} names no host")
+        raise LaunchError(f"{source} names no host", "write a line for each: worker-1 slots=8")
     return tuple(found.values())
 
 
