@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..core.count_of import count_of
 from .finding import Check, Finding, first_of
 
 BATCHES = 3
@@ -43,8 +44,8 @@ def counted_twice(count: int, padded: int, step: int | None, where: str) -> Find
     return Finding(
         Check.DATA,
         certain=False,
-        sentence=f"the evaluation counts {padded:,} samples of {count:,}: DistributedSampler "
-        "repeats some, so that each rank has as many",
+        sentence=f"the evaluation counts {count_of(padded, 'sample')} of {count:,}: "
+        "DistributedSampler repeats some, so that each rank has as many",
         advice="Leave the last results of a rank with repeated samples out: rank r has "
         "len(range(r, len(data), world_size)); accelerate's gather_for_metrics does so",
         step=step,
