@@ -21,7 +21,7 @@ from .last_words import telling
 from .launcher_messages import is_of_another
 from .messages import by_message
 from .output_before import complaints_before
-from .without_exception import of_line, without_exception
+from .without_exception import before_stop, of_line, without_exception
 
 MUTE = ("RuntimeError", "SystemError", "Exception")
 """Exceptions that libraries raise with a mere status code."""
@@ -98,6 +98,8 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
         sure = [*islice(_of_messages(reading, catalogue), 1)]
     if not sure and not reading.deaths:
         sure = [*without_exception(reading)]
+    if sure and all(failure.finding.role is Role.TEARDOWN for failure in sure):
+        sure = [*before_stop(reading), *sure]
     failures = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]
     is_one_file = len({failure.evidence.file for failure in failures}) == 1
 

@@ -11,6 +11,7 @@ from ..evidence.failure_record import FailureRecord
 from .attempts import Evidence, Reading
 from .failures import Failure
 from .last_words import REFUSED, REJECTED, most_telling
+from .launcher_messages import CANCELLED
 from .progress_signs import STEP, Written
 from .told_words import told
 
@@ -19,6 +20,20 @@ def without_exception(reading: Reading) -> Iterator[Failure]:
     """The failures that only lines at the ends of files show."""
     for line in [*_refusals(reading)] or [*_complaints(reading)]:
         finding = of_line(line.rank, line.number, line.text)
+        shown = ((line.number, line.text.strip()),)
+        yield Failure(finding, Evidence(finding.record, line.file, shown))
+
+
+def before_stop(reading: Reading) -> Iterator[Failure]:
+    """The refusals before a run was stopped, if no training had begun.
+
+    A launcher or a person that waits in vain is stopped at some time, which isn't the cause.
+    """
+    said = [line for line in reading.complaints if not CANCELLED.search(line.text)]
+    told = (line for line in said if REJECTED.search(line.text))
+    last = (line for line in said[-1:] if REFUSED.search(line.text))
+    for line in islice(chain(told, last, _refusals(reading)), 1):
+        finding = of_line(None, line.number, line.text)
         shown = ((line.number, line.text.strip()),)
         yield Failure(finding, Evidence(finding.record, line.file, shown))
 

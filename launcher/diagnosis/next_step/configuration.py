@@ -141,9 +141,11 @@ OF_SHELL = (
     ),
     Refusal(
         r"Host key verification failed|Permission denied \(publickey",
-        "Let the node that launches log in to all others without a question: `ssh-copy-id NODE`,"
-        " and `ssh NODE true` once to accept its key. Containers need the keys and an SSH server,"
-        " too.",
+        "Let the node that launches log in to all nodes over ssh without a password: `ssh-copy-id"
+        " NODE`, then `ssh NODE true` once to accept its key. Or start a launcher on each node by"
+        " `srun`, which needs no ssh (accelerate: `deepspeed_multinode_launcher: standard`;"
+        " DeepSpeed: `--no_ssh --node_rank`). pdsh, mpirun and DeepSpeed's launcher start the other"
+        " nodes over ssh, which refused the login. A container needs keys and an SSH server, too.",
     ),
     Refusal(
         r"There are not enough slots available",

@@ -132,6 +132,23 @@ def test_a_program_that_refuses_its_command_line(log: str, says: str) -> None:
     assert judged(f"{log}{STEPS}").verdict is Verdict.UNFINISHED
 
 
+CANCELLED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-27T12:02:20 ***\n"
+
+
+@table(
+    ("refusal", "says"),
+    [
+        ("n2: Permission denied (publickey,password).\n", "over ssh without a password"),
+        ("Host key verification failed.\n", "`srun`"),
+        ("run.sh: line 3: torchrun: command not found\n", "python -m torch.distributed.run"),
+    ],
+)
+def test_a_refusal_before_somebody_stopped_the_job(refusal: str, says: str) -> None:
+    """What never began was stopped because of that; a training may have had another reason."""
+    assert says in first_lines(judged(f"{refusal}{CANCELLED}"))
+    assert entry_of(judged(f"{refusal}{STEPS}{CANCELLED}")) == "stopped-from-outside"
+
+
 def test_rays_exceptions_report_others() -> None:
     """The earlier failure is the root, whatever Ray's exception is called."""
     log = f"rank=9, local_rank=1\n{MESH}ray.exceptions.KeeperLostError: handle of another job\n"
@@ -142,8 +159,7 @@ def test_a_request_that_ray_never_fulfills() -> None:
     """The stop comes of it."""
     log = (
         "(autoscaler +1m) Error: No available node types can fulfill resource request {'CPU':"
-        " 96.0, 'GPU': 8.0}. Add suitable node types.\n"
-        "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-27T12:02:20 ***\n"
+        f" 96.0, 'GPU': 8.0}}. Add suitable node types.\n{CANCELLED}"
     )
     assert entry_of(judged(log)) == "ray-too-few-gpus"
     assert "96 CPUs and 8 GPUs" in first_lines(judged(log))
