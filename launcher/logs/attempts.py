@@ -15,6 +15,8 @@ ENOUGH = 5
 SURVIVED = 3
 """Signs of progress after a survived exception, if no launcher reports a failure."""
 WARNING = re.compile(r"\bWARN(?:ING)?\b")
+REMOVED = "all references to the actor were removed"
+"""Words of Ray about an actor that ended since nobody needs it any more (gcs_actor_manager.cc)."""
 MOST_AFTER, MOST_AFTER_SEVERE = 5, 40
 """Maximum lines between an exception without a traceback and the end of a log that it explains."""
 
@@ -32,7 +34,7 @@ class Evidence:
         is_severe: whether it has no traceback but was logged as an error.
         is_spoken: whether it has no traceback and is part of a sentence.
         is_handled: whether the next line shows that the program continues.
-        is_warned: whether a logged warning quotes it.
+        is_warned: whether a logged warning quotes it, or its message calls it ordinary.
         progress: signs of progress after it in the same file.
         is_asked: whether a launcher killed the worker after finding a hang.
     """
@@ -135,8 +137,18 @@ class Reading:
         return self.is_last(event.file, event.lines[-1][0], most)
 
 
-def of_exception(trace: Trace, rank: int | None, file: str, before: tuple[str, ...]) -> Evidence:
-    """The evidence of an exception in a log."""
+def of_exception(
+    trace: Trace, rank: int | None, file: str, before: tuple[tuple[int, str], ...], progress: int
+) -> Evidence:
+    """The evidence of an exception in a log.
+
+    Args:
+        trace: the exception.
+        rank: its rank, if known.
+        file: the log file.
+        before: numbers and texts of the last lines until the exception was complete.
+        progress: signs of progress until then.
+    """
     kind, message = trace.raised.exception, trace.raised.message
     lines = [(trace.said, " ".join(f"{kind}: {message}".rstrip(": ").split()))]
     if trace.frames:
@@ -153,14 +165,17 @@ def of_exception(trace: Trace, rank: int | None, file: str, before: tuple[str, .
         chain=trace.chain,
         frames=trace.frames,
         user_files=tuple(dict.fromkeys(filter(is_users, (*outer, *inner)))),
-        log_tail=before,
+        log_tail=tuple(text for _, text in before),
     )
+    above = [text for number, text in before if number <= trace.said]
+    is_warned = REMOVED in message or any(map(WARNING.search, above[-2:]))
     return Evidence(
         record,
         file,
         tuple(lines),
         is_ignored=trace.is_ignored,
-        is_warned=any(map(WARNING.search, before[-2:])),
+        is_warned=is_warned,
+        progress=progress,
         is_bare=trace.bare is not None,
         is_severe=trace.bare is not None and trace.bare.is_severe,
         is_spoken=trace.bare is not None and trace.bare.is_spoken,

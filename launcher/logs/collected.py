@@ -109,6 +109,10 @@ class Progress:
         """The number of signs after a line."""
         return sum(signs for at, signs in self._signs if at > number)
 
+    def steps_since(self, number: int) -> int:
+        """The number of steps after a line, without a script's words of an end."""
+        return sum(1 for at, signs in self._signs if at > number and signs == 1)
+
 
 def keep_interleaved(reading: Reading, file: str, line: Line, before: Iterable[str]) -> bool:
     """Keeps a line that looks like a mix of two ranks' output, and the few lines after it.

@@ -60,7 +60,7 @@ class FileEvidence:
         is_over: whether a launcher has given up the attempt.
         is_root: whether the next rank in torchrun's summary is its root cause.
         summary_rank: the last rank in torchrun's summary.
-        texts: the last lines that aren't part of a traceback.
+        texts: numbers and texts of the last lines that aren't part of a traceback.
     """
 
     def __init__(self, attempts: dict[int, Reading], searches: Searches, name: str) -> None:
@@ -71,7 +71,7 @@ class FileEvidence:
         self.is_finished = self.is_cancelled = self.is_over = self.is_root = False
         self.summary_rank: int | None = None
         self.streams: dict[str, Stream] = {}
-        self.texts: deque[str] = deque(maxlen=TAIL)
+        self.texts: deque[tuple[int, str]] = deque(maxlen=TAIL)
         self.events = PendingEvents()
         self.progress = Progress()
 
@@ -192,7 +192,7 @@ class FileEvidence:
                     rank,
                     float(number),
                     message=text,
-                    log_tail=tuple(self.texts),
+                    log_tail=tuple(text for _, text in self.texts),
                     finished=self.is_finished,
                 ),
                 self.name,
@@ -225,4 +225,5 @@ class FileEvidence:
             self._give_up(trace.said)
         named = None if trace.bare is None else trace.bare.rank
         rank = self._rank(stream, trace.raised.message) if named is None else named
-        self._add(of_exception(trace, rank, self.name, tuple(self.texts)))
+        since = self.progress.steps_since(trace.said)
+        self._add(of_exception(trace, rank, self.name, tuple(self.texts), since))

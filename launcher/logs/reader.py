@@ -98,8 +98,10 @@ class _File:
         has_come = is_mark or len(evidence.events) > before
         evidence.events.settle(FOLLOWING, evidence.reading)
         if not is_part or stream.tracebacks.has_just_said(line.number):
-            evidence.texts.append(text)
-        is_interleaved = keep_interleaved(evidence.reading, self.name, line, evidence.texts)
+            evidence.texts.append((line.number, text))
+        is_interleaved = keep_interleaved(
+            evidence.reading, self.name, line, (text for _, text in evidence.texts)
+        )
         if line.is_found:
             evidence.look_for_progress(line.number, collapsed)
         return has_come or is_interleaved or evidence.wants_more

@@ -331,6 +331,20 @@ def test_steps_after_an_exception(steps: int, is_survived: bool) -> None:
     assert (judged(f"{TRACEBACK}{goes_on}").root is None) is is_survived
 
 
+@pytest.mark.parametrize("steps", [2, 3])
+def test_steps_of_another_process_after_an_exception(steps: int) -> None:
+    """They count while the process of the exception prints nothing after it."""
+    raised = "".join(f"(Sandbox pid=7) {line}\n" for line in TRACEBACK.splitlines())
+    goes_on = "".join(f"(Runner pid=9) step:{step} - loss 1.9\n" for step in range(steps))
+    assert (judged(f"{raised}{goes_on}").root is None) is (steps > 2)
+    removed = "The actor is dead because all references to the actor were removed."
+    raised = (
+        f"(Loop pid=7) ray.exceptions.ActorDiedError: The actor died.\n(Loop pid=7) {removed}\n"
+    )
+    assert judged(f"{raised}{goes_on}").root is None
+    assert judged(raised).root is not None
+
+
 def test_what_python_prints_at_its_exit() -> None:
     """An atexit function failed after the training was done."""
     printed = f"Error in atexit._run_exitfuncs:\n{TRACEBACK}"
