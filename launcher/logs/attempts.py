@@ -82,6 +82,7 @@ class Reading:
         cut: first lines of tracebacks cut off by the end of a file.
         first_rank: the first failed rank in torchrun's report.
         complaints: lines without an exception that may name the cause, at the end of each file.
+        context: by file, the last lines before a launcher's report, or the end.
         progress: signs of progress, where searched.
         survived: exceptions that the training survived, by type and place.
     """
@@ -97,6 +98,7 @@ class Reading:
     cut: list[tuple[str, int]] = field(default_factory=list)
     first_rank: int | None = None
     complaints: list[Written] = field(default_factory=list)
+    context: dict[str, tuple[str, ...]] = field(default_factory=dict)
     progress: int = 0
     survived: set[tuple[str, str, int]] = field(default_factory=set)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
 
 from ..frameworks.registry import COMMANDS
 from .exception_lines import SEVERE, said
@@ -46,14 +46,20 @@ REJECTED = re.compile(
 )
 """A refusal before Python begins: a program's of its command line, or a scheduler's, container
 runtime's, installer's or shell's of the job; possibly with lines after it."""
+NATIVE = re.compile(r"^\W*An error occurred in \w+|\bat line \d+ in file \S+\.\w+$")
+"""Messages of MPI (Open MPI's errhandler_predefined.c) and of kernels' launchers."""
 TRACED = re.compile(r"\s|Traceback \(most|.*\bstack trace\b")
 START = re.compile("|".join(STARTS))
 REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w\.py FAILED\b")))
 
 
-def last_words(lines: Iterable[Written]) -> tuple[Written, ...]:
-    """The last complaints before the launcher's first report that the attempt has failed."""
-    own = list(takewhile(lambda line: not _is_report(line), _of_attempt(lines)))
+def before_report(lines: Iterable[Written]) -> Sequence[Written]:
+    """The lines of the last attempt before the launcher's first report of its failure."""
+    return list(takewhile(lambda line: not _is_report(line), _of_attempt(lines)))
+
+
+def last_words(own: Sequence[Written]) -> tuple[Written, ...]:
+    """The last complaints of the lines before a report."""
     found: list[Written] = []
     for line in own[-NEAR:]:
         if STEP.search(line.text):
@@ -71,8 +77,10 @@ def telling(lines: Sequence[Written], rank: int | None) -> tuple[Written, ...]:
 
 
 def most_telling(lines: Sequence[Written]) -> Written:
-    """The first complaint logged as an error, or else the last."""
-    return next((line for line in lines if SEVERE.search(line.text)), lines[-1])
+    """The first complaint logged as an error or printed by native code, or else the last."""
+    severe = (line for line in lines if SEVERE.search(line.text))
+    printed = (line for line in lines if NATIVE.search(line.text))
+    return next(chain(severe, printed), lines[-1])
 
 
 def complains(text: str) -> bool:

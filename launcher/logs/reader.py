@@ -11,9 +11,9 @@ from ..catalogue.entry import KnownFailure
 from ..system.terminal import MARK
 from .attempts import End, Reading
 from .collected import keep_interleaved
-from .file_evidence import FileEvidence, Stream
+from .file_evidence import TAIL, FileEvidence, Stream
 from .file_prefixes import FilePrefixes
-from .last_words import last_words
+from .last_words import before_report, last_words
 from .lines import FILLER, FOLLOWING, Line, Resumed, Source, interesting
 from .lost_loss import lost_loss
 from .prefixes import unfolded
@@ -117,7 +117,9 @@ class _File:
             for number, raw in last[-MOST:]
             if (line := self.prefixes.stripped(raw)).text.strip()
         ]
-        evidence.reading.complaints += last_words(whole)
+        own = before_report(whole)
+        evidence.reading.complaints += last_words(own)
+        evidence.reading.context[self.name] = tuple(line.text for line in own[-TAIL:])
         written = [line for line in whole if line.number >= evidence.begun]
         evidence.reading.first_lines[self.name] = self.opening
         evidence.reading.last_lines[self.name] = tuple(written[-MOST_LAST:])

@@ -57,6 +57,8 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
         rank = root.record.rank if is_own else reading.first_rank
         complaints = () if is_told else telling(reading.complaints, rank)
         suspect = _suspect(failures[0], reading, catalogue) if is_told else None
+        if complaints and not root.record.log_tail:
+            failures = (_in_context(failures[0], reading), *failures[1:])
         return Judgement(attempt, Verdict.UNKNOWN, failures, complaints=complaints, suspect=suspect)
     break_off = _break_off(reading)
     if reading.has_failed and not (reading.ends or break_off.goes_on):
@@ -65,6 +67,13 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
     if reading.ends and break_off.error is None and break_off.cut is None:
         return Judgement(attempt, Verdict.HEALTHY)
     return Judgement(attempt, Verdict.UNFINISHED, break_off=break_off)
+
+
+def _in_context(failure: Failure, reading: Reading) -> Failure:
+    """An end without an exception, with the lines before it."""
+    tail = reading.context.get(failure.evidence.file, ())
+    record = replace(failure.finding.record, log_tail=tail)
+    return replace(failure, finding=replace(failure.finding, record=record))
 
 
 def _break_off(reading: Reading) -> BreakOff:

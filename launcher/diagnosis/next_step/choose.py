@@ -18,6 +18,7 @@ from .instruction import instruction, refused_itself, refused_value, requirement
 from .libraries import compiled_part, missing_library
 from .memory import out_of_memory
 from .misfit import misfit
+from .native import native
 from .other_interpreter import other_interpreter
 from .own_address import own_address
 from .own_line import called_line, own_line
@@ -52,6 +53,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "busy-rank": busy_rank,
         "other-modules": other_modules,
         "replicas-in-threads": replicas_in_threads,
+        "native": native,
         "system-error": system_error,
         "storage-error": storage_error,
         "http-error": http_error,

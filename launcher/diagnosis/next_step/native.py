@@ -1,0 +1,159 @@
+"""Recognizes messages of compiled libraries: whose they are, what they mean, what stands in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .step import Basis, Case, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A compiled library: the words that it is known by, its name, and what stands in for it."""
+
+    words: re.Pattern[str]
+    name: str
+    instead: str
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A class of messages of compiled code: the meaning and the remedy, with a library's names."""
+
+    words: re.Pattern[str]
+    do: str
+    is_of_size: bool = False
+
+
+OF_FILE = re.compile(
+    r"(?P<path>[\w./~+-]*[\w+-]+\.(?:cu|cuh|hip|cc|cpp|cxx|hpp|inl|h))(?::\d+|\b.{0,4}\bline \d+)"
+    r"|\bline \d+ (?:in|of)(?: file)? (?P<other>[\w./~+-]+\.(?:cu|cuh|hip|cc|cpp|cxx|hpp|inl|h))\b"
+)
+"""A place in a compiled source file, as programs in C++ print it."""
+LIBRARIES = (
+    Library(
+        re.compile(r"bitsandbytes"),
+        "bitsandbytes",
+        "another optimizer than its 8-bit Adam (`optim: adamw_torch_fused`), or load without its"
+        " quantization",
+    ),
+    Library(
+        re.compile(r"flash[-_]?att\w*|flash_(?:fwd|bwd)"),
+        "flash-attn",
+        'another implementation of attention (`attn_implementation="sdpa"`)',
+    ),
+    Library(
+        re.compile(r"xformers"), "xformers", "torch's `scaled_dot_product_attention` in its place"
+    ),
+    Library(
+        re.compile(r"transformer[-_]?engine", re.IGNORECASE),
+        "Transformer Engine",
+        "the framework's implementation without it (Megatron: `--transformer-impl local`)",
+    ),
+    Library(
+        re.compile(r"\bapex\b|multi_tensor_\w+"),
+        "apex",
+        "torch's fused optimizers and norms in its place",
+    ),
+    Library(
+        re.compile(r"deepspeed", re.IGNORECASE),
+        "DeepSpeed's extension",
+        "torch's optimizer (`torch_adam: true`), no offload to where the extension is needed",
+    ),
+    Library(re.compile(r"mamba|causal[-_]conv1d"), "mamba-ssm", "its implementation in Python"),
+    Library(re.compile(r"vllm"), "vLLM", "another attention backend (`VLLM_ATTENTION_BACKEND`)"),
+)
+"""Libraries by a part of a path or message, with what does the same without them."""
+CLASSES = (
+    Class(
+        re.compile(r"invalid configuration argument|grid (?:size|dimension)|INT_MAX|2\^31"),
+        "Use {instead}, or the newest {name}, or make the tensors smaller: a kernel of {name} can't"
+        " be launched on a tensor that is too large, with more than 2^31 elements, or that has"
+        " none.",
+        is_of_size=True,
+    ),
+    Class(
+        re.compile(r"no kernel image|invalid device function|unsupported (?:gpu|arch\w*)", re.I),
+        "Install a {name} that was built for this GPU, or build it here, or use {instead}: the"
+        ' installed {name} has no code for this architecture (`python -c "import torch;'
+        ' print(torch.cuda.get_device_capability())"`).',
+    ),
+    Class(
+        re.compile(r"too many resources|shared memory|out of resources"),
+        "Use {instead}, or smaller heads or blocks: a kernel of {name} needs more registers or"
+        " shared memory than this GPU has.",
+    ),
+    Class(
+        re.compile(r"illegal memory access|misaligned address|illegal instruction"),
+        "Use {instead}, or another version of {name}: a kernel of {name} reads memory that isn't"
+        " its own, by an index or a shape that it didn't expect. `CUDA_LAUNCH_BLOCKING=1` shows the"
+        " Python line.",
+    ),
+)
+"""Classes of messages of compiled code; the first match counts."""
+SIZED = re.compile(r"(?:size|numel|element|partition|parameter)", re.IGNORECASE)
+LARGE = re.compile(r"(?<![\d.:_-])\d{10,12}(?![\d.])")
+LARGEST = 1 << 31
+"""Maximum elements that a 32-bit number counts."""
+MPI = re.compile(
+    r"\bMPI_I(?:nit|NIT)\w*|\bMPI_ERRORS_ARE_FATAL|\bPMI\w*_Init\b"
+    r"|OMPI was not built with|not able to aggregate error"
+)
+"""Messages of MPI libraries that couldn't begin."""
+STARTED = (
+    (re.compile(r"torch\.distributed\.(?:elastic|run|launch)|\btorchrun\b"), "torchrun"),
+    (re.compile(r"deepspeed[./]launcher|launch\.py:\d+:"), "DeepSpeed's launcher"),
+    (re.compile(r"\bsrun\b|SLURM"), "srun without an MPI plugin"),
+)
+WANTS_MPI: Mapping[str, str] = {
+    r"tp[-_]comm[-_]overlap|Transformer ?Engine|\bTE\b": (
+        "leave out `--tp-comm-overlap`, or upgrade Transformer Engine, which in newer versions"
+        " begins over NCCL or gloo"
+    ),
+    r"horovod|hvd\.": "start it by `horovodrun`, or build Horovod with gloo",
+}
+"""Settings that begin MPI, and what does without it."""
+
+
+def native(case: Case) -> Step | None:
+    """The library, the class of its message, and what stands in for it."""
+    if MPI.search(case.message):
+        return _without_mpi(case)
+    place = OF_FILE.search(case.message)
+    if place is None:
+        return None
+    path = place["path"] or place["other"]
+    library = next((one for one in LIBRARIES if one.words.search(path)), None)
+    kind = next((one for one in CLASSES if one.words.search(case.message)), None)
+    if library is None or kind is None:
+        return None
+    text = kind.do.format(name=library.name, instead=library.instead)
+    if kind.is_of_size and (size := _largest(case)):
+        text += (
+            f" The log has {size} elements in one tensor: ZeRO-3's or FSDP's pieces are smaller"
+            " than the flat partitions of ZeRO-1 and 2, and more ranks make them smaller, too."
+        )
+    return Step(text, Basis.INFERRED)
+
+
+def _largest(case: Case) -> int:
+    """The largest number of elements in the log that 32 bits don't hold; 0 if none."""
+    lines = (line for line in case.around.splitlines() if SIZED.search(line))
+    sizes = [int(text) for line in lines for text in LARGE.findall(line)]
+    return max((size for size in sizes if size >= LARGEST), default=0)
+
+
+def _without_mpi(case: Case) -> Step:
+    """MPI that was begun in processes which no MPI has started."""
+    around = case.around
+    by = next((name for words, name in STARTED if words.search(around)), "another launcher")
+    asks = next((do for words, do in WANTS_MPI.items() if re.search(words, around)), "")
+    without = asks or "leave out the setting that asks for MPI"
+    return Step(
+        "Start the ranks by `mpirun -np N` or `srun --mpi=pmix`, with the MPI that the library was"
+        f" built with, or {without}: the workers call MPI_Init, but {by} started them, without"
+        " MPI.",
+        Basis.INFERRED,
+    )
