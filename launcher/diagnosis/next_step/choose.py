@@ -33,6 +33,7 @@ from .surroundings import (
 )
 from .system_words import system_error
 from .told import told
+from .twins import twins
 
 Rule = Callable[[Case], Step | None]
 RULES: Mapping[str, Rule] = MappingProxyType(
@@ -58,6 +59,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "storage-error": storage_error,
         "http-error": http_error,
         "connection-lost": connection_lost,
+        "twins": twins,
         "configuration": configuration,
         "refused-itself": refused_itself,
         "missing-library": missing_library,
