@@ -83,6 +83,7 @@ class Reading:
         first_rank: the first failed rank in torchrun's report.
         complaints: lines without an exception that may name the cause, at the end of each file.
         context: by file, the last lines before a launcher's report, or the end.
+        untrained: evidence that a finished training made no step.
         progress: signs of progress, where searched.
         survived: exceptions that the training survived, by type and place.
     """
@@ -99,6 +100,7 @@ class Reading:
     first_rank: int | None = None
     complaints: list[Written] = field(default_factory=list)
     context: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    untrained: list[Evidence] = field(default_factory=list)
     progress: int = 0
     survived: set[tuple[str, str, int]] = field(default_factory=set)
 
@@ -114,6 +116,13 @@ class Reading:
             others = [event for event in kept if event.file != file]
             self.survived |= {one.place for one in ours if one.progress >= SURVIVED}
             kept[:] = [*others, *(event for event in ours if event.progress < ENOUGH)]
+
+    def has_not_trained(self, file: str) -> None:
+        """Takes back a script's words of an end, after which exceptions counted as survived."""
+        self.ends.pop(file, None)
+        self.events[:] = [
+            replace(event, progress=0) if event.file == file else event for event in self.events
+        ]
 
     def went_past_end(self, file: str) -> None:
         """Notes a step after an apparent end; bars don't count, as they may be an evaluation's."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..evidence.failure_record import FailureRecord
@@ -23,6 +24,7 @@ from .launcher_messages import (
 from .progress_signs import COUNT, IS_SAID, STEP, SUMMARY, Written
 from .searches import Searches
 from .tracebacks import Trace, Tracebacks
+from .trained_nothing import has_trained, trained_nothing
 
 TAIL = 60
 """Lines before an event to keep as context."""
@@ -57,6 +59,7 @@ class FileEvidence:
         begun: line number of its beginning or failure.
         is_finished: whether the training reported its end.
         is_cancelled: whether the scheduler has ended the job.
+        has_said_end: whether the script announced an end after the last failure.
         is_over: whether a launcher has given up the attempt.
         is_root: whether the next rank in torchrun's summary is its root cause.
         summary_rank: the last rank in torchrun's summary.
@@ -69,6 +72,7 @@ class FileEvidence:
         self.first = self.attempt = attempt_of(name)
         self.begun = 0
         self.is_finished = self.is_cancelled = self.is_over = self.is_root = False
+        self.has_said_end = False
         self.summary_rank: int | None = None
         self.streams: dict[str, Stream] = {}
         self.texts: deque[tuple[int, str]] = deque(maxlen=TAIL)
@@ -91,6 +95,14 @@ class FileEvidence:
         for trace in whole:
             self._exception(stream, trace)
         return is_part
+
+    def look_for_training(self, lines: Sequence[Written]) -> None:
+        """Notes a training that ends without a step, from the lines of the whole file."""
+        if (found := trained_nothing(lines)) is not None:
+            self.reading.untrained.append(found)
+        is_raised = any(one.record.frames and one.file == self.name for one in self.reading.events)
+        if is_raised and not has_trained(lines):
+            self.reading.has_not_trained(self.name)
 
     def close(self) -> None:
         """Completes unfinished tracebacks and events."""
@@ -158,7 +170,8 @@ class FileEvidence:
 
     def look_for_progress(self, number: int, text: str) -> None:
         """Counts signs of progress; several ranks' signs of one step are one sign."""
-        if self.searches.endings.search(text):
+        if self.searches.endings.search(text) and not self.has_said_end:
+            self.has_said_end = True  # repeated words of an end show no more
             self._progress(number, ENOUGH - 2)
         if self.searches.progress.search(text) and not text.startswith(SUMMARY):
             # A small part of an epoch stays the same over many steps.
@@ -209,6 +222,7 @@ class FileEvidence:
     def _add(self, event: Evidence) -> None:
         if self.events.add(event):
             self.progress.forget_steps()
+            self.has_said_end = False
 
     def _exception(self, stream: Stream, trace: Trace) -> None:
         """Adds a complete exception: a worker's, or a launcher's about its workers."""

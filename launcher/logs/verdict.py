@@ -107,6 +107,11 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
         sure = [*islice(_of_messages(reading, catalogue), 1)]
     if not sure and not reading.deaths:
         sure = [*without_exception(reading)]
+    if not sure and not reading.deaths:
+        sure = [
+            Failure(Finding(event.record, Role.INITIATING, None), event)
+            for event in reading.untrained[:1]
+        ]
     if sure and all(failure.finding.role is Role.TEARDOWN for failure in sure):
         sure = [*before_stop(reading), *sure]
     failures = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]

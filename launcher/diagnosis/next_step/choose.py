@@ -19,6 +19,7 @@ from .libraries import compiled_part, missing_library
 from .memory import out_of_memory
 from .misfit import misfit
 from .native import native
+from .no_step import no_step
 from .other_interpreter import other_interpreter
 from .own_address import own_address
 from .own_line import called_line, own_line
@@ -39,6 +40,7 @@ Rule = Callable[[Case], Step | None]
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "ended-silently": ended_silently,
+        "no-step": no_step,
         "told": told,
         "isolated-build": isolated_build,
         "build": build,
