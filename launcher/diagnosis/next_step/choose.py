@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from ...catalogue.entry import KnownFailure, Role
 from ...evidence.failure_record import FailureRecord
+from .bare_model import bare_model
 from .build import build, isolated_build
 from .busy_rank import busy_rank
 from .configuration import configuration
@@ -18,6 +19,7 @@ from .instruction import instruction, refused_itself, refused_value, requirement
 from .libraries import compiled_part, missing_library
 from .memory import out_of_memory
 from .misfit import misfit
+from .mixed_dtypes import mixed_dtypes
 from .native import native
 from .no_step import no_step
 from .other_interpreter import other_interpreter
@@ -54,6 +56,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "service-mesh": service_mesh,
         "own-address": own_address,
         "busy-rank": busy_rank,
+        "bare-model": bare_model,
+        "mixed-dtypes": mixed_dtypes,
         "other-modules": other_modules,
         "replicas-in-threads": replicas_in_threads,
         "native": native,
@@ -85,7 +89,9 @@ SURER: tuple[str, ...] = (
     *("other-nodes-disk", "service-mesh", "busy-rank", "other-interpreter", "replicas-in-threads"),
 )
 """Rules more specific than general entries, or entries about a waiting rank."""
-SUREST: tuple[str, ...] = ("other-modules", "refused-itself", "own-address", "hidden-devices")
+SUREST: tuple[str, ...] = (
+    *("other-modules", "refused-itself", "own-address", "hidden-devices", "bare-model"),
+)
 """Rules more specific than any entry."""
 
 

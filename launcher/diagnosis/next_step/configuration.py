@@ -65,7 +65,8 @@ REFUSALS = (
     ),
     Refusal(
         r"unrecognized arguments: (?P<key>.+)$",
-        "The program doesn't know {key}: `--help` lists what this version knows.",
+        "Correct {key}, or install the version of the program whose documentation has it, mostly a"
+        " newer one: this version doesn't know it, and `--help` lists what it knows.",
     ),
     Refusal(
         r"argument (?P<key>[\w/-]+): invalid choice: (?P<value>\S+) \(choose from"
@@ -78,8 +79,8 @@ REFUSALS = (
     ),
     Refusal(
         r"Some keys are not used by the HfArgumentParser: \[(?P<key>[^\]]+)\]",
-        "The configuration has {key}, which this version doesn't know: misspelt, removed, or newer."
-        " Correct it, or delete it.",
+        "Correct {key} of the configuration, delete it, or install the version of the program whose"
+        " documentation has it, mostly a newer one: this version doesn't know it.",
     ),
     Refusal(
         r"__init__\(\) got an unexpected keyword argument"

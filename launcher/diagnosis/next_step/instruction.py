@@ -42,6 +42,10 @@ COMPARED = (
         "Leave one of the two settings out, which exclude each other. ",
     ),
     (
+        re.compile(r"\bthan (?:the )?buffer size\b", re.I),
+        "Raise the buffer's size above the first number (DeepSpeed: `offload_param.buffer_size`). ",
+    ),
+    (
         re.compile(
             r"\b(?:longer|larger|greater|higher|more|bigger) (?:\w+ .{0,30}\b)?than\b|\bexceed",
             re.I,

@@ -100,6 +100,13 @@ MEANINGS = (
     ),
     Meaning(
         "KeyError",
+        r"^(?P<key>'(?:exp_avg|exp_avg_sq|max_exp_avg_sq|momentum_buffer)')$",
+        "Train in bf16, begin with a smaller loss scale (Megatron: `--initial-loss-scale 65536`),"
+        " or save later: the optimizer has no state {key} yet, as it hasn't made a step. In fp16 the"
+        " first steps overflow, and are skipped until the loss scale has come down.",
+    ),
+    Meaning(
+        "KeyError",
         r"^(?P<key>'[\w.]+\.(?:weight|bias)')$",
         "Take the script or the option for the kind of model that the file holds, or the right"
         " file: its weights are another model's, without {key}.",
@@ -166,6 +173,22 @@ MEANINGS = (
         r"|unsupported operand type\(s\) for \S+: '(?P<c>\w+)' and '(?P<d>\w+)'",
         "The two sides of this line are of different types: convert one. A prompt that is a list of"
         " messages becomes text by `tokenizer.apply_chat_template(..., tokenize=False)`.",
+    ),
+    Meaning(
+        "RuntimeError|ValueError",
+        r"Invalid rank (?P<rank>\d+), rank should be in the interval \[0, (?P<last>\d+)\]",
+        "Set the Trainer's `num_nodes`, or the sampler's `num_replicas` to the number of all ranks"
+        " (WORLD_SIZE): the sampler was made for one node (ranks 0 to {last}), though rank {rank}"
+        " runs. If it is set, the strategy ignores it, as FSDPStrategy of Lightning 2.0.0 does:"
+        " upgrade lightning, or set `strategy.num_nodes = N` by hand.",
+    ),
+    Meaning(
+        "RuntimeError",
+        r"^generator raised StopIteration",
+        "Make more and smaller data files or shards, or a smaller `n_chunks`, or let the loader"
+        " begin again (`wrap=True`, repeat), or use fewer ranks: an iterator is exhausted at once,"
+        " as this rank's share of the data has fewer files or chunks than the loader takes at a"
+        " time.",
     ),
     Meaning(
         "RuntimeError|ValueError",
@@ -256,6 +279,21 @@ MEANINGS = (
     ),
     Meaning(
         "AssertionError",
+        "",
+        "Start it on {number} GPUs ({number} ranks): the script wants `{name}` to be {number}. Or"
+        " change this check, and the gradient accumulation with it, so that the batch stays.",
+        r"\bassert .*?(?P<name>[\w.]*(?:world_?size|n_?gpus?|num_gpus|nproc\w*|device_count\(\)))"
+        r"\s*==\s*(?P<number>\d+)",
+    ),
+    Meaning(
+        "AssertionError",
+        "^$",
+        "Lower the global batch size, or give more samples, rollouts, iterations or epochs:"
+        " `{name}` came out as 0, so the settings don't make one whole training step.",
+        r"\bassert (?:self\.|args\.)?(?P<name>\w*(?:steps|iters|batches|samples)\w*) > 0\b",
+    ),
+    Meaning(
+        "AssertionError",
         "^$",
         "The condition of this line doesn't hold: print both of its sides just before it.",
     ),
@@ -301,6 +339,7 @@ MEANINGS_OF_VALUES = tuple(
         "RuntimeError",
         "JSONDecodeError",
     )
-    or meaning.message.startswith("Can't get attribute")
+    or meaning.message.startswith(("Can't get attribute", r"^(?P<key>'(?:exp_avg"))
+    or (meaning.kinds == "AssertionError" and meaning.source)
 )
 """Meanings that apply to any raising code."""

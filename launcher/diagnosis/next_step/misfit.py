@@ -109,6 +109,14 @@ def _of_object(case: Case) -> Step | None:
     name, callers = found["name"], _callers(case)
     if case.is_users:
         return _of_project(case, found["type"], name)
+    if name == "main_grad":
+        return Step(
+            "Turn the fusion of gradient accumulation off (`--no-gradient-accumulation-fusion`;"
+            " ms-swift: `--no_gradient_accumulation_fusion true`), or upgrade the framework: the"
+            " fused backward adds to a weight's `main_grad`, a buffer that Megatron's DDP gives to"
+            " trained weights alone. Frozen ones, as LoRA's base, have none.",
+            Basis.INFERRED,
+        )
     owner = next((package for words, package in OWN_WORDS if words.search(name)), None)
     if owner is not None and owner not in found["type"].lower():
         others = [caller for caller in callers if caller not in (owner, "torch")]
