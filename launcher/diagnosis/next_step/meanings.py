@@ -102,8 +102,8 @@ MEANINGS = (
         "KeyError",
         r"^(?P<key>'(?:exp_avg|exp_avg_sq|max_exp_avg_sq|momentum_buffer)')$",
         "Train in bf16, begin with a smaller loss scale (Megatron: `--initial-loss-scale 65536`),"
-        " or save later: the optimizer has no state {key} yet, as it hasn't made a step. In fp16 the"
-        " first steps overflow, and are skipped until the loss scale has come down.",
+        " or save later: the optimizer has no state {key} yet, as it hasn't made a step. In fp16"
+        " the first steps overflow, and are skipped until the loss scale has come down.",
     ),
     Meaning(
         "KeyError",
