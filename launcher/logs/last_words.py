@@ -46,8 +46,10 @@ REJECTED = re.compile(
 )
 """A refusal before Python begins: a program's of its command line, or a scheduler's, container
 runtime's, installer's or shell's of the job; possibly with lines after it."""
-NATIVE = re.compile(r"^\W*An error occurred in \w+|\bat line \d+ in file \S+\.\w+$")
-"""Messages of MPI (Open MPI's errhandler_predefined.c) and of kernels' launchers."""
+NATIVE = re.compile(
+    r"^\W*An error occurred in \w+|\bat line \d+ in file \S+\.\w+$|: undefined symbol: "
+)
+"""Messages of MPI (errhandler_predefined.c), of kernels' launchers and the dynamic loader."""
 TRACED = re.compile(r"\s|Traceback \(most|.*\bstack trace\b")
 START = re.compile("|".join(STARTS))
 REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w\.py FAILED\b")))

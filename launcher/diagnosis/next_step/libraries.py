@@ -34,16 +34,28 @@ LIBRARIES = (
     (r"libascend|libhccl|libge_|libgraph", "another version of CANN"),
 )
 """Providers of compiled libraries, by the beginning of their names."""
+OWNERS = (
+    (r"nccl[A-Z]", "NCCL"),
+    (r"[Hh]ccl[A-Z]", "CANN (HCCL)"),
+    (r"acl|rt[A-Z]|ge[A-Z]|_ZN\w*?2ge|[Mm]sprof", "CANN"),
+    (r"hip[A-Z]|roc[a-z]|miopen", "ROCm"),
+    (r"cuda[A-Z]|cublas|cudnn|cusparse|cusolver|nvrtc|__nv|__cuda|cu[A-Z]", "CUDA's library"),
+    (r"MPI_|ompi_|PMIx?_", "MPI"),
+    (r"ibv_|rdma_|efadv_", "the RDMA libraries"),
+)
+"""Libraries by the beginnings of their functions' names."""
+LACKS = ("ImportError", "OSError", "AttributeError", "RuntimeError", "")
+"""Exceptions about a missing symbol: ctypes raises AttributeError, the loader prints a line."""
 OF_TORCH = re.compile(r"c10|torch|at4?[A-Z_]|N2at")
 """Parts of torch's C++ names."""
 
 
 def compiled_part(case: Case) -> Step | None:
     """Names the library a compiled extension needs, and the remedy."""
+    if case.kind in LACKS and (found := SYMBOL.search(case.message)):
+        return _binary(case, found)
     if case.kind not in ("ImportError", "OSError"):
         return None
-    if found := SYMBOL.search(case.message):
-        return _binary(case, found)
     found = ABSENT.search(case.message)
     return _without_library(case, found["library"]) if found else None
 
@@ -79,6 +91,9 @@ def _binary(case: Case, found: re.Match[str]) -> Step:
     symbol = found["symbol"] or ""
     path = re.search(r"(\S+/)" + re.escape(library), case.message)
     package = package_of_file(f"{path[1]}{library}") if path else None
+    owner = next((who for words, who in OWNERS if re.match(words, symbol)), None)
+    if owner is not None:
+        return _of_owner(library, package, symbol, owner)
     other = "torch" if OF_TORCH.search(symbol) else "what it calls"
     text = f"{package or library} was built for another version of {other}: "
     if package:
@@ -91,6 +106,18 @@ def _binary(case: Case, found: re.Match[str]) -> Step:
             "its path says what it belongs to; install the version of that which fits the others."
         )
     return Step(text, Basis.INFERRED)
+
+
+def _of_owner(library: str, package: str | None, symbol: str, owner: str) -> Step:
+    """A library that lacks a function which came later, or went."""
+    wants = package or library
+    return Step(
+        f"Upgrade {owner} to the version that {wants} was built for, or install a build of {wants}"
+        f" for the installed one: {library} was built for another version of {owner}, mostly a"
+        f" newer one, as the {owner} that is loaded has no `{symbol}`. `ldd` shows which copy is"
+        " loaded; an older one first on LD_LIBRARY_PATH hides the right one.",
+        Basis.INFERRED,
+    )
 
 
 def _without_library(case: Case, library: str) -> Step | None:

@@ -69,3 +69,10 @@ def test_mpi_that_nobody_started(before: str, says: str) -> None:
     advice = dict(report.rows(judged(f"{before}{MPI}{REPORT}"), ()))
     assert "mpirun -np N" in advice["do"] + advice.get("else", "")
     assert says in advice["do"] + advice.get("else", "")
+
+
+def test_the_loaders_line() -> None:
+    """A process that the dynamic loader ends writes nothing else."""
+    line = "python: symbol lookup error: /opt/x/libfoo.so: undefined symbol: ncclCommShrink\n"
+    advice = dict(report.rows(judged(f"{line}{REPORT}"), ()))
+    assert "Upgrade NCCL" in advice["do"]
