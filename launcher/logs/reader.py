@@ -129,5 +129,10 @@ class _File:
             evidence.reading.events.append(lost)
         if (end := said_end(written)) and self.name not in evidence.reading.ends:
             evidence.reading.ends[self.name] = End(end)
-        if len(last) <= MOST and last[:1] and last[0][0] == 1 and self.name in evidence.reading.ends:
+        if (
+            len(last) <= MOST
+            and last[:1]
+            and last[0][0] == 1
+            and self.name in evidence.reading.ends
+        ):
             evidence.look_for_training(whole)

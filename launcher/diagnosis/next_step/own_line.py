@@ -15,6 +15,11 @@ from .step import Basis, Case, Step, filled
 
 GENERAL = "Print the values in this line just before it; the message tells which of them is wrong."
 WANTED = re.compile(r"'NoneType' object has no attribute '(?P<name>\w+)'")
+PIPELINE = re.compile(
+    r"\bPP=[1-9]\b|\bpp(?:_size|_rank)?\W{1,4}[2-9]\b|pipeline[-_ ](?:model[-_ ])?(?:parallel|stage|engine)",
+    re.IGNORECASE,
+)
+"""A run in pipeline stages."""
 LONGEST = 240
 """Maximum characters to quote of a message."""
 
@@ -57,6 +62,12 @@ def _what_is_none(case: Case, caller: Frame, wanted: str) -> str:
     found = re.search(rf"(?P<name>{NAME}(?:\([^()]*\))?)\.{wanted}\b", source)
     if case.frame is not None and found is not None and found["name"] != "self":
         of = package_of_file(case.frame.file) or case.frame.file
+        if "loss" in found["name"] and PIPELINE.search(case.around):
+            return (
+                f"Skip line {case.frame.line} of {of} on stages without a loss, or upgrade {of}, or"
+                " train without pipeline stages: only the last pipeline stage has a loss, so that"
+                f" `{found['name']}` is None on this rank (`{case.frame.function}`)."
+            )
         return (
             f"`{found['name']}` is None on this rank, in line {case.frame.line} of {of}"
             f" (`{case.frame.function}`): find what should have set it, and why it hasn't here."
