@@ -16,7 +16,8 @@ from .step import Basis, Case, Step, filled
 GENERAL = "Print the values in this line just before it; the message tells which of them is wrong."
 WANTED = re.compile(r"'NoneType' object has no attribute '(?P<name>\w+)'")
 PIPELINE = re.compile(
-    r"\bPP=[1-9]\b|\bpp(?:_size|_rank)?\W{1,4}[2-9]\b|pipeline[-_ ](?:model[-_ ])?(?:parallel|stage|engine)",
+    r"(?-i:\|PP=[1-9]\b)|\bpp(?:_size|_rank)?\W{1,4}[2-9]\b"
+    r"|pipeline[-_ ](?:model[-_ ])?(?:parallel|stage|engine)",
     re.IGNORECASE,
 )
 """A run in pipeline stages."""
