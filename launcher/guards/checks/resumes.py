@@ -106,10 +106,13 @@ class Resumes:
             observations.send(Noted(*self._loaded, first))
 
     def loads(self, path: str) -> None:
-        """Records a load before the first step, or of what this process has saved, as a resume."""
+        """Records a load before the first step as a resume."""
         if self._first is None and not any(each.rates for each in self.open) and is_noted(path):
             self._loaded = str(Path(path).absolute()), user_place()
-        elif str(Path(path).absolute()) in self._saved:
+
+    def loads_again(self, path: str) -> None:
+        """Records that the script itself loads what this process has saved."""
+        if str(Path(path).absolute()) in self._saved:
             self._again = user_place()
 
     def saved(self, path: str) -> None:
@@ -243,3 +246,4 @@ def _object_loads(_instance: Any, args: Any, kwargs: Any) -> None:
     path = args[0] if args else kwargs.get("f")
     if isinstance(path, str | Path) and not is_called_by(*FRAMEWORKS):
         resumes.loads(str(path))
+        resumes.loads_again(str(path))
