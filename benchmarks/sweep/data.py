@@ -63,18 +63,7 @@ def _part(library: str, measured: list[Measured]) -> dict[str, Any]:
         "versions": [one.version for one in measured],
         "torch": [one.torch for one in measured],
         "cells": {key: text for key, text in letters.items() if text.strip(".")},
-        "why": _reasons(measured),
     }
-
-
-def _reasons(measured: list[Measured]) -> dict[str, list[str]]:
-    """Cells that aren't equal, by their numbers or message, with versions."""
-    reasons: dict[str, list[str]] = {}
-    for one in measured:
-        for key, result in one.results.items():
-            if result["outcome"] != "equal":
-                reasons.setdefault(reason(result), []).append(f"{one.version} {key}")
-    return reasons
 
 
 def reason(result: Mapping[str, Any]) -> str:
