@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...core.count_of import count_of
 from .step import Basis, Case, Step
 
 
@@ -132,8 +133,9 @@ def native(case: Case) -> Step | None:
     text = kind.do.format(name=library.name, instead=library.instead)
     if kind.is_of_size and (size := _largest(case)):
         text += (
-            f" The log has {size} elements in one tensor: ZeRO-3's or FSDP's pieces are smaller"
-            " than the flat partitions of ZeRO-1 and 2, and more ranks make them smaller, too."
+            f" The log has {count_of(size, 'element')} in one tensor: ZeRO-3's or FSDP's pieces are"
+            " smaller than the flat partitions of ZeRO-1 and 2, and more ranks make them smaller,"
+            " too."
         )
     return Step(text, Basis.INFERRED)
 

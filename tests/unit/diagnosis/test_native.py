@@ -53,7 +53,7 @@ def test_a_tensor_of_more_elements_than_32_bits_count(size: int, is_large: bool)
     tail = (f"Rank: 0 partition count [2, 2] and sizes[({size}, 0), (133120, 0)]",)
     message = f"Error invalid configuration argument {OPS}"
     step = next_step(FailureRecord(0, 1.0, message=message, log_tail=tail))
-    assert (f"{size} elements" in step.do) is is_large
+    assert (f"{size:,} elements" in step.do) is is_large
 
 
 @table(

@@ -54,6 +54,9 @@ class Accelerator:
     def load_state(self, folder: str) -> None:
         """Does nothing."""
 
+    def accumulate(self, *models: Any) -> None:
+        """Does nothing."""
+
     def free_memory(self) -> None:
         """Does nothing."""
 
@@ -491,6 +494,16 @@ def test_an_accumulation_that_no_loop_makes(told: Told, monkeypatch: pytest.Monk
         done += 1
     (said,) = told()
     assert "without accumulate(). Gradients are 2 times too small" in said
+
+
+def test_an_accumulation_that_accelerate_doesnt_get(told: Told) -> None:
+    """The script's arguments have it."""
+    args = SimpleNamespace(gradient_accumulation_steps=4)
+    Accelerator(gradient_accumulation_steps=args.gradient_accumulation_steps).accumulate()
+    assert not told()
+    Accelerator().accumulate()
+    (said,) = told()
+    assert "args.gradient_accumulation_steps is 4, but the Accelerator's is 1" in said
 
 
 def test_nothing_odd_ends_a_training(told: Told) -> None:
