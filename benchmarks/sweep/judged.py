@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from typing import Any
 
@@ -15,6 +16,8 @@ from .truth import Expected, Step, truth_of
 
 MOST = 200
 """Characters of an error's message that are kept."""
+FOLDERS = re.compile(r"[^\s('\"]*/(?=site-packages/)")
+"""The folders of an environment, which differ between machines."""
 
 
 def judge(cell: Cell, rank: int) -> dict[str, Any]:
@@ -27,7 +30,7 @@ def judge(cell: Cell, rank: int) -> dict[str, Any]:
             for step, expected in zip(train(cell, truth, rank), truth.steps, strict=True):
                 steps.append(compared(step, expected))
     except Exception as error:  # any exception of a library is the result
-        text = f"{type(error).__name__}: {error}".splitlines()
+        text = FOLDERS.sub("", f"{type(error).__name__}: {error}").splitlines()
         return {"outcome": "raises", "why": " ".join(text[0].split())[:MOST], "off": 0}
     off = max(step["off"] for step in steps)
     if off <= 1:
