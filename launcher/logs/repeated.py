@@ -35,6 +35,7 @@ def without_repeats(blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     for block in blocks:
         whole = rest + block
         end = whole.rfind(b"\n", 0, max(0, len(whole) - NEAR)) + 1
+        end = end or len(rest)  # of a line without end no more than a block is held back
         yield from _thinned(whole[:end], seen)
         rest = whole[end:]
     yield 0, rest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from io import BytesIO
 
 import pytest
@@ -82,3 +83,22 @@ def test_other_forms_are_read_whole(text: str) -> None:
     """Cut, interrupted or mixed tracebacks stay as they are."""
     whole = text.encode() * 200 + b"step 1\n" * NEAR
     assert b"".join(part for _, part in without_repeats([whole])) == whole
+
+
+@pytest.mark.parametrize("end", [b"", b"\r"], ids=["without", "returns"])
+def test_a_line_without_end_is_not_held_back(end: bytes) -> None:
+    """Of blocks without a line end at most two are kept in memory."""
+    given = 0
+
+    def blocks() -> Iterator[bytes]:
+        nonlocal given
+        for _ in range(20):
+            given += 1
+            yield b"a" * (1 << 20) + end
+
+    got = 0
+    for left, part in without_repeats(blocks()):
+        got += len(part)
+        assert left == 0
+        assert given * ((1 << 20) + len(end)) - got <= 2 * ((1 << 20) + len(end))
+    assert got == 20 * ((1 << 20) + len(end))
