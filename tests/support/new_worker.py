@@ -8,6 +8,7 @@ from safe_launch.guards import optimizer, step_times
 from safe_launch.guards.checks import (
     first_steps,
     gathers,
+    padded,
     replaced_parameters,
     reporting,
     resumes,
@@ -20,6 +21,7 @@ SINGLE = (
     step_times.times,
     first_steps.first_steps,
     gathers.gathers,
+    padded.padding,
     replaced_parameters.replaced,
     resumes.resumes,
     schedules.schedules,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -61,8 +61,17 @@ def install(module: ModuleType) -> None:
     wrapt.wrap_function_wrapper(module, "Module.eval", evaluated)
 
 
-def look_at_frozen(models: Iterable[Any], step: int, where: str) -> None:
-    """Reports frozen batch norms in training mode, whose statistics move with the data."""
+def look_at_frozen(
+    models: Iterable[Any], of_others: Collection[int], step: int, where: str
+) -> None:
+    """Reports frozen batch norms in training mode, whose statistics move with the data.
+
+    Args:
+        models: the models, without wrappers.
+        of_others: ids of other optimizers' parameters, which a GAN freezes for a step.
+        step: the inspected step.
+        where: the user's line that made the optimizer.
+    """
     for model in models:
         layers = [
             name
@@ -71,7 +80,7 @@ def look_at_frozen(models: Iterable[Any], step: int, where: str) -> None:
             and _follows(layer)
             and layer.affine
             and layer.momentum != 0
-            and not any(each.requires_grad for each in layer.parameters())
+            and not any(each.requires_grad or id(each) in of_others for each in layer.parameters())
         ]
         report(built.moving(layers, step, where))
 

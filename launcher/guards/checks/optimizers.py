@@ -165,7 +165,9 @@ class Watch:
             report(found or trained.left_out(seen))
         if self.steps == FIRST:
             self._look_at_others()
-            modes.look_at_frozen(known_models(), self.steps, self.where)
+            others = (other for other in alive if other is not optimizer)
+            held = {id(each) for other in others for each in parameters_of(other)}
+            modes.look_at_frozen(known_models(), held, self.steps, self.where)
 
     def _gathered(self, optimizer: Any) -> Finding | None:
         """Reports parameters that aren't the model's, while it trains shards."""
