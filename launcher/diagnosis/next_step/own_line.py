@@ -10,8 +10,9 @@ from ...catalogue.version_skew import LAZY
 from ...core.shortened import shortened
 from ...evidence.failure_record import Frame
 from ...system.redaction import redacted
-from .meanings import MEANINGS, MEANINGS_OF_VALUES, NAME, PROGRAMMING, Meaning
+from .meanings import MEANINGS, PROGRAMMING
 from .step import Basis, Case, Step, filled
+from .value_meanings import MEANINGS_OF_VALUES, NAME, Meaning
 
 GENERAL = "Print the values in this line just before it; the message tells which of them is wrong."
 WANTED = re.compile(r"'NoneType' object has no attribute '(?P<name>\w+)'")
