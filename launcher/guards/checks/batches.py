@@ -12,7 +12,7 @@ from typing import Any
 
 import wrapt
 
-from ...checks import data
+from ...checks import data, labelled
 from ...checks.finding import Check
 from ...core.private_names import LOADER_ITERATOR
 from ...evidence.observations import observations
@@ -31,8 +31,13 @@ TRAINER, DDP, LOADER = (
 )
 HOOKED = (TRAINER, DDP, LOADER)
 JUDGES = (
-    *(data.ignored_labels, data.trained_padding, data.shifted_labels, data.endless_answers),
-    *(data.untrained_words, data.begun_twice, data.joined_texts),
+    *(
+        labelled.ignored_labels,
+        labelled.trained_padding,
+        labelled.shifted_labels,
+        labelled.endless_answers,
+    ),
+    *(labelled.untrained_words, labelled.begun_twice, labelled.joined_texts),
 )
 """Judges of a batch's facts, in the order of the facts."""
 DRAWN = 8

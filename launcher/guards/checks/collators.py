@@ -8,7 +8,7 @@ from typing import Any
 
 import wrapt
 
-from ...checks import data
+from ...checks import labelled
 from ...checks.finding import Check
 from ..callers import user_place
 from .reporting import is_on, report, safely
@@ -61,4 +61,4 @@ def _look(masks: Sequence[tuple[int, int]], batch: Any) -> None:
     padding = labels.numel() - sum(count for count, _ in masks)
     left = int((labels == IGNORED).sum()) - padding
     before = sum(out for _, out in masks)
-    report(data.replaced_labels(before, left, user_place()))
+    report(labelled.replaced_labels(before, left, user_place()))

@@ -10,6 +10,7 @@ from safe_launch.checks import (
     built,
     data,
     divided,
+    labelled,
     precision,
     sampled,
     saved,
@@ -210,9 +211,9 @@ def test_streams(digests: list[str], is_told: bool) -> None:
 
 def test_labels_and_types() -> None:
     """All labels ignored, or weights of a type that loses their updates."""
-    assert data.ignored_labels([False] * 3, "") is not None
-    assert data.ignored_labels([False, True, False], "") is None
-    assert data.ignored_labels([False] * 2, "") is None
+    assert labelled.ignored_labels([False] * 3, "") is not None
+    assert labelled.ignored_labels([False, True, False], "") is None
+    assert labelled.ignored_labels([False] * 2, "") is None
     assert precision.without_master("AdamW", ["w"], 0, "") is not None
     assert precision.without_master("AdamW", ["w"], 1, "") is None
     assert precision.without_master("SGD", ["w"], 0, "") is None
@@ -400,14 +401,14 @@ def test_fields_that_a_loss_asks_for() -> None:
 
 def test_texts() -> None:
     """A finding needs all first batches; one with added tokens refutes it."""
-    for judge in (data.shifted_labels, data.endless_answers, data.begun_twice):
+    for judge in (labelled.shifted_labels, labelled.endless_answers, labelled.begun_twice):
         assert judge([True] * 3, "") is not None
         assert judge([True, True, False], "") is None
         assert judge([True] * 2, "") is None
-    assert data.untrained_words([False, True, False], "") is not None
-    assert data.untrained_words([False] * 3, "") is None
-    assert data.trained_padding([True, False, True], "") is not None
-    assert data.trained_padding([True, False, False], "") is None
+    assert labelled.untrained_words([False, True, False], "") is not None
+    assert labelled.untrained_words([False] * 3, "") is None
+    assert labelled.trained_padding([True, False, True], "") is not None
+    assert labelled.trained_padding([True, False, False], "") is None
 
 
 def test_what_is_built_otherwise() -> None:
