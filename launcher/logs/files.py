@@ -180,7 +180,12 @@ def _number(pattern: re.Pattern[str], path: str) -> int | None:
 
 def without_text(path: str) -> str:
     """Why a file has no text to read, as a verb; empty if it may have some, or can't be read."""
-    head = b"?"
+    if path == STDIN or not Path(path).is_file():
+        return ""
     with suppress(OSError, EOFError, zlib.error):
-        head = _head(Path(path)) if path != STDIN and Path(path).is_file() else head
-    return "is empty" if not head else "is binary, not text" * _is_binary(head)
+        head = _head(Path(path))
+        if not head:
+            return "is empty"
+        if _is_binary(head):
+            return "is binary, not text"
+    return ""

@@ -61,7 +61,7 @@ LIBRARIES = (
     Library(
         re.compile(r"deepspeed", re.IGNORECASE),
         "DeepSpeed's extension",
-        "torch's optimizer (`torch_adam: true`), no offload to where the extension is needed",
+        "torch's optimizer (`torch_adam: true`), or no offload",
     ),
     Library(re.compile(r"mamba|causal[-_]conv1d"), "mamba-ssm", "its implementation in Python"),
     Library(re.compile(r"vllm"), "vLLM", "another attention backend (`VLLM_ATTENTION_BACKEND`)"),
