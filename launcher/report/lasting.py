@@ -31,8 +31,13 @@ NEWER = ("activation_checkpointing", "activation_checkpointing_kwargs")
 
 
 def edits(plan: Plan) -> list[Edit]:
-    """The known edits for each change of a plan."""
-    return [edit for change in plan.changes for edit in _edits(plan, change)]
+    """The known edits for each change of a plan, each once: a line may have several calls."""
+    result: list[Edit] = []
+    for change in plan.changes:
+        for edit in _edits(plan, change):
+            if edit not in result:
+                result.append(edit)
+    return result
 
 
 def _edits(plan: Plan, change: Change) -> Iterator[Edit]:

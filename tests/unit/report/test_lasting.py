@@ -210,6 +210,18 @@ def test_only_torchs_own_functions(
     assert [str(edit) for edit in found] == expected * is_torchs
 
 
+def test_two_calls_in_a_line_are_one_edit(tmp_path: Path) -> None:
+    """The text can't say which of them is meant: it stands for both."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from torch.utils.checkpoint import checkpoint\n\n\n"
+        "def step(a, x):\n    return checkpoint(a, x) + checkpoint(a, -x)\n"
+    )
+    change = Setting.GRADIENT_CHECKPOINTING, "non_reentrant", "seen in attempt 1"
+    found = edits(plan_with(script, OWN, *change))
+    assert [str(edit) for edit in found] == [f"{script}:5: checkpoint(..., use_reentrant=False)"]
+
+
 CALLS = """\
 from dataclasses import replace
 from transformers import TrainingArguments as Arguments
