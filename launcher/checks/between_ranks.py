@@ -74,7 +74,7 @@ class Compared:
         return self.what, self.place, self.step, self.names
 
 
-def told(compared: Compared, values: Mapping[int, str], ranks: Collection[int]) -> Finding | None:
+def judged(compared: Compared, values: Mapping[int, str], ranks: Collection[int]) -> Finding | None:
     """The finding, if any, once all ranks' values have arrived.
 
     Args:
@@ -89,10 +89,8 @@ def told(compared: Compared, values: Mapping[int, str], ranks: Collection[int]) 
             return _seeds(compared.place, values)
         case Shared.SUBSET:
             return _subsets(compared.place, values)
-        case Shared.BATCH | Shared.STREAM:
-            return _batches(compared, values)
-        case Shared.DRAWS:
-            return _draws(compared, values)
+        case Shared.BATCH | Shared.STREAM | Shared.DRAWS:
+            return _equal(compared, values)
         case Shared.WEIGHTS:
             return _weights(compared, values)
         case Shared.BUFFERS:
@@ -136,30 +134,15 @@ def _subsets(place: str, values: Mapping[int, str]) -> Finding | None:
     )
 
 
-def _batches(compared: Compared, values: Mapping[int, str]) -> Finding | None:
+def _equal(compared: Compared, values: Mapping[int, str]) -> Finding | None:
     if len(set(values.values())) > 1:
         return None
-    why, advice = UNDIVIDED[compared.what]
+    sentence, advice = EQUAL[compared.what]
     return Finding(
         Check.DATA,
-        certain=True,
-        sentence=f"every rank trains on the same samples: their first batches are equal, as {why}",
-        advice=f"{advice} ({EXPLAINED})",
-        ranks=tuple(sorted(values)),
-        where=compared.place,
-    )
-
-
-def _draws(compared: Compared, values: Mapping[int, str]) -> Finding | None:
-    if len(set(values.values())) > 1:
-        return None
-    return Finding(
-        Check.DATA,
-        certain=False,
-        sentence="the loop draws the same random values on every rank, as all have the same seed: "
-        "noise and augmentations repeat between ranks",
-        advice="Seed each rank differently after the model is made, e.g. "
-        "torch.manual_seed(seed + rank)",
+        certain=compared.what is not Shared.DRAWS,
+        sentence=sentence,
+        advice=advice,
         step=compared.step,
         ranks=tuple(sorted(values)),
         where=compared.place,
@@ -223,14 +206,26 @@ def _differing(compared: Compared, values: Mapping[int, str]) -> tuple[list[str]
     return [*differing], tuple(rank for rank, digest in ranks if digest != most)
 
 
-UNDIVIDED = {
-    Shared.BATCH: ("the loader has no DistributedSampler", "Give the loader one"),
+SAMPLES = "every rank trains on the same samples: their first batches are equal, as"
+BY_NODE = "datasets.distributed.split_dataset_by_node"
+EQUAL = {
+    Shared.BATCH: (
+        f"{SAMPLES} the loader has no DistributedSampler",
+        f"Give the loader one ({EXPLAINED})",
+    ),
     Shared.STREAM: (
-        "the data set is an undivided stream",
-        "Let each rank take a part of it, e.g. by datasets.distributed.split_dataset_by_node",
+        f"{SAMPLES} the data set is an undivided stream",
+        f"Let each rank take a part of it, e.g. by {BY_NODE} ({EXPLAINED})",
+    ),
+    Shared.DRAWS: (
+        (
+            "the loop draws the same random values on every rank, as all have the same seed: "
+            "noise and augmentations repeat between ranks"
+        ),
+        "Seed each rank differently after the model is made, e.g. torch.manual_seed(seed + rank)",
     ),
 }
-"""Reasons for equal samples on ranks, and advice."""
+"""The faults of equal values, and the advice."""
 BEFORE = (
     "Something has changed the weights of some ranks since DistributedDataParallel made them "
     "equal: load or initialize them before it, on all ranks"

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ..core.count_of import count_of
 from ..core.errors import EXPLAINED
 from .finding import Check, Finding
-from .seen_gradients import PARTS, Passed, Row, Seen, Way, decoded
+from .seen_gradients import PARTS, WINDOWS, Passed, Row, Seen, Way, decoded
 
 LEAST = 8
 """Minimum elements with a gradient to judge."""
@@ -54,32 +54,29 @@ def judged(
         where: the user's line that made the optimizer.
         step: the last inspected step.
     """
-    found = {rank: decoded(value, len(names)) for rank, value in sorted(values.items())}
-    seen = {rank: each for rank, each in found.items() if each is not None}
-    ways = {each.way for each in seen.values()}
+    messages = {rank: decoded(value, len(names)) for rank, value in sorted(values.items())}
+    seen = {rank: samples for rank, samples in messages.items() if samples is not None}
+    ways = {samples.way for samples in seen.values()}
     if len(seen) < len(values) or len(ways) != 1:
         return None
     (way,) = ways
     if idle := _idle(seen):
         return _contributes_nothing(idle, names[0], where, step)
-    roundoff = max(each.roundoff for each in seen.values())
+    roundoff = max(samples.roundoff for samples in seen.values())
+    windows = next(iter(seen.values())).windows
     for place, name in enumerate(names):
         first, *others = (
-            _fates({rank: window[place] for rank, window in windows.items()}, roundoff)
-            for windows in _windows(seen)
+            _fates({rank: seen[rank].windows[number][place] for rank in seen}, roundoff)
+            for number in range(WINDOWS)
         )
         if any(other != first for other in others):
             continue
-        if finding := _told(first, way, name, where, step):
+        if finding := _misled(first, way, name, where, step):
             return finding
-        windows = next(iter(seen.values())).windows
-        if first and _is_kept(windows, place) and _are_right(first):
+        are_right = all({*fates} <= {Fate.MEAN} for fates in first.values())
+        if first and are_right and _is_kept(windows, place):
             return _never_cleared(name, tuple(seen), where, step)
     return None
-
-
-def _are_right(fates: Mapping[int, Fates]) -> bool:
-    return all(fate is Fate.MEAN for each in fates.values() for fate in each)
 
 
 def _is_kept(windows: Sequence[Sequence[Passed]], place: int) -> bool:
@@ -101,12 +98,6 @@ def _never_cleared(name: str, ranks: tuple[int, ...], where: str, step: int) -> 
         parameter=name,
         where=where,
     )
-
-
-def _windows(seen: Mapping[int, Seen]) -> Iterator[dict[int, tuple[Passed, ...]]]:
-    """The steps, each by rank."""
-    for of_all in zip(*(each.windows for each in seen.values()), strict=True):
-        yield dict(zip(seen, of_all, strict=True))
 
 
 def _idle(seen: Mapping[int, Seen]) -> tuple[int, ...]:
@@ -171,8 +162,10 @@ def _added(ranks: Mapping[int, Passed], count: int) -> dict[int, _Added]:
     """The additions by rank; empty if their numbers differ or one is infinite."""
     length = min(len(each.reached) for each in ranks.values())
     nothing = ((0.0,) * length,) * count
-    parts = {rank: each.parts or nothing for rank, each in ranks.items()}
-    every = [list(zip(*of_ranks, strict=True)) for of_ranks in _by_part(parts, count)]
+    parts = {rank: passed.parts or nothing for rank, passed in ranks.items()}
+    if any(len(rows) != count for rows in parts.values()):
+        return {}
+    every = [list(zip(*rows, strict=True)) for rows in zip(*parts.values(), strict=True)]
     if not all(math.isfinite(value) for part in every for each in part for value in each):
         return {}
     means = [[sum(each) / len(ranks) for each in part] for part in every]
@@ -195,25 +188,21 @@ def _added(ranks: Mapping[int, Passed], count: int) -> dict[int, _Added]:
     return found
 
 
-def _by_part(parts: Mapping[int, Sequence[Row]], count: int) -> Iterator[list[Row]]:
-    """Rows of all ranks for each addition; empty if numbers differ."""
-    if all(len(own) == count for own in parts.values()):
-        yield from (list(of_ranks) for of_ranks in zip(*parts.values(), strict=True))
-
-
-def _told(fates: Mapping[int, Fates], way: Way, name: str, where: str, step: int) -> Finding | None:
+def _misled(
+    fates: Mapping[int, Fates], way: Way, name: str, where: str, step: int
+) -> Finding | None:
     """The finding; gradients that a script clears between passes are ignored."""
-    own = tuple(rank for rank, each in fates.items() if Fate.OWN in each)
+    local = tuple(rank for rank, each in fates.items() if Fate.OWN in each)
     lost = tuple(rank for rank, each in fates.items() if Fate.LOST in each)
-    if own:
+    if local:
         return Finding(
             Check.GRADIENTS,
             certain=way is not Way.SCRIPT,
             sentence="gradients aren't averaged over the ranks: what reaches the optimizer of "
-            f"{name} is what the rank's own batches have added{_in_part(fates[own[0]])}",
+            f"{name} is what the rank's own batches have added{_in_part(fates[local[0]])}",
             advice=AVERAGED[way],
             step=step,
-            ranks=own,
+            ranks=local,
             parameter=name,
             where=where,
         )

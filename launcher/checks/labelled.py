@@ -3,153 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from .data import BATCHES
 from .finding import Check, Finding
 
 
-def ignored_labels(shares: Sequence[bool], where: str) -> Finding | None:
-    """Reports batches whose labels are all ignored (-100, torch's default for cross entropy).
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault that each batch shows or doesn't.
 
-    Args:
-        shares: whether any label counts, per first batch.
-        where: the user's line that trains on them.
+    Attributes:
+        sentence: the fault.
+        advice: the remedy.
+        certain: whether it can't be intended.
+        least: how many of the first `BATCHES` must show it.
+        check: the check that reports it.
     """
-    if len(shares) < BATCHES or any(shares):
-        return None
-    return Finding(
-        Check.DATA,
-        certain=True,
-        sentence=f"every label of the first {BATCHES} batches is -100, which the loss ignores: "
-        "nothing is trained",
-        advice="Look at how the labels are masked: the template that marks answers may not match, "
-        "or the texts are cut before their answers",
-        step=1,
-        where=where,
-    )
+
+    sentence: str
+    advice: str
+    certain: bool = False
+    least: int = BATCHES
+    check: Check = Check.DATA
+
+    def judged(self, shown: Sequence[bool], where: str) -> Finding | None:
+        """Reports the fault.
+
+        Args:
+            shown: whether each of the first batches shows it.
+            where: the user's line that trains on them.
+        """
+        if len(shown) < BATCHES or sum(shown) < self.least:
+            return None
+        return Finding(self.check, self.certain, self.sentence, self.advice, step=1, where=where)
 
 
-def trained_padding(shares: Sequence[bool], where: str) -> Finding | None:
-    """Reports padding that counts in the loss; a batch of equally long texts has none.
-
-    Args:
-        shares: whether labels of padding count, per first batch.
-        where: the user's line that trains on them.
-    """
-    if len(shares) < BATCHES or sum(shares) < BATCHES - 1:
-        return None
-    return Finding(
-        Check.DATA,
-        certain=False,
-        sentence="the loss counts padding: its labels aren't -100, and the model learns to write "
-        "padding after each text",
-        advice="Set labels to -100 where attention_mask is 0, and where those of a model with an "
-        "encoder are its pad_token_id",
-        step=1,
-        where=where,
-    )
-
-
-def begun_twice(shares: Sequence[bool], where: str) -> Finding | None:
-    """Reports texts with two bos tokens.
-
-    Args:
-        shares: whether most texts begin so, per first batch.
-        where: the user's line that trains on them.
-    """
-    if len(shares) < BATCHES or not all(shares):
-        return None
-    return Finding(
-        Check.DATA,
-        certain=False,
-        sentence="most texts begin with the bos_token twice: a chat template has written it, and "
-        "the tokenizer adds it again",
-        advice="Tokenize what apply_chat_template has written with add_special_tokens=False",
-        step=1,
-        where=where,
-    )
-
-
-def joined_texts(shares: Sequence[bool], where: str) -> Finding | None:
-    """Reports packed texts that attend to each other.
-
-    Args:
-        shares: whether a mask joins texts with positions of their own, per first batch.
-        where: the user's line that trains on them.
-    """
-    if len(shares) < BATCHES or not any(shares):
-        return None
-    return Finding(
-        Check.DATA,
-        certain=False,
-        sentence="rows hold several texts, each with position_ids from 0, but their attention_mask "
-        "joins them: with one, transformers doesn't keep the texts of a row apart",
-        advice="Leave attention_mask out of the batch",
-        step=1,
-        where=where,
-    )
-
-
-def shifted_labels(shares: Sequence[bool], where: str) -> Finding | None:
-    """Reports labels already shifted to the next tokens, for a model whose loss shifts them.
-
-    Args:
-        shares: whether all labels are next tokens, per first batch.
-        where: the user's line that trains on them.
-    """
-    if len(shares) < BATCHES or not all(shares):
-        return None
-    return Finding(
-        Check.DATA,
-        certain=True,
-        sentence="the labels are shifted twice: each is its next token already, and the model's "
-        "loss shifts them again, so that the token after the next is learnt",
-        advice="Give the model labels that are its input_ids, with -100 for those that don't count",
-        step=1,
-        where=where,
-    )
-
-
-def endless_answers(shares: Sequence[bool], where: str) -> Finding | None:
-    """Reports texts whose end tokens are ignored, as padding uses the same token.
-
-    Args:
-        shares: whether all ends after labels are ignored, per first batch.
-        where: the user's line that trains on them.
-    """
-    if len(shares) < BATCHES or not all(shares):
-        return None
-    return Finding(
-        Check.DATA,
-        certain=False,
-        sentence="the model doesn't learn to end a text: the label of each end-of-text token is "
-        "-100, though the token before it counts",
-        advice="Give the tokenizer a pad_token that isn't its eos_token, or mask labels by the "
-        "attention mask",
-        step=1,
-        where=where,
-    )
-
-
-def untrained_words(shares: Sequence[bool], where: str) -> Finding | None:
-    """Reports added tokens whose embeddings aren't trained.
-
-    Args:
-        shares: whether added tokens occur, per first batch.
-        where: the user's line that trains on them.
-    """
-    if len(shares) < BATCHES or not any(shares):
-        return None
-    return Finding(
-        Check.TRAINED,
-        certain=False,
-        sentence="the batches have tokens that resize_token_embeddings has added, and their "
-        "embeddings aren't trained: they stay as they were made",
-        advice="Train them as well, e.g. by trainable_token_indices or modules_to_save of the "
-        "LoraConfig",
-        step=1,
-        where=where,
-    )
+IGNORED_LABELS = Fault(
+    f"every label of the first {BATCHES} batches is -100, which the loss ignores: nothing is "
+    "trained",
+    "Look at how the labels are masked: the template that marks answers may not match, or the "
+    "texts are cut before their answers",
+    certain=True,
+)
+"""All labels are -100, torch's default for cross entropy."""
+TRAINED_PADDING = Fault(
+    "the loss counts padding: its labels aren't -100, and the model learns to write padding after "
+    "each text",
+    "Set labels to -100 where attention_mask is 0, and where those of a model with an encoder are "
+    "its pad_token_id",
+    least=BATCHES - 1,
+)
+"""Labels of padding count in the loss; a batch of equally long texts has none."""
+SHIFTED_LABELS = Fault(
+    "the labels are shifted twice: each is its next token already, and the model's loss shifts "
+    "them again, so that the token after the next is learnt",
+    "Give the model labels that are its input_ids, with -100 for those that don't count",
+    certain=True,
+)
+"""All labels are the next tokens, for a model whose loss shifts them."""
+ENDLESS_ANSWERS = Fault(
+    "the model doesn't learn to end a text: the label of each end-of-text token is -100, though "
+    "the token before it counts",
+    "Give the tokenizer a pad_token that isn't its eos_token, or mask labels by the attention mask",
+)
+"""All ends after labels are ignored, as padding uses the same token."""
+UNTRAINED_WORDS = Fault(
+    "the batches have tokens that resize_token_embeddings has added, and their embeddings aren't "
+    "trained: they stay as they were made",
+    "Train them as well, e.g. by trainable_token_indices or modules_to_save of the LoraConfig",
+    least=1,
+    check=Check.TRAINED,
+)
+"""Added tokens occur whose embeddings aren't trained."""
+BEGUN_TWICE = Fault(
+    "most texts begin with the bos_token twice: a chat template has written it, and the tokenizer "
+    "adds it again",
+    "Tokenize what apply_chat_template has written with add_special_tokens=False",
+)
+"""Most texts have two bos tokens."""
+JOINED_TEXTS = Fault(
+    "rows hold several texts, each with position_ids from 0, but their attention_mask joins them: "
+    "with one, transformers doesn't keep the texts of a row apart",
+    "Leave attention_mask out of the batch",
+    least=1,
+)
+"""A mask joins packed texts, each with positions of its own."""
 
 
 def replaced_labels(before: int, after: int, where: str) -> Finding | None:

@@ -71,30 +71,30 @@ def encoded(loss: float, random: str, drawn: Sequence[tuple[int, int]]) -> str:
     return " ".join((repr(loss), random, *(f"{count}:{digest:x}" for count, digest in drawn)))
 
 
-def with_told(begun: Begun, compared: Compared, values: Mapping[int, str]) -> Begun:
+def with_compared(begun: Begun, compared: Compared, values: Mapping[int, str]) -> Begun:
     """Adds a quantity that all ranks have sent; only the first optimizer's counts."""
-    told = [values[rank] for rank in sorted(values)]
+    messages = [values[rank] for rank in sorted(values)]
     match compared.what:
         case Shared.STEP if len(begun.steps) < STEPS:
-            step = _step(told)
+            step = _step(messages)
             if step is not None:
                 steps = {**begun.steps, compared.step or 0: step}
                 return replace(begun, steps=steps, where=begun.where or compared.place)
         case Shared.WEIGHTS if not (begun.weights or compared.step):
-            digests = told[0].split()
-            if all(each == told[0] for each in told) and len(digests) == len(compared.names):
+            digests = messages[0].split()
+            if len({*messages}) == 1 and len(digests) == len(compared.names):
                 return replace(begun, weights=dict(zip(compared.names, digests, strict=True)))
         case Shared.GRADIENTS if not begun.gradients:
-            return _with_gradients(begun, compared, told)
+            return _with_gradients(begun, compared, messages)
     return begun
 
 
-def _step(told: Sequence[str]) -> Step | None:
+def _step(messages: Sequence[str]) -> Step | None:
     """Decodes a step of all ranks; None if any message is invalid."""
     losses, states, lists = [], [], []
     try:
-        for value in told:
-            loss, random, *words = value.split()
+        for message in messages:
+            loss, random, *words = message.split()
             losses.append(float(loss))
             states.append(random)
             parts = [word.partition(":") for word in words]
@@ -108,20 +108,20 @@ def _step(told: Sequence[str]) -> Step | None:
     return Step(sum(losses) / len(losses), tuple(states), drawn)
 
 
-def _with_gradients(begun: Begun, compared: Compared, told: Sequence[str]) -> Begun:
-    seen = [decoded(value, len(compared.names)) for value in told]
-    windows = [each.windows for each in seen if each is not None]
-    if len(windows) < len(told):
+def _with_gradients(begun: Begun, compared: Compared, messages: Sequence[str]) -> Begun:
+    seen = [decoded(message, len(compared.names)) for message in messages]
+    samples = [each for each in seen if each is not None]
+    if len(samples) < len(messages):
         return begun
-    found = {
+    gradients = {
         name: tuple(
-            _whole([of_rank[step][place].reached for of_rank in windows])
-            for step in range(len(windows[0]))
+            _whole([of_rank.windows[step][place].reached for of_rank in samples])
+            for step in range(len(samples[0].windows))
         )
         for place, name in enumerate(compared.names)
     }
-    roundoff = max(each.roundoff for each in seen if each is not None)
-    return replace(begun, gradients=found, step=compared.step or 0, roundoff=roundoff)
+    roundoff = max(of_rank.roundoff for of_rank in samples)
+    return replace(begun, gradients=gradients, step=compared.step or 0, roundoff=roundoff)
 
 
 def _whole(rows: Sequence[Row]) -> tuple[float, ...]:
@@ -147,9 +147,8 @@ def judged(before: Begun, now: Begun) -> Finding | Refused | None:
     if not before.weights or not now.weights:
         return Refused("no weights are known to be equal on all ranks at the start")
     first, *later = both
-    why = _another_start(before, now) or next(filter(None, _differing(before, now, both)), "")
-    if why:
-        return Refused(why)
+    if difference := next(_differences(before, now, both), ""):
+        return Refused(difference)
     one, other = before.steps[first].loss, now.steps[first].loss
     counts = ({count for count, _ in each.steps[first].drawn} for each in (before, now))
     if not _share(one, other) <= (NEAR if next(counts) == next(counts) else DIVIDED):
@@ -157,22 +156,19 @@ def judged(before: Begun, now: Begun) -> Finding | Refused | None:
     for step in later:
         one, other = before.steps[step].loss, now.steps[step].loss
         if _share(one, other) > LOSS:
-            return _found(now, step, f"the loss is {other:g} instead of {one:g}")
+            return _changed(now, step, f"the loss is {other:g} instead of {one:g}")
     share = _turned(before, now) if len(both) == STEPS else 0.0
     if share > max(GRADIENT, gamma(ROUNDINGS, max(before.roundoff, now.roundoff))):
-        said = f"sampled gradients are turned by {share:.0%} of their length"
-        return _found(now, later[-1], said)
+        effect = f"sampled gradients are turned by {share:.0%} of their length"
+        return _changed(now, later[-1], effect)
     return None
 
 
-def _another_start(before: Begun, now: Begun) -> str:
-    both = before.weights.keys() & now.weights.keys()
-    is_same = both and all(before.weights[name] == now.weights[name] for name in both)
-    return "" if is_same else "the attempts start with different weights"
-
-
-def _differing(before: Begun, now: Begun, both: Sequence[int]) -> Iterator[str]:
+def _differences(before: Begun, now: Begun, both: Sequence[int]) -> Iterator[str]:
     """Differences between the attempts' beginnings that the change doesn't explain."""
+    names = before.weights.keys() & now.weights.keys()
+    if not names or any(before.weights[name] != now.weights[name] for name in names):
+        yield "the attempts start with different weights"
     for step in both:
         one, other = before.steps[step], now.steps[step]
         if one.random != other.random:
@@ -215,12 +211,12 @@ def _angle(one: Row, other: Row) -> float:
     return math.hypot(*(a / long - b / wide for a, b in zip(one, other, strict=True)))
 
 
-def _found(now: Begun, step: int, said: str) -> Finding:
+def _changed(now: Begun, step: int, effect: str) -> Finding:
     return Finding(
         Check.OURS,
         certain=True,
         sentence=f"the correction changes the training: in step {step}, from the same "
-        f"weights, samples and first loss, {said}",
+        f"weights, samples and first loss, {effect}",
         advice="The correction is reverted",
         step=step,
         where=now.where,

@@ -118,12 +118,14 @@ def fits_nothing(given: Collection[str], missing: Collection[str], where: str) -
     )
 
 
-def differing(
+def stale(
     saved: Mapping[str, Sequence[float]],
     live: Mapping[str, Sequence[float]],
     begun: Mapping[str, Sequence[float]],
     step: int | None,
     where: str,
+    *,
+    is_certain: bool,
 ) -> Finding | None:
     """Reports trained weights saved with their initial values.
 
@@ -133,23 +135,24 @@ def differing(
         begun: the same elements before the first step.
         step: optimizer steps done.
         where: the user's line that saves.
+        is_certain: whether it can't be intended.
     """
-    stale = [
+    unchanged = [
         name
         for name, values in saved.items()
         if name in live and name in begun and list(values) == list(begun[name]) != list(live[name])
     ]
     trained = [name for name in saved if name in begun and begun[name] != live.get(name)]
-    if not stale or len(stale) < len(trained):
+    if not unchanged or len(unchanged) < len(trained):
         return None
     return Finding(
         Check.SAVED,
-        certain=True,
-        sentence=f"the saved weights are from before the training: {stale[0]} has changed "
+        certain=is_certain,
+        sentence=f"the saved weights are from before the training: {unchanged[0]} has changed "
         "since, and was saved as it was",
         advice="Save the model that is trained: a copy was made before, or another is saved",
         step=step,
-        parameter=stale[0],
+        parameter=unchanged[0],
         where=where,
     )
 

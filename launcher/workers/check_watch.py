@@ -95,7 +95,7 @@ class CheckWatch:
         values[rank] = compared.value
         if len(values) == len(self.ranks):
             del self._compared[compared.key]
-            if (finding := between_ranks.told(compared, values, self.ranks)) is not None:
+            if (finding := between_ranks.judged(compared, values, self.ranks)) is not None:
                 self._tell(finding)
                 self._due = dict.fromkeys(self._due, 0.0)
             self._compare_begin(compared, values)
@@ -104,7 +104,7 @@ class CheckWatch:
 
     def _compare_begin(self, compared: Compared, values: Mapping[int, str]) -> None:
         """Keeps the attempt's first values, and compares them with those of the one it corrects."""
-        begun = ours.with_told(self._begun, compared, values)
+        begun = ours.with_compared(self._begun, compared, values)
         if begun == self._begun or not self._makes(Check.OURS):
             return
         self._begun = begun

@@ -22,7 +22,7 @@ from ..loss import TRAINERS
 from .copies import Copy, copied
 from .first_steps import first_steps
 from .reporting import is_on, report, safely, skip
-from .texts import IGNORED, asked_of_texts, trained_padding
+from .texts import IGNORED, text_faults, trained_padding
 
 TRAINER, DDP, LOADER = (
     "transformers.trainer",
@@ -30,16 +30,12 @@ TRAINER, DDP, LOADER = (
     LOADER_ITERATOR.module,
 )
 HOOKED = (TRAINER, DDP, LOADER)
-JUDGES = (
-    *(
-        labelled.ignored_labels,
-        labelled.trained_padding,
-        labelled.shifted_labels,
-        labelled.endless_answers,
-    ),
-    *(labelled.untrained_words, labelled.begun_twice, labelled.joined_texts),
+FAULTS = (
+    *(labelled.IGNORED_LABELS, labelled.TRAINED_PADDING),
+    *(labelled.SHIFTED_LABELS, labelled.ENDLESS_ANSWERS, labelled.UNTRAINED_WORDS),
+    *(labelled.BEGUN_TWICE, labelled.JOINED_TEXTS),
 )
-"""Judges of a batch's facts, in the order of the facts."""
+"""The faults of labels, and then of texts, in the order in which a batch is asked for them."""
 DRAWN = 8
 """Batches inspected per process."""
 WORKERS = range(2, 33)
@@ -118,8 +114,8 @@ class Labels:
         if len(self._copies) < data.BATCHES:
             self._where = self._where or user_place()
             padding = trained_padding(batch, labels, None if has_own_loss else model)
-            asked = [(labels != IGNORED).any(), padding, *asked_of_texts(batch, labels, model)]
-            copy = copied([each.float().reshape(1) for each in asked])
+            facts = [(labels == IGNORED).all(), padding, *text_faults(batch, labels, model)]
+            copy = copied([fact.float().reshape(1) for fact in facts])
             if copy is None:
                 skip(Check.DATA, "a graph of the device is being captured")
                 self.is_open = False
@@ -128,8 +124,8 @@ class Labels:
         if len(self._copies) == data.BATCHES and all(copy.is_there for copy in self._copies):
             self.is_open = False
             batches = ([bool(part[0]) for part in copy.parts()] for copy in self._copies)
-            for judge, answers in zip(JUDGES, zip(*batches, strict=False), strict=False):
-                report(judge(answers, self._where))
+            for fault, shown in zip(FAULTS, zip(*batches, strict=False), strict=False):
+                report(fault.judged(shown, self._where))
 
 
 class Draws:

@@ -6,7 +6,6 @@ import functools
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -82,21 +81,14 @@ def _watch_state_dicts(kind: Any) -> None:
 
 def _load(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     """Checks a load against its model."""
+    states = args[0] if args else kwargs.get("state_dict")
     if is_on(Check.SAVED):
-        given = args[0] if args else kwargs.get("state_dict")
-        look = partial(kept_weights.look, is_loaded=True)
-        safely(Check.SAVED, look, given)
+        safely(Check.SAVED, partial(kept_weights.look, is_loaded=True), states)
     result = wrapped(*args, **kwargs)
     if is_on(Check.SAVED) and getattr(result, "unexpected_keys", None):
-        given = args[0] if args else kwargs.get("state_dict")
-        safely(Check.SAVED, _look_at_load, given, result)
+        keys = result.unexpected_keys, result.missing_keys
+        safely(Check.SAVED, lambda: report(saved.loads_nothing(states, *keys, user_place())))
     return result
-
-
-def _look_at_load(given: Any, result: Any) -> None:
-    """Checks the loaded names against the names that didn't fit."""
-    names = given, result.unexpected_keys, result.missing_keys
-    report(saved.loads_nothing(*names, user_place()))
 
 
 def _look_at_object(_instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
@@ -106,7 +98,11 @@ def _look_at_object(_instance: Any, args: Any, kwargs: Mapping[str, Any]) -> Non
         return  # DeepSpeed's own checkpoints have the weights in other files
     kept_weights.look(given, is_loaded=False)
     held = next((given[key] for key in KEYS if isinstance(given.get(key), Mapping)), given)
-    weights = {_bare(str(name)): value for name, value in held.items() if hasattr(value, "shape")}
+    weights = {
+        str(name).removeprefix("module.").removeprefix("_orig_mod."): value
+        for name, value in held.items()
+        if hasattr(value, "shape")
+    }
     live = {name: each for _, name, each in parameters_in(known_models())}
     known = {name: each for name, each in weights.items() if name in live}
     if len(known) < len(live) / 2:
@@ -118,8 +114,8 @@ def _look_at_object(_instance: Any, args: Any, kwargs: Mapping[str, Any]) -> Non
     if found is None and not _is_of_rank(args[1] if len(args) > 1 else kwargs.get("f")):
         found = saved.cut(shapes, whole, *about)
     values = {name: _values(known[name]) for name in begun.values() if name in known}
-    is_certain = False  # the best so far may be that of the beginning
-    report(found or _stale(values, live, *about, is_certain=is_certain))
+    # Not certain: the best so far may be that of the beginning.
+    report(found or _stale(values, live, *about, is_certain=False))
 
 
 def _look_at_folder(instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
@@ -173,8 +169,7 @@ def _stale(
 ) -> Finding | None:
     """Reports saved weights equal to those before the training."""
     now = {name: _values(live[name]) for name in values if name in live}
-    found = saved.differing(values, now, begun.values(), step, where)
-    return None if found is None else replace(found, certain=is_certain)
+    return saved.stale(values, now, begun.values(), step, where, is_certain=is_certain)
 
 
 def _values(tensor: Any) -> list[float]:
@@ -197,10 +192,3 @@ def _is_of_rank(file: object) -> bool:
 
 def _shape(parameter: Any) -> tuple[int, ...]:
     return tuple(getattr(parameter, "ds_shape", parameter.shape))
-
-
-def _bare(name: str) -> str:
-    """A weight's name without wrappers' prefixes."""
-    for prefix in ("module.", "_orig_mod."):
-        name = name.removeprefix(prefix)
-    return name

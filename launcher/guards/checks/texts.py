@@ -43,7 +43,7 @@ def _tokens_of(model: Any) -> int:
     return 0
 
 
-def asked_of_texts(batch: Mapping[str, Any], labels: Any, model: Any) -> Iterator[Any]:
+def text_faults(batch: Mapping[str, Any], labels: Any, model: Any) -> Iterator[Any]:
     """Boolean tensors on a decoder's batch; none for other batches.
 
     Whether all labels are the next tokens, whether ends of texts are ignored but not the tokens

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import Finding
-from safe_launch.checks.ours import Begun, Step, encoded, judged, with_told
+from safe_launch.checks.ours import Begun, Step, encoded, judged, with_compared
 from safe_launch.checks.seen_gradients import Passed, Seen, Way
 from safe_launch.checks.seen_gradients import encoded as encoded_gradients
 from safe_launch.core.refused import Refused
@@ -117,11 +117,11 @@ def test_what_ranks_tell() -> None:
     """Losses are averaged, samples summed and gradients joined; invalid values are dropped."""
     step = Compared(Shared.STEP, "", "train.py:7", 1)
     values = {1: encoded(3.0, "s", [(4, 2)]), 0: encoded(1.0, "r", [(4, 1)])}
-    begun = with_told(Begun(), step, values)
+    begun = with_compared(Begun(), step, values)
     assert begun == Begun("train.py:7", {1: Step(2.0, ("r", "s"), ((8, 3),))})
-    assert with_told(begun, step, {0: "nonsense", 1: "1.0"}) == begun
+    assert with_compared(begun, step, {0: "nonsense", 1: "1.0"}) == begun
     weights = Compared(Shared.WEIGHTS, "", "train.py:7#1", 0, ("v", "w"))
-    begun = with_told(begun, weights, {0: "a b", 1: "a b"})
+    begun = with_compared(begun, weights, {0: "a b", 1: "a b"})
     assert begun.weights == {"v": "a", "w": "b"}
     nan = math.nan
     parts = [
@@ -130,6 +130,6 @@ def test_what_ranks_tell() -> None:
     ]
     told = {rank: encoded_gradients(each) for rank, each in enumerate(parts)}
     gradients = Compared(Shared.GRADIENTS, "", "train.py:7#1", 3, ("v",))
-    begun = with_told(begun, gradients, told)
+    begun = with_compared(begun, gradients, told)
     assert (begun.gradients, begun.step, begun.roundoff) == ({"v": ((1.0, 2.0),) * 2}, 3, 2.0**-9)
-    assert with_told(begun, gradients, {0: "nonsense", 1: "x"}) == begun
+    assert with_compared(begun, gradients, {0: "nonsense", 1: "x"}) == begun

@@ -54,17 +54,17 @@ ALL = frozenset(SIZES)
 def test_ranks_that_differ(what: Shared, values: dict[int, str], is_told: bool) -> None:
     """Seeds and weights must be equal, batches must differ; a rank may be missing."""
     compared = Compared(what, "", "train.py:7#1", 1, ("a", "b"))
-    found = between_ranks.told(compared, values, range(2))
+    found = between_ranks.judged(compared, values, range(2))
     assert (found is not None) == is_told
 
 
 def test_the_ranks_that_most_differ_from() -> None:
     """Of four replicas the odd one is named with the first weight."""
     values = {0: "x y", 1: "x y", 2: "x z", 3: "x y"}
-    found = between_ranks.told(WEIGHTS, values, range(4))
+    found = between_ranks.judged(WEIGHTS, values, range(4))
     assert found is not None
     assert (found.ranks, found.parameter, found.where) == ((2,), "b", "train.py:7")
-    assert between_ranks.told(WEIGHTS, {2: "x z"}, (2,)) is None
+    assert between_ranks.judged(WEIGHTS, {2: "x z"}, (2,)) is None
 
 
 @table(
@@ -211,9 +211,9 @@ def test_streams(digests: list[str], is_told: bool) -> None:
 
 def test_labels_and_types() -> None:
     """All labels ignored, or weights of a type that loses their updates."""
-    assert labelled.ignored_labels([False] * 3, "") is not None
-    assert labelled.ignored_labels([False, True, False], "") is None
-    assert labelled.ignored_labels([False] * 2, "") is None
+    assert labelled.IGNORED_LABELS.judged([True] * 3, "") is not None
+    assert labelled.IGNORED_LABELS.judged([True, False, True], "") is None
+    assert labelled.IGNORED_LABELS.judged([True] * 2, "") is None
     assert precision.without_master("AdamW", ["w"], 0, "") is not None
     assert precision.without_master("AdamW", ["w"], 1, "") is None
     assert precision.without_master("SGD", ["w"], 0, "") is None
@@ -225,10 +225,10 @@ def test_saved() -> None:
     assert saved.empty({"w": (0,)}, {"w": (0,)}, 3, "") is None
     assert saved.empty({"w": (2, 2)}, {"w": (2, 2)}, 3, "") is None
     old, new = {"w": [1.0]}, {"w": [2.0]}
-    assert saved.differing(old, new, old, 3, "") is not None
-    assert saved.differing(new, new, old, 3, "") is None
-    assert saved.differing(old, old, old, 3, "") is None
-    assert saved.differing({}, new, old, 3, "") is None
+    assert saved.stale(old, new, old, 3, "", is_certain=True) is not None
+    assert saved.stale(new, new, old, 3, "", is_certain=True) is None
+    assert saved.stale(old, old, old, 3, "", is_certain=True) is None
+    assert saved.stale({}, new, old, 3, "", is_certain=True) is None
 
 
 def test_which_checks_are_made() -> None:
@@ -401,14 +401,14 @@ def test_fields_that_a_loss_asks_for() -> None:
 
 def test_texts() -> None:
     """A finding needs all first batches; one with added tokens refutes it."""
-    for judge in (labelled.shifted_labels, labelled.endless_answers, labelled.begun_twice):
-        assert judge([True] * 3, "") is not None
-        assert judge([True, True, False], "") is None
-        assert judge([True] * 2, "") is None
-    assert labelled.untrained_words([False, True, False], "") is not None
-    assert labelled.untrained_words([False] * 3, "") is None
-    assert labelled.trained_padding([True, False, True], "") is not None
-    assert labelled.trained_padding([True, False, False], "") is None
+    for fault in (labelled.SHIFTED_LABELS, labelled.ENDLESS_ANSWERS, labelled.BEGUN_TWICE):
+        assert fault.judged([True] * 3, "") is not None
+        assert fault.judged([True, True, False], "") is None
+        assert fault.judged([True] * 2, "") is None
+    assert labelled.UNTRAINED_WORDS.judged([False, True, False], "") is not None
+    assert labelled.UNTRAINED_WORDS.judged([False] * 3, "") is None
+    assert labelled.TRAINED_PADDING.judged([True, False, True], "") is not None
+    assert labelled.TRAINED_PADDING.judged([True, False, False], "") is None
 
 
 def test_what_is_built_otherwise() -> None:

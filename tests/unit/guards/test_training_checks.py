@@ -588,7 +588,7 @@ def test_questions_about_texts() -> None:
     batch = {"input_ids": ids, "attention_mask": mask}
 
     def asked(labels: Any, **others: Any) -> list[bool]:
-        return [bool(each) for each in texts.asked_of_texts(batch | others, labels, model)]
+        return [bool(each) for each in texts.text_faults(batch | others, labels, model)]
 
     assert asked(right) == [False] * 5
     assert asked(torch.cat((right[:, 1:], right[:, :1] * 0 - 100), 1)) == [True, *[False] * 4]
@@ -600,7 +600,7 @@ def test_questions_about_texts() -> None:
     padded = torch.tensor([[0, 1, 2, 3, 0], [0, 1, 2, 3, 4]])
     assert asked(right, position_ids=padded) == [False] * 5
     assert asked(right[:, :-1]) == []
-    assert list(texts.asked_of_texts(batch, right, net())) == []
+    assert list(texts.text_faults(batch, right, net())) == []
     small = {"d_model": 8, "vocab_size": 20, "decoder_layers": 1, "decoder_ffn_dim": 8}
     unshifted = transformers.BartConfig(**small, decoder_attention_heads=2, encoder_layers=1)
     model = transformers.BartForCausalLM(unshifted)
@@ -617,7 +617,7 @@ def test_texts_that_begin_twice() -> None:
         config = transformers.LlamaConfig(**sizes, **heads, bos_token_id=1, eos_token_id=end)
         ids = torch.tensor(rows)
         batch = {"input_ids": ids, **given}
-        return bool([*texts.asked_of_texts(batch, ids, transformers.LlamaForCausalLM(config))][3])
+        return bool([*texts.text_faults(batch, ids, transformers.LlamaForCausalLM(config))][3])
 
     twice = [[1, 1, 5, 6], [1, 1, 7, 8]]
     assert found(twice)
