@@ -61,13 +61,7 @@ def frozen(models: Iterable[Any], where: str) -> Iterator[Finding]:
             (f"{name}.{attribute}", each)
             for name, layer in model.named_modules()
             for attribute in getattr(layer, "adapter_layer_names", ())
-            for each in _parameters_of(getattr(layer, attribute, None))
+            for each in getattr(getattr(layer, attribute, None), "parameters", tuple)()
         ]
         if parts and not any(each.requires_grad for _, each in parts):
             yield built.frozen_adapter([*dict(parts)], where)
-
-
-def _parameters_of(part: Any) -> Iterator[Any]:
-    """The parameters of a part of a layer, e.g. of `lora_A`."""
-    if hasattr(part, "parameters"):
-        yield from part.parameters()

@@ -48,82 +48,53 @@ def _looking(function: Any) -> Any:
 
 
 def _look(parameters: list[Any], most: float) -> None:
-    to_train = [each for each in parameters if each.requires_grad]
+    to_train = [param for param in parameters if param.requires_grad]
+    is_limit = not math.isinf(most)
     if not parameters:
-        report(_without_any())
+        _report(
+            "nothing: it is given no parameters, as by a generator that something else has used up",
+            "Give it model.parameters(), or a list",
+        )
     if not to_train:
         return
-    if not math.isinf(most) and not _sharded().isdisjoint(map(id, to_train)):
-        report(_by_shard())
-    elif all(each.grad is None for each in to_train):
-        engine = any(hasattr(each, "gradient_clipping") for each in data_parallel.others)
-        report(_nothing(len(to_train), is_engine=engine))
+    if is_limit and not _sharded().isdisjoint(map(id, to_train)):
+        _report(
+            "each rank's shards by their own norm: FSDP 1 divides the gradients among the ranks, "
+            "and each scales its part differently",
+            "Call clip_grad_norm_ of the FSDP model (with accelerate: give "
+            "accelerator.clip_grad_norm_ exactly model.parameters())",
+            is_certain=True,
+        )
+    elif all(param.grad is None for param in to_train):
+        is_engine = any(hasattr(model, "gradient_clipping") for model in data_parallel.others)
+        _report(
+            f"nothing: none of {count_of(len(to_train), 'parameter')} has a gradient there"
+            + (", as DeepSpeed holds them" if is_engine else ""),
+            "Write gradient_clipping into DeepSpeed's configuration"
+            if is_engine
+            else "Call it between backward() and step(), with the parameters that are trained",
+            is_certain=is_engine,
+        )
     elif scalers.scaling:
-        report(_still_scaled())
-    elif not math.isinf(most) and schedules.has_used(to_train):
-        report(_used_before())
+        _report(
+            "gradients that are still multiplied by the loss scale, so that almost nothing of them "
+            "is left",
+            f"Call scaler.unscale_(optimizer) before it ({EXPLAINED})",
+        )
+    elif is_limit and schedules.has_used(to_train):
+        _report(
+            "gradients that the optimizer has used already: no backward pass has added to them "
+            "since its step",
+            "Call it between backward() and step()",
+        )
+
+
+def _report(clipped: str, advice: str, *, is_certain: bool = False) -> None:
+    sentence = f"clip_grad_norm_ clips {clipped}"
+    report(Finding(Check.TRAINED, is_certain, sentence, advice, where=user_place()))
 
 
 def _sharded() -> set[int]:
     """Ids of the parameters that FSDP 1 divides among ranks."""
     modules = [each for each in fsdp.flat if each.sharding_strategy.name != "NO_SHARD"]
     return {id(parameter) for each in modules for parameter in each.parameters()}
-
-
-def _nothing(parameters: int, *, is_engine: bool) -> Finding:
-    return Finding(
-        Check.TRAINED,
-        certain=is_engine,
-        sentence="clip_grad_norm_ clips nothing: none of "
-        f"{count_of(parameters, 'parameter')} has a gradient there"
-        + (", as DeepSpeed holds them" if is_engine else ""),
-        advice="Write gradient_clipping into DeepSpeed's configuration"
-        if is_engine
-        else "Call it between backward() and step(), with the parameters that are trained",
-        where=user_place(),
-    )
-
-
-def _without_any() -> Finding:
-    return Finding(
-        Check.TRAINED,
-        certain=False,
-        sentence="clip_grad_norm_ clips nothing: it is given no parameters, as by a generator that "
-        "something else has used up",
-        advice="Give it model.parameters(), or a list",
-        where=user_place(),
-    )
-
-
-def _used_before() -> Finding:
-    return Finding(
-        Check.TRAINED,
-        certain=False,
-        sentence="clip_grad_norm_ clips gradients that the optimizer has used already: no backward "
-        "pass has added to them since its step",
-        advice="Call it between backward() and step()",
-        where=user_place(),
-    )
-
-
-def _still_scaled() -> Finding:
-    return Finding(
-        Check.TRAINED,
-        certain=False,
-        sentence="clip_grad_norm_ clips gradients that are still multiplied by the loss scale, so "
-        "that almost nothing of them is left",
-        advice=f"Call scaler.unscale_(optimizer) before it ({EXPLAINED})",
-        where=user_place(),
-    )
-
-
-def _by_shard() -> Finding:
-    return Finding(
-        Check.TRAINED,
-        certain=True,
-        sentence="clip_grad_norm_ clips each rank's shards by their own norm: FSDP 1 divides the "
-        "gradients among the ranks, and each scales its part differently",
-        advice="Call clip_grad_norm_ of the FSDP model (with accelerate: give "
-        "accelerator.clip_grad_norm_ exactly model.parameters())",
-        where=user_place(),
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 ELEMENTS = 32
@@ -49,11 +49,9 @@ def copied(parts: Sequence[Any]) -> Copy | None:
     """
     import torch
 
-    ends: list[int] = []
-    for part in parts:
-        ends.append(part.numel() + (ends[-1] if ends else 0))
     if not parts:
         return Copy(None, None, ())
+    ends = tuple(accumulate(part.numel() for part in parts))
     device = parts[0].device
     module: Any = getattr(torch, device.type, None)
     kind = torch.float64 if any(part.dtype is torch.float64 for part in parts) else torch.float32
@@ -62,12 +60,12 @@ def copied(parts: Sequence[Any]) -> Copy | None:
     with torch.no_grad():
         flat = torch.cat([part.to(kind) for part in parts])
         if device.type == "cpu":
-            return Copy(flat, None, tuple(ends))
+            return Copy(flat, None, ends)
         host = torch.empty(flat.shape, dtype=kind, pin_memory=True)
         host.copy_(flat, non_blocking=True)
         event = module.Event()
         event.record()
-    return Copy(host, event, tuple(ends), module)
+    return Copy(host, event, ends, module)
 
 
 def _is_captured(module: Any) -> bool:

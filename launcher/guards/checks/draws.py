@@ -40,12 +40,6 @@ def install(module: ModuleType) -> None:
     module.register_optimizer_step_post_hook(stepped)
 
 
-def _put_back(module: ModuleType, name: str, ours: Any, original: Any) -> None:
-    """Sets a function back, unless the script has replaced it in the meantime."""
-    if getattr(module, name) is ours:
-        setattr(module, name, original)
-
-
 class Draws:
     """The first line of the user's that draws in every step, and its values.
 
@@ -59,7 +53,7 @@ class Draws:
         self._steps = 0
         self._place = ""
         self._copies: list[Copy] = []
-        self._undo: list[Callable[[], None]] = []
+        self._wrapped: dict[str, tuple[Any, Any]] = {}  # by name: the wrapper, and the original
 
     def step(self, optimizer: Any) -> None:
         """Begins after the first step; compares after the third."""
@@ -71,8 +65,7 @@ class Draws:
             self._watch()
         elif self._steps >= 3:
             self.is_over = True
-            for undo in self._undo:
-                undo()
+            self._put_back()
             has_data = first_steps.batches > 0
             if has_data and self._copies and all(copy.is_there for copy in self._copies):
                 rows = [row for copy in self._copies for row in copy.parts()]
@@ -86,8 +79,16 @@ class Draws:
 
         for name in DRAWING:
             original = getattr(torch, name)
-            setattr(torch, name, noting := self._noting(original))
-            self._undo.append(functools.partial(_put_back, torch, name, noting, original))
+            self._wrapped[name] = self._noting(original), original
+            setattr(torch, name, self._wrapped[name][0])
+
+    def _put_back(self) -> None:
+        """Sets the functions back, unless the script has replaced them in the meantime."""
+        import torch
+
+        for name, (wrapper, original) in self._wrapped.items():
+            if getattr(torch, name) is wrapper:
+                setattr(torch, name, original)
 
     def _noting(self, function: Callable[..., Any]) -> Callable[..., Any]:
         import torch

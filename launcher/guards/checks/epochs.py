@@ -84,16 +84,13 @@ def _look_at_order(sampler: Any) -> None:
     before, done = _epochs.get(sampler, (sampler.epoch, steps))
     _epochs[sampler] = sampler.epoch, steps
     if sampler.epoch == before and steps > done + 1:  # one: the loader is begun for each batch
-        report(_finding(sampler.epoch, steps))
-
-
-def _finding(epoch: int, steps: int) -> Finding:
-    return Finding(
-        Check.DATA,
-        certain=False,
-        sentence="a DistributedSampler orders the samples as in the last epoch, and gives each "
-        f"rank the same part of them: its epoch is still {epoch}",
-        advice=f"Call sampler.set_epoch(epoch) before each epoch ({EXPLAINED})",
-        step=steps + 1,
-        where=user_place(),
-    )
+        finding = Finding(
+            Check.DATA,
+            certain=False,
+            sentence="a DistributedSampler orders the samples as in the last epoch, and gives each "
+            f"rank the same part of them: its epoch is still {before}",
+            advice=f"Call sampler.set_epoch(epoch) before each epoch ({EXPLAINED})",
+            step=steps + 1,
+            where=user_place(),
+        )
+        report(finding)

@@ -14,6 +14,7 @@ from ...checks.seen_gradients import ELEMENTS
 from ...core.private_names import FRAGMENTS
 from ...evidence.observations import observations
 from .. import fsdp
+from .models import parameters_of
 
 HOOKED = (FRAGMENTS.module, fsdp.TORCHS)
 
@@ -157,15 +158,14 @@ def owned(parameter: Any) -> Owned | None:
 
 def is_known(optimizer: Any, parameter: Any) -> bool:
     """Whether an optimizer holds a parameter or its DeepSpeed partition."""
-    groups = optimizer.param_groups
     return id(parameter) in _fragments or any(
-        each is parameter for group in groups for each in group["params"]
+        each is parameter for each in parameters_of(optimizer)
     )
 
 
 def reached_by(optimizer: Any, parameter: Any, line: Line) -> Place:
     """The line's gradient that an optimizer is about to use; None if another rank holds it."""
-    held = {id(each): each for group in optimizer.param_groups for each in group["params"]}
+    held = {id(each): each for each in parameters_of(optimizer)}
     if id(parameter) not in held:
         return _in_partition(held, parameter, line)
     gradient = parameter.grad

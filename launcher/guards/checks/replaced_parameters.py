@@ -14,6 +14,7 @@ from ...checks.finding import Check, Finding
 from ...core.count_of import count_of
 from ..callers import user_place
 from ..fsdp import TORCHS
+from .models import parameters_of
 from .reporting import report
 
 HOOKED = (TORCHS, "torch.optim.optimizer")
@@ -36,9 +37,9 @@ class Replaced:
         modules = given if isinstance(given, list | tuple) else [given]
         before: list[Any] = []
         with suppress(AttributeError):  # no module: torch says so
-            before += _parameters_of(modules)
+            before += _parameters_in(modules)
         result = wrapped(*args, **kwargs)
-        after = {id(parameter) for parameter in _parameters_of(modules)}
+        after = {id(parameter) for parameter in _parameters_in(modules)}
         gone = {id(one): weakref.ref(one) for one in before if id(one) not in after}
         if gone and not self._where:
             self._where = user_place()
@@ -49,31 +50,27 @@ class Replaced:
         """Reports an optimizer that holds only replaced parameters, without gradients."""
         if not self._parameters or optimizer in self._sound:
             return
-        held = [each for group in optimizer.param_groups for each in group["params"]]
-        trained = [parameter for parameter in held if parameter.requires_grad]
+        trained = [param for param in parameters_of(optimizer) if param.requires_grad]
         if not trained or not all(map(self._is_replaced, trained)):
             self._sound.add(optimizer)
         elif all(parameter.grad is None for parameter in trained):
             self._sound.add(optimizer)
             reported.add(optimizer)
-            report(_finding(optimizer, len(trained), self._where))
+            finding = Finding(
+                Check.TRAINED,
+                certain=True,
+                sentence=f"{type(optimizer).__name__} trains nothing: fully_shard has replaced all "
+                f"of its {count_of(len(trained), 'parameter')} since it was made",
+                advice="Make the optimizer after fully_shard "
+                "(safe-launch explain fsdp2-optimizer-made-before)",
+                step=1,
+                where=self._where,
+            )
+            report(finding)
 
     def _is_replaced(self, parameter: Any) -> bool:
         reference = self._parameters.get(id(parameter))
         return reference is not None and reference() is parameter
-
-
-def _finding(optimizer: Any, count: int, where: str) -> Finding:
-    return Finding(
-        Check.TRAINED,
-        certain=True,
-        sentence=f"{type(optimizer).__name__} trains nothing: fully_shard has replaced all of its "
-        f"{count_of(count, 'parameter')} since it was made",
-        advice="Make the optimizer after fully_shard "
-        "(safe-launch explain fsdp2-optimizer-made-before)",
-        step=1,
-        where=where,
-    )
 
 
 replaced = Replaced()
@@ -87,6 +84,6 @@ def install(module: ModuleType) -> None:
         wrapt.wrap_function_wrapper(module, "fully_shard", replaced.shard)
 
 
-def _parameters_of(modules: Any) -> Iterator[Any]:
+def _parameters_in(modules: Any) -> Iterator[Any]:
     for module in modules:
         yield from module.parameters()

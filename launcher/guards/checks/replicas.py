@@ -17,6 +17,7 @@ from ...checks.finding import Check
 from ...evidence.observations import observations
 from .. import data_parallel
 from .copies import Copy, copied, sample, spread
+from .models import parameters_of
 from .reporting import is_on, skip
 
 AVERAGERS = "torch.distributed.algorithms.model_averaging.averagers"
@@ -72,8 +73,7 @@ class Replicas:
             parameters: names and parameters that must be whole and equal on every rank.
             done: number of steps.
             if_begun_alike: compare only ranks that began with equal, non-constant values: others
-                hold
-                different parts of a model.
+                hold different parts of a model.
         """
         self._is_by_values = if_begun_alike
         self._send()
@@ -113,8 +113,7 @@ class Replicas:
 def replicated_by_ddp(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, Any]]:
     """An optimizer's DDP parameters, with their names."""
     alike = data_parallel.replicated()
-    held = (each for group in optimizer.param_groups for each in group["params"])
-    return [(names[id(each)], each) for each in held if id(each) in alike]
+    return [(names[id(each)], each) for each in parameters_of(optimizer) if id(each) in alike]
 
 
 def buffers_of_ddp() -> list[tuple[str, Any]]:
@@ -131,7 +130,7 @@ def buffers_of_ddp() -> list[tuple[str, Any]]:
 
 def beside_shards(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, Any]]:
     """An optimizer's unsharded parameters beside FSDP2's sharded ones."""
-    held = [each for group in optimizer.param_groups for each in group["params"]]
+    held = list(parameters_of(optimizer))
     meshes = [each.device_mesh for each in held if hasattr(each, "to_local")]
     if not meshes or any(mesh.size() != data_parallel.world() for mesh in meshes):
         return []

@@ -11,6 +11,7 @@ from ...checks import sampled, trained
 from ...checks.finding import Check
 from ...checks.sampled import Update
 from .copies import Copy, copied, local, sample, spread
+from .models import parameters_of
 from .reporting import is_certain, report, skip
 
 ADAPTER = "lora_B"
@@ -81,7 +82,7 @@ class Values:
             getattr(optimizer, name, None) is not None for name in ("grad_scale", "found_inf")
         )  # a fused step, which the scaler may make do nothing
         rates = {id(p): float(g.get("lr", 1)) for g in optimizer.param_groups for p in g["params"]}
-        each = [p for group in optimizer.param_groups for p in group["params"]]
+        each = list(parameters_of(optimizer))
         is_whole = not any(hasattr(p, "to_local") for p in each)  # of zeros, others may have more
         given = [p for p in each if p.grad is not None and p.device == each[0].device]
         fixed = spread([p for p in given if _is_frozen(p) and _part(p) is not None])
