@@ -62,7 +62,7 @@ def read_by_all(digests: Sequence[str], workers: int, where: str) -> Finding | N
         where: the user's line that draws them.
     """
     rounds = [{*digests[:workers]}, {*digests[workers : 2 * workers]}]
-    is_same = all(len(each) == 1 for each in rounds) and rounds[0] != rounds[1]
+    is_same = all(len(drawn) == 1 for drawn in rounds) and rounds[0] != rounds[1]
     if len(digests) < 2 * workers or not is_same or "" in digests:
         return None
     return Finding(

@@ -91,7 +91,7 @@ def first_of(names: Collection[str]) -> str:
 def active(options: CheckOptions) -> str:
     """Value of the workers' variable with the enabled checks."""
     is_off = options.mode == "off"
-    return ",".join(() if is_off else (each for each in Check if each not in options.muted))
+    return ",".join(() if is_off else (check for check in Check if check not in options.muted))
 
 
 def is_on(check: Check, environment: Mapping[str, str]) -> bool:

@@ -103,10 +103,10 @@ def _never_cleared(name: str, ranks: tuple[int, ...], where: str, step: int) -> 
 def _idle(seen: Mapping[int, Seen]) -> tuple[int, ...]:
     """Ranks that add nothing to several parameters, to each of which another rank adds."""
     has = {
-        rank: [any(map(any, passed.parts)) for window in each.windows for passed in window]
-        for rank, each in seen.items()
+        rank: [any(map(any, passed.parts)) for window in samples.windows for passed in window]
+        for rank, samples in seen.items()
     }
-    is_several = all(len(window) > 1 for each in seen.values() for window in each.windows)
+    is_several = all(len(window) > 1 for samples in seen.values() for window in samples.windows)
     idle = tuple(rank for rank, added in has.items() if not any(added))
     return idle if is_several and any(map(all, has.values())) else ()
 
@@ -128,72 +128,74 @@ class _Added:
     def miss(self, fates: Fates) -> float:
         """Minimum distance of a multiple of the combination from `reached`, relative to `size`."""
         rows = (row[fate] for row, fate in zip(self.rows, fates, strict=True) if fate in row)
-        made = [sum(each) for each in zip(*rows, strict=True)] or [0.0] * len(self.reached)
+        made = [sum(values) for values in zip(*rows, strict=True)] or [0.0] * len(self.reached)
         square = sum(value * value for value in made)
         pairs = list(zip(made, self.reached, strict=True))
-        scale = sum(one * other for one, other in pairs) / square if square else 0.0
+        scale = sum(sent * got for sent, got in pairs) / square if square else 0.0
         if scale <= 0 or not math.isfinite(scale):
             return math.inf
-        return math.hypot(*(other / scale - one for one, other in pairs)) / self.size
+        return math.hypot(*(got / scale - sent for sent, got in pairs)) / self.size
 
 
 def _fates(ranks: Mapping[int, Passed], roundoff: float) -> dict[int, Fates]:
     """Fate of each addition, on ranks with enough elements; empty if any is unexplained."""
-    count = max(len(each.parts) for each in ranks.values())
+    count = max(len(passed.parts) for passed in ranks.values())
     noise = roundoff * math.sqrt(4 + count + len(ranks))
     near, far = max(NEAR, noise), max(FAR, 5 * noise)
-    found: dict[int, Fates] = {}
+    fates_of: dict[int, Fates] = {}
     for rank, added in _added(ranks, count).items() if noise <= COARSE else ():
         right = (Fate.MEAN,) * count
         if added.miss(right) <= far:
-            found[rank] = right
+            fates_of[rank] = right
             continue
-        every = itertools.product(Fate, repeat=count) if len(found) < TRIED else ()
+        every = itertools.product(Fate, repeat=count) if len(fates_of) < TRIED else ()
         ordered = sorted(every, key=lambda fates: -fates.count(Fate.MEAN))
-        candidates = itertools.chain(dict.fromkeys(found.values()), ordered)
-        fates = next((each for each in candidates if added.miss(each) <= near), None)
-        if fates is None:
+        candidates = itertools.chain(dict.fromkeys(fates_of.values()), ordered)
+        explanation = next((fates for fates in candidates if added.miss(fates) <= near), None)
+        if explanation is None:
             return {}
-        found[rank] = fates
-    return found
+        fates_of[rank] = explanation
+    return fates_of
 
 
 def _added(ranks: Mapping[int, Passed], count: int) -> dict[int, _Added]:
     """The additions by rank; empty if their numbers differ or one is infinite."""
-    length = min(len(each.reached) for each in ranks.values())
+    length = min(len(passed.reached) for passed in ranks.values())
     nothing = ((0.0,) * length,) * count
     parts = {rank: passed.parts or nothing for rank, passed in ranks.items()}
     if any(len(rows) != count for rows in parts.values()):
         return {}
     every = [list(zip(*rows, strict=True)) for rows in zip(*parts.values(), strict=True)]
-    if not all(math.isfinite(value) for part in every for each in part for value in each):
+    if not all(math.isfinite(value) for part in every for values in part for value in values):
         return {}
-    means = [[sum(each) / len(ranks) for each in part] for part in every]
+    means = [[sum(values) / len(ranks) for values in part] for part in every]
     sizes = [sum(max(map(abs, part[place])) for part in every) for place in range(length)]
-    found = {}
-    for rank, each in ranks.items():
+    added = {}
+    for rank, passed in ranks.items():
         places = [
-            place for place in range(length) if math.isfinite(each.reached[place]) and sizes[place]
+            place
+            for place in range(length)
+            if math.isfinite(passed.reached[place]) and sizes[place]
         ]
         if every and len(places) >= LEAST:
             rows = tuple(
                 {
                     Fate.MEAN: [mean[place] for place in places],
-                    Fate.OWN: [own[place] for place in places],
+                    Fate.OWN: [rows_of_rank[place] for place in places],
                 }
-                for mean, own in zip(means, parts[rank], strict=True)
+                for mean, rows_of_rank in zip(means, parts[rank], strict=True)
             )
-            reached = [each.reached[place] for place in places]
-            found[rank] = _Added(rows, reached, math.hypot(*(sizes[place] for place in places)))
-    return found
+            reached = [passed.reached[place] for place in places]
+            added[rank] = _Added(rows, reached, math.hypot(*(sizes[place] for place in places)))
+    return added
 
 
 def _misled(
     fates: Mapping[int, Fates], way: Way, name: str, where: str, step: int
 ) -> Finding | None:
     """The finding; gradients that a script clears between passes are ignored."""
-    local = tuple(rank for rank, each in fates.items() if Fate.OWN in each)
-    lost = tuple(rank for rank, each in fates.items() if Fate.LOST in each)
+    local = tuple(rank for rank, of_rank in fates.items() if Fate.OWN in of_rank)
+    lost = tuple(rank for rank, of_rank in fates.items() if Fate.LOST in of_rank)
     if local:
         return Finding(
             Check.GRADIENTS,
@@ -208,12 +210,12 @@ def _misled(
         )
     if not lost or way not in TAKEN:
         return None
-    each = fates[lost[0]]
+    first = fates[lost[0]]
     return Finding(
         Check.GRADIENTS,
         certain=True,
-        sentence=f"gradients are lost: of {count_of(len(each), 'addition')} that backward passes "
-        f"made to {name} in a step, {_numbers(each)} never reached the optimizer",
+        sentence=f"gradients are lost: of {count_of(len(first), 'addition')} that backward passes "
+        f"made to {name} in a step, {_numbers(first)} never reached the optimizer",
         advice=TAKEN[way],
         step=step,
         ranks=lost,

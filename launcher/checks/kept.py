@@ -89,8 +89,8 @@ def write(folder: Path, kept: Kept) -> None:
 
 def read(folder: Path) -> Document:
     """Reads an attempt's findings; none if the file is missing or unreadable."""
-    found = typed_json.read(folder / FILE, Document)
-    return Document() if isinstance(found, Refused) else found
+    document = typed_json.read(folder / FILE, Document)
+    return Document() if isinstance(document, Refused) else document
 
 
 def reported_before(folder: Path) -> set[tuple[object, ...]]:
@@ -110,8 +110,8 @@ def write_begun(folder: Path, begun: Begun) -> None:
 
 def read_begun(folder: Path) -> Begun:
     """Reads the record of an attempt's first steps; empty if missing or unreadable."""
-    found = typed_json.read(folder / BEGUN, Begun)
-    return Begun() if isinstance(found, Refused) else found
+    begun = typed_json.read(folder / BEGUN, Begun)
+    return Begun() if isinstance(begun, Refused) else begun
 
 
 def write_saves(folder: Path, saves: Mapping[str, Noted]) -> None:

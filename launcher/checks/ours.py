@@ -100,8 +100,8 @@ def _step(messages: Sequence[str]) -> Step | None:
             parts = [word.partition(":") for word in words]
             lists.append([(int(count), int(digest, 16)) for count, _, digest in parts])
         drawn = tuple(
-            (sum(count for count, _ in each), sum(digest for _, digest in each) % (1 << 32))
-            for each in zip(*lists, strict=True)
+            (sum(count for count, _ in values), sum(digest for _, digest in values) % (1 << 32))
+            for values in zip(*lists, strict=True)
         )
     except ValueError:
         return None
@@ -110,7 +110,7 @@ def _step(messages: Sequence[str]) -> Step | None:
 
 def _with_gradients(begun: Begun, compared: Compared, messages: Sequence[str]) -> Begun:
     seen = [decoded(message, len(compared.names)) for message in messages]
-    samples = [each for each in seen if each is not None]
+    samples = [samples for samples in seen if samples is not None]
     if len(samples) < len(messages):
         return begun
     gradients = {
@@ -149,14 +149,14 @@ def judged(before: Begun, now: Begun) -> Finding | Refused | None:
     first, *later = both
     if difference := next(_differences(before, now, both), ""):
         return Refused(difference)
-    one, other = before.steps[first].loss, now.steps[first].loss
-    counts = ({count for count, _ in each.steps[first].drawn} for each in (before, now))
-    if not _share(one, other) <= (NEAR if next(counts) == next(counts) else DIVIDED):
-        return Refused(f"the first losses differ already: {one:g} before, {other:g} now")
+    old, new = before.steps[first].loss, now.steps[first].loss
+    counts = ({count for count, _ in attempt.steps[first].drawn} for attempt in (before, now))
+    if not _share(old, new) <= (NEAR if next(counts) == next(counts) else DIVIDED):
+        return Refused(f"the first losses differ already: {old:g} before, {new:g} now")
     for step in later:
-        one, other = before.steps[step].loss, now.steps[step].loss
-        if _share(one, other) > LOSS:
-            return _changed(now, step, f"the loss is {other:g} instead of {one:g}")
+        old, new = before.steps[step].loss, now.steps[step].loss
+        if _share(old, new) > LOSS:
+            return _changed(now, step, f"the loss is {new:g} instead of {old:g}")
     share = _turned(before, now) if len(both) == STEPS else 0.0
     if share > max(GRADIENT, gamma(ROUNDINGS, max(before.roundoff, now.roundoff))):
         effect = f"sampled gradients are turned by {share:.0%} of their length"
@@ -170,25 +170,25 @@ def _differences(before: Begun, now: Begun, both: Sequence[int]) -> Iterator[str
     if not names or any(before.weights[name] != now.weights[name] for name in names):
         yield "the attempts start with different weights"
     for step in both:
-        one, other = before.steps[step], now.steps[step]
-        if one.random != other.random:
+        old, new = before.steps[step], now.steps[step]
+        if old.random != new.random:
             yield f"random draws differ by step {step}"
-        elif not _have_same_samples(one.drawn, other.drawn):
+        elif not _have_same_samples(old.drawn, new.drawn):
             yield f"the samples of step {step} aren't known to be the same"
 
 
-def _have_same_samples(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> bool:
+def _have_same_samples(old: Sequence[tuple[int, int]], new: Sequence[tuple[int, int]]) -> bool:
     """Whether samples are equal except for a prefetched batch."""
-    seen, now = dict(one), dict(other)
+    seen, now = dict(old), dict(new)
     counts = seen.keys() & now.keys()
     last = max(counts, default=0)
-    is_covered = all(each[-2][0] <= last for each in (one, other) if len(each) > 1)
+    is_covered = all(drawn[-2][0] <= last for drawn in (old, new) if len(drawn) > 1)
     return last > 0 and is_covered and all(seen[count] == now[count] for count in counts)
 
 
-def _share(one: float, other: float) -> float:
+def _share(first: float, second: float) -> float:
     """Relative difference of two numbers; NaN if either is NaN."""
-    return abs(one - other) / max(abs(one), abs(other), 1e-30)
+    return abs(first - second) / max(abs(first), abs(second), 1e-30)
 
 
 def _turned(before: Begun, now: Begun) -> float:
@@ -203,12 +203,12 @@ def _turned(before: Begun, now: Begun) -> float:
     return sorted(shares)[-2]
 
 
-def _angle(one: Row, other: Row) -> float:
+def _angle(first: Row, second: Row) -> float:
     """Distance of two directions; 0 for zero vectors."""
-    long, wide = math.hypot(*one), math.hypot(*other)
-    if len(one) != len(other) or not 0 < long * wide < math.inf:
+    long, wide = math.hypot(*first), math.hypot(*second)
+    if len(first) != len(second) or not 0 < long * wide < math.inf:
         return 0.0
-    return math.hypot(*(a / long - b / wide for a, b in zip(one, other, strict=True)))
+    return math.hypot(*(a / long - b / wide for a, b in zip(first, second, strict=True)))
 
 
 def _changed(now: Begun, step: int, effect: str) -> Finding:

@@ -114,8 +114,8 @@ def rate_begins_anew(scheduler: str, where: str) -> Finding:
     )
 
 
-def _near(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=1e-3, abs_tol=1e-12)
+def _near(rate: float, expected: float) -> bool:
+    return math.isclose(rate, expected, rel_tol=1e-3, abs_tol=1e-12)
 
 
 def _found(resumed: Noted, sentence: str, advice: str) -> Finding:

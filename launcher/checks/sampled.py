@@ -41,11 +41,11 @@ class Update:
 def unchanged(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
     """Reports updates that change almost nothing despite gradients and a rate."""
     hit = [
-        (update, one != other)
+        (update, before != after)
         for update in updates
         if update.rate > 0
-        for one, other, slope in zip(update.before, update.after, update.gradient, strict=False)
-        if slope and one
+        for before, after, slope in zip(update.before, update.after, update.gradient, strict=False)
+        if slope and before
     ]
     same = [update for update, is_changed in hit if not is_changed]
     if len(hit) < LEAST or len(same) < MOST_UNCHANGED * len(hit):
@@ -67,18 +67,18 @@ def unchanged(updates: Sequence[Update], optimizer: str, where: str, step: int) 
 
 def moved(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
     """Reports frozen parameters changed by a step."""
-    found = [update.name for update in updates if list(update.before) != list(update.after)]
-    if not found:
+    changed = [update.name for update in updates if list(update.before) != list(update.after)]
+    if not changed:
         return None
     return Finding(
         Check.TRAINED,
         certain=True,
-        sentence=f"{optimizer} updates frozen weights: {first_of(found)}, with requires_grad "
+        sentence=f"{optimizer} updates frozen weights: {first_of(changed)}, with requires_grad "
         "False, was changed by its step",
         advice="A gradient was left from before it was frozen: set it to None, or leave it out of "
         "the optimizer",
         step=step,
-        parameter=found[0],
+        parameter=changed[0],
         where=where,
     )
 
@@ -102,17 +102,17 @@ def still_zero(samples: Mapping[str, Sequence[float]], steps: int, where: str) -
 
 def not_numbers(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
     """Reports parameters of which a step has made NaN."""
-    found = [update.name for update in updates if any(map(math.isnan, update.after))]
-    if not found or any(math.isnan(value) for update in updates for value in update.before):
+    broken = [update.name for update in updates if any(map(math.isnan, update.after))]
+    if not broken or any(math.isnan(value) for update in updates for value in update.before):
         return None
     return Finding(
         Check.TRAINED,
         certain=True,
-        sentence=f"{optimizer}'s step has made NaN of {first_of(found)}: all later steps are lost",
+        sentence=f"{optimizer}'s step has made NaN of {first_of(broken)}: all later steps are lost",
         advice="Stop the run and go back to a checkpoint before it. Look for a loss or a gradient "
         "of inf or NaN: a rate that is too high, an empty sample, fp16 without a scaler",
         step=step,
-        parameter=found[0],
+        parameter=broken[0],
         where=where,
     )
 

@@ -19,23 +19,23 @@ def empty(shapes: Shapes, live: Shapes, step: int | None, where: str) -> Finding
         step: optimizer steps done.
         where: the user's line that saves.
     """
-    found = [name for name, shape in shapes.items() if 0 in shape and name not in live]
-    found += [
+    names = [name for name, shape in shapes.items() if 0 in shape and name not in live]
+    names += [
         name
         for name, shape in shapes.items()
         if 0 in shape and name in live and 0 not in live[name]
     ]
-    if not found:
+    if not names:
         return None
     return Finding(
         Check.SAVED,
         certain=True,
-        sentence=f"{count_of(len(found), 'weight')} of {len(shapes):,} that were saved "
-        f"{'is' if len(found) == 1 else 'are'} empty: {first_of(found)}",
+        sentence=f"{count_of(len(names), 'weight')} of {len(shapes):,} that were saved "
+        f"{'is' if len(names) == 1 else 'are'} empty: {first_of(names)}",
         advice="The weights are partitioned (ZeRO stage 3, FSDP): gather them before they are "
         "saved (stage3_gather_16bit_weights_on_model_save, a full state dict)",
         step=step,
-        parameter=found[0],
+        parameter=names[0],
         where=where,
     )
 
@@ -49,21 +49,21 @@ def cut(shapes: Shapes, live: Shapes, step: int | None, where: str) -> Finding |
         step: optimizer steps done.
         where: the user's line that saves.
     """
-    found = [
+    names = [
         name
         for name, shape in shapes.items()
         if name in live and 0 not in shape
         if len(shape) == len(live[name]) > 0 and shape[1:] == live[name][1:]
         if shape[0] < live[name][0]
     ]
-    if len(found) < max(2, len(shapes) / 2):
+    if len(names) < max(2, len(shapes) / 2):
         return None
-    first = found[0]
+    first = names[0]
     return Finding(
         Check.SAVED,
         certain=True,
         sentence=f"a part of each weight was saved: {first} has {shapes[first][0]} of its "
-        f"{live[first][0]} rows, and so {count_of(len(found) - 1, 'other')}",
+        f"{live[first][0]} rows, and so {count_of(len(names) - 1, 'other')}",
         advice="The weights are sharded (FSDP): gather them on every rank before one saves them "
         "(full_tensor(), or get_model_state_dict with full_state_dict=True)",
         step=step,
@@ -73,23 +73,23 @@ def cut(shapes: Shapes, live: Shapes, step: int | None, where: str) -> Finding |
 
 
 def loads_nothing(
-    given: Collection[str], unexpected: Collection[str], missing: Collection[str], where: str
+    loaded: Collection[str], unexpected: Collection[str], missing: Collection[str], where: str
 ) -> Finding | None:
     """Reports loaded weights none of whose names the model has.
 
     Args:
-        given: the loaded names.
+        loaded: the loaded names.
         unexpected: loaded names that the model lacks.
         missing: the model's names that weren't loaded.
         where: the user's line that loads.
     """
-    if not missing or not 0 < len(given) == len(unexpected):
+    if not missing or not 0 < len(loaded) == len(unexpected):
         return None
     return Finding(
         Check.SAVED,
         certain=True,
         sentence=f"load_state_dict has loaded nothing: {first_of(unexpected)} "
-        f"{'are' if len(given) > 1 else 'is'} not in the model, and strict=False ignores "
+        f"{'are' if len(loaded) > 1 else 'is'} not in the model, and strict=False ignores "
         "that",
         advice=f"Make the names the model's, e.g. {next(iter(missing))}: a wrapper puts a prefix "
         "before them (module., model., _orig_mod.)",
@@ -98,18 +98,18 @@ def loads_nothing(
     )
 
 
-def fits_nothing(given: Collection[str], missing: Collection[str], where: str) -> Finding:
+def fits_nothing(loaded: Collection[str], missing: Collection[str], where: str) -> Finding:
     """Reports a checkpoint without any of its model's names.
 
     Args:
-        given: its names that the model lacks.
+        loaded: its names that the model lacks.
         missing: the model's names.
         where: the user's line that loads.
     """
     return Finding(
         Check.SAVED,
         certain=True,
-        sentence=f"from_pretrained has loaded nothing: the checkpoint has {first_of(given)} and "
+        sentence=f"from_pretrained has loaded nothing: the checkpoint has {first_of(loaded)} and "
         "none of the model's names, so that all weights are random",
         advice="Save the model without its wrapper, or make the names the model's, e.g. "
         f"{next(iter(missing))} (without module., model., _orig_mod.)",

@@ -284,23 +284,23 @@ def zero(optimizer: str, steps: int, where: str) -> Finding:
 
 
 def overruled(
-    scheduler: str, given: Mapping[str, object], asked: object, where: str
+    scheduler: str, parameters: Mapping[str, object], rate: object, where: str
 ) -> Finding | None:
     """Reports a DeepSpeed schedule that warms up to its default rate, not the optimizer's.
 
     Args:
         scheduler: its type in the configuration.
-        given: its configured parameters.
-        asked: the optimizer's configured rate, if any.
+        parameters: its configured parameters.
+        rate: the optimizer's configured rate, if any.
         where: the user's line that steps the engine.
     """
-    is_left = scheduler in WARMUPS and "warmup_max_lr" not in given
-    if not is_left or not isinstance(asked, int | float) or asked == DEFAULT:
+    is_left = scheduler in WARMUPS and "warmup_max_lr" not in parameters
+    if not is_left or not isinstance(rate, int | float) or rate == DEFAULT:
         return None
     return Finding(
         Check.SCHEDULE,
         certain=True,
-        sentence=f"the rate that DeepSpeed's configuration gives the optimizer ({asked:g}) is "
+        sentence=f"the rate that DeepSpeed's configuration gives the optimizer ({rate:g}) is "
         f"overruled: {scheduler} has no warmup_max_lr, and warms up to its default of {DEFAULT:g}",
         advice="Give the scheduler warmup_max_lr as well",
         step=1,

@@ -76,13 +76,13 @@ def decoded(value: str, parameters: int) -> Seen | None:
     try:
         way, exponent, *words = value.split()
         rows = [_passed(word) for word in words]
-        told = Way(way), 2.0 ** max(-64, min(0, int(exponent)))
+        header = Way(way), 2.0 ** max(-64, min(0, int(exponent)))
     except (ValueError, struct.error):
         return None
     if len(rows) != WINDOWS * parameters:
         return None
     windows = (rows[begin : begin + parameters] for begin in range(0, len(rows), parameters))
-    return Seen(*told, tuple(map(tuple, windows)))
+    return Seen(*header, tuple(map(tuple, windows)))
 
 
 def _passed(word: str) -> Passed:

@@ -69,8 +69,8 @@ class Accumulated:
 def _with_gradient(optimizer: Any) -> tuple[weakref.ref[Any], int, int] | None:
     """The place of a parameter whose gradient is in `grad`; FSDP2 keeps it elsewhere."""
     for place, group in enumerate(optimizer.param_groups):
-        for number, each in enumerate(group["params"]):
-            if each.grad is not None:
-                is_whole = not hasattr(each, "to_local")
+        for number, param in enumerate(group["params"]):
+            if param.grad is not None:
+                is_whole = not hasattr(param, "to_local")
                 return (weakref.ref(optimizer), place, number) if is_whole else None
     return None

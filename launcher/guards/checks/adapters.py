@@ -35,15 +35,15 @@ def install(module: ModuleType) -> None:
 
 def _weights_of(model: Any) -> Iterator[tuple[str, Any]]:
     """Weights of adapters that a training or a checkpoint has changed."""
-    for name, each in model.named_parameters():
-        if SECOND in name and not each.is_meta and bool(each.detach().any()):
-            yield name, each
+    for name, param in model.named_parameters():
+        if SECOND in name and not param.is_meta and bool(param.detach().any()):
+            yield name, param
 
 
 def _judge(held: dict[str, Any], model: Any) -> None:
     """Reports weights that the model has no more."""
-    left = {id(each) for each in model.parameters()}
-    lost = [name for name, each in held.items() if id(each) not in left]
+    left = {id(param) for param in model.parameters()}
+    lost = [name for name, weight in held.items() if id(weight) not in left]
     report(built.replaced_adapter(lost, user_place()))
 
 
@@ -55,13 +55,13 @@ def frozen(models: Iterable[Any], where: str) -> Iterator[Finding]:
         where: the user's line that made the optimizer.
     """
     for model in models:
-        if not any(each.requires_grad for each in model.parameters()):
+        if not any(param.requires_grad for param in model.parameters()):
             continue
         parts = [
-            (f"{name}.{attribute}", each)
+            (f"{name}.{attribute}", param)
             for name, layer in model.named_modules()
             for attribute in getattr(layer, "adapter_layer_names", ())
-            for each in getattr(getattr(layer, attribute, None), "parameters", tuple)()
+            for param in getattr(getattr(layer, attribute, None), "parameters", tuple)()
         ]
-        if parts and not any(each.requires_grad for _, each in parts):
+        if parts and not any(param.requires_grad for _, param in parts):
             yield built.frozen_adapter([*dict(parts)], where)

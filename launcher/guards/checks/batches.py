@@ -177,7 +177,7 @@ class Draws:
     def _look_at_stream(self, batch: Any, workers: int, digests: list[str]) -> None:
         """Inspects a batch that one of several processes has read from a stream."""
         if len(digests) < 2 * workers:
-            is_host = all(each.device.type == "cpu" for each in tensors_in(batch))
+            is_host = all(tensor.device.type == "cpu" for tensor in tensors_in(batch))
             digests.append(digest_of(batch, elements=1024) if is_host else "")
             report(data.read_by_all(digests, workers, user_place()))
 

@@ -55,7 +55,7 @@ class Clearing:
                 counts.append((0, 0))
         counts = self._counts.setdefault(where, [(0, 0)])
         passes, cleared = counts[-1]
-        is_cleared = passes > 0 and all(each.grad is None for each in held)
+        is_cleared = passes > 0 and all(param.grad is None for param in held)
         counts[-1] = passes + 1, cleared + is_cleared
         if steps >= divided.STEPS:
             self.is_open = False
@@ -65,7 +65,7 @@ class Clearing:
 
     def _parameters(self) -> Iterator[Any]:
         for optimizer, _ in self._optimizers():
-            yield from (each for each in parameters_of(optimizer) if each.requires_grad)
+            yield from (param for param in parameters_of(optimizer) if param.requires_grad)
 
 
 def _is_plain(parameter: Any) -> bool:

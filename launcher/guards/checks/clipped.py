@@ -34,15 +34,15 @@ class Clipped:
         """Notes gradients that were just clipped."""
         self._marks = {}
         if (observations.steps_of_all() or 0) < STEPS:
-            given = spread([each for each in parameters if each.grad is not None])
+            chosen = spread([param for param in parameters if param.grad is not None])
             with observations.going_on():
-                self._marks = {id(each): _mark(each.grad) for each in given}
+                self._marks = {id(param): _mark(param.grad) for param in chosen}
             self._where = user_place()
 
     def used(self, optimizer: Any) -> None:
         """Drops the gradients that an optimizer's step uses."""
-        for each in parameters_of(optimizer) if self._marks else ():
-            self._marks.pop(id(each), None)
+        for param in parameters_of(optimizer) if self._marks else ():
+            self._marks.pop(id(param), None)
 
     def before(self) -> None:
         """Drops the gradients that were cleared since, before a backward pass."""
@@ -57,10 +57,10 @@ class Clipped:
 
     def _found(self, *, is_changed: bool) -> Iterator[tuple[int, tuple[int, int]]]:
         for optimizer in self._optimizers():
-            for each in parameters_of(optimizer):
-                mark = self._marks.get(id(each))
-                if mark and each.grad is not None and (_mark(each.grad) != mark) is is_changed:
-                    yield id(each), mark
+            for param in parameters_of(optimizer):
+                mark = self._marks.get(id(param))
+                if mark and param.grad is not None and (_mark(param.grad) != mark) is is_changed:
+                    yield id(param), mark
 
 
 def _mark(gradient: Any) -> tuple[int, int]:

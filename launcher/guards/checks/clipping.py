@@ -96,5 +96,5 @@ def _report(clipped: str, advice: str, *, is_certain: bool = False) -> None:
 
 def _sharded() -> set[int]:
     """Ids of the parameters that FSDP 1 divides among ranks."""
-    modules = [each for each in fsdp.flat if each.sharding_strategy.name != "NO_SHARD"]
-    return {id(parameter) for each in modules for parameter in each.parameters()}
+    modules = [module for module in fsdp.flat if module.sharding_strategy.name != "NO_SHARD"]
+    return {id(parameter) for module in modules for parameter in module.parameters()}

@@ -47,8 +47,8 @@ def _mask_of(sample: Any) -> tuple[int, int]:
     labels = sample.get("labels") if isinstance(sample, Mapping) else None
     if labels is None:
         return 0, 0
-    found = torch.as_tensor(labels)
-    return found.numel(), int((found == IGNORED).sum())
+    tensor = torch.as_tensor(labels)
+    return tensor.numel(), int((tensor == IGNORED).sum())
 
 
 def _look(masks: Sequence[tuple[int, int]], batch: Any) -> None:

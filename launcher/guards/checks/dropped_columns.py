@@ -36,10 +36,10 @@ def install(module: ModuleType) -> None:
         if not may_miss:
             return wrapped(*args, **kwargs)
         is_open = False
-        asked: set[str] = set()
-        given = frozenset(args[1])
-        result = wrapped(args[0], _noting(args[1], asked), *args[2:], **kwargs)
-        safely(Check.DATA, _judge, trainer, asked - given)
+        requested: set[str] = set()
+        present = frozenset(args[1])
+        result = wrapped(args[0], _noting(args[1], requested), *args[2:], **kwargs)
+        safely(Check.DATA, _judge, trainer, requested - present)
         return result
 
     wrapt.wrap_function_wrapper(module, "Trainer.training_step", step)
@@ -47,29 +47,29 @@ def install(module: ModuleType) -> None:
 
 def _may_miss(trainer: Any, inputs: Any) -> bool:
     """Whether the Trainer drops fields, and its loss is the script's."""
-    own = type(trainer).compute_loss
+    compute_loss = type(trainer).compute_loss
     return (
         trainer.args.remove_unused_columns
         and type(inputs) is dict  # others may not be made of a dict
-        and own.__module__.partition(".")[0] not in TRAINERS
+        and compute_loss.__module__.partition(".")[0] not in TRAINERS
     )
 
 
-def _noting(inputs: dict[str, Any], asked: set[str]) -> dict[str, Any]:
+def _noting(inputs: dict[str, Any], requested: set[str]) -> dict[str, Any]:
     """The inputs; their copies note asked fields too, as the Trainer moves them to a device."""
 
     class Noting(dict[str, Any]):
         def get(self, key: Any, *default: Any) -> Any:
-            asked.add(key)
+            requested.add(key)
             return super().get(key, *default)
 
         def pop(self, key: Any, *default: Any) -> Any:
-            asked.add(key)
+            requested.add(key)
             return super().pop(key, *default)
 
         def __contains__(self, key: object) -> bool:
             if isinstance(key, str):
-                asked.add(key)
+                requested.add(key)
             return bool(super().__contains__(key))
 
     return Noting(inputs)
@@ -101,7 +101,7 @@ def _draws_kept() -> Iterator[None]:
     """Sets the host's random states back at the end."""
     import torch
 
-    own, torchs, numpys = random.getstate(), torch.get_rng_state(), None
+    pythons, torchs, numpys = random.getstate(), torch.get_rng_state(), None
     with suppress(ImportError):
         import numpy as np
 
@@ -109,7 +109,7 @@ def _draws_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        random.setstate(own)
+        random.setstate(pythons)
         torch.set_rng_state(torchs)
         if numpys is not None:
             np.random.set_state(numpys)

@@ -22,7 +22,7 @@ autocasts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """By unwrapped model: the autocast dtype of its first training pass; no entry without autocast."""
 unasked: weakref.WeakSet[Any] = weakref.WeakSet()
 """Models of transformers' whose dtype is the checkpoint's by default."""
-asked: set[str] = set()
+precisions: set[str] = set()
 """Mixed precisions of the Accelerators, e.g. `bf16`."""
 
 
@@ -36,7 +36,7 @@ def install(module: ModuleType) -> None:
 
 def _accelerated(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
     wrapped(*args, **kwargs)
-    asked.add(str(instance.mixed_precision))
+    precisions.add(str(instance.mixed_precision))
 
 
 def _made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
@@ -75,27 +75,27 @@ def look_at(optimizer: Any, names: Mapping[int, str], where: str, *, by_engine: 
     import torch
 
     every = list(parameters_of(optimizer))
-    held = {id(each) for each in every}
+    held = {id(param) for param in every}
     types = {
         dtype
         for model, dtype in list(autocasts.items())
-        if any(id(each) in held for each in model.parameters())
+        if any(id(param) in held for param in model.parameters())
     }
-    kind, has_autocast = type(optimizer).__name__, "bf16" in asked and not by_engine
+    kind, has_autocast = type(optimizer).__name__, "bf16" in precisions and not by_engine
     if torch.float16 in types and not scalers.used:
         report(precision.unscaled(kind, where))
     if not type(optimizer).__module__.startswith("torch.optim."):
         return
     alike = {
-        names[id(each)]: each
-        for each in every
-        if each.grad is not None and each.grad.dtype is each.dtype
+        names[id(param)]: param
+        for param in every
+        if param.grad is not None and param.grad.dtype is param.dtype
     }
     halves = list(_sizes_in(torch.float16, alike))
-    others = sum(each.grad is not None for each in every) - len(halves)
+    others = sum(param.grad is not None for param in every) - len(halves)
     report(precision.without_master(kind, halves, others, where))
     if (has_autocast or torch.bfloat16 in types) and not _is_loaded_in_bf16():
-        elements = sum(each.numel() for each in alike.values())
+        elements = sum(param.numel() for param in alike.values())
         sizes = _sizes_in(torch.bfloat16, alike)
         report(precision.without_copy(kind, sizes, elements, where))
 
@@ -103,9 +103,9 @@ def look_at(optimizer: Any, names: Mapping[int, str], where: str, *, by_engine: 
 def _sizes_in(dtype: Any, parameters: Mapping[str, Any]) -> dict[str, int]:
     """Elements of the parameters in a dtype, by name; single elements are scales."""
     return {
-        name: each.numel()
-        for name, each in parameters.items()
-        if each.dtype is dtype and each.numel() > 1
+        name: param.numel()
+        for name, param in parameters.items()
+        if param.dtype is dtype and param.numel() > 1
     }
 
 

@@ -47,9 +47,9 @@ class EngineWatch:
             return
         self._looked = step
         if step == 0:
-            asked = (engine.optimizer_params() or {}).get("lr")
-            given = engine.scheduler_name() or "", engine.scheduler_params() or {}
-            report(schedule.overruled(*given, asked, self._where))
+            rate = (engine.optimizer_params() or {}).get("lr")
+            scheduler = engine.scheduler_name() or "", engine.scheduler_params() or {}
+            report(schedule.overruled(*scheduler, rate, self._where))
         if engine.zero_optimization_stage() > 2:
             for check in (Check.REPLICAS, Check.TRAINED, Check.GRADIENTS):
                 skip(check, "the weights are partitioned (ZeRO stage 3)")
@@ -58,12 +58,12 @@ class EngineWatch:
         self._judge()
         done = updates.done.get(engine.basic_optimizer, 0)
         zeros = [
-            (name, each)
-            for name, each in engine.module.named_parameters()
-            if updates.ADAPTER in name and each.requires_grad and sample(each) is not None
+            (name, param)
+            for name, param in engine.module.named_parameters()
+            if updates.ADAPTER in name and param.requires_grad and sample(param) is not None
         ]
         chosen = spread(zeros, updates.MOST_ADAPTERS)
-        copies = {name: copied([sample(each)]) for name, each in chosen}
+        copies = {name: copied([sample(param)]) for name, param in chosen}
         held = {name: copy for name, copy in copies.items() if copy is not None}
         self._zeros = held, min(done, step - int(engine.skipped_steps))
         self._judge()

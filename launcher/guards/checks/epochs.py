@@ -71,7 +71,7 @@ def _look_at_sampler(loader: Any) -> None:
     if not isinstance(sampler, DistributedSampler):
         sampler = getattr(loader.batch_sampler, "sampler", None)
     models = list(data_parallel.dividing())
-    is_training = torch.is_grad_enabled() and all(each.training for each in models)
+    is_training = torch.is_grad_enabled() and all(model.training for model in models)
     is_of_torch = isinstance(sampler, DistributedSampler)
     padding.begin(sampler if is_of_torch and not is_training else None)
     if is_of_torch and is_training and models and sampler.shuffle:

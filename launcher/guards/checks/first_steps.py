@@ -132,19 +132,21 @@ def _random(tensor: Any) -> str:
     states = [torch.get_rng_state()]
     if tensor.device.type != "cpu":
         states.append(getattr(torch, tensor.device.type).get_rng_state())
-    return blake2b(b"".join(each.numpy().tobytes() for each in states), digest_size=8).hexdigest()
+    return blake2b(b"".join(state.numpy().tobytes() for state in states), digest_size=8).hexdigest()
 
 
 def _digests(batch: Any) -> Iterator[int]:
     """Digests of a batch's samples; none unless the batch is rows on the host."""
     import torch
 
-    found = [each.detach() for each in tensors_in(batch) if each.ndim]
-    if not found or any(each.device.type != "cpu" or len(each) != len(found[0]) for each in found):
+    tensors = [tensor.detach() for tensor in tensors_in(batch) if tensor.ndim]
+    if not tensors or any(
+        tensor.device.type != "cpu" or len(tensor) != len(tensors[0]) for tensor in tensors
+    ):
         return
     rows = [
-        each.flatten(1).contiguous().view(torch.uint8).numpy()
-        for each in (each if each.ndim > 1 else each.reshape(-1, 1) for each in found)
+        rows.flatten(1).contiguous().view(torch.uint8).numpy()
+        for rows in (tensor if tensor.ndim > 1 else tensor.reshape(-1, 1) for tensor in tensors)
     ]
     for sample in zip(*rows, strict=True):
         content = b"|".join(part[:BYTES].tobytes() for part in sample)

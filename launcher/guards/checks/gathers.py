@@ -45,19 +45,19 @@ class Gathers:
         self.is_open = True
         self.noted: list[tuple[Any, int, str]] = []
 
-    def note(self, collected: Any, given: Any, group: Any = None) -> None:
+    def note(self, collected: Any, sent: Any, group: Any = None) -> None:
         """Notes a gather whose result is there."""
         import torch.distributed as dist
 
         self.is_open = (observations.steps_of_all() or 0) < gradients.GATHERING
-        world, width = dist.get_world_size(group), given.shape[-1] if given.dim() > 1 else 0
-        is_large = given.numel() > ELEMENTS or len(self.noted) == MOST
+        world, width = dist.get_world_size(group), sent.shape[-1] if sent.dim() > 1 else 0
+        is_large = sent.numel() > ELEMENTS or len(self.noted) == MOST
         if not self.is_open or world < 2 or width < LEAST or is_large:
             return
         place = (dist.get_rank(group) + 1) % world
         part = collected if isinstance(collected, list | tuple) else collected.chunk(world)
         row = part[place].detach().reshape(-1, width)[0].clone()
-        self.noted.append((row, world * given.numel() // width, user_place()))
+        self.noted.append((row, world * sent.numel() // width, user_place()))
 
     def look(self, loss: Any) -> None:
         """Looks for noted rows in a loss, before its backward pass begins."""
@@ -72,9 +72,9 @@ class Gathers:
 
 def _used(loss: Any, noted: Sequence[tuple[Any, int, str]]) -> str | None:
     """The user's line that gathers what a loss uses; None if it uses nothing of it."""
-    for node in (each for each in nodes_of(loss) if each.name() == PRODUCT):
+    for node in (node for node in nodes_of(loss) if node.name() == PRODUCT):
         for row, rows, where in noted:
-            if any(_has_row(each, row) for each in _constants(node, rows, row.numel())):
+            if any(_has_row(matrix, row) for matrix in _constants(node, rows, row.numel())):
                 return where
     return None
 
@@ -87,7 +87,7 @@ def _constants(product: Any, rows: int, width: int) -> Iterator[Any]:
         is_in_question = width in shape and rows * width <= math.prod(shape) <= ELEMENTS
         saved = getattr(product, name) if is_in_question else None
         if saved is not None and not (saved.requires_grad or hasattr(saved, "to_local")):
-            yield from (each for each in (saved, saved.T) if each.shape[-1] == width)
+            yield from (matrix for matrix in (saved, saved.T) if matrix.shape[-1] == width)
 
 
 def _has_row(constant: Any, row: Any) -> bool:
@@ -115,11 +115,11 @@ def _noting(function: Any) -> Any:
         if torch.compiler.is_compiling() or not gathers.is_open:
             return function(*args, **kwargs)
         result = function(*args, **kwargs)
-        collected, given, *others = *args, *kwargs.values()
-        has_gradient = torch.is_grad_enabled() and getattr(given, "requires_grad", False)
+        collected, sent, *others = *args, *kwargs.values()
+        has_gradient = torch.is_grad_enabled() and getattr(sent, "requires_grad", False)
         if result is None and has_gradient and is_on(Check.GRADIENTS):
             group = kwargs.get("group", next(iter(others), None))
-            safely(Check.GRADIENTS, gathers.note, collected, given, group)
+            safely(Check.GRADIENTS, gathers.note, collected, sent, group)
         return result
 
     return gather

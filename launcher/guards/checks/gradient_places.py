@@ -110,9 +110,9 @@ class Owned:
 def places_in(model: Any) -> Iterator[tuple[Any, Owned]]:
     """A model's parameters with their locations, tied ones with each."""
     for prefix, owner in model.named_modules():
-        for attribute, each in owner.named_parameters(recurse=False):
+        for attribute, param in owner.named_parameters(recurse=False):
             name = f"{prefix}.{attribute}".lstrip(".")
-            yield each, Owned(weakref.ref(owner), attribute, name)
+            yield param, Owned(weakref.ref(owner), attribute, name)
 
 
 # Keyed by the parameter's id, valid while the entry's references live. Weak references aren't an
@@ -144,28 +144,28 @@ def install(module: ModuleType) -> None:
 def _shard(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     """Notes sharded parameters at once: reentrant checkpointing may leave a block unsharded."""
     result = wrapped(*args, **kwargs)
-    given = args[0] if args else kwargs["module"]
-    for root in given if isinstance(given, list | tuple) else [given]:
-        _owned.update((id(each), place) for each, place in places_in(root))
+    modules = args[0] if args else kwargs["module"]
+    for root in modules if isinstance(modules, list | tuple) else [modules]:
+        _owned.update((id(param), place) for param, place in places_in(root))
     return result
 
 
 def owned(parameter: Any) -> Owned | None:
     """The entry of a parameter sharded by FSDP2."""
-    found = _owned.get(id(parameter))
-    return found if found is not None and found.owner() is not None else None
+    place = _owned.get(id(parameter))
+    return place if place is not None and place.owner() is not None else None
 
 
 def is_known(optimizer: Any, parameter: Any) -> bool:
     """Whether an optimizer holds a parameter or its DeepSpeed partition."""
     return id(parameter) in _fragments or any(
-        each is parameter for each in parameters_of(optimizer)
+        param is parameter for param in parameters_of(optimizer)
     )
 
 
 def reached_by(optimizer: Any, parameter: Any, line: Line) -> Place:
     """The line's gradient that an optimizer is about to use; None if another rank holds it."""
-    held = {id(each): each for each in parameters_of(optimizer)}
+    held = {id(param): param for param in parameters_of(optimizer)}
     if id(parameter) not in held:
         return _in_partition(held, parameter, line)
     gradient = parameter.grad

@@ -104,10 +104,10 @@ class Gradients:
             return
         self._has_stepped = True
         for sampled in self._sampled:
-            found = reached_by(optimizer, sampled.parameter, sampled.line)
-            if found is not None:
-                sampled.reached = found
-                self._types.add(found[1].dtype)
+            reached = reached_by(optimizer, sampled.parameter, sampled.line)
+            if reached is not None:
+                sampled.reached = reached
+                self._types.add(reached[1].dtype)
 
     def over(self, step: int) -> None:
         """Ends a step and begins the next; skipped steps are ignored.
@@ -116,12 +116,14 @@ class Gradients:
             step: its number.
         """
         if self._sampled and not self._handles:
-            self._handles = [handle for each in self._sampled for handle in self._attached(each)]
+            self._handles = [
+                handle for sampled in self._sampled for handle in self._attached(sampled)
+            ]
         elif self._has_stepped:
             self._keep()
         self._has_stepped = False
-        for each in self._sampled:
-            each.parts, each.coming, each.reached = [], None, None
+        for sampled in self._sampled:
+            sampled.parts, sampled.coming, sampled.reached = [], None, None
         if len(self._windows) == WINDOWS and self._are_there():
             self._send(step)
 
@@ -149,7 +151,7 @@ class Gradients:
     def _comes(self, sampled: Sampled, tensor: Any, gradient: Any) -> None:
         """Copies the gradient about to be added."""
         is_kept = self._way is Way.DEEPSPEED or any(
-            each.grad is not None for each in (tensor, sampled.parameter)
+            param.grad is not None for param in (tensor, sampled.parameter)
         )
         if not is_kept:
             sampled.parts.clear()
@@ -166,15 +168,19 @@ class Gradients:
             sampled.parts.append(sampled.coming)
             sampled.coming = None
         if len(sampled.parts) > PARTS:
-            *first, one, other, last = sampled.parts
-            sampled.parts = [*first, one + other, last]
+            *first, summed, surplus, last = sampled.parts
+            sampled.parts = [*first, summed + surplus, last]
 
     def _keep(self) -> None:
         """Begins to copy a step's samples."""
-        counts = tuple(len(each.parts) for each in self._sampled)
-        begins = tuple(None if each.reached is None else each.reached[0] for each in self._sampled)
-        parts = copied([part for each in self._sampled for part in each.parts])
-        reached = copied([each.reached[1] for each in self._sampled if each.reached is not None])
+        counts = tuple(len(sampled.parts) for sampled in self._sampled)
+        begins = tuple(
+            None if sampled.reached is None else sampled.reached[0] for sampled in self._sampled
+        )
+        parts = copied([part for sampled in self._sampled for part in sampled.parts])
+        reached = copied(
+            [sampled.reached[1] for sampled in self._sampled if sampled.reached is not None]
+        )
         if parts is None or reached is None:
             skip(Check.GRADIENTS, "a graph of the device is being captured")
             self.end()
@@ -187,8 +193,8 @@ class Gradients:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        for each in self._sampled:
-            each.parameter = each.owner = None
+        for sampled in self._sampled:
+            sampled.parameter = sampled.owner = None
 
     def end(self) -> None:
         """Removes all hooks."""
@@ -196,16 +202,16 @@ class Gradients:
         self._sampled, self._windows = (), []
 
     def _are_there(self) -> bool:
-        copies = [copy for each in self._windows for copy in (each.parts, each.reached)]
+        copies = [copy for window in self._windows for copy in (window.parts, window.reached)]
         return all(copy.is_there for copy in copies)
 
     def _send(self, step: int) -> None:
         import torch
 
-        windows = tuple(tuple(self._passed(each)) for each in self._windows)
+        windows = tuple(tuple(self._passed(window)) for window in self._windows)
         roundoff = max(torch.finfo(kind).eps for kind in self._types) / 2
         value = encoded(Seen(self._way, roundoff, windows))
-        names = tuple(each.name[-200:] for each in self._sampled)
+        names = tuple(sampled.name[-200:] for sampled in self._sampled)
         weights = self._weights.parts() if self._weights else []
         # Ranks with different parts of a model may begin with the same constants.
         if len(value) <= LINE and all(len({*part}) > 1 for part in weights):

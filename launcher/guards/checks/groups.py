@@ -9,7 +9,7 @@ from ...checks import built
 from ...checks.finding import Finding
 
 
-def found(
+def judged(
     optimizer: Any, names: Mapping[int, str], models: Iterable[Any], where: str
 ) -> Iterator[Finding | None]:
     """Reports groups that miss parameters which they should spare.
@@ -26,15 +26,17 @@ def found(
         for number, group in enumerate(groups)
         if not group["params"] and not group.get("weight_decay", 1)
     ]
-    decayed = [each for group in groups if group.get("weight_decay") for each in group["params"]]
-    spared = [each for group in groups if not group.get("weight_decay") for each in group["params"]]
-    held = {id(each) for each in decayed}
+    decayed = [param for group in groups if group.get("weight_decay") for param in group["params"]]
+    spared = [
+        param for group in groups if not group.get("weight_decay") for param in group["params"]
+    ]
+    held = {id(param) for param in decayed}
     if empty:
-        biases = [id(each) for each in decayed if names[id(each)].endswith(".bias")]
+        biases = [id(param) for param in decayed if names[id(param)].endswith(".bias")]
         vectors = {*biases, *(id(weight) for _, weight in _norms(models))} & held
-        fewer = [names[id(each)] for each in decayed if id(each) in vectors and each.ndim == 1]
+        fewer = [names[id(param)] for param in decayed if id(param) in vectors and param.ndim == 1]
         yield built.decays_all(kind, empty[0], fewer, where)
-    if held and any(each.ndim == 1 for each in spared):
+    if held and any(param.ndim == 1 for param in spared):
         norms = [
             names[id(weight)]
             for model, weight in _norms(models)

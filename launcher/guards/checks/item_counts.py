@@ -48,16 +48,16 @@ def install(module: ModuleType) -> None:
 
 def _is_left_to_the_loss(trainer: Any, count: Any) -> bool:
     """Whether a Trainer takes the loss for divided by the number of items."""
-    asked = trainer.args
+    arguments = trainer.args
     return (
         hasattr(count, "as_subclass")
-        and asked.n_gpu < 2
-        and not getattr(asked, "torch_compile", False)
+        and arguments.n_gpu < 2
+        and not getattr(arguments, "torch_compile", False)
         and bool(getattr(trainer, "model_accepts_loss_kwargs", False))
         and getattr(trainer, "compute_loss_func", None) is None
         and getattr(trainer, "loss_is_scaled_for_ga", None) is None
         and _factor(trainer) > 1
-        and (asked.gradient_accumulation_steps > 1 or not _is_of_transformers(trainer))
+        and (arguments.gradient_accumulation_steps > 1 or not _is_of_transformers(trainer))
     )
 
 
@@ -82,10 +82,10 @@ def _factor(trainer: Any) -> int:
     The Trainer doesn't divide by the accumulation, and its own `compute_loss` multiplies by the
     processes, as the number is that of all of them (transformers/trainer.py).
     """
-    asked = trainer.args
-    is_multiplied = not _has_own_loss(trainer) and asked.average_tokens_across_devices
+    arguments = trainer.args
+    is_multiplied = not _has_own_loss(trainer) and arguments.average_tokens_across_devices
     processes = trainer.accelerator.num_processes if is_multiplied else 1
-    return int(asked.gradient_accumulation_steps * processes)
+    return int(arguments.gradient_accumulation_steps * processes)
 
 
 def _has_own_loss(trainer: Any) -> bool:
@@ -103,12 +103,12 @@ def _noting(count: Any) -> Any:
         def __torch_function__(
             cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            found = torch.Tensor.__torch_function__(function, (), args, kwargs or {})
+            result = torch.Tensor.__torch_function__(function, (), args, kwargs or {})
             if function is torch.Tensor.to and isinstance(args[0], cls):
-                return found.as_subclass(cls)  # as DDP passes it on
+                return result.as_subclass(cls)  # as DDP passes it on
             if getattr(function, "__name__", "") != "__get__":
                 Noting.is_used = True
-            return found
+            return result
 
     return count.as_subclass(Noting)
 

@@ -45,28 +45,28 @@ def note(states: Any) -> None:
     _taken[key] = Taken(reference, step, user_place())
 
 
-def look(given: Any, *, is_loaded: bool) -> None:
+def look(content: Any, *, is_loaded: bool) -> None:
     """Checks the state dicts in an object that is saved or loaded."""
     step = observations.step()
-    for states in _states_in(given):
+    for states in _states_in(content):
         taken = _taken[id(states)]
         if step is None or taken.step >= step:
             continue
-        live = {_place(each) for _, _, each in parameters_in(known_models())} - {0}
-        name = next((name for name, each in states.items() if _place(each) in live), None)
+        live = {_place(param) for _, _, param in parameters_in(known_models())} - {0}
+        name = next((name for name, tensor in states.items() if _place(tensor) in live), None)
         if name is not None:
             about = step, user_place(), taken.where
             finding = saved.by_reference(name, taken.step, *about, is_loaded=is_loaded)
             report(finding)
 
 
-def _states_in(given: Any) -> Iterator[Any]:
+def _states_in(content: Any) -> Iterator[Any]:
     """The recorded state dicts in an object: itself, or a value of it."""
-    held = given.values() if isinstance(given, Mapping) else ()
-    for each in (given, *held):
-        taken = _taken.get(id(each))
-        if taken is not None and taken.states() is each:
-            yield each
+    values = content.values() if isinstance(content, Mapping) else ()
+    for value in (content, *values):
+        taken = _taken.get(id(value))
+        if taken is not None and taken.states() is value:
+            yield value
 
 
 def _place(value: Any) -> int:

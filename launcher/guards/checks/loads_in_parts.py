@@ -23,8 +23,8 @@ def install(module: ModuleType) -> None:
 
     def planning(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
         if is_on(Check.RESUMED):
-            given = dict(zip(("state_dict", "metadata"), args, strict=False)) | kwargs
-            safely(Check.RESUMED, _look, given.get("state_dict"), given.get("metadata"))
+            arguments = dict(zip(("state_dict", "metadata"), args, strict=False)) | kwargs
+            safely(Check.RESUMED, _look, arguments.get("state_dict"), arguments.get("metadata"))
         return wrapped(*args, **kwargs)
 
     wrapt.wrap_function_wrapper(module, "DefaultLoadPlanner.set_up_planner", planning)
@@ -37,11 +37,11 @@ def _look(states: Any, metadata: Any) -> None:
         report(resumed.left_in_checkpoint(prefix[:-1], count, user_place()))
 
 
-def _without_states(given: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _without_states(states: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Paths of optimizers' state dicts that have no states."""
-    if not isinstance(given, Mapping) or len(path) > DEPTH:
+    if not isinstance(states, Mapping) or len(path) > DEPTH:
         return
-    if "param_groups" in given and given.get("state") == {}:
+    if "param_groups" in states and states.get("state") == {}:
         yield path
-    for name, each in given.items():
-        yield from _without_states(each, (*path, str(name)))
+    for name, value in states.items():
+        yield from _without_states(value, (*path, str(name)))

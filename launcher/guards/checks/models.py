@@ -31,9 +31,9 @@ def parameters_in(models: Iterable[Any]) -> Iterator[tuple[Any, str, Any]]:
 
 def names_of(optimizer: Any) -> dict[int, str]:
     """The names of an optimizer's tensors, by id; those of no model by their place."""
-    known = {id(each): name for _, name, each in parameters_in(known_models())}
+    known = {id(param): name for _, name, param in parameters_in(known_models())}
     return {
-        id(each): known.get(id(each)) or f"tensor {place} of group {number} {tuple(each.shape)}"
+        id(param): known.get(id(param)) or f"tensor {place} of group {number} {tuple(param.shape)}"
         for number, group in enumerate(optimizer.param_groups)
-        for place, each in enumerate(group["params"])
+        for place, param in enumerate(group["params"])
     }

@@ -39,11 +39,11 @@ class Mode:
         """Reports evaluation mode before two steps in a row."""
         self._seen = Mode.evaluations
         evaluating = [model for model in known_models() if not model.training]
-        held = {id(each) for each in parameters_of(optimizer)} if evaluating else ()
+        held = {id(param) for param in parameters_of(optimizer)} if evaluating else ()
         layers = [
             name
             for model in evaluating
-            if any(id(each) in held for each in model.parameters())
+            if any(id(param) in held for param in model.parameters())
             for name in _acting_otherwise(model)
         ]
         if layers and self._was_evaluating:
@@ -80,7 +80,9 @@ def look_at_frozen(
             and _follows(layer)
             and layer.affine
             and layer.momentum != 0
-            and not any(each.requires_grad or id(each) in of_others for each in layer.parameters())
+            and not any(
+                param.requires_grad or id(param) in of_others for param in layer.parameters()
+            )
         ]
         report(built.moving(layers, step, where))
 

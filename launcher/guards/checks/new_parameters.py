@@ -30,10 +30,10 @@ def install(module: ModuleType) -> None:
     def load(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
         if kwargs.get("output_loading_info") or not is_on(Check.TRAINED, Check.SAVED):
             return wrapped(*args, **kwargs)
-        found = wrapped(*args, **{**kwargs, "output_loading_info": True})
-        if not isinstance(found, tuple):
-            return found
-        model, info = found
+        result = wrapped(*args, **{**kwargs, "output_loading_info": True})
+        if not isinstance(result, tuple):
+            return result
+        model, info = result
         if not any(map(kwargs.get, DTYPES)):
             dtypes.unasked.add(model)
         safely(Check.TRAINED, _note, model, info)
@@ -47,10 +47,10 @@ def _note(model: Any, info: Mapping[str, Collection[str]]) -> None:
     if not missing:
         return
     named = dict(model.named_parameters())
-    _new[model] = frozenset(id(each) for name, each in named.items() if name in missing)
-    given = [name for name in info["unexpected_keys"] if isinstance(name, str)]
-    if given and missing.issuperset(named):
-        report(saved.fits_nothing(given, named, user_place()))
+    _new[model] = frozenset(id(param) for name, param in named.items() if name in missing)
+    unexpected = [name for name in info["unexpected_keys"] if isinstance(name, str)]
+    if unexpected and missing.issuperset(named):
+        report(saved.fits_nothing(unexpected, named, user_place()))
 
 
 def untrained(models: Iterable[Any], where: str) -> Iterator[Finding]:
@@ -61,13 +61,13 @@ def untrained(models: Iterable[Any], where: str) -> Iterator[Finding]:
         where: the user's line that made the optimizer.
     """
     for model in models:
-        new = frozenset[int]().union(*(_new.get(each, ()) for each in model.modules()))
-        if not new or not any(each.requires_grad for each in model.parameters()):
+        new = frozenset[int]().union(*(_new.get(module, ()) for module in model.modules()))
+        if not new or not any(param.requires_grad for param in model.parameters()):
             continue
         names = [
             name
-            for name, each in model.named_parameters()
-            if id(each) in new and not each.requires_grad and KEPT not in name
+            for name, param in model.named_parameters()
+            if id(param) in new and not param.requires_grad and KEPT not in name
         ]
         if names:
             layer = names[0].rpartition(".")[0]
@@ -79,5 +79,5 @@ def _short(name: str, others: Collection[str]) -> str:
     """The shortest end of a module's name that no other has, as peft takes it."""
     parts = name.split(".")
     ends = (".".join(parts[place:]) for place in reversed(range(len(parts))))
-    unique = (end for end in ends if not any(each.endswith(end) for each in others))
+    unique = (end for end in ends if not any(other.endswith(end) for other in others))
     return next(unique, name)

@@ -110,7 +110,7 @@ class Watch:
         if self.steps < self._next:
             return
         safely(Check.TRAINED, self._look_after, optimizer)
-        later = (each for each in VALUES if each > self.steps)
+        later = (step for step in VALUES if step > self.steps)
         self._next = self.steps + 1 if self.steps < FIRST else next(later, self.steps + 1000)
 
     def _look(self, optimizer: Any) -> None:
@@ -132,16 +132,16 @@ class Watch:
                 report(*adapters.frozen(models, self.where))
                 report(*new_parameters.untrained(models, self.where))
             if not by_engine:  # whose own steps are looked at, and whose groups are flat
-                report(*groups.found(optimizer, names, models, self.where))
+                report(*groups.judged(optimizer, names, models, self.where))
                 begin = sampled_gradients.begin_with
                 safely(Check.GRADIENTS, begin, self._passing, optimizer, names)
             parted = list(ties.emptied(optimizer))
             report(*parted)
             self._ties = [] if parted else list(ties.apart(models))
         zeros = [
-            (name, each)
-            for _, name, each in parameters_in(models)
-            if updates.ADAPTER in name and each.requires_grad and step < FIRST and not by_engine
+            (name, param)
+            for _, name, param in parameters_in(models)
+            if updates.ADAPTER in name and param.requires_grad and step < FIRST and not by_engine
         ]
         with torch.no_grad():  # a shard is a view then, without a node of autograd
             self._values.before(optimizer, names, zeros, step)
@@ -161,25 +161,25 @@ class Watch:
             safely(Check.GRADIENTS, self._passing.over, self.steps)
         if self.steps in (trained.WITHOUT, FIRST) and optimizer not in replaced_parameters.reported:
             seen = self._gradients(optimizer)
-            found = self._gathered(optimizer) or trained.without_gradients(seen)
-            report(found or trained.left_out(seen))
+            finding = self._gathered(optimizer) or trained.without_gradients(seen)
+            report(finding or trained.left_out(seen))
         if self.steps == FIRST:
             self._look_at_others()
             others = (other for other in alive if other is not optimizer)
-            held = {id(each) for other in others for each in parameters_of(other)}
+            held = {id(param) for other in others for param in parameters_of(other)}
             modes.look_at_frozen(known_models(), held, self.steps, self.where)
 
     def _gathered(self, optimizer: Any) -> Finding | None:
         """Reports parameters that aren't the model's, while it trains shards."""
-        own = [each for _, _, each in parameters_in(known_models())]
-        if not any(hasattr(each, "to_local") for each in own):
+        of_models = [param for _, _, param in parameters_in(known_models())]
+        if not any(hasattr(param, "to_local") for param in of_models):
             return None
-        names, known = names_of(optimizer), self._had.union(map(id, own))
-        held = [each for each in parameters_of(optimizer) if each.requires_grad]
+        names, known = names_of(optimizer), self._had.union(map(id, of_models))
+        held = [param for param in parameters_of(optimizer) if param.requires_grad]
         whole = [
-            names[id(each)]
-            for each in held
-            if not hasattr(each, "to_local") and id(each) not in known
+            names[id(param)]
+            for param in held
+            if not hasattr(param, "to_local") and id(param) not in known
         ]
         about = len(held), self.steps, self.where
         return trained.gathered(type(optimizer).__name__, whole, *about)
@@ -192,14 +192,14 @@ class Watch:
     def _look_at_others(self) -> None:
         """Reports optimizers without any step that alone hold some parameters."""
         of_models = self._of_models()
-        held = {id(each) for other in schedules.stepped for each in parameters_of(other)}
+        held = {id(param) for other in schedules.stepped for param in parameters_of(other)}
         for other, watch in list(schedules.optimizers.items()):
             if other in schedules.stepped:
                 continue
             names = [
-                of_models[id(each)][0]
-                for each in parameters_of(other)
-                if id(each) in of_models and id(each) not in held and each.grad is not None
+                of_models[id(param)][0]
+                for param in parameters_of(other)
+                if id(param) in of_models and id(param) not in held and param.grad is not None
             ]
             kind = type(other).__name__
             report(built.idle(kind, names, self.steps, watch.where))
@@ -207,31 +207,31 @@ class Watch:
     def _of_models(self) -> dict[int, tuple[str, Any]]:
         """The models' parameters and their names by id; empty if an engine holds copies."""
         models = known_models()
-        of_models = {id(each): (name, each) for _, name, each in parameters_in(models)}
-        is_sharded = any(hasattr(each, "to_local") for _, each in of_models.values())
+        of_models = {id(param): (name, param) for _, name, param in parameters_in(models)}
+        is_sharded = any(hasattr(param, "to_local") for _, param in of_models.values())
         by_engine = observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
         return {} if by_engine or is_sharded else of_models
 
     def _gradients(self, optimizer: Any) -> trained.Gradients:
         """Parameters with gradients so far; with an engine, only the engine's."""
         names = names_of(optimizer)
-        to_train = [each for each in parameters_of(optimizer) if each.requires_grad]
+        to_train = [param for param in parameters_of(optimizer) if param.requires_grad]
         of_models = self._of_models()
-        is_frozen = not any(each.requires_grad for _, each in of_models.values())
-        held = {id(each) for other in alive for each in parameters_of(other)}
+        is_frozen = not any(param.requires_grad for _, param in of_models.values())
+        held = {id(param) for other in alive for param in parameters_of(other)}
         left = {
-            name: each.numel()
-            for key, (name, each) in of_models.items()
-            if each.requires_grad and each.grad is not None and key not in held
+            name: param.numel()
+            for key, (name, param) in of_models.items()
+            if param.requires_grad and param.grad is not None and key not in held
         }
         thawed = (name for key, (name, _) in of_models.items() if key in self._frozen)
         return trained.Gradients(
             type(optimizer).__name__,
             self.where,
             self.steps,
-            {names[id(each)]: each.numel() for each in to_train},
-            frozenset(names[id(each)] for each in to_train if id(each) not in self._had),
-            frozenset(names[id(each)] for each in to_train if id(each) not in of_models)
+            {names[id(param)]: param.numel() for param in to_train},
+            frozenset(names[id(param)] for param in to_train if id(param) not in self._had),
+            frozenset(names[id(param)] for param in to_train if id(param) not in of_models)
             if of_models
             else None,
             left if of_models else None,

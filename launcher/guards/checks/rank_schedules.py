@@ -70,7 +70,9 @@ def _stepped(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -
     if schedule is not None:
         with suppress(Exception):
             is_step = instance.gradient_state.sync_gradients
-            is_step = is_step and not any(each.step_was_skipped for each in instance.optimizers)
+            is_step = is_step and not any(
+                optimizer.step_was_skipped for optimizer in instance.optimizers
+            )
             schedule.steps += is_step
             ranks = module.AcceleratorState().num_processes
             if schedule.steps * ranks > BEYOND * schedule.length + ranks:
@@ -117,8 +119,8 @@ def half_period(scheduler: Any) -> int | None:
 
 def given_steps(scheduler: Any, name: str) -> int | None:
     """A step count argument of a transformers schedule."""
-    given = (getattr(each, "keywords", {}) for each in getattr(scheduler, "lr_lambdas", ()))
-    numbers = {each.get(name) for each in given}
+    given = (getattr(function, "keywords", {}) for function in getattr(scheduler, "lr_lambdas", ()))
+    numbers = {keywords.get(name) for keywords in given}
     return _positive(numbers.pop() if len(numbers) == 1 else None)
 
 

@@ -40,7 +40,7 @@ class Replaced:
             before += _parameters_in(modules)
         result = wrapped(*args, **kwargs)
         after = {id(parameter) for parameter in _parameters_in(modules)}
-        gone = {id(one): weakref.ref(one) for one in before if id(one) not in after}
+        gone = {id(param): weakref.ref(param) for param in before if id(param) not in after}
         if gone and not self._where:
             self._where = user_place()
         self._parameters |= gone

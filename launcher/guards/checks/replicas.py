@@ -77,21 +77,21 @@ class Replicas:
         """
         self._is_by_values = if_begun_alike
         self._send()
-        devices = {each.device for _, each in parameters[:1]}
+        devices = {param.device for _, param in parameters[:1]}
         usable = [
-            (name, each)
-            for name, each in parameters
-            if each.device in devices and sample(each) is not None
+            (name, param)
+            for name, param in parameters
+            if param.device in devices and sample(param) is not None
         ]
-        found = spread(usable, MOST)
-        if not found or unjudged or not is_on(Check.REPLICAS):
+        chosen = spread(usable, MOST)
+        if not chosen or unjudged or not is_on(Check.REPLICAS):
             return
-        parts = [sample(parameter) for _, parameter in found]
+        parts = [sample(parameter) for _, parameter in chosen]
         copy = copied(parts)
         if copy is None:
             skip(Check.REPLICAS, "a graph of the device is being captured")
             return
-        labels = tuple(name[-200:] for name, _ in found)
+        labels = tuple(name[-200:] for name, _ in chosen)
         if not self._place:
             _places[self._where, labels] += 1
             self._place = f"{self._where}#{_places[self._where, labels]}"
@@ -113,28 +113,28 @@ class Replicas:
 def replicated_by_ddp(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, Any]]:
     """An optimizer's DDP parameters, with their names."""
     alike = data_parallel.replicated()
-    return [(names[id(each)], each) for each in parameters_of(optimizer) if id(each) in alike]
+    return [(names[id(param)], param) for param in parameters_of(optimizer) if id(param) in alike]
 
 
 def buffers_of_ddp() -> list[tuple[str, Any]]:
     """Buffers that DDP replaces by rank 0's, except running statistics of norm layers."""
     return [
-        (f"{path}.{name}" if path else name, each)
+        (f"{path}.{name}" if path else name, buffer)
         for wrapper in data_parallel.wrapped
         if wrapper.broadcast_buffers and wrapper.process_group.size() == data_parallel.world() > 1
         for path, layer in wrapper.module.named_modules()
         if not hasattr(layer, "running_mean")
-        for name, each in layer.named_buffers(recurse=False)
+        for name, buffer in layer.named_buffers(recurse=False)
     ]
 
 
 def beside_shards(optimizer: Any, names: Mapping[int, str]) -> list[tuple[str, Any]]:
     """An optimizer's unsharded parameters beside FSDP2's sharded ones."""
     held = list(parameters_of(optimizer))
-    meshes = [each.device_mesh for each in held if hasattr(each, "to_local")]
+    meshes = [param.device_mesh for param in held if hasattr(param, "to_local")]
     if not meshes or any(mesh.size() != data_parallel.world() for mesh in meshes):
         return []
-    return [(names[id(each)], each) for each in held if not hasattr(each, "to_local")]
+    return [(names[id(param)], param) for param in held if not hasattr(param, "to_local")]
 
 
 def replicated_by_engine(engine: Any) -> list[tuple[str, Any]]:
@@ -144,12 +144,14 @@ def replicated_by_engine(engine: Any) -> list[tuple[str, Any]]:
         or not engine.dp_world_size == data_parallel.world() > 1
     ):
         return []
-    found = [(name, each) for name, each in engine.module.named_parameters() if each.requires_grad]
+    trained = [
+        (name, param) for name, param in engine.module.named_parameters() if param.requires_grad
+    ]
     is_split = any(
-        not getattr(each, "allreduce", True) or getattr(each, "tensor_model_parallel", False)
-        for _, each in found
+        not getattr(param, "allreduce", True) or getattr(param, "tensor_model_parallel", False)
+        for _, param in trained
     )
-    return [] if is_split else found
+    return [] if is_split else trained
 
 
 def digest_of(*rows: list[float]) -> str:

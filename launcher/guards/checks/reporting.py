@@ -45,10 +45,10 @@ def _once(key: tuple[object, ...], message: Message) -> None:
         observations.send(message)
 
 
-def safely(check: Check, look: Callable[..., object], *given: Any) -> None:
+def safely(check: Check, look: Callable[..., object], *arguments: Any) -> None:
     """Runs a check; an exception skips it instead of ending the training."""
     try:
-        look(*given)
+        look(*arguments)
     except MissingNameError as error:
         skip(check, error.problem)
     except Exception as error:

@@ -72,10 +72,12 @@ class Resumes:
 
     def batch(self, batch: Any) -> None:
         """Records a batch before its forward pass."""
-        for each in self.open:
-            if each.batch is None:
-                parts = [one.detach().reshape(-1)[:ELEMENTS] for one in tensors_in(batch)]
-                each.batch = copied([*islice((one for one in parts if one.numel()), TENSORS)])
+        for record in self.open:
+            if record.batch is None:
+                parts = [tensor.detach().reshape(-1)[:ELEMENTS] for tensor in tensors_in(batch)]
+                record.batch = copied(
+                    [*islice((tensor for tensor in parts if tensor.numel()), TENSORS)]
+                )
 
     def step(self, optimizer: Any) -> None:
         """Records an optimizer's step; only the first optimizer to step counts."""
@@ -89,16 +91,16 @@ class Resumes:
         opened, self.open = self.open, []  # if what follows raises, it is skipped
         rate = _rate(optimizer)
         self.open = opened
-        for each in list(self.open):
-            if not each.rates:
-                each.has_state = bool(optimizer.state)
-            each.rates.append(rate)
-            is_whole = len(each.rates) > 1 and (each.batch is None or each.batch.is_there)
+        for record in list(self.open):
+            if not record.rates:
+                record.has_state = bool(optimizer.state)
+            record.rates.append(rate)
+            is_whole = len(record.rates) > 1 and (record.batch is None or record.batch.is_there)
             if is_whole:
-                self.open.remove(each)
-                rows = each.batch.parts() if each.batch else []
+                self.open.remove(record)
+                rows = record.batch.parts() if record.batch else []
                 digest = digest_of(*rows) if any(len({*row}) > 1 for row in rows) else ""
-                each.done(Start(digest, tuple(each.rates[:2]), each.has_state))
+                record.done(Start(digest, tuple(record.rates[:2]), record.has_state))
 
     def _begun(self, first: Start) -> None:
         self._first = first
@@ -107,7 +109,7 @@ class Resumes:
 
     def loads(self, path: str) -> None:
         """Records a load before the first step as a resume."""
-        if self._first is None and not any(each.rates for each in self.open) and is_noted(path):
+        if self._first is None and not any(record.rates for record in self.open) and is_noted(path):
             self._loaded = str(Path(path).absolute()), user_place()
 
     def loads_again(self, path: str) -> None:
@@ -231,12 +233,12 @@ def _state_loads(_accelerator: Any, args: Any, kwargs: Any) -> None:
 
 def _object_saved(_instance: Any, args: Any, kwargs: Any) -> None:
     """Records a plain loop's saved dict if it contains an optimizer's state."""
-    given = args[0] if args else kwargs.get("obj")
+    content = args[0] if args else kwargs.get("obj")
     path = args[1] if len(args) > 1 else kwargs.get("f")
-    if not isinstance(given, Mapping) or not isinstance(path, str | Path):
+    if not isinstance(content, Mapping) or not isinstance(path, str | Path):
         return
     has_optimizer = any(
-        isinstance(each, Mapping) and "param_groups" in each for each in given.values()
+        isinstance(value, Mapping) and "param_groups" in value for value in content.values()
     )
     if has_optimizer and not is_called_by(*FRAMEWORKS):
         resumes.saved(str(path))

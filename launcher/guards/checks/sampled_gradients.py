@@ -40,33 +40,33 @@ def install(module: ModuleType) -> None:
 
 def begin_with(gradients: Gradients, optimizer: Any, names: Mapping[int, str]) -> None:
     """Chooses from an optimizer's parameters under DDP, FSDP2, or custom averaging."""
-    held = [each for each in parameters_of(optimizer) if each.requires_grad]
+    held = [param for param in parameters_of(optimizer) if param.requires_grad]
     if not _is_judged() or not held:
         return
     models = known_models()
     if any(map(_is_compiled, models)):
         skip(Check.GRADIENTS, "the model is compiled")
         return
-    if any(hasattr(each, "to_local") for each in held):
+    if any(hasattr(param, "to_local") for param in held):
         _begin_sharded(gradients, held, models)
         return
     if observations.observed.get("fsdp_version") == 1:
         skip(Check.GRADIENTS, "FSDP 1 holds parameters in one flat tensor")
         return
     alike = data_parallel.replicated()
-    wrapped = [each for each in held if id(each) in alike]
+    wrapped = [param for param in held if id(param) in alike]
     usable = _usable(wrapped or held, _embeddings(models))
     if wrapped:
         gradients.begin(Way.DDP, _some(usable, names))
     elif _has_group():
-        chosen = _some([each for each in usable if sample(each) is not None], names)
-        weights = copied([sample(each.parameter) for each in chosen])
+        chosen = _some([param for param in usable if sample(param) is not None], names)
+        weights = copied([sample(sampled.parameter) for sampled in chosen])
         gradients.begin(Way.SCRIPT, chosen if weights else (), weights=weights)
 
 
 def _some(parameters: Sequence[Any], names: Mapping[int, str]) -> list[Sampled]:
     chosen = spread(parameters, PARAMETERS)
-    return [Sampled(names[id(each)], each, Line(tuple(each.shape))) for each in chosen]
+    return [Sampled(names[id(param)], param, Line(tuple(param.shape))) for param in chosen]
 
 
 def _begin_sharded(gradients: Gradients, held: Sequence[Any], models: Sequence[Any]) -> None:
@@ -74,10 +74,10 @@ def _begin_sharded(gradients: Gradients, held: Sequence[Any], models: Sequence[A
     import torch
 
     usable = [
-        Sampled(found.name, each, Line(tuple(each.shape)), owner, found.attribute)
-        for each in _usable(held, _embeddings(models))
-        if (found := owned(each)) is not None and (owner := found.owner()) is not None
-        if is_row_sharded(each, data_parallel.world())
+        Sampled(place.name, param, Line(tuple(param.shape)), owner, place.attribute)
+        for param in _usable(held, _embeddings(models))
+        if (place := owned(param)) is not None and (owner := place.owner()) is not None
+        if is_row_sharded(param, data_parallel.world())
     ]
     if not usable:
         skip(Check.GRADIENTS, "parameters aren't divided by rows")
@@ -95,9 +95,9 @@ def begin_with_engine(gradients: Gradients, engine: Any) -> None:
         skip(Check.GRADIENTS, "the model is compiled")
         return
     alike = replicated_by_engine(engine)
-    names = {id(each): name for name, each in alike}
-    usable = _usable([each for _, each in alike], _embeddings([engine.module]))
-    if not any(is_known(engine.basic_optimizer, each) for each in usable):
+    names = {id(param): name for name, param in alike}
+    usable = _usable([param for _, param in alike], _embeddings([engine.module]))
+    if not any(is_known(engine.basic_optimizer, param) for param in usable):
         skip(Check.GRADIENTS, "the engine doesn't show its optimizer's parameters")
         return
     sent = getattr(engine, "communication_data_type", None)
@@ -111,18 +111,18 @@ def _is_judged() -> bool:
 
 def _usable(parameters: Sequence[Any], embeddings: set[int]) -> list[Any]:
     """Parameters with informative rows, on one device; few rows of an embedding are used."""
-    found = [
-        each
-        for each in parameters
-        if each.is_leaf
-        and each.is_floating_point()
-        and each.ndim
-        and each.shape[-1] >= LEAST
-        and each.numel()
-        and id(each) not in embeddings
+    usable = [
+        param
+        for param in parameters
+        if param.is_leaf
+        and param.is_floating_point()
+        and param.ndim
+        and param.shape[-1] >= LEAST
+        and param.numel()
+        and id(param) not in embeddings
     ]
-    rows = [each for each in found if each.ndim > 1] or found
-    return [each for each in rows if each.device == rows[0].device]
+    rows = [param for param in usable if param.ndim > 1] or usable
+    return [param for param in rows if param.device == rows[0].device]
 
 
 def _embeddings(models: Sequence[Any]) -> set[int]:
@@ -130,11 +130,11 @@ def _embeddings(models: Sequence[Any]) -> set[int]:
 
     kinds = torch.nn.Embedding, torch.nn.EmbeddingBag
     return {
-        id(each)
+        id(param)
         for model in models
         for module in model.modules()
         if isinstance(module, kinds)
-        for each in module.parameters(recurse=False)
+        for param in module.parameters(recurse=False)
     }
 
 

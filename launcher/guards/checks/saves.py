@@ -93,29 +93,29 @@ def _load(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
 
 def _look_at_object(_instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
     """Checks a state dict passed to `torch.save`, alone or under a usual key."""
-    given = args[0] if args else kwargs.get("obj")
-    if not isinstance(given, Mapping) or is_called_by("deepspeed"):
+    states = args[0] if args else kwargs.get("obj")
+    if not isinstance(states, Mapping) or is_called_by("deepspeed"):
         return  # DeepSpeed's own checkpoints have the weights in other files
-    kept_weights.look(given, is_loaded=False)
-    held = next((given[key] for key in KEYS if isinstance(given.get(key), Mapping)), given)
+    kept_weights.look(states, is_loaded=False)
+    held = next((states[key] for key in KEYS if isinstance(states.get(key), Mapping)), states)
     weights = {
         str(name).removeprefix("module.").removeprefix("_orig_mod."): value
         for name, value in held.items()
         if hasattr(value, "shape")
     }
-    live = {name: each for _, name, each in parameters_in(known_models())}
-    known = {name: each for name, each in weights.items() if name in live}
+    live = {name: param for _, name, param in parameters_in(known_models())}
+    known = {name: tensor for name, tensor in weights.items() if name in live}
     if len(known) < len(live) / 2:
         return
-    shapes = {name: tuple(each.shape) for name, each in known.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in known.items()}
     about = observations.step(), user_place()
-    whole = {name: _shape(each) for name, each in live.items()}
-    found = saved.empty(shapes, whole, *about)
-    if found is None and not _is_of_rank(args[1] if len(args) > 1 else kwargs.get("f")):
-        found = saved.cut(shapes, whole, *about)
+    whole = {name: _shape(param) for name, param in live.items()}
+    finding = saved.empty(shapes, whole, *about)
+    if finding is None and not _is_of_rank(args[1] if len(args) > 1 else kwargs.get("f")):
+        finding = saved.cut(shapes, whole, *about)
     values = {name: _values(known[name]) for name in begun.values() if name in known}
     # Not certain: the best so far may be that of the beginning.
-    report(found or _stale(values, live, *about, is_certain=False))
+    report(finding or _stale(values, live, *about, is_certain=False))
 
 
 def _look_at_folder(instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
@@ -126,9 +126,9 @@ def _look_at_folder(instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None
     tensors = safetensors_headers.read_tensors(sorted(folder.glob("*.safetensors")))
     live = dict(instance.named_parameters())
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    buffers = {name: tuple(each.shape) for name, each in instance.named_buffers()}
+    buffers = {name: tuple(buffer.shape) for name, buffer in instance.named_buffers()}
     about = observations.step(), user_place()
-    known = buffers | {name: _shape(each) for name, each in live.items()}
+    known = buffers | {name: _shape(param) for name, param in live.items()}
     is_trained = any(model is instance for model in known_models())
     values = {
         name: _read(tensors[name])
@@ -136,10 +136,10 @@ def _look_at_folder(instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None
         if is_trained and name in tensors and "state_dict" not in kwargs
         if tensors[name].dtype in TYPES and tensors[name].end - tensors[name].begin <= SMALL
     }
-    found = saved.empty(shapes, known, *about)
-    if found is None and is_trained and tensors and hasattr(instance, "peft_config"):
-        found = saved.left_out(_beside(instance, tensors), *about)
-    report(found or _stale(values, live, *about, is_certain=True))
+    finding = saved.empty(shapes, known, *about)
+    if finding is None and is_trained and tensors and hasattr(instance, "peft_config"):
+        finding = saved.left_out(_beside(instance, tensors), *about)
+    report(finding or _stale(values, live, *about, is_certain=True))
 
 
 def _beside(instance: Any, held: Collection[str]) -> list[str]:
@@ -148,9 +148,9 @@ def _beside(instance: Any, held: Collection[str]) -> list[str]:
     An adapter's own have its name within theirs, which the files leave out.
     """
     names: dict[int, list[str]] = {}
-    for name, each in instance.named_parameters(remove_duplicate=False):
-        if each.requires_grad:
-            names.setdefault(id(each), []).append(name)
+    for name, param in instance.named_parameters(remove_duplicate=False):
+        if param.requires_grad:
+            names.setdefault(id(param), []).append(name)
     adapters = {*instance.peft_config}
     return [
         same[0]

@@ -113,12 +113,12 @@ class Schedules:
         if total is not None and wrapper.step_with_optimizer and not wrapper.split_batches:
             total.ranks = data_parallel.world()
 
-    def given(self, scheduler: Any, steps: int | None) -> None:
+    def of_trainer(self, scheduler: Any, steps: int | None) -> None:
         """Records a Trainer's schedule and its planned steps; None if the Trainer created it."""
         total = self.totals.get(scheduler)
-        found = total and steps and schedule.unfit(total.kind, total.steps, steps, total.where)
-        report(found or None)
-        if total and (found or not steps):
+        finding = total and steps and schedule.unfit(total.kind, total.steps, steps, total.where)
+        report(finding or None)
+        if total and (finding or not steps):
             total.steps = 0  # nothing is left to be compared
 
     def stepping(self, optimizer: Any, steps: int) -> None:
@@ -139,26 +139,31 @@ class Schedules:
             name = type(optimizer).__name__
             where = self.optimizers[optimizer].where
             report(schedule.zero(name, steps + 1, where))
-        own = [each for each in self.places if _is_of(each, optimizer)]
+        schedulers = [scheduler for scheduler in self.places if _is_of(scheduler, optimizer)]
         if optimizer in self._continued:
-            self._look_for_begin(optimizer, own)
+            self._look_for_begin(optimizer, schedulers)
         self._look_for_resumed(optimizer, steps)
         if not is_still:
             self._moved.add(optimizer)
-        elif optimizer in self._moved and not any(_is_of(each, optimizer) for each in self.totals):
+        elif optimizer in self._moved and not any(
+            _is_of(scheduler, optimizer) for scheduler in self.totals
+        ):
             about = type(optimizer).__name__, self._still[optimizer], steps + 1
-            where = next((self.places[each] for each in own), self.optimizers[optimizer].where)
+            where = next(
+                (self.places[scheduler] for scheduler in schedulers),
+                self.optimizers[optimizer].where,
+            )
             report(schedule.stopped(*about, where))
-        for scheduler in own:
+        for scheduler in schedulers:
             if steps == schedule.WATCHED:
                 self._look_at_decay(scheduler, optimizer, steps)
             self._compare(scheduler, is_still=is_still, is_begin=steps < MANY)
-        if steps == schedule.STEPS and not own:
+        if steps == schedule.STEPS and not schedulers:
             self._look_for_others(steps)
 
     def has_used(self, parameters: Sequence[Any]) -> bool:
         """Whether a step has used these parameters' gradients, without a backward pass since."""
-        return all(0 < self.passes == self._used.get(id(each)) for each in parameters)
+        return all(0 < self.passes == self._used.get(id(param)) for param in parameters)
 
     def loaded(self, optimizer: Any) -> None:
         """Drops the totals of an optimizer that continues with an earlier training's states."""
@@ -169,11 +174,13 @@ class Schedules:
             if _is_of(scheduler, optimizer):
                 total.steps = 0
 
-    def _look_for_begin(self, optimizer: Any, own: Sequence[Any]) -> None:
+    def _look_for_begin(self, optimizer: Any, schedulers: Sequence[Any]) -> None:
         """Reports schedules that start over at the first step after a load."""
         self._continued.discard(optimizer)
-        if own and all(int(each.last_epoch) < 1 for each in own):
-            report(resumed.rate_begins_anew(type(own[-1]).__name__, self.places[own[-1]]))
+        if schedulers and all(int(scheduler.last_epoch) < 1 for scheduler in schedulers):
+            report(
+                resumed.rate_begins_anew(type(schedulers[-1]).__name__, self.places[schedulers[-1]])
+            )
 
     def _look_for_resumed(self, optimizer: Any, steps: int) -> None:
         """Drops totals of schedules that began before this process or step more often."""
@@ -211,16 +218,17 @@ class Schedules:
             between = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(last)]
             counts, passes = [one for one, _ in between], [other for _, other in between]
             by_engine = any(
-                getattr(each, "lr_scheduler", None) is scheduler for each in data_parallel.others
+                getattr(engine, "lr_scheduler", None) is scheduler
+                for engine in data_parallel.others
             )
-            found = schedule.too_often(name, counts, passes, where, by_engine=by_engine)
-            report(found)
+            finding = schedule.too_often(name, counts, passes, where, by_engine=by_engine)
+            report(finding)
 
 
 def _is_of(scheduler: Any, optimizer: Any) -> bool:
     """Whether a schedule changes an optimizer's rates, which its wrappers share."""
-    own: Any = getattr(scheduler, "optimizer", None)
-    return own is optimizer or getattr(own, "param_groups", None) is optimizer.param_groups
+    stepped: Any = getattr(scheduler, "optimizer", None)
+    return stepped is optimizer or getattr(stepped, "param_groups", None) is optimizer.param_groups
 
 
 def _part_left(optimizer: Any) -> float:
@@ -247,18 +255,18 @@ def install(module: ModuleType) -> None:
         wrapped(*args, **kwargs)  # which steps it once for each process
         safely(Check.SCHEDULE, schedules.wrapped, scheduler, instance)
 
-    def given(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    def created(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         steps = args[0] if args else kwargs.get("num_training_steps")
-        own = instance.lr_scheduler
+        before = instance.lr_scheduler
         result = wrapped(*args, **kwargs)
         if is_on(Check.SCHEDULE):
-            steps = None if own is None else steps
-            safely(Check.SCHEDULE, schedules.given, instance.lr_scheduler, steps)
+            steps = None if before is None else steps
+            safely(Check.SCHEDULE, schedules.of_trainer, instance.lr_scheduler, steps)
         return result
 
     match module.__name__:
         case name if name == TRAINER:
-            wrapt.wrap_function_wrapper(module, "Trainer.create_scheduler", given)
+            wrapt.wrap_function_wrapper(module, "Trainer.create_scheduler", created)
         case "torch.optim.lr_scheduler":
             wrapt.wrap_function_wrapper(module, "LRScheduler.__init__", made)
         case _:

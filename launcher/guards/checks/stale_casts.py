@@ -62,10 +62,10 @@ def _is_within_autocast(loss: Any) -> bool:
 
 def _casts_of(loss: Any) -> dict[Any, int]:
     """The casts of weights next to a loss, and the versions of these weights."""
-    found: dict[Any, int] = {}
+    versions: dict[Any, int] = {}
     for node in nodes_of(loss):
-        if node.name() == CAST and len(found) < CASTS:
+        if node.name() == CAST and len(versions) < CASTS:
             weight = getattr(node.next_functions[0][0], "variable", None)
             if weight is not None:
-                found[node] = VERSION.of(weight)
-    return found
+                versions[node] = VERSION.of(weight)
+    return versions

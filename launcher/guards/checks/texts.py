@@ -67,7 +67,7 @@ def text_faults(batch: Mapping[str, Any], labels: Any, model: Any) -> Iterator[A
     behind = ends[:, 1:] & counts[:, :-1] & ~ends[:, :-1] & (mask[:, 1:] == 1)
     yield behind.any() & ~(behind & counts[:, 1:]).any() & ~is_shifted
     embedding = model.get_input_embeddings()
-    is_trained = any(each.requires_grad for each in embedding.parameters())
+    is_trained = any(param.requires_grad for param in embedding.parameters())
     first = None if is_trained else _extended.get(model)
     yield (ids >= first).any() if first else (ids != ids).any()
     yield _begin_twice(ids, mask, model.config)
@@ -121,10 +121,10 @@ def _are_joined(positions: Any, ids: Any, mask: Any) -> Any:
 
 def _are(ids: Any, tokens: Any) -> Any:
     """Mask of ids in a set of tokens."""
-    found = ids != ids
+    matches = ids != ids
     for token in tokens if isinstance(tokens, list | tuple) else (tokens,):
-        found = found | (ids == token) if isinstance(token, int) else found
-    return found
+        matches = matches | (ids == token) if isinstance(token, int) else matches
+    return matches
 
 
 def _inner(model: Any) -> Any:

@@ -51,12 +51,12 @@ def _tied(model: Any) -> Iterator[tuple[Owned, Owned]]:
 
 def emptied(optimizer: Any) -> Iterator[Finding]:
     """Parted weights that an optimizer's first step trains."""
-    held = {id(each) for each in parameters_of(optimizer)} if _emptied else set()
-    for one, other, where in _emptied:
-        found = one.parameter, other.parameter
-        is_trained = all(each is not None and each.requires_grad for each in found)
-        if is_trained and found[0] is not found[1] and not held.isdisjoint(map(id, found)):
-            yield built.emptied((one.name, other.name), where)
+    held = {id(param) for param in parameters_of(optimizer)} if _emptied else set()
+    for first, second, where in _emptied:
+        parts = first.parameter, second.parameter
+        is_trained = all(param is not None and param.requires_grad for param in parts)
+        if is_trained and parts[0] is not parts[1] and not held.isdisjoint(map(id, parts)):
+            yield built.emptied((first.name, second.name), where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def apart(models: Iterable[Any]) -> Iterator[Apart]:
             continue
         copy = copied(parts) if output.requires_grad or embedding.requires_grad else None
         if copy is not None:
-            names = {id(each): name for name, each in model.named_parameters()}
+            names = {id(param): name for name, param in model.named_parameters()}
             yield Apart(
                 names.get(id(output), "the output layer"),
                 names.get(id(embedding), "the embedding"),
@@ -99,11 +99,11 @@ def apart(models: Iterable[Any]) -> Iterator[Apart]:
             )
 
 
-def judge(found: list[Apart], where: str) -> list[Apart]:
+def judge(pairs: list[Apart], where: str) -> list[Apart]:
     """Reports pairs whose values have arrived; returns the others."""
-    for each in found:
-        if each.copy.is_there:
-            one, other = each.copy.parts()
-            is_equal = one == other and any(one)
-            report(built.parted(each.output, each.embedding, is_equal=is_equal, where=where))
-    return [each for each in found if not each.copy.is_there]
+    for pair in pairs:
+        if pair.copy.is_there:
+            output, embedding = pair.copy.parts()
+            is_equal = output == embedding and any(output)
+            report(built.parted(pair.output, pair.embedding, is_equal=is_equal, where=where))
+    return [pair for pair in pairs if not pair.copy.is_there]

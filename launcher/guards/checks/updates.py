@@ -82,14 +82,14 @@ class Values:
             getattr(optimizer, name, None) is not None for name in ("grad_scale", "found_inf")
         )  # a fused step, which the scaler may make do nothing
         rates = {id(p): float(g.get("lr", 1)) for g in optimizer.param_groups for p in g["params"]}
-        each = list(parameters_of(optimizer))
-        is_whole = not any(hasattr(p, "to_local") for p in each)  # of zeros, others may have more
-        given = [p for p in each if p.grad is not None and p.device == each[0].device]
-        fixed = spread([p for p in given if _is_frozen(p) and _part(p) is not None])
-        some = [] if is_scaled else [p for p in given if p.requires_grad and p.numel() > 1]
+        params = list(parameters_of(optimizer))
+        is_whole = not any(hasattr(p, "to_local") for p in params)  # of zeros, others may have more
+        candidates = [p for p in params if p.grad is not None and p.device == params[0].device]
+        fixed = spread([p for p in candidates if _is_frozen(p) and _part(p) is not None])
+        some = [] if is_scaled else [p for p in candidates if p.requires_grad and p.numel() > 1]
         some = [p for p in spread(some, LOOKED) if _part(p) is not None]
         moving = spread([p for p in some if _part(p.grad) is not None])
-        known = [(name, p) for name, p in matrices if p.device == each[0].device]
+        known = [(name, p) for name, p in matrices if p.device == params[0].device]
         zeros = spread([(name, p) for name, p in known if _part(p) is not None], MOST_ADAPTERS)
         is_rising = any(rates[id(p)] > self._rates.get(id(p), math.inf) for p in moving)
         before = copied(
@@ -112,7 +112,7 @@ class Values:
             is_rising,
             tuple(name for name, _ in zeros),
             before,
-            _largest(each) if self._zeros >= ZEROS and not is_scaled and is_whole else None,
+            _largest(params) if self._zeros >= ZEROS and not is_scaled and is_whole else None,
         )
 
     def after(self, _optimizer: Any, step: int) -> None:
@@ -160,7 +160,9 @@ class Values:
             None if is_explained_by_type else sampled.not_numbers(made, *about),
             sampled.still_zero(samples, steps, self._where),
         )
-        if optimizer is not None and any(each.rate > 0 and any(each.gradient) for each in made):
+        if optimizer is not None and any(
+            update.rate > 0 and any(update.gradient) for update in made
+        ):
             done[optimizer] = steps + 1
 
 
@@ -173,8 +175,12 @@ def _largest(parameters: list[Any]) -> Copy | None:
     """The largest gradient of each parameter that has one."""
     import torch
 
-    found = [p.grad.detach() for p in parameters if p.grad is not None and p.grad.numel()]
-    return copied([torch.stack([each.abs().max().float() for each in found])]) if found else None
+    gradients = [p.grad.detach() for p in parameters if p.grad is not None and p.grad.numel()]
+    return (
+        copied([torch.stack([gradient.abs().max().float() for gradient in gradients])])
+        if gradients
+        else None
+    )
 
 
 def _is_frozen(parameter: Any) -> bool:

@@ -236,11 +236,11 @@ def test_what_the_groups_of_an_optimizer_spare() -> None:
         vectors = [model[0].bias, model[1].bias]
         weights = {"params": [model[0].weight, model[1].weight], "weight_decay": 0.1}
         spared = torch.optim.AdamW([weights, {"params": vectors, "weight_decay": 0.0}])
-        lines = [each.line for each in groups.found(spared, names, [model], "x.py:1") if each]
+        lines = [each.line for each in groups.judged(spared, names, [model], "x.py:1") if each]
         assert len(lines) == is_found
         assert not lines or "1.weight" in lines[0]
         whole = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
-        assert not any(groups.found(whole, names, [model], "x.py:1"))
+        assert not any(groups.judged(whole, names, [model], "x.py:1"))
 
 
 def test_adapters_that_are_frozen() -> None:

@@ -486,12 +486,12 @@ def test_schedules_that_do_not_fit(told: Told) -> None:
     resumed = functools.partial(rates.PolynomialLR, total_iters=24, last_epoch=11)
     trained(lambda optimizer: resumed(_begun(optimizer)), "resumed", passes=2)
     own = trained(polynomial(24), "the Trainer's", passes=2)
-    counter.given(own, None)
+    counter.of_trainer(own, None)
     del own
     assert not [each for each in told() if each.check is Check.SCHEDULE]
     trained(polynomial(24), "too long", passes=2)
     given = trained(polynomial(24), "given", passes=2)
-    counter.given(given, 12)
+    counter.of_trainer(given, 12)
     del given
     trained(lambda optimizer: rates.CosineAnnealingLR(optimizer, 4), "rising")
     trained(lambda optimizer: rates.LambdaLR(optimizer, lambda step: step < 3), "stopped")
