@@ -16,7 +16,7 @@ from typing import Any
 import wrapt
 
 from ...checks.finding import Check, Finding
-from ...checks.schedule import BEYOND
+from ...checks.schedule_length import BEYOND
 from ...core.count_of import count_of
 from ...core.errors import EXPLAINED
 from ...evidence.observations import observations
@@ -77,23 +77,19 @@ def _stepped(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -
             ranks = module.AcceleratorState().num_processes
             if schedule.steps * ranks > BEYOND * schedule.length + ranks:
                 del _schedules[instance]
-                report(_finding(schedule, ranks, observations.step()))
+                finding = Finding(
+                    Check.SCHEDULE,
+                    certain=not schedule.repeats,
+                    sentence=f"a schedule of {count_of(schedule.length, 'step')} was over after "
+                    f"{count_of(-(-schedule.length // ranks), 'optimizer step')}: accelerate "
+                    f"({schedule.at}) steps it once a rank, {ranks} times for each step()",
+                    advice=f"Make it {ranks} times as long: num_training_steps * "
+                    f"accelerator.num_processes ({EXPLAINED})",
+                    step=observations.step(),
+                    where=user_place(),
+                )
+                report(finding)
     return result
-
-
-def _finding(schedule: _Schedule, ranks: int, step: int | None) -> Finding:
-    ended = -(-schedule.length // ranks)
-    return Finding(
-        Check.SCHEDULE,
-        certain=not schedule.repeats,
-        sentence=f"a schedule of {count_of(schedule.length, 'step')} was over after "
-        f"{count_of(ended, 'optimizer step')}: accelerate ({schedule.at}) steps it once a rank, "
-        f"{ranks} times for each step()",
-        advice=f"Make it {ranks} times as long: num_training_steps * accelerator.num_processes "
-        f"({EXPLAINED})",
-        step=step,
-        where=user_place(),
-    )
 
 
 def length_of(scheduler: Any) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import wrapt
 
-from ...checks import resumed, schedule
+from ...checks import resumed, schedule, schedule_length
 from ...checks.finding import Check
 from .. import data_parallel
 from ..callers import user_place
@@ -92,7 +92,7 @@ class Schedules:
         warmup = given_steps(scheduler, "num_warmup_steps") or 0
         training = given_steps(scheduler, "num_training_steps") or 0
         kind, where = type(scheduler).__name__, self.places[scheduler]
-        report(schedule.never_warm(kind, warmup, training, where))
+        report(schedule_length.never_warm(kind, warmup, training, where))
         length = length_of(scheduler) or half_period(scheduler)
         watched = next((self.optimizers[o] for o in self.optimizers if _is_of(scheduler, o)), None)
         if length and watched:
@@ -105,7 +105,7 @@ class Schedules:
         steps = max(1, total.optimizer.steps - total.before[0])
         accumulation = max(1, round((self.passes - total.before[1]) / steps))
         about = steps * total.ranks, accumulation, data_parallel.world()
-        report(schedule.too_long(total.kind, total.steps, *about, total.where))
+        report(schedule_length.too_long(total.kind, total.steps, *about, total.where))
 
     def wrapped(self, scheduler: Any, wrapper: Any) -> None:
         """Records accelerate's wrapper of a schedule, which may step it once for each process."""
@@ -116,7 +116,9 @@ class Schedules:
     def of_trainer(self, scheduler: Any, steps: int | None) -> None:
         """Records a Trainer's schedule and its planned steps; None if the Trainer created it."""
         total = self.totals.get(scheduler)
-        finding = total and steps and schedule.unfit(total.kind, total.steps, steps, total.where)
+        finding = (
+            total and steps and schedule_length.unfit(total.kind, total.steps, steps, total.where)
+        )
         report(finding or None)
         if total and (finding or not steps):
             total.steps = 0  # nothing is left to be compared
@@ -208,9 +210,9 @@ class Schedules:
         where, name = self.places[scheduler], type(scheduler).__name__
         length, half, done = length_of(scheduler), half_period(scheduler), int(scheduler.last_epoch)
         if is_still and length:
-            report(schedule.over(name, length, done, where))
+            report(schedule_length.over(name, length, done, where))
         if half:
-            report(schedule.rising_again(name, half, done, where))
+            report(schedule_length.rising_again(name, half, done, where))
         if is_begin:
             seen = self._seen.setdefault(scheduler, [])
             seen.append((int(scheduler.last_epoch), self.passes))

@@ -15,6 +15,7 @@ from safe_launch.checks import (
     sampled,
     saved,
     schedule,
+    schedule_length,
     trained,
 )
 from safe_launch.checks.best_kept import worst_kept
@@ -297,13 +298,13 @@ def test_loads_of_nothing(
 def test_schedules_that_do_not_fit() -> None:
     """The warmup is too long, the schedule is over, or the rate is overridden."""
     where = "train.py:9"
-    assert schedule.never_warm("LambdaLR", 10, 100, where) is None
-    assert schedule.never_warm("LambdaLR", 500, 0, where) is None
-    told = schedule.never_warm("LambdaLR", 500, 100, where)
+    assert schedule_length.never_warm("LambdaLR", 10, 100, where) is None
+    assert schedule_length.never_warm("LambdaLR", 500, 0, where) is None
+    told = schedule_length.never_warm("LambdaLR", 500, 100, where)
     assert told is not None
     assert "at most 0.2 of" in told.sentence
-    assert schedule.over("LambdaLR", 8, 13, where) is None
-    assert schedule.over("LambdaLR", 8, 14, where) is not None
+    assert schedule_length.over("LambdaLR", 8, 13, where) is None
+    assert schedule_length.over("LambdaLR", 8, 14, where) is not None
     rates: list[tuple[str, dict[str, object], object]] = [
         ("WarmupLR", {"warmup_max_lr": 1e-5}, 1e-5),
         ("WarmupLR", {}, 0.001),
@@ -349,7 +350,7 @@ def test_totals_that_count_something_else(
     total: int, steps: int, accumulation: int, ranks: int, factor: int
 ) -> None:
     """Totals in batches or in all ranks' steps are found; early stops aren't."""
-    found = schedule.too_long("LambdaLR", total, steps, accumulation, ranks, "train.py:9")
+    found = schedule_length.too_long("LambdaLR", total, steps, accumulation, ranks, "train.py:9")
     assert (found is not None) == bool(factor)
     assert found is None or f"{factor} times the" in found.sentence
 
@@ -360,15 +361,15 @@ def test_totals_that_count_something_else(
 )
 def test_totals_that_a_trainer_is_given(total: int, says: str) -> None:
     """A total far above or below the Trainer's is found."""
-    found = schedule.unfit("LambdaLR", total, 100, "train.py:9")
+    found = schedule_length.unfit("LambdaLR", total, 100, "train.py:9")
     assert says in found.sentence if found and says else found is None
 
 
 def test_rates_that_rise_again_or_stop() -> None:
     """A cosine past its half period, or a rate of 0 in five looks in a row."""
     where = "train.py:9"
-    assert schedule.rising_again("CosineAnnealingLR", 8, 13, where) is None
-    assert schedule.rising_again("CosineAnnealingLR", 8, 14, where) is not None
+    assert schedule_length.rising_again("CosineAnnealingLR", 8, 13, where) is None
+    assert schedule_length.rising_again("CosineAnnealingLR", 8, 14, where) is not None
     assert [schedule.stopped("SGD", looks, 9, where) is not None for looks in (4, 5, 6)] == [
         *(False, True, False)
     ]
