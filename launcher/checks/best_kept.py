@@ -24,13 +24,12 @@ TURNED = {
 """Words that turn a metric's meaning around."""
 
 
-def worst_kept(metric: str, *, is_greater_better: bool, where: str) -> Finding | None:
+def worst_kept(metric: str, *, is_greater_better: bool) -> Finding | None:
     """Reports a metric whose name contradicts the direction in which checkpoints are compared.
 
     Args:
         metric: its name, e.g. `eval_rmse`.
         is_greater_better: whether the checkpoint with the greatest value counts as the best.
-        where: the user's line that makes the Trainer.
     """
     words = {*re.split(r"[^a-z0-9]+", metric.lower())}
     falls, rises = bool(words & FALLING), bool(words & RISING) or "rouge" in metric.lower()
@@ -44,5 +43,4 @@ def worst_kept(metric: str, *, is_greater_better: bool, where: str) -> Finding |
         f"(greater_is_better {is_greater_better}): by its name that is the worst",
         advice=f"Set greater_is_better={other} in the TrainingArguments; its default is True for "
         "every metric whose name doesn't end with loss",
-        where=where,
     )

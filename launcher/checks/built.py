@@ -31,13 +31,12 @@ def idle(optimizer: str, held: Collection[str], steps: int, where: str) -> Findi
     )
 
 
-def evaluating(layers: Collection[str], step: int, where: str) -> Finding | None:
+def evaluating(layers: Collection[str], step: int) -> Finding | None:
     """Reports a model trained in evaluation mode, if some layers depend on the mode.
 
     Args:
         layers: their names.
         step: the last inspected step.
-        where: the user's line that steps.
     """
     if not layers:
         return None
@@ -48,7 +47,6 @@ def evaluating(layers: Collection[str], step: int, where: str) -> Finding | None
         f"{'are' if len(layers) > 1 else 'is'} off or frozen (dropout, batch norm)",
         advice="Call model.train() before the training, and again after each evaluation",
         step=step,
-        where=where,
     )
 
 
@@ -76,12 +74,11 @@ def moving(layers: Collection[str], step: int, where: str) -> Finding | None:
     )
 
 
-def normalized_twice(fault: str, where: str) -> Finding | None:
+def normalized_twice(fault: str) -> Finding | None:
     """Reports a torch loss that normalizes an output normalized by the model.
 
     Args:
         fault: the repeated operation; empty if none.
-        where: the user's line that calls backward.
     """
     if not fault:
         return None
@@ -91,7 +88,6 @@ def normalized_twice(fault: str, where: str) -> Finding | None:
         sentence=f"{fault}: the loss can't get small, and gradients almost vanish",
         advice="Give the loss the model's raw output",
         step=1,
-        where=where,
     )
 
 
@@ -140,12 +136,11 @@ def decays_norms(optimizer: str, norms: Collection[str], where: str) -> Finding 
     )
 
 
-def replaced_adapter(weights: Collection[str], where: str) -> Finding | None:
+def replaced_adapter(weights: Collection[str]) -> Finding | None:
     """Reports an adapter whose weights a second get_peft_model has replaced.
 
     Args:
         weights: names of the replaced weights.
-        where: the user's line that made the second.
     """
     if not weights:
         return None
@@ -157,7 +152,6 @@ def replaced_adapter(weights: Collection[str], where: str) -> Finding | None:
         advice="Train the adapter that PeftModel.from_pretrained(..., is_trainable=True) returns, "
         "without get_peft_model",
         parameter=next(iter(weights)),
-        where=where,
     )
 
 

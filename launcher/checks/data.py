@@ -53,13 +53,12 @@ def dropped(fields: Sequence[str], function: str, where: str) -> Finding | None:
     )
 
 
-def read_by_all(digests: Sequence[str], workers: int, where: str) -> Finding | None:
+def read_by_all(digests: Sequence[str], workers: int) -> Finding | None:
     """Reports a stream that each worker process of a loader reads as a whole.
 
     Args:
         digests: of an iterator's first batches, which it takes from one worker after the other.
         workers: number of worker processes.
-        where: the user's line that draws them.
     """
     rounds = [{*digests[:workers]}, {*digests[workers : 2 * workers]}]
     is_same = all(len(drawn) == 1 for drawn in rounds) and rounds[0] != rounds[1]
@@ -73,7 +72,6 @@ def read_by_all(digests: Sequence[str], workers: int, where: str) -> Finding | N
         advice="Divide the samples in the IterableDataset's __iter__ by "
         "torch.utils.data.get_worker_info(), or take one worker",
         step=1,
-        where=where,
     )
 
 
@@ -96,13 +94,12 @@ def skipped_again(count: int, steps: int, where: str) -> Finding:
     )
 
 
-def same_batch(digests: Sequence[str], steps: Sequence[int], where: str) -> Finding | None:
+def same_batch(digests: Sequence[str], steps: Sequence[int]) -> Finding | None:
     """Reports the same batch repeated with steps in between.
 
     Args:
         digests: of the first batches, in order; empty for batches that prove nothing.
         steps: optimizer steps before each batch.
-        where: the user's line that draws them.
     """
     last = digests[-BATCHES:]
     is_same = len(last) == BATCHES and len({*last}) == 1 and bool(last[0])
@@ -115,5 +112,4 @@ def same_batch(digests: Sequence[str], steps: Sequence[int], where: str) -> Find
         "data set that has others",
         advice="A loader that is restarted in every step gives its first batch: keep its iterator",
         step=steps[-1] + 1,
-        where=where,
     )

@@ -72,13 +72,12 @@ def clipped_early(where: str) -> Finding:
     )
 
 
-def counted_twice(passes: Sequence[int], accumulation: int, where: str) -> Finding | None:
+def counted_twice(passes: Sequence[int], accumulation: int) -> Finding | None:
     """Reports a loop that accumulates for DeepSpeed's engine, which accumulates itself.
 
     Args:
         passes: the engine's backward passes before each of its first calls of `step`.
         accumulation: the calls of `step` that make an optimizer step.
-        where: the user's line that calls `step`.
     """
     if len(passes) < STEPS or {*passes} != {accumulation} or accumulation < 2:
         return None
@@ -90,7 +89,6 @@ def counted_twice(passes: Sequence[int], accumulation: int, where: str) -> Findi
         f"{count_of(accumulation**2, 'pass')}",
         advice="Call engine.step() after each backward pass: the engine counts them",
         step=1,
-        where=where,
     )
 
 
@@ -115,14 +113,13 @@ def undivided(function: str, factor: int, where: str) -> Finding:
     )
 
 
-def left_over(passes: int, left: int, step: int, where: str) -> Finding:
+def left_over(passes: int, left: int, step: int) -> Finding:
     """Reports a step that includes the passes left over from an epoch.
 
     Args:
         passes: backward passes whose gradients the step uses.
         left: those of the epoch before.
         step: the step, from 1.
-        where: the user's line that makes it.
     """
     return Finding(
         Check.GRADIENTS,
@@ -131,5 +128,4 @@ def left_over(passes: int, left: int, step: int, where: str) -> Finding:
         f"over by the epoch before: most steps use {passes - left}",
         advice="Make a step after an epoch's last batch too, or clear the gradients there",
         step=step,
-        where=where,
     )

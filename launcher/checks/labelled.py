@@ -91,13 +91,12 @@ JOINED_TEXTS = Fault(
 """A mask joins packed texts, each with positions of its own."""
 
 
-def replaced_labels(before: int, after: int, where: str) -> Finding | None:
+def replaced_labels(before: int, after: int) -> Finding | None:
     """Reports a collator that replaces labels although the samples mask some.
 
     Args:
         before: labels that the samples leave out of the loss.
         after: labels that the batch leaves out, beside padding.
-        where: the user's line that draws it.
     """
     if not before or 2 * after > before:
         return None
@@ -108,17 +107,15 @@ def replaced_labels(before: int, after: int, where: str) -> Finding | None:
         "batch are -100, and the loss counts them all the same",
         advice="Take DataCollatorForSeq2Seq(tokenizer), which keeps labels",
         step=1,
-        where=where,
     )
 
 
-def smoothed_unshifted(kind: str, base: str, where: str) -> Finding:
+def smoothed_unshifted(kind: str, base: str) -> Finding:
     """Reports label smoothing on labels that aren't shifted for a decoder.
 
     Args:
         kind: the model's class.
         base: the class of transformers' that it derives from.
-        where: the user's line that makes the Trainer.
     """
     return Finding(
         Check.DATA,
@@ -126,5 +123,4 @@ def smoothed_unshifted(kind: str, base: str, where: str) -> Finding:
         sentence=f"label smoothing doesn't shift the labels of {kind}: each token learns to repeat "
         f"itself. The Trainer shifts them for {base} and other classes of transformers', by name",
         advice=f"Name the class {base}, or set label_smoothing_factor to 0",
-        where=where,
     )

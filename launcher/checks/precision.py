@@ -87,13 +87,12 @@ def unscaled(optimizer: str, where: str) -> Finding:
     )
 
 
-def stale(updates: int, step: int, where: str) -> Finding:
+def stale(updates: int, step: int) -> Finding:
     """Reports casts of weights that are older than the weights.
 
     Args:
         updates: of the weight since its cast.
         step: the step of the pass that uses the cast, from 1.
-        where: the user's line that begins its backward pass.
     """
     return Finding(
         Check.PRECISION,
@@ -102,5 +101,4 @@ def stale(updates: int, step: int, where: str) -> Finding:
         "of the weights, so that passes compute with the weights of before these steps",
         advice="Enter autocast anew for each forward pass, or pass cache_enabled=False",
         step=step,
-        where=where,
     )

@@ -125,13 +125,12 @@ def _found(resumed: Noted, sentence: str, advice: str) -> Finding:
     )
 
 
-def left_in_checkpoint(name: str, count: int, where: str) -> Finding | None:
+def left_in_checkpoint(name: str, count: int) -> Finding | None:
     """Reports an optimizer's states that are in a checkpoint and aren't loaded.
 
     Args:
         name: their place in the checkpoint.
         count: the checkpoint's values there.
-        where: the user's line that loads it.
     """
     if not count:
         return None
@@ -144,16 +143,14 @@ def left_in_checkpoint(name: str, count: int, where: str) -> Finding | None:
         advice="Give it get_optimizer_state_dict(model, optimizer) of "
         "torch.distributed.checkpoint.state_dict, which makes the states, and then call "
         "set_optimizer_state_dict",
-        where=where,
     )
 
 
-def named_in_vain(checkpoint: str, where: str) -> Finding:
+def named_in_vain(checkpoint: str) -> Finding:
     """Reports a checkpoint in TrainingArguments, which `Trainer.train` doesn't read.
 
     Args:
         checkpoint: its name there.
-        where: the user's line that calls `train`.
     """
     return Finding(
         Check.RESUMED,
@@ -162,21 +159,15 @@ def named_in_vain(checkpoint: str, where: str) -> Finding:
         f"{checkpoint} has no effect by itself",
         advice="Pass it on: trainer.train(resume_from_checkpoint="
         "training_args.resume_from_checkpoint)",
-        where=where,
     )
 
 
-def loaded_in_vain(where: str) -> Finding:
-    """Reports `Accelerator.load_state` before anything was prepared to take the states.
-
-    Args:
-        where: the user's line that calls it.
-    """
+def loaded_in_vain() -> Finding:
+    """Reports `Accelerator.load_state` before anything was prepared to take the states."""
     return Finding(
         Check.RESUMED,
         certain=False,
         sentence="accelerator.load_state restores neither model nor optimizer: nothing has been "
         "prepared yet",
         advice="Call it after accelerator.prepare(model, optimizer, ...)",
-        where=where,
     )

@@ -117,13 +117,12 @@ def not_numbers(updates: Sequence[Update], optimizer: str, where: str, step: int
     )
 
 
-def skipped(scales: Sequence[float], factor: float, where: str) -> Finding | None:
+def skipped(scales: Sequence[float], factor: float) -> Finding | None:
     """Reports a scaler that skips all of its latest steps.
 
     Args:
         scales: its scale, seen every `MOST_SKIPPED` steps.
         factor: what a skipped step multiplies it with.
-        where: the user's line that updates it.
     """
     if len(scales) < 2 or scales[-1] > scales[-2] * factor ** (MOST_SKIPPED - 1):
         return None
@@ -134,5 +133,4 @@ def skipped(scales: Sequence[float], factor: float, where: str) -> Finding | Non
         "gradients had inf or NaN: the training makes no progress",
         advice="Find where the loss gets inf or NaN: use bf16 instead of fp16, lower the learning "
         "rate, look for empty samples",
-        where=where,
     )

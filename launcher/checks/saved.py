@@ -10,14 +10,13 @@ from .finding import Check, Finding, first_of
 Shapes = Mapping[str, Sequence[int]]
 
 
-def empty(shapes: Shapes, live: Shapes, step: int | None, where: str) -> Finding | None:
+def empty(shapes: Shapes, live: Shapes, step: int | None) -> Finding | None:
     """Reports weights saved empty, as partitioned weights are on every rank.
 
     Args:
         shapes: what was saved.
         live: the model's known shapes: a weight that is empty there too is intended.
         step: optimizer steps done.
-        where: the user's line that saves.
     """
     names = [name for name, shape in shapes.items() if 0 in shape and name not in live]
     names += [
@@ -36,18 +35,16 @@ def empty(shapes: Shapes, live: Shapes, step: int | None, where: str) -> Finding
         "saved (stage3_gather_16bit_weights_on_model_save, a full state dict)",
         step=step,
         parameter=names[0],
-        where=where,
     )
 
 
-def cut(shapes: Shapes, live: Shapes, step: int | None, where: str) -> Finding | None:
+def cut(shapes: Shapes, live: Shapes, step: int | None) -> Finding | None:
     """Reports weights saved in part, such as a rank's shards.
 
     Args:
         shapes: what was saved.
         live: shapes of the model's whole weights with these names.
         step: optimizer steps done.
-        where: the user's line that saves.
     """
     names = [
         name
@@ -68,12 +65,11 @@ def cut(shapes: Shapes, live: Shapes, step: int | None, where: str) -> Finding |
         "(full_tensor(), or get_model_state_dict with full_state_dict=True)",
         step=step,
         parameter=first,
-        where=where,
     )
 
 
 def loads_nothing(
-    loaded: Collection[str], unexpected: Collection[str], missing: Collection[str], where: str
+    loaded: Collection[str], unexpected: Collection[str], missing: Collection[str]
 ) -> Finding | None:
     """Reports loaded weights none of whose names the model has.
 
@@ -81,7 +77,6 @@ def loads_nothing(
         loaded: the loaded names.
         unexpected: loaded names that the model lacks.
         missing: the model's names that weren't loaded.
-        where: the user's line that loads.
     """
     if not missing or not 0 < len(loaded) == len(unexpected):
         return None
@@ -94,17 +89,15 @@ def loads_nothing(
         advice=f"Make the names the model's, e.g. {next(iter(missing))}: a wrapper puts a prefix "
         "before them (module., model., _orig_mod.)",
         parameter=next(iter(missing)),
-        where=where,
     )
 
 
-def fits_nothing(loaded: Collection[str], missing: Collection[str], where: str) -> Finding:
+def fits_nothing(loaded: Collection[str], missing: Collection[str]) -> Finding:
     """Reports a checkpoint without any of its model's names.
 
     Args:
         loaded: its names that the model lacks.
         missing: the model's names.
-        where: the user's line that loads.
     """
     return Finding(
         Check.SAVED,
@@ -114,7 +107,6 @@ def fits_nothing(loaded: Collection[str], missing: Collection[str], where: str) 
         advice="Save the model without its wrapper, or make the names the model's, e.g. "
         f"{next(iter(missing))} (without module., model., _orig_mod.)",
         parameter=next(iter(missing)),
-        where=where,
     )
 
 
@@ -123,7 +115,6 @@ def stale(
     live: Mapping[str, Sequence[float]],
     begun: Mapping[str, Sequence[float]],
     step: int | None,
-    where: str,
     *,
     is_certain: bool,
 ) -> Finding | None:
@@ -134,7 +125,6 @@ def stale(
         live: the same elements in the model.
         begun: the same elements before the first step.
         step: optimizer steps done.
-        where: the user's line that saves.
         is_certain: whether it can't be intended.
     """
     unchanged = [
@@ -153,20 +143,16 @@ def stale(
         advice="Save the model that is trained: a copy was made before, or another is saved",
         step=step,
         parameter=unchanged[0],
-        where=where,
     )
 
 
-def by_reference(
-    name: str, taken: int, step: int, where: str, since: str, *, is_loaded: bool
-) -> Finding:
+def by_reference(name: str, taken: int, step: int, since: str, *, is_loaded: bool) -> Finding:
     """Reports a state dict that has changed with its model since it was taken.
 
     Args:
         name: a parameter in it.
         taken: optimizer steps before it was taken.
         step: optimizer steps done.
-        where: the user's line that saves or loads it.
         since: the user's line that took it.
         is_loaded: whether it is loaded, else saved.
     """
@@ -179,17 +165,15 @@ def by_reference(
         advice="Keep a copy: copy.deepcopy(model.state_dict())",
         step=step,
         parameter=name,
-        where=where,
     )
 
 
-def left_out(names: Sequence[str], step: int | None, where: str) -> Finding | None:
+def left_out(names: Sequence[str], step: int | None) -> Finding | None:
     """Reports parameters trained beside an adapter that aren't saved with it.
 
     Args:
         names: trained parameters of the base model that the files lack.
         step: optimizer steps done.
-        where: the user's line that saves.
     """
     if not names:
         return None
@@ -202,5 +186,4 @@ def left_out(names: Sequence[str], step: int | None, where: str) -> Finding | No
         "in a file too",
         step=step,
         parameter=names[0],
-        where=where,
     )

@@ -69,15 +69,15 @@ def _best(call: Call) -> Iterator[Finding]:
     is_used = arguments.load_best_model_at_end or arguments.save_total_limit
     evaluates = _plain(getattr(arguments, "eval_strategy", "no")) != "no"
     if metric and is_used and evaluates and isinstance(is_greater, bool):
-        found = worst_kept(metric, is_greater_better=is_greater, where=user_place())
-        yield from () if found is None else (found,)
+        finding = worst_kept(metric, is_greater_better=is_greater)
+        yield from () if finding is None else (finding,)
 
 
 def _anew(call: Call) -> Iterator[Finding]:
     """Reports a checkpoint that only TrainingArguments name, which `train` doesn't read."""
     wanted = call.owner.args.resume_from_checkpoint
     if wanted and call.given.get("resume_from_checkpoint") is None:
-        yield resumed.named_in_vain(str(wanted), user_place())
+        yield resumed.named_in_vain(str(wanted))
 
 
 def _unshifted(call: Call) -> Iterator[Finding]:
@@ -94,7 +94,7 @@ def _unshifted(call: Call) -> Iterator[Finding]:
     is_own = type(trainer).compute_loss.__module__ != "transformers.trainer"
     is_smoothed = trainer.args.label_smoothing_factor and trainer.compute_loss_func is None
     if is_smoothed and base and kind.__name__ not in known and not is_own:
-        yield labelled.smoothed_unshifted(kind.__name__, base, user_place())
+        yield labelled.smoothed_unshifted(kind.__name__, base)
 
 
 def _passed(call: Call) -> tuple[Stated, list[Mapping[str, Any]]] | None:
@@ -201,7 +201,7 @@ def _accelerator(call: Call) -> Iterator[str]:
 def _restored(call: Call) -> Iterator[Finding]:
     """Reports states that are loaded before anything was prepared to take them."""
     if call.owner not in _used:
-        yield resumed.loaded_in_vain(user_place())
+        yield resumed.loaded_in_vain()
 
 
 def _noted(call: Call) -> Iterator[str]:

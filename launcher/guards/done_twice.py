@@ -19,7 +19,7 @@ from ..core.private_names import DIVISOR
 from ..workload.script.scaled_losses import divided_before
 from ..workload.script.user_files import tree_of
 from . import data_parallel, looks
-from .callers import MAKERS, is_called_by, place, user_frames, user_place, user_values
+from .callers import MAKERS, is_called_by, place, user_frames, user_values
 from .divided_data import tensors_in
 from .looks import Call, Looks, Watched
 
@@ -78,7 +78,6 @@ def _loader_divided_twice(call: Call) -> Iterator[Finding]:
         sentence="a data loader is divided among the ranks twice: it has a DistributedSampler, and "
         f"accelerate's prepare does so itself. Only 1 / {ranks} of the samples is seen",
         advice=f"Leave the DistributedSampler out ({EXPLAINED})",
-        where=user_place(),
     )
 
 
@@ -101,7 +100,6 @@ def _gathered_twice(call: Call) -> Iterator[Finding]:
             f"{count_of(int(state.remainder), 'sample')}: padding of its last batch counts "
             "twice in a metric",
             advice="Use accelerator.gather_for_metrics(), which leaves them out",
-            where=user_place(),
         )
 
 
@@ -116,7 +114,6 @@ def _divided_for_nothing(call: Call) -> Iterator[Finding]:
     if steps < 2 or is_engine or is_called_by("transformers") or accelerator.step:
         return  # which `accumulate` counts
     if call.steps > before:
-        at = user_place()
         yield Finding(
             Check.DIVIDED,
             certain=True,
@@ -125,7 +122,6 @@ def _divided_for_nothing(call: Call) -> Iterator[Finding]:
             f"{steps} times too small",
             advice=f"Put the loop's body under accelerator.accumulate(model) ({EXPLAINED})",
             step=call.steps,
-            where=at,
         )
 
 
@@ -143,7 +139,6 @@ def _accumulated_over_one(call: Call) -> Iterator[Finding]:
                 "accumulate() each batch makes a step",
                 advice=f"Make it with Accelerator({ACCUMULATION}={name}.{ACCUMULATION})",
                 step=1,
-                where=user_place(),
             )
 
 

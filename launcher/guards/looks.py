@@ -15,7 +15,7 @@ import wrapt
 
 from ..checks.finding import Finding
 from ..evidence.observations import observations
-from .checks.reporting import report
+from .checks.reporting import report_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _looked_at(
             named = {**arguments, **arguments.get("kwargs", {})}
             for sentence in watched.look(Call(named, instance, observations.steps_of_all() or 0)):
                 if isinstance(sentence, Finding):
-                    report(sentence)
+                    report_here(sentence)
                 else:
                     observations.remark(sentence)
 

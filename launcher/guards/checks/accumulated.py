@@ -8,8 +8,7 @@ from typing import Any
 
 from ...checks import divided
 from ...checks.finding import Check
-from ..callers import user_place
-from .reporting import is_on, report
+from .reporting import is_on, report_here
 
 
 class Accumulated:
@@ -61,7 +60,7 @@ class Accumulated:
         self._passes = self._left = 0
         has_left = passes == left + self._usual > self._usual
         if has_left:
-            report(divided.left_over(passes, left, steps + 1, user_place()))
+            report_here(divided.left_over(passes, left, steps + 1))
         is_alone = self._place is not None and len(self._optimizers()) == 1
         self.is_open = is_alone and self._usual > 1 and not has_left
 

@@ -10,8 +10,7 @@ import wrapt
 
 from ...checks import built
 from ...checks.finding import Check, Finding
-from ..callers import user_place
-from .reporting import is_on, report, safely
+from .reporting import is_on, report_here, safely
 
 HOOKED = ("peft.peft_model",)
 SECOND = ".lora_B."
@@ -44,7 +43,7 @@ def _judge(held: dict[str, Any], model: Any) -> None:
     """Reports weights that the model has no more."""
     left = {id(param) for param in model.parameters()}
     lost = [name for name, weight in held.items() if id(weight) not in left]
-    report(built.replaced_adapter(lost, user_place()))
+    report_here(built.replaced_adapter(lost))
 
 
 def frozen(models: Iterable[Any], where: str) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from ..divided_data import digest_of, tensors_in
 from ..loss import TRAINERS
 from .copies import Copy, copied
 from .first_steps import first_steps
-from .reporting import is_on, report, safely, skip
+from .reporting import is_on, report, report_here, safely, skip
 from .texts import IGNORED, text_faults, trained_padding
 
 TRAINER, DDP, LOADER = (
@@ -171,15 +171,14 @@ class Draws:
                 return
         self._digests.append(digest_of(batch, elements=1024) if _has_rows(batch) else "")
         self._steps.append(observations.steps_of_all() or 0)
-        found = data.same_batch(self._digests, self._steps, user_place())
-        report(found)
+        report_here(data.same_batch(self._digests, self._steps))
 
     def _look_at_stream(self, batch: Any, workers: int, digests: list[str]) -> None:
         """Inspects a batch that one of several processes has read from a stream."""
         if len(digests) < 2 * workers:
             is_host = all(tensor.device.type == "cpu" for tensor in tensors_in(batch))
             digests.append(digest_of(batch, elements=1024) if is_host else "")
-            report(data.read_by_all(digests, workers, user_place()))
+            report_here(data.read_by_all(digests, workers))
 
 
 def _has_own_loss(trainer: Any) -> bool:

@@ -11,9 +11,8 @@ from ...checks.finding import Check, Finding
 from ...core.count_of import count_of
 from ...core.errors import EXPLAINED
 from .. import data_parallel, fsdp
-from ..callers import user_place
 from . import scalers
-from .reporting import is_on, report, safely
+from .reporting import is_on, report_here, safely
 from .schedules import schedules
 
 HOOKED = ("torch.nn.utils.clip_grad",)
@@ -91,7 +90,7 @@ def _look(parameters: list[Any], most: float) -> None:
 
 def _report(clipped: str, advice: str, *, is_certain: bool = False) -> None:
     sentence = f"clip_grad_norm_ clips {clipped}"
-    report(Finding(Check.TRAINED, is_certain, sentence, advice, where=user_place()))
+    report_here(Finding(Check.TRAINED, is_certain, sentence, advice))
 
 
 def _sharded() -> set[int]:

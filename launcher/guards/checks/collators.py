@@ -10,8 +10,7 @@ import wrapt
 
 from ...checks import labelled
 from ...checks.finding import Check
-from ..callers import user_place
-from .reporting import is_on, report, safely
+from .reporting import is_on, report_here, safely
 from .texts import IGNORED
 
 HOOKED = ("transformers.data.data_collator",)
@@ -61,4 +60,4 @@ def _look(masks: Sequence[tuple[int, int]], batch: Any) -> None:
     padding = labels.numel() - sum(count for count, _ in masks)
     left = int((labels == IGNORED).sum()) - padding
     before = sum(out for _, out in masks)
-    report(labelled.replaced_labels(before, left, user_place()))
+    report_here(labelled.replaced_labels(before, left))

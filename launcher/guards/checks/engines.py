@@ -15,7 +15,7 @@ from . import updates
 from .copies import Copy, copied, sample, spread
 from .gradients import Gradients
 from .replicas import Replicas, replicated_by_engine
-from .reporting import is_on, report, safely, skip
+from .reporting import is_on, report, report_here, safely, skip
 from .sampled_gradients import begin_with_engine
 
 HOOKED = ("deepspeed.runtime.engine",)
@@ -83,7 +83,7 @@ class EngineWatch:
         if len(self._passes) < divided.STEPS:
             self._passes.append(passes)
             accumulation = int(engine.gradient_accumulation_steps())
-            report(divided.counted_twice(self._passes, accumulation, user_place()))
+            report_here(divided.counted_twice(self._passes, accumulation))
 
     def _take(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         safely(Check.GRADIENTS, self._gradients.take, optimizer)

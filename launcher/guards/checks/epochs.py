@@ -15,7 +15,7 @@ from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import user_place
 from .padded import padding
-from .reporting import is_on, report, safely
+from .reporting import is_on, report, report_here, safely
 from .schedules import schedules
 
 ACCELERATE, LOADER = "accelerate.data_loader", "torch.utils.data.dataloader"
@@ -91,6 +91,5 @@ def _look_at_order(sampler: Any) -> None:
             f"rank the same part of them: its epoch is still {before}",
             advice=f"Call sampler.set_epoch(epoch) before each epoch ({EXPLAINED})",
             step=steps + 1,
-            where=user_place(),
         )
-        report(finding)
+        report_here(finding)

@@ -13,7 +13,7 @@ from ...evidence.observations import observations
 from ..callers import user_place
 from .copies import local
 from .models import known_models, parameters_in
-from .reporting import report
+from .reporting import report_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,8 @@ def look(content: Any, *, is_loaded: bool) -> None:
         live = {_place(param) for _, _, param in parameters_in(known_models())} - {0}
         name = next((name for name, tensor in states.items() if _place(tensor) in live), None)
         if name is not None:
-            about = step, user_place(), taken.where
-            finding = saved.by_reference(name, taken.step, *about, is_loaded=is_loaded)
-            report(finding)
+            steps = taken.step, step
+            report_here(saved.by_reference(name, *steps, taken.where, is_loaded=is_loaded))
 
 
 def _states_in(content: Any) -> Iterator[Any]:

@@ -10,8 +10,7 @@ import wrapt
 
 from ...checks import resumed
 from ...checks.finding import Check
-from ..callers import user_place
-from .reporting import is_on, report, safely
+from .reporting import is_on, report_here, safely
 
 HOOKED = ("torch.distributed.checkpoint.default_planner",)
 DEPTH = 3
@@ -34,7 +33,7 @@ def _look(states: Any, metadata: Any) -> None:
     for path in _without_states(states, ()):
         prefix = ".".join((*path, "state", ""))
         count = sum(str(key).startswith(prefix) for key in metadata.state_dict_metadata)
-        report(resumed.left_in_checkpoint(prefix[:-1], count, user_place()))
+        report_here(resumed.left_in_checkpoint(prefix[:-1], count))
 
 
 def _without_states(states: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import wrapt
 
 from ...checks import built
-from ..callers import user_place
 from .models import known_models, parameters_of
-from .reporting import report
+from .reporting import report, report_here
 
 HOOKED = ("torch.nn.modules.module",)
 FIRST = 10
@@ -47,7 +46,7 @@ class Mode:
             for name in _acting_otherwise(model)
         ]
         if layers and self._was_evaluating:
-            report(built.evaluating(layers, step, user_place()))
+            report_here(built.evaluating(layers, step))
         self._was_evaluating = bool(layers) and not self._was_evaluating
 
 

@@ -11,10 +11,9 @@ import wrapt
 
 from ...checks import built, saved
 from ...checks.finding import Check, Finding
-from ..callers import user_place
 from ..unloaded_model import DTYPES
 from . import dtypes
-from .reporting import is_on, report, safely
+from .reporting import is_on, report_here, safely
 
 HOOKED = ("transformers.modeling_utils",)
 KEPT = "original_module"
@@ -50,7 +49,7 @@ def _note(model: Any, info: Mapping[str, Collection[str]]) -> None:
     _new[model] = frozenset(id(param) for name, param in named.items() if name in missing)
     unexpected = [name for name in info["unexpected_keys"] if isinstance(name, str)]
     if unexpected and missing.issuperset(named):
-        report(saved.fits_nothing(unexpected, named, user_place()))
+        report_here(saved.fits_nothing(unexpected, named))
 
 
 def untrained(models: Iterable[Any], where: str) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from ...core.private_names import REDUCTION
 from ...evidence.observations import observations
 from ..callers import FRAMEWORKS, is_called_by, user_place
 from . import scalers
-from .reporting import report
+from .reporting import report, report_here
 
 PASSED_ON = ("_DDPSinkBackward", "ToCopyBackward0", "ViewBackward0")
 """Autograd nodes to skip between a loss and the function that computed it."""
@@ -62,7 +62,7 @@ class Passes:
         self.is_open = steps <= divided.STEPS and not is_called_by(*FRAMEWORKS)
         if self._is_first:
             self._is_first = False
-            report(built.normalized_twice(_done_twice(tensors), user_place()))
+            report_here(built.normalized_twice(_done_twice(tensors)))
         is_mean = False
         with observations.going_on():
             is_mean = self.is_open and gradients is None and _is_mean(tensors)

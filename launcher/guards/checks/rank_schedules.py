@@ -21,7 +21,7 @@ from ...core.count_of import count_of
 from ...core.errors import EXPLAINED
 from ...evidence.observations import observations
 from ..callers import user_place
-from .reporting import is_on, report
+from .reporting import is_on, report_here
 
 HOOKED = ("accelerate.scheduler",)
 
@@ -86,9 +86,8 @@ def _stepped(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -
                     advice=f"Make it {ranks} times as long: num_training_steps * "
                     f"accelerator.num_processes ({EXPLAINED})",
                     step=observations.step(),
-                    where=user_place(),
                 )
-                report(finding)
+                report_here(finding)
     return result
 
 

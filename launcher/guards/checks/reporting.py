@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ...checks import finding as findings
@@ -11,6 +12,7 @@ from ...checks.finding import MOST, Check, Finding
 from ...core.private_names import MissingNameError
 from ...evidence.observations import observations
 from ...evidence.worker_messages import Found, Message, Skipped
+from ..callers import user_place
 
 _sent: set[tuple[object, ...]] = set()
 """Identities of findings, and skipped checks with their reasons."""
@@ -26,6 +28,13 @@ def report(*findings: Finding | None) -> None:
     for finding in findings:
         if finding is not None and is_on(finding.check):
             _once(finding.identity, Found(finding))
+
+
+def report_here(*findings: Finding | None) -> None:
+    """Sends findings that by default are about the user's line that is running, each once."""
+    for finding in findings:
+        if finding is not None:
+            report(replace(finding, where=finding.where or user_place()))
 
 
 def is_certain(check: Check) -> bool:

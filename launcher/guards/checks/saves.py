@@ -17,11 +17,11 @@ from ...checks import saved
 from ...checks.finding import Check, Finding
 from ...evidence.observations import observations
 from ...workload.models import safetensors_headers
-from ..callers import is_called_by, user_place
+from ..callers import is_called_by
 from . import begun, kept_weights
 from .copies import sample
 from .models import known_models, parameters_in
-from .reporting import is_on, report, safely
+from .reporting import is_on, report_here, safely
 
 TORCH = "torch.serialization"
 FOLDERS = {
@@ -87,7 +87,7 @@ def _load(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     result = wrapped(*args, **kwargs)
     if is_on(Check.SAVED) and getattr(result, "unexpected_keys", None):
         keys = result.unexpected_keys, result.missing_keys
-        safely(Check.SAVED, lambda: report(saved.loads_nothing(states, *keys, user_place())))
+        safely(Check.SAVED, lambda: report_here(saved.loads_nothing(states, *keys)))
     return result
 
 
@@ -108,14 +108,14 @@ def _look_at_object(_instance: Any, args: Any, kwargs: Mapping[str, Any]) -> Non
     if len(known) < len(live) / 2:
         return
     shapes = {name: tuple(tensor.shape) for name, tensor in known.items()}
-    about = observations.step(), user_place()
+    step = observations.step()
     whole = {name: _shape(param) for name, param in live.items()}
-    finding = saved.empty(shapes, whole, *about)
+    finding = saved.empty(shapes, whole, step)
     if finding is None and not _is_of_rank(args[1] if len(args) > 1 else kwargs.get("f")):
-        finding = saved.cut(shapes, whole, *about)
+        finding = saved.cut(shapes, whole, step)
     values = {name: _values(known[name]) for name in begun.values() if name in known}
     # Not certain: the best so far may be that of the beginning.
-    report(finding or _stale(values, live, *about, is_certain=False))
+    report_here(finding or _stale(values, live, step, is_certain=False))
 
 
 def _look_at_folder(instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
@@ -127,7 +127,7 @@ def _look_at_folder(instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None
     live = dict(instance.named_parameters())
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     buffers = {name: tuple(buffer.shape) for name, buffer in instance.named_buffers()}
-    about = observations.step(), user_place()
+    step = observations.step()
     known = buffers | {name: _shape(param) for name, param in live.items()}
     is_trained = any(model is instance for model in known_models())
     values = {
@@ -136,10 +136,10 @@ def _look_at_folder(instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None
         if is_trained and name in tensors and "state_dict" not in kwargs
         if tensors[name].dtype in TYPES and tensors[name].end - tensors[name].begin <= SMALL
     }
-    finding = saved.empty(shapes, known, *about)
+    finding = saved.empty(shapes, known, step)
     if finding is None and is_trained and tensors and hasattr(instance, "peft_config"):
-        finding = saved.left_out(_beside(instance, tensors), *about)
-    report(finding or _stale(values, live, *about, is_certain=True))
+        finding = saved.left_out(_beside(instance, tensors), step)
+    report_here(finding or _stale(values, live, step, is_certain=True))
 
 
 def _beside(instance: Any, held: Collection[str]) -> list[str]:
@@ -160,16 +160,11 @@ def _beside(instance: Any, held: Collection[str]) -> list[str]:
 
 
 def _stale(
-    values: dict[str, list[float]],
-    live: Mapping[str, Any],
-    step: int | None,
-    where: str,
-    *,
-    is_certain: bool,
+    values: dict[str, list[float]], live: Mapping[str, Any], step: int | None, *, is_certain: bool
 ) -> Finding | None:
     """Reports saved weights equal to those before the training."""
     now = {name: _values(live[name]) for name in values if name in live}
-    return saved.stale(values, now, begun.values(), step, where, is_certain=is_certain)
+    return saved.stale(values, now, begun.values(), step, is_certain=is_certain)
 
 
 def _values(tensor: Any) -> list[float]:

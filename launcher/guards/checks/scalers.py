@@ -13,9 +13,8 @@ from ...checks import sampled
 from ...checks.finding import Check
 from ...core.private_names import SCALE
 from ...evidence.observations import observations
-from ..callers import user_place
 from .copies import Copy, copied
-from .reporting import is_on, report, safely
+from .reporting import is_on, report_here, safely
 
 HOOKED = ("torch.amp.grad_scaler",)
 
@@ -64,5 +63,5 @@ def _look(scaler: Any) -> None:
             now = copied([SCALE.of(scaler).detach().reshape(-1)])
         scales = (*scales, *filter(None, [now]))[-3:]
         seen = [scale.parts()[0][0] for scale in scales if scale.is_there]
-        report(sampled.skipped(seen, scaler.get_backoff_factor(), user_place()))
+        report_here(sampled.skipped(seen, scaler.get_backoff_factor()))
     _scales[scaler] = updates + 1, scales

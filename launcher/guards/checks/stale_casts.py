@@ -10,9 +10,8 @@ from typing import Any
 from ...checks import precision
 from ...core.private_names import VERSION
 from ...evidence.observations import observations
-from ..callers import user_place
 from .graphs import nodes_of
-from .reporting import report
+from .reporting import report_here
 
 CASTS = 8
 """Maximum casts to remember of a pass."""
@@ -47,7 +46,7 @@ class StaleCasts:
         self._last = now
         updates = max(self._stale.values(), default=0)
         if updates >= precision.UPDATES:
-            report(precision.stale(updates, step + 1, user_place()))
+            report_here(precision.stale(updates, step + 1))
         if updates >= precision.UPDATES or step >= precision.STEPS:
             self.is_open, self._last, self._stale = False, {}, {}
 

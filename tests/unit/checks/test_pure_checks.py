@@ -192,7 +192,7 @@ def test_schedules_that_an_engine_steps_too() -> None:
 )
 def test_batches(digests: list[str], steps: list[int], is_told: bool) -> None:
     """The same batch over and over is found."""
-    assert (data.same_batch(digests, steps, "") is not None) == is_told
+    assert (data.same_batch(digests, steps) is not None) == is_told
 
 
 @table(
@@ -207,7 +207,7 @@ def test_batches(digests: list[str], steps: list[int], is_told: bool) -> None:
 )
 def test_streams(digests: list[str], is_told: bool) -> None:
     """Each worker's batches are the other one's, round after round."""
-    assert (data.read_by_all(digests, 2, "") is not None) == is_told
+    assert (data.read_by_all(digests, 2) is not None) == is_told
 
 
 def test_labels_and_types() -> None:
@@ -222,14 +222,14 @@ def test_labels_and_types() -> None:
 
 def test_saved() -> None:
     """Empty or untrained weights in a checkpoint; weights that are empty in the model are fine."""
-    assert saved.empty({"w": (0,)}, {"w": (2, 2)}, 3, "") is not None
-    assert saved.empty({"w": (0,)}, {"w": (0,)}, 3, "") is None
-    assert saved.empty({"w": (2, 2)}, {"w": (2, 2)}, 3, "") is None
+    assert saved.empty({"w": (0,)}, {"w": (2, 2)}, 3) is not None
+    assert saved.empty({"w": (0,)}, {"w": (0,)}, 3) is None
+    assert saved.empty({"w": (2, 2)}, {"w": (2, 2)}, 3) is None
     old, new = {"w": [1.0]}, {"w": [2.0]}
-    assert saved.stale(old, new, old, 3, "", is_certain=True) is not None
-    assert saved.stale(new, new, old, 3, "", is_certain=True) is None
-    assert saved.stale(old, old, old, 3, "", is_certain=True) is None
-    assert saved.stale({}, new, old, 3, "", is_certain=True) is None
+    assert saved.stale(old, new, old, 3, is_certain=True) is not None
+    assert saved.stale(new, new, old, 3, is_certain=True) is None
+    assert saved.stale(old, old, old, 3, is_certain=True) is None
+    assert saved.stale({}, new, old, 3, is_certain=True) is None
 
 
 def test_which_checks_are_made() -> None:
@@ -274,7 +274,7 @@ def test_parts_of_weights_that_were_saved(
     shapes: dict[str, tuple[int, ...]], is_told: bool
 ) -> None:
     """Several saved weights have fewer rows than the model's."""
-    found = saved.cut(shapes, {"a": (4, 4), "b": (6,)}, 3, "train.py:9")
+    found = saved.cut(shapes, {"a": (4, 4), "b": (6,)}, 3)
     assert (found is not None) == is_told
 
 
@@ -291,7 +291,7 @@ def test_loads_of_nothing(
     given: list[str], unexpected: list[str], missing: list[str], is_told: bool
 ) -> None:
     """No loaded name is in the model."""
-    found = saved.loads_nothing(given, unexpected, missing, "train.py:9")
+    found = saved.loads_nothing(given, unexpected, missing)
     assert (found is not None) == is_told
 
 
@@ -415,8 +415,8 @@ def test_texts() -> None:
 def test_what_is_built_otherwise() -> None:
     """Outputs normalized twice, biases with decay, and weights without a copy."""
     where = "train.py:9"
-    assert built.normalized_twice("", where) is None
-    assert built.normalized_twice("the softmax of a softmax", where) is not None
+    assert built.normalized_twice("") is None
+    assert built.normalized_twice("the softmax of a softmax") is not None
     assert built.decays_all("AdamW", 1, [], where) is None
     assert built.decays_all("AdamW", 1, ["a.bias"], where) is not None
     assert precision.without_copy("AdamW", {"a": 60}, 100, where) is not None
@@ -456,17 +456,17 @@ def test_accumulations_that_are_counted_twice(
     passes: list[int], accumulation: int, is_told: bool
 ) -> None:
     """A loop that calls the engine's `step` as seldom as the engine itself makes one."""
-    found = divided.counted_twice(passes, accumulation, "train.py:7")
+    found = divided.counted_twice(passes, accumulation)
     assert (found is not None) == is_told
 
 
 def test_saved_otherwise_than_meant() -> None:
     """What a best state dict or an adapter's file lacks is named."""
-    about = 3, 9, "train.py:9", "train.py:7"
+    about = 3, 9, "train.py:7"
     loaded, kept = (saved.by_reference("a", *about, is_loaded=each) for each in (True, False))
     assert (loaded.certain, kept.certain, loaded.parameter) == (True, False, "a")
-    assert saved.left_out([], 9, "train.py:9") is None
-    lacking = saved.left_out(["head.weight"], 9, "train.py:9")
+    assert saved.left_out([], 9) is None
+    lacking = saved.left_out(["head.weight"], 9)
     assert lacking is not None
     assert "1 parameter" in lacking.sentence
 
@@ -493,5 +493,5 @@ def test_what_is_thawed_after_the_optimizer_was_made() -> None:
 )
 def test_the_best_that_is_the_worst(metric: str, is_greater_better: bool, is_told: bool) -> None:
     """Only words that are clear count."""
-    found = worst_kept(metric, is_greater_better=is_greater_better, where="train.py:9")
+    found = worst_kept(metric, is_greater_better=is_greater_better)
     assert (found is not None) == is_told
