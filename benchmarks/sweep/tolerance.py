@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from safe_launch.checks.ours import gamma
+from safe_launch.checks.between_attempts import gamma
 
 from .cells import Cell
 from .models import WIDTH, WORLD

@@ -10,13 +10,13 @@ FALLING = {
     *("loss", "nll", "perplexity", "ppl", "wer", "cer", "ter", "per", "eer", "mer"),
     *("rmse", "mse", "mae", "mape", "smape", "error", "fid", "brier"),
 }
-"""Words for metrics whose least value is the best."""
+"""Words for metrics that are better when lower."""
 RISING = {
     *("accuracy", "acc", "f1", "precision", "recall", "auc", "auroc", "auprc", "bleu"),
     *("sacrebleu", "chrf", "meteor", "iou", "miou", "dice", "mcc", "matthews", "psnr", "ssim"),
     *("ndcg", "mrr", "reward", "pearson", "spearman", "kappa", "r2"),
 }
-"""Words for metrics whose greatest value is the best."""
+"""Words for metrics that are better when higher."""
 TURNED = {
     *("neg", "negative", "minus", "inverse", "inv", "reduction", "improvement", "drop", "gap"),
     "difference",

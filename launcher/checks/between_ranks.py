@@ -38,7 +38,7 @@ class Shared(StrEnum):
     GRADIENTS = "gradients"
     """Gradient elements (`seen_gradients`): the ranks' additions must be averaged."""
     STEP = "step"
-    """A step's loss (`ours`): compared only with another attempt's."""
+    """A step's loss (`between_attempts`): compared only with another attempt's."""
 
 
 Names = Annotated[
@@ -188,7 +188,7 @@ def _buffers(compared: Compared, values: Mapping[int, str]) -> Finding | None:
 
 
 def _differing(compared: Compared, values: Mapping[int, str]) -> tuple[list[str], tuple[int, ...]]:
-    """The names whose digests differ, and the ranks that differ from most in the first."""
+    """The names with differing digests, and the minority ranks of the first."""
     digests = {rank: value.split() for rank, value in values.items()}
     if any(len(parts) != len(compared.names) for parts in digests.values()):
         return [], ()

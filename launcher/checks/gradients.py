@@ -27,7 +27,7 @@ five times the rounding error, it doesn't."""
 COARSE = 0.05
 """Rounding error, as a share, that hides every fault."""
 GATHERING = 3
-"""First steps whose gathers are looked at."""
+"""First steps in which to inspect gathers."""
 TRIED = 8
 """Ranks to find an explanation for; the others are compared with theirs."""
 

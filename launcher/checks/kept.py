@@ -12,8 +12,8 @@ import msgspec
 from ..core.refused import Refused
 from ..system import private_files, typed_json
 from ..system.redaction import redacted
+from .between_attempts import Begun
 from .finding import MOST, Check, Finding
-from .ours import Begun
 from .resumed import Noted
 
 FILE = "checks.json"

@@ -75,7 +75,7 @@ UNTRAINED_WORDS = Fault(
     least=1,
     check=Check.TRAINED,
 )
-"""Added tokens occur whose embeddings aren't trained."""
+"""Added tokens occur, and their embeddings aren't trained."""
 BEGUN_TWICE = Fault(
     "most texts begin with the bos_token twice: a chat template has written it, and the tokenizer "
     "adds it again",
@@ -88,7 +88,7 @@ JOINED_TEXTS = Fault(
     "Leave attention_mask out of the batch",
     least=1,
 )
-"""A mask joins packed texts, each with positions of its own."""
+"""A mask joins packed texts that have separate positions."""
 
 
 def replaced_labels(before: int, after: int) -> Finding | None:

@@ -20,7 +20,7 @@ def without_master(optimizer: str, halves: list[str], floats: int, where: str) -
     Their gradients' squares underflow below 6e-8 (IEEE 754, binary16), and so does Adam's epsilon.
 
     Args:
-        optimizer: its class, one of torch's.
+        optimizer: its class, from torch.
         halves: names of its parameters in float16 that have gradients in float16.
         floats: number of its other parameters.
         where: the user's line that made it.
@@ -48,7 +48,7 @@ def without_copy(
     Mixed precision keeps the weights in float32, and casts them for each operation.
 
     Args:
-        optimizer: its class, one of torch's.
+        optimizer: its class, from torch.
         halves: elements of its parameters in bfloat16 that have gradients, by name.
         elements: of all its parameters with gradients.
         where: the user's line that made it.

@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..checks import between_ranks, kept, ours, resumed
+from ..checks import between_attempts, between_ranks, kept, resumed
+from ..checks.between_attempts import Begun
 from ..checks.between_ranks import Compared
 from ..checks.finding import Check, Finding
 from ..checks.kept import Kept, write
-from ..checks.ours import Begun
 from ..checks.resumed import Noted
 from ..core.refused import Refused
 from ..core.request import CheckOptions
@@ -104,7 +104,7 @@ class CheckWatch:
 
     def _compare_begin(self, compared: Compared, values: Mapping[int, str]) -> None:
         """Keeps the attempt's first values, and compares them with those of the one it corrects."""
-        begun = ours.with_compared(self._begun, compared, values)
+        begun = between_attempts.with_compared(self._begun, compared, values)
         if begun == self._begun or not self._makes(Check.OURS):
             return
         self._begun = begun
@@ -116,7 +116,7 @@ class CheckWatch:
                 found = refused
             case Path() as folder:
                 if not any(finding.certain for finding in kept.read(folder).findings):
-                    found = ours.judged(kept.read_begun(folder), begun)
+                    found = between_attempts.judged(kept.read_begun(folder), begun)
             case None:
                 return
         if isinstance(found, Refused):

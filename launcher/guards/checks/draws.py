@@ -23,7 +23,7 @@ from .reporting import is_on, safely
 
 HOOKED = ("torch.optim.optimizer",)
 DRAWING = ("rand", "rand_like", "randint", "randint_like", "randn", "randn_like")
-"""Functions of torch's that draw; what permutes samples must often be equal on all ranks."""
+"""torch's functions that draw; those that permute samples must often be equal on all ranks."""
 LEAST = 8
 """Elements of a draw that isn't a decision, which ranks may have to make alike."""
 
@@ -41,10 +41,10 @@ def install(module: ModuleType) -> None:
 
 
 class Draws:
-    """The first line of the user's that draws in every step, and its values.
+    """The user's first line that draws in every step, and its values.
 
     Attributes:
-        is_over: whether nothing more is to be watched.
+        is_over: whether to stop watching.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Checks for fields of the samples that a Trainer drops and its compute_loss asks for.
 
-In one step, the inputs note the fields that they are asked for in vain.
+In one step, the inputs note which missing fields are asked for.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ HOOKED = ("torch.nn.parallel.distributed", ACCELERATE)
 autocasts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """By unwrapped model: the autocast dtype of its first training pass; no entry without autocast."""
 unasked: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Models of transformers' whose dtype is the checkpoint's by default."""
+"""transformers models with the checkpoint's dtype, by default."""
 precisions: set[str] = set()
 """Mixed precisions of the Accelerators, e.g. `bf16`."""
 

@@ -83,7 +83,7 @@ def _look_at_order(sampler: Any) -> None:
     steps = observations.steps_of_all() or 0
     before, done = _epochs.get(sampler, (sampler.epoch, steps))
     _epochs[sampler] = sampler.epoch, steps
-    if sampler.epoch == before and steps > done + 1:  # one: the loader is begun for each batch
+    if sampler.epoch == before and steps > done + 1:  # 1: the loader restarts for each batch
         finding = Finding(
             Check.DATA,
             certain=False,

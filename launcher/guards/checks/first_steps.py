@@ -12,9 +12,9 @@ from hashlib import blake2b
 from types import ModuleType
 from typing import Any
 
+from ...checks.between_attempts import STEPS, encoded
 from ...checks.between_ranks import Compared, Shared
 from ...checks.finding import Check
-from ...checks.ours import STEPS, encoded
 from ...evidence.observations import observations
 from ..callers import user_place
 from ..divided_data import tensors_in

@@ -46,7 +46,7 @@ class Gathers:
         self.noted: list[tuple[Any, int, str]] = []
 
     def note(self, collected: Any, sent: Any, group: Any = None) -> None:
-        """Notes a gather whose result is there."""
+        """Notes a completed gather."""
         import torch.distributed as dist
 
         self.is_open = (observations.steps_of_all() or 0) < gradients.GATHERING
@@ -71,7 +71,7 @@ class Gathers:
 
 
 def _used(loss: Any, noted: Sequence[tuple[Any, int, str]]) -> str | None:
-    """The user's line that gathers what a loss uses; None if it uses nothing of it."""
+    """The user's line with the gather that a loss uses; None if it uses none."""
     for node in (node for node in nodes_of(loss) if node.name() == PRODUCT):
         for row, rows, where in noted:
             if any(_has_row(matrix, row) for matrix in _constants(node, rows, row.numel())):
@@ -91,7 +91,7 @@ def _constants(product: Any, rows: int, width: int) -> Iterator[Any]:
 
 
 def _has_row(constant: Any, row: Any) -> bool:
-    """Whether a row has the direction of one of a constant's."""
+    """Whether any row of a constant has this direction."""
     from torch.nn.functional import cosine_similarity
 
     return bool((cosine_similarity(constant.float(), row.float()) > ALIKE).any())
@@ -111,7 +111,7 @@ def _noting(function: Any) -> Any:
 
     @functools.wraps(function)
     def gather(*args: Any, **kwargs: Any) -> Any:
-        # In this order: a graph compiled otherwise is guarded by the attribute, and compiled anew.
+        # In this order: otherwise a compiled graph has a guard on the attribute, and is recompiled.
         if torch.compiler.is_compiling() or not gathers.is_open:
             return function(*args, **kwargs)
         result = function(*args, **kwargs)

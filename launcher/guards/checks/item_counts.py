@@ -1,6 +1,6 @@
 """Detects losses that ignore the number of items, which a Trainer takes for divided by it.
 
-The number is given as a tensor that notes whether anything is done with it, in one pass.
+In one pass, the number is a tensor that notes whether any operation uses it.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def _is_left_to_the_loss(trainer: Any, count: Any) -> bool:
 
 
 def _is_of_transformers(trainer: Any) -> bool:
-    """Whether the model is transformers' own.
+    """Whether the model is one of transformers.
 
-    Many of them ignore the number (5.24: classification, masked words, T5, BART). On several ranks
-    every training of theirs has such gradients, so that only accumulation is worth a finding.
+    Many of these ignore the number (5.24: classification, masked words, T5, BART). On several ranks
+    all their trainings have such gradients, so only accumulation is worth a finding.
     """
     return type(_model(trainer)).__module__.startswith("transformers.")
 
@@ -79,8 +79,8 @@ def _model(trainer: Any) -> Any:
 def _factor(trainer: Any) -> int:
     """How many times too large the gradients of a mean are.
 
-    The Trainer doesn't divide by the accumulation, and its own `compute_loss` multiplies by the
-    processes, as the number is that of all of them (transformers/trainer.py).
+    The Trainer doesn't divide by the accumulation, and its `compute_loss` multiplies by the number
+    of processes, as all their items are counted (transformers/trainer.py).
     """
     arguments = trainer.args
     is_multiplied = not _has_own_loss(trainer) and arguments.average_tokens_across_devices

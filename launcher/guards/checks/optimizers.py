@@ -19,10 +19,10 @@ from ...evidence.observations import observations
 from ..callers import user_place
 from . import (
     adapters,
-    begun,
     dtypes,
     gradients,
     groups,
+    initial_weights,
     modes,
     new_parameters,
     replaced_parameters,
@@ -127,11 +127,11 @@ class Watch:
         by_engine = observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
         if step == 1:
             dtypes.look_at(optimizer, names, self.where, by_engine=by_engine)
-            begun.remember(models)
+            initial_weights.remember(models)
             if len(alive) <= SEVERAL:
                 report(*adapters.frozen(models, self.where))
                 report(*new_parameters.untrained(models, self.where))
-            if not by_engine:  # whose own steps are looked at, and whose groups are flat
+            if not by_engine:  # DeepSpeed's groups are flat, and `engines` inspects its steps
                 report(*groups.judged(optimizer, names, models, self.where))
                 begin = sampled_gradients.begin_with
                 safely(Check.GRADIENTS, begin, self._passing, optimizer, names)
@@ -145,7 +145,7 @@ class Watch:
         ]
         with torch.no_grad():  # a shard is a view then, without a node of autograd
             self._values.before(optimizer, names, zeros, step)
-        if not by_engine:  # whose own steps are looked at: within one, weights differ
+        if not by_engine:  # within a step of DeepSpeed's engine, weights differ
             alike, beside = replicated_by_ddp(optimizer, names), beside_shards(optimizer, names)
             self._replicas.look(alike or beside, self.steps, if_begun_alike=not alike)
             self._buffers.look(buffers_of_ddp() if alike else (), self.steps)

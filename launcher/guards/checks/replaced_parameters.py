@@ -36,7 +36,7 @@ class Replaced:
         given = args[0] if args else kwargs.get("module")
         modules = given if isinstance(given, list | tuple) else [given]
         before: list[Any] = []
-        with suppress(AttributeError):  # no module: torch says so
+        with suppress(AttributeError):  # not a module: torch raises
             before += _parameters_in(modules)
         result = wrapped(*args, **kwargs)
         after = {id(parameter) for parameter in _parameters_in(modules)}

@@ -67,7 +67,7 @@ class Resumes:
         self._first: Start | None = None
         self._loaded: tuple[str, str] | None = None
         self._saved: set[str] = set()  # paths with an optimizer's state
-        self._again = ""  # the user's line that loads one of them
+        self._again = ""  # the user's line that loads such a path
         self._optimizer: Callable[[], Any] = lambda: None
 
     def batch(self, batch: Any) -> None:

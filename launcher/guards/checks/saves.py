@@ -18,7 +18,7 @@ from ...checks.finding import Check, Finding
 from ...evidence.observations import observations
 from ...workload.models import safetensors_headers
 from ..callers import is_called_by
-from . import begun, kept_weights
+from . import initial_weights, kept_weights
 from .copies import sample
 from .models import known_models, parameters_in
 from .reporting import is_on, report_here, safely
@@ -95,7 +95,7 @@ def _look_at_object(_instance: Any, args: Any, kwargs: Mapping[str, Any]) -> Non
     """Checks a state dict passed to `torch.save`, alone or under a usual key."""
     states = args[0] if args else kwargs.get("obj")
     if not isinstance(states, Mapping) or is_called_by("deepspeed"):
-        return  # DeepSpeed's own checkpoints have the weights in other files
+        return  # DeepSpeed's checkpoints have the weights in other files
     kept_weights.look(states, is_loaded=False)
     held = next((states[key] for key in KEYS if isinstance(states.get(key), Mapping)), states)
     weights = {
@@ -113,7 +113,7 @@ def _look_at_object(_instance: Any, args: Any, kwargs: Mapping[str, Any]) -> Non
     finding = saved.empty(shapes, whole, step)
     if finding is None and not _is_of_rank(args[1] if len(args) > 1 else kwargs.get("f")):
         finding = saved.cut(shapes, whole, step)
-    values = {name: _values(known[name]) for name in begun.values() if name in known}
+    values = {name: _values(known[name]) for name in initial_weights.values() if name in known}
     # Not certain: the best so far may be that of the beginning.
     report_here(finding or _stale(values, live, step, is_certain=False))
 
@@ -132,7 +132,7 @@ def _look_at_folder(instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None
     is_trained = any(model is instance for model in known_models())
     values = {
         name: _read(tensors[name])
-        for name in begun.values()
+        for name in initial_weights.values()
         if is_trained and name in tensors and "state_dict" not in kwargs
         if tensors[name].dtype in TYPES and tensors[name].end - tensors[name].begin <= SMALL
     }
@@ -145,7 +145,7 @@ def _look_at_folder(instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None
 def _beside(instance: Any, held: Collection[str]) -> list[str]:
     """Trained parameters that aren't in adapter files, under any of the names of tied ones.
 
-    An adapter's own have its name within theirs, which the files leave out.
+    The adapters' parameters contain the adapter's name, which the files leave out.
     """
     names: dict[int, list[str]] = {}
     for name, param in instance.named_parameters(remove_duplicate=False):
@@ -164,7 +164,7 @@ def _stale(
 ) -> Finding | None:
     """Reports saved weights equal to those before the training."""
     now = {name: _values(live[name]) for name in values if name in live}
-    return saved.stale(values, now, begun.values(), step, is_certain=is_certain)
+    return saved.stale(values, now, initial_weights.values(), step, is_certain=is_certain)
 
 
 def _values(tensor: Any) -> list[float]:
@@ -180,7 +180,7 @@ def _read(tensor: safetensors_headers.Tensor) -> list[float]:
 
 
 def _is_of_rank(file: object) -> bool:
-    """Whether a file may be one of several per-rank files."""
+    """Whether the file may be this rank's, by its name."""
     rank = os.environ.get("RANK", "0")
     return not isinstance(file, str | os.PathLike) or rank in re.findall(r"\d+", os.fspath(file))
 

@@ -15,9 +15,9 @@ HOOKED = ("transformers.modeling_utils",)
 IGNORED = -100
 """torch's default label to ignore (torch.nn.CrossEntropyLoss)."""
 LOSSES = {"loss_function", "CrossEntropyLoss"}
-"""Names in a `forward` of transformers' that computes a loss of labels."""
+"""Names in a transformers `forward` that computes a loss of labels."""
 MASKING = {"active_loss", "shift_attention_mask"}
-"""Names in one whose loss leaves out padding by itself."""
+"""Names in a `forward` whose loss leaves out padding."""
 
 _extended: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """By model: its number of tokens before adding more."""
@@ -108,9 +108,9 @@ def _begin_twice(ids: Any, mask: Any, config: Any) -> Any:
 
 
 def _are_joined(positions: Any, ids: Any, mask: Any) -> Any:
-    """Whether positions begin anew within what a mask of two dimensions joins.
+    """Whether positions restart within tokens that a 2-D mask joins.
 
-    Without such a mask transformers keeps the texts apart, since 4.53
+    Without such a mask transformers separates the texts, since 4.53
     (transformers/masking_utils.py, `_preprocess_mask_arguments`).
     """
     if getattr(positions, "shape", ()) != ids.shape or mask.dtype.is_floating_point:

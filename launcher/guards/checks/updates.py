@@ -195,5 +195,5 @@ def _type(parameter: Any) -> str:
 
 
 def _finite(values: list[float]) -> list[float]:
-    """Gradients with 0 for overflows, whose step may be skipped."""
+    """Gradients with 0 for overflows, as their step may be skipped."""
     return [value if math.isfinite(value) else 0.0 for value in values]

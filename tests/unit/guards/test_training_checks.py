@@ -13,7 +13,7 @@ from safe_launch.checks.finding import VARIABLE, Check, Finding
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message, Skipped
 from safe_launch.guards.checks import (
-    begun,
+    initial_weights,
     kept_weights,
     loads_in_parts,
     optimizers,
@@ -39,7 +39,7 @@ def findings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
     messages: list[Message] = []
     observations.report_to(messages.append)
     monkeypatch.setenv(VARIABLE, ",".join(Check))
-    monkeypatch.setattr(begun, "_held", {})
+    monkeypatch.setattr(initial_weights, "_held", {})
 
     def told() -> list[Finding]:
         assert not [each for each in messages if isinstance(each, Skipped)]

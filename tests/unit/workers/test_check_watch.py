@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 from safe_launch.checks import kept
+from safe_launch.checks.between_attempts import encoded
 from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import Check, Finding
-from safe_launch.checks.ours import encoded
 from safe_launch.checks.resumed import Noted, Start
 from safe_launch.core.refused import Refused
 from safe_launch.core.request import CheckOptions

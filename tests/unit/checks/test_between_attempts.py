@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 
 import pytest
+from safe_launch.checks.between_attempts import Begun, Step, encoded, judged, with_compared
 from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import Finding
-from safe_launch.checks.ours import Begun, Step, encoded, judged, with_compared
 from safe_launch.checks.seen_gradients import Passed, Seen, Way
 from safe_launch.checks.seen_gradients import encoded as encoded_gradients
 from safe_launch.core.refused import Refused
