@@ -31,7 +31,7 @@ from .evidence.worker_messages import (
 )
 from .guards import answering, install, settling
 from .machine import cpu_affinity
-from .progress import board
+from .progress import board, slot
 from .progress.board import Phase
 from .system import orphans, regular_files
 from .system.signals import REPORT, STOPS
@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> None:
         with _stops_wait():
             sender = Sender(os.environ.get(VARIABLE), rank)
             observations.report_to(sender.send, partial(sender.ask, seconds=settling.PATIENCE))
-            observations.show_on(board.slot_of(os.environ.get(board.VARIABLE), rank))
+            observations.show_on(slot.slot_of(os.environ.get(board.VARIABLE), rank))
             answering.begin(rank)
             if warmth is not None:
                 fork = extra_imports.Fork(warmth.preloaded.environment)

@@ -18,7 +18,8 @@ from ..core.described_model import shape_of
 from ..core.model import output_of
 from ..core.private_names import MissingNameError
 from ..core.settings import Fact, Setting, Value
-from ..progress.board import Phase, Slot, unread_slot
+from ..progress.board import Phase
+from ..progress.slot import Slot, unread_slot
 from . import from_memory
 from .other_models import OtherModels, size_of
 from .worker_messages import Answer, Ask, Imports, Message, ModelShape, Observed, Remark

@@ -11,7 +11,8 @@ import wrapt
 
 from ..core.private_names import SAVE_CHECKPOINT, SKIP_CODE, SYNC_BUFFERS
 from ..evidence.observations import observations
-from ..progress.board import Phase, Slot
+from ..progress.board import Phase
+from ..progress.slot import Slot
 from .step_times import StepTimes, times
 
 COLLECTIVES = (

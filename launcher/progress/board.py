@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,28 +22,11 @@ from pathlib import Path
 from typing import Annotated
 
 from ..core.limits import SECONDS, Count, Counter, Limit, Pid, Rank, Seconds
+from .layout import HEAD, MARK, SIZE, STATE, TIMES, WINDOW, mapped
 
 VARIABLE = "SAFE_LAUNCH_BOARD"
 """Environment variable with the board's path, for the workers."""
-WINDOW = 16
-"""Number of latest steps with times in a slot."""
 _NAME = "safe-launch-board"
-_HEAD = struct.Struct("<8sII")
-"""Mark with the layout's version, the first rank, the number of ranks."""
-_MARK = b"slboard3"
-_STATE = struct.Struct("<IIqQQQQQQQQQQQQ")
-"""Process, phase, step, main thread; then, in nanoseconds of the monotonic clock, the last movement
-and the phase's start; the longest quiet of this phase in nanoseconds; the number of timed steps and
-their time in nanoseconds; of how many of them times of their own were kept; the most memory that
-was held, and what of it isn't the training's, in bytes; the steps done before this attempt's first;
-the samples and the tokens of the timed steps."""
-_PROCESS, _STEP, _CHANGED, _ENTERED, _LONGEST, _TIMED, _TRAINED, _KEPT = 0, 1, 3, 4, 5, 6, 7, 8
-_PEAK, _CONTEXT, _START, _SAMPLES, _TOKENS = 9, 10, 11, 12, 13
-_WORDS = _STATE.size // 8
-"""Indices of these fields in 64-bit words, and their number; process and phase share word 0."""
-_TIMES = struct.Struct("<QQ")
-"""A step's own time and its whole time, in nanoseconds; a slot has `WINDOW` of them."""
-_SIZE = _STATE.size + WINDOW * _TIMES.size
 
 
 class Phase(IntEnum):
@@ -113,111 +95,6 @@ class RankProgress:
     tokens: Count = 0
 
 
-class Slot:
-    """A rank's slot; without a board, unread memory."""
-
-    def __init__(self, memory: mmap.mmap, offset: int) -> None:
-        # 64-bit words, as in `_STATE` and `_TIMES`; the first has two halves.
-        self._words = memoryview(memory)[offset : offset + _SIZE].cast("q")
-        self._pid = 0
-        self._phase = Phase.STARTING
-        self._longest = [0] * len(Phase)
-        self._quiet = 0  # the longest of this phase
-        self._changed = time.monotonic_ns()
-
-    @property
-    def phase(self) -> Phase:
-        """The current phase."""
-        return self._phase
-
-    @property
-    def step(self) -> int:
-        """The last marked optimizer steps; -1 before any."""
-        return self._words[_STEP]
-
-    @property
-    def start(self) -> int:
-        """Steps done before the attempt."""
-        return self._words[_START]
-
-    def begin(self, thread: int) -> None:
-        """Notes the process and its main thread; called once in the worker's own process."""
-        self._pid = os.getpid()
-        self._words[:_WORDS] = memoryview(_STATE.pack(0, 0, -1, thread, *[0] * 11)).cast("q")
-        self._words[_ENTERED] = self._changed
-        self.enter(Phase.STARTING)
-
-    def enter(self, phase: Phase) -> Phase:
-        """Enters a phase, which is a movement; returns the previous phase."""
-        before, now = self._phase, self.moved()
-        if phase is not before:
-            self._longest[before] = self._quiet
-            self._quiet = self._words[_LONGEST] = self._longest[phase]
-            self._phase, self._words[_ENTERED] = phase, now
-        self._words[_PROCESS] = self._pid | phase << 32
-        return before
-
-    def moved(self, step: int | None = None) -> int:
-        """Marks a movement, and known optimizer steps.
-
-        Returns:
-            The time, in nanoseconds of the monotonic clock.
-        """
-        now = time.monotonic_ns()
-        words = self._words
-        if now - self._changed > self._quiet:
-            self._quiet = words[_LONGEST] = now - self._changed
-        if step is not None:
-            words[_STEP] = step
-        self._changed = words[_CHANGED] = now
-        return now
-
-    def count(self, step: int | None) -> None:
-        """Notes known optimizer steps without a movement, which is cheapest."""
-        if step is not None:
-            self._words[_STEP] = step
-
-    def resumed(self, start: int) -> None:
-        """Notes steps done before the attempt."""
-        self._words[_START] = start
-
-    def timed(self, own: int, whole: int, samples: int = 0, tokens: int = 0) -> None:
-        """Stores a step's times, in nanoseconds, and counts it like `trained`."""
-        words = self._words
-        place = _WORDS + 2 * (words[_KEPT] % WINDOW)
-        words[place] = own
-        words[place + 1] = whole
-        words[_KEPT] += 1
-        self.trained(1, whole, samples, tokens)
-
-    def trained(self, steps: int, whole: int, samples: int = 0, tokens: int = 0) -> None:
-        """Counts steps, their total nanoseconds, samples and tokens."""
-        self._words[_SAMPLES] += samples
-        self._words[_TOKENS] += tokens
-        self._words[_TIMED] += steps
-        self._words[_TRAINED] += whole
-
-    def held(self, peak: int, context: int) -> None:
-        """Notes peak memory, and its part outside of the training, in bytes."""
-        self._words[_PEAK], self._words[_CONTEXT] = peak, context
-
-
-def unread_slot() -> Slot:
-    """An unread slot."""
-    return Slot(mmap.mmap(-1, _SIZE), 0)
-
-
-def slot_of(path: str | None, rank: int) -> Slot:
-    """A rank's slot on the board at a path; an unread one without a board."""
-    with suppress(OSError, ValueError, struct.error):
-        if path:
-            memory = _mapped(path, writable=True)
-            mark, first, count = _HEAD.unpack_from(memory)
-            if mark == _MARK and first <= rank < first + count:
-                return Slot(memory, _HEAD.size + (rank - first) * _SIZE)
-    return unread_slot()
-
-
 class Board:
     """A node's board, created by its launcher.
 
@@ -231,7 +108,7 @@ class Board:
         Raises:
             OSError: there isn't enough memory.
         """
-        size = _HEAD.size + count * _SIZE
+        size = HEAD.size + count * SIZE
         self._descriptor = os.memfd_create(_NAME)
         try:
             os.posix_fallocate(self._descriptor, 0, size)
@@ -239,11 +116,11 @@ class Board:
         except BaseException:
             os.close(self._descriptor)
             raise
-        _HEAD.pack_into(self._memory, 0, _MARK, first, count)
+        HEAD.pack_into(self._memory, 0, MARK, first, count)
         now = time.monotonic_ns()
         for local in range(count):
-            offset = _HEAD.size + local * _SIZE
-            _STATE.pack_into(self._memory, offset, 0, Phase.STARTING, -1, 0, now, now, *[0] * 9)
+            offset = HEAD.size + local * SIZE
+            STATE.pack_into(self._memory, offset, 0, Phase.STARTING, -1, 0, now, now, *[0] * 9)
         self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def rows(self) -> tuple[RankProgress, ...]:
@@ -263,9 +140,9 @@ def rows(path: str | Path) -> tuple[RankProgress, ...]:
         OSError: the board can't be opened: its launcher has ended, or belongs to another user.
         ValueError: the file isn't a board of this version.
     """
-    memory = _mapped(str(path), writable=False)
+    memory = mapped(str(path), writable=False)
     with memory:
-        if memory[: len(_MARK)] != _MARK:
+        if memory[: len(MARK)] != MARK:
             raise ValueError(f"{path} is not a board of this version of safe-launch")
         return tuple(_rows(memory))
 
@@ -283,25 +160,15 @@ def board_of(pid: int) -> Path | None:
     return None
 
 
-def _mapped(path: str, *, writable: bool) -> mmap.mmap:
-    descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
-    try:
-        return mmap.mmap(
-            descriptor, 0, access=mmap.ACCESS_DEFAULT if writable else mmap.ACCESS_READ
-        )
-    finally:
-        os.close(descriptor)
-
-
 def _rows(memory: mmap.mmap) -> Iterator[RankProgress]:
     now = time.monotonic_ns()
-    _, first, count = _HEAD.unpack_from(memory)
+    _, first, count = HEAD.unpack_from(memory)
     for local in range(count):
-        offset = _HEAD.size + local * _SIZE
-        state = _STATE.unpack_from(memory, offset)
+        offset = HEAD.size + local * SIZE
+        state = STATE.unpack_from(memory, offset)
         pid, phase, step, thread, changed, entered, longest, timed, trained, kept, *held = state
         times = [
-            _TIMES.unpack_from(memory, offset + _STATE.size + number % WINDOW * _TIMES.size)
+            TIMES.unpack_from(memory, offset + STATE.size + number % WINDOW * TIMES.size)
             for number in range(max(0, kept - WINDOW), kept)
         ]
         yield RankProgress(

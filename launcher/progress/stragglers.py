@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from .board import WINDOW, RankProgress
+from .board import RankProgress
+from .layout import WINDOW
 
 FACTOR = 1.5
 """Minimum ratio of a straggler's time to the others' median, above the effect of different batch

@@ -12,7 +12,8 @@ import pytest
 from safe_launch.commands import registry, run_search
 from safe_launch.core.errors import LaunchError
 from safe_launch.progress import snapshot
-from safe_launch.progress.board import Board, Phase, RankProgress, slot_of
+from safe_launch.progress.board import Board, Phase, RankProgress
+from safe_launch.progress.slot import slot_of
 from safe_launch.system.launcher_record import LauncherRecord, recorded, records
 
 ROW = RankProgress(1, 71, 9, Phase.TRAINING, 7, 0.1, 9.0, 0.2)

@@ -14,7 +14,8 @@ from safe_launch.evidence import observations as evidence_observations
 from safe_launch.evidence.observations import observations
 from safe_launch.guards import progress
 from safe_launch.guards.step_times import StepTimes
-from safe_launch.progress.board import Board, Phase, RankProgress, slot_of
+from safe_launch.progress.board import Board, Phase, RankProgress
+from safe_launch.progress.slot import slot_of
 from support import new_worker
 
 

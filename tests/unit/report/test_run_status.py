@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from safe_launch.progress.board import WINDOW, Phase, RankProgress
+from safe_launch.progress.board import Phase, RankProgress
+from safe_launch.progress.layout import WINDOW
 from safe_launch.report.run_status import RankStatus, RunStatus, span
 from safe_launch.system.launcher_record import LauncherRecord, State, recorded, records
 
