@@ -235,9 +235,8 @@ def user_files() -> Iterator[str]:
 
 def _is_users() -> Callable[[str], bool]:
     """A test for source files outside of Python, packages and the launcher."""
-    installed = tuple(
-        str(Path(path).resolve()) for path in {*sysconfig.get_paths().values(), *_site_folders()}
-    )
+    folders = {*sysconfig.get_paths().values(), *(p for p in sys.path if "-packages" in p)}
+    installed = tuple(str(Path(path).resolve()) for path in folders)
 
     def is_users(path: str) -> bool:
         if not path.endswith(".py"):
@@ -255,7 +254,3 @@ def _unparsed(error: BaseException) -> Iterator[Frame]:
     if _is_users()(error.filename):
         source = (error.text or "").strip()
         yield Frame(error.filename, error.lineno, "<module>", source[:MOST_TEXT])
-
-
-def _site_folders() -> list[str]:
-    return [path for path in sys.path if "-packages" in path]

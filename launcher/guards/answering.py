@@ -73,13 +73,14 @@ def _write_stacks_on_signals() -> None:
         all_threads = number == inquiry.OF_ALL
         faulthandler.register(number, memory, all_threads=all_threads, chain=False)
 
-    def leave_to_script(number: Any, *_rest: Any, **_named: Any) -> None:
-        if number in numbers:
+    def leave_to_script(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+        if any(number in (*args, *kwargs.values()) for number in numbers):
             with suppress(OSError):  # without the memory, the launcher sends no signal
                 os.close(memory)
+        return wrapped(*args, **kwargs)
 
-    for module, name in ((signal, "signal"), (faulthandler, "register")):
-        _before(module, name, leave_to_script)
+    wrapt.wrap_function_wrapper(signal, "signal", leave_to_script)
+    wrapt.wrap_function_wrapper(faulthandler, "register", leave_to_script)
 
 
 def _waiting_thread() -> int:
@@ -95,14 +96,6 @@ def _waiting_thread() -> int:
         LIBC.pthread_create(ctypes.byref(thread), None, LIBC.sem_wait, semaphore)
     (task,) = {*TASKS.iterdir()} - before
     return int(task.name)
-
-
-def _before(module: ModuleType, name: str, action: Any) -> None:
-    def call(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-        action(*args, **kwargs)
-        return wrapped(*args, **kwargs)
-
-    wrapt.wrap_function_wrapper(module, name, call)
 
 
 def _is_caught(number: int) -> bool:

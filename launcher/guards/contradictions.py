@@ -32,6 +32,7 @@ from . import looks
 from .callers import MAKERS, is_called_by, place_of, user_place
 from .deepspeed_plugin import config_of
 from .looks import Call, Looks, Watched
+from .model_facts import base_of
 
 ARGUMENTS = (
     *("learning_rate", "weight_decay", "optim", "lr_scheduler_type", "max_grad_norm"),
@@ -88,8 +89,7 @@ def _unshifted(call: Call) -> Iterator[Finding]:
     """
     trainer, auto = call.owner, sys.modules["transformers.models.auto.modeling_auto"]
     known = {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()}
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    kind = type(model.get_base_model() if hasattr(model, "get_base_model") else model)
+    kind = type(base_of(trainer.accelerator.unwrap_model(trainer.model)))
     base = next((each.__name__ for each in kind.__mro__ if each.__name__ in known), None)
     is_own = type(trainer).compute_loss.__module__ != "transformers.trainer"
     is_smoothed = trainer.args.label_smoothing_factor and trainer.compute_loss_func is None

@@ -20,7 +20,6 @@ from typing import Any
 import wrapt
 
 from ..core.choices import Checkpointing, Engine, Framework
-from ..core.preset import parsed
 from ..core.private_names import FROM_CONFIG
 from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import observations
@@ -130,4 +129,4 @@ def _changes(
         if facts.get(Setting.GRADIENT_CHECKPOINTING) is None and checkpoints_nothing(model):
             facts[Setting.GRADIENT_CHECKPOINTING] = Checkpointing.OFF.value
         answer = ask(facts, model=model)
-    return {} if answer is None else parsed(answer.overrides)
+    return settling.changes_of(answer)

@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from ..core.choices import Loss
+from .model_facts import base_of
 
 OWN = "transformers."
 TRAINERS = ("transformers", "trl")
@@ -38,7 +39,7 @@ def loss_of_labels(model: Any) -> str | None:
     Liger's fused loss replaces `forward` of the model or its class. peft's adapters use the loss of
     their base model.
     """
-    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    model = base_of(model)
     is_plain = (
         "forward" not in vars(model) and _is_own(type(model).forward) and _is_own(type(model))
     )

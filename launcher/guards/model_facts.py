@@ -45,6 +45,11 @@ def _attention(config: Any) -> str | None:
     return None
 
 
+def base_of(model: Any) -> Any:
+    """The model without peft's adapters."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 def checkpoints_nothing(model: Any) -> bool:
     """Whether nothing is checkpointed: the switch is off, and no custom code runs."""
     packages = {type(module).__module__.partition(".")[0] for module in model.modules()}

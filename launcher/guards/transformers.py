@@ -119,14 +119,14 @@ def _settle(trainer: Any, given: Mapping[str, Any]) -> None:
         facts[Setting.PRECISION] = facts[Fact.LOADED_PRECISION]
     if not any(getattr(arguments, name, False) for name in NAMES) and checkpoints_nothing(model):
         facts[Setting.GRADIENT_CHECKPOINTING] = Checkpointing.OFF.value
-    changes = settling.changes_at(
+    answer = settling.answer_at(
         Boundary.TRAINER,
         trainer_arguments.settable_late(arguments, model),
         facts,
         framework=Framework.TRANSFORMERS.value,
         model=model,
     )
-    trainer_arguments.give_late(arguments, changes)
+    trainer_arguments.give_late(arguments, settling.changes_of(answer))
 
 
 def _is_module(model: Any) -> bool:

@@ -16,6 +16,7 @@ from ...checks import divided
 from ...checks.finding import Check
 from ...workload.script.scaled_losses import ACCUMULATION
 from ..callers import place, user_place
+from ..model_facts import base_of
 from .reporting import is_on, report, safely
 
 HOOKED = ("transformers.trainer",)
@@ -72,8 +73,7 @@ def _is_of_transformers(trainer: Any) -> bool:
 
 def _model(trainer: Any) -> Any:
     """The model without its wrappers and adapters."""
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
+    return base_of(trainer.accelerator.unwrap_model(trainer.model))
 
 
 def _factor(trainer: Any) -> int:

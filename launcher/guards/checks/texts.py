@@ -11,6 +11,8 @@ from typing import Any
 
 import wrapt
 
+from ..model_facts import base_of
+
 HOOKED = ("transformers.modeling_utils",)
 IGNORED = -100
 """torch's default label to ignore (torch.nn.CrossEntropyLoss)."""
@@ -50,7 +52,7 @@ def text_faults(batch: Mapping[str, Any], labels: Any, model: Any) -> Iterator[A
     before, whether added tokens occur that aren't trained, whether most texts begin twice, and
     whether a mask joins what positions divide.
     """
-    model = _inner(model)
+    model = base_of(getattr(model, "module", model))
     ids: Any = batch.get("input_ids")
     mask: Any = batch.get("attention_mask")
     if not _is_shifting(model) or "shift_labels" in batch:
@@ -80,7 +82,7 @@ def trained_padding(batch: Mapping[str, Any], labels: Any, model: Any) -> Any:
 
     One such label per text may be its end; a mask that isn't padding has holes.
     """
-    model, nothing = _inner(model), (labels != labels).any()
+    model, nothing = base_of(getattr(model, "module", model)), (labels != labels).any()
     if not _counts_all(model) or labels.ndim != 2 or labels.shape[1] < 2:
         return nothing
     if getattr(model.config, "is_encoder_decoder", False):
@@ -127,12 +129,6 @@ def _are(ids: Any, tokens: Any) -> Any:
     return matches
 
 
-def _inner(model: Any) -> Any:
-    """The model without its wrappers."""
-    model = getattr(model, "module", model)
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
 def _is_shifting(model: Any) -> bool:
     """Whether it is a transformers decoder whose loss shifts labels; Bart's doesn't."""
     kind = type(model)
@@ -145,7 +141,7 @@ def _is_shifting(model: Any) -> bool:
 
 def _counts_all(model: Any) -> bool:
     """Whether the model's loss is transformers', and ignores no label but -100."""
-    forward = inspect.unwrap(getattr(type(model), "forward", _inner))
+    forward = inspect.unwrap(getattr(type(model), "forward", base_of))
     if not forward.__module__.startswith("transformers.models."):
         return False
     names = {*forward.__code__.co_names, *forward.__code__.co_varnames}

@@ -13,6 +13,7 @@ import wrapt
 from ...checks import built
 from ...checks.finding import Check, Finding
 from ..callers import user_place
+from ..model_facts import base_of
 from .copies import Copy, copied, sample
 from .gradient_places import Owned, places_in
 from .models import parameters_of
@@ -77,7 +78,7 @@ class Apart:
 def apart(models: Iterable[Any]) -> Iterator[Apart]:
     """Untied weights of transformers models; skips intended and untrained ones."""
     for model in models:
-        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        base = base_of(model)
         if not hasattr(base, "get_output_embeddings"):
             continue
         config = base.config
