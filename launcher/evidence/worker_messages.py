@@ -113,7 +113,7 @@ class Skipped:
 class Boundary(StrEnum):
     """Places where a worker asks, in the order of a training.
 
-    Only a process that trains nothing (`asked_alone`) asks at `PREPARE` and `STEP`.
+    Only a process that trains nothing (`plan_query`) asks at `PREPARE` and `STEP`.
     """
 
     TRAINING_ARGUMENTS = "TrainingArguments"

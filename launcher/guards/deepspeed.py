@@ -20,7 +20,7 @@ from ..evidence.worker_messages import Boundary
 from ..frameworks.config_files.deepspeed import ConfigError, load, offload_of
 from ..frameworks.config_files.edited_deepspeed import edited
 from . import batches, data_parallel, settling
-from .asked_facts import deepspeed_facts
+from .argument_facts import deepspeed_facts
 from .callers import MAKERS, is_called_by
 from .deepspeed_plugin import is_partitioned
 from .enforced import overrides

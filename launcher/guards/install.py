@@ -16,7 +16,6 @@ import wrapt
 from ..evidence.observations import observations
 from . import (
     accelerate,
-    asked_alone,
     checkpointing,
     contradictions,
     data_parallel,
@@ -26,6 +25,7 @@ from . import (
     fsdp,
     loading,
     optimizer,
+    plan_query,
     progress,
     resuming,
     spawned_ranks,
@@ -78,7 +78,7 @@ class Guard(Protocol):
 
 
 GUARDS: tuple[Guard, ...] = (
-    asked_alone,  # below the others, which ask before anything is validated
+    plan_query,  # below the others, which ask before anything is validated
     *(accelerate, checkpointing, contradictions, data_parallel, deepspeed, divided_data),
     *(done_twice, fsdp, loading, optimizer),
     progress,  # counts what the optimizer's guard has counted

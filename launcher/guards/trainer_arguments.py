@@ -1,6 +1,6 @@
 """Changes TrainingArguments before their validation, or before a Trainer is created.
 
-`asked_facts` reads them.
+`argument_facts` reads them.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
 from ..frameworks.config_files.vocabulary import dtype_named, optimizer_named
-from . import asked_alone, batches, loading, settling, trainer_arguments
-from .asked_facts import trainer_facts
+from . import batches, loading, plan_query, settling, trainer_arguments
+from .argument_facts import trainer_facts
 from .enforced import overrides
 from .loss import loss_of
 from .model_facts import NAMES, checkpoints_nothing, facts_of, see_facts, see_no_checkpointing
@@ -111,7 +111,7 @@ def _settle(trainer: Any, given: Mapping[str, Any]) -> None:
         return
     try:
         facts = {**facts_of(model), **trainer_facts(arguments, validated=True)}
-        facts |= asked_alone.facts_of_trainer(given, arguments)
+        facts |= plan_query.facts_of_trainer(given, arguments)
         facts[Fact.LOSS] = loss_of(trainer, model, arguments, given.get("compute_loss_func"))
     except (AttributeError, TypeError, ValueError):  # the Trainer itself fails
         return

@@ -20,8 +20,8 @@ from ..core.request import LaunchRequest
 from ..core.settings import Value, name_of
 from ..core.workload import Statement, Workload
 from ..diagnosis.observed import statements
-from ..evidence.asked_alone import VARIABLE
 from ..evidence.failure_record import FailureRecord
+from ..evidence.plan_query import VARIABLE
 from ..evidence.socket_folder import temporary_socket_folder
 from ..evidence.worker_messages import (
     Answer,

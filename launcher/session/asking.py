@@ -18,8 +18,8 @@ from ..core.choices import Framework
 from ..core.errors import LaunchError
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
-from ..evidence.asked_alone import EndOfAskingError
 from ..evidence.from_exception import name_of as qualified
+from ..evidence.plan_query import EndOfQueryError
 from ..system import files_below, terminal
 from .asked_process import BOUND, Heard, run
 from .head import require_torch
@@ -98,7 +98,7 @@ def _ending(heard: Heard, code: int | None, *, is_bare: bool) -> tuple[Ending, s
     own = [frame for frame in record.frames if frame.file in record.user_files]
     where = f"{_named(Path(own[-1].file))}:{own[-1].line}" if own else last
     message = record.message.strip().partition("\n")[0]
-    if record.exception == qualified(EndOfAskingError):
+    if record.exception == qualified(EndOfQueryError):
         return Ending.CUT, where, message
     raised = f"{record.exception.removeprefix('builtins.')}: {message}".rstrip(": ")
     if raised == f"SystemExit: {record.exit_code}":

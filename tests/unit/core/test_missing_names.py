@@ -15,13 +15,12 @@ from safe_launch import inner_launch
 from safe_launch.checkpoints import checkpoint
 from safe_launch.core import private_names as names
 from safe_launch.core.private_names import NAMES, MissingNameError, PrivateName
-from safe_launch.evidence.asked_alone import EndOfAskingError
 from safe_launch.evidence.observations import observations
+from safe_launch.evidence.plan_query import EndOfQueryError
 from safe_launch.evidence.worker_messages import Message, Remark
 from safe_launch.frameworks.config_files import accelerate
 from safe_launch.guards import (
     answering,
-    asked_alone,
     checkpointing,
     data_parallel,
     deepspeed,
@@ -31,6 +30,7 @@ from safe_launch.guards import (
     loading,
     model_facts,
     optimizer,
+    plan_query,
     progress,
     reduced_early,
     resuming,
@@ -85,8 +85,8 @@ def _skip_code(world: World) -> None:
 
 def _fake_store(world: World) -> None:
     world.module("torch.testing._internal.distributed.fake_pg")
-    with pytest.raises(EndOfAskingError):
-        asked_alone._join(print, None, (), {})
+    with pytest.raises(EndOfQueryError):
+        plan_query._join(print, None, (), {})
 
 
 def _sync_buffers(world: World) -> None:

@@ -12,7 +12,7 @@ from safe_launch.core import preset
 from safe_launch.core.settings import Setting, Value
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Answer, Ask, Boundary
-from safe_launch.guards import asked_facts, deepspeed, enforced, settling, transformers
+from safe_launch.guards import argument_facts, deepspeed, enforced, settling, transformers
 from support import new_worker
 from support.lazy import Lazy
 
@@ -121,7 +121,7 @@ ZERO3 = {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": "a
 
 def test_arguments_say_what_they_ask_for() -> None:
     """Disabled or unset values aren't sent as requests."""
-    facts = asked_facts.trainer_facts(Arguments(ZERO3))
+    facts = argument_facts.trainer_facts(Arguments(ZERO3))
     told = {str(name): value for name, value in facts.items() if value is not None}
     assert told == {
         "engine": "deepspeed",
@@ -137,7 +137,7 @@ def test_arguments_say_what_they_ask_for() -> None:
         "optimizer": "adamw",
         "fused_step": False,
     }
-    plain = asked_facts.trainer_facts(Arguments())
+    plain = argument_facts.trainer_facts(Arguments())
     assert plain["engine"] == "ddp"
     assert plain["static_graph"] is False
     assert plain["find_unused_parameters"] is None
@@ -148,15 +148,15 @@ def test_of_two_names_the_newer_counts_once_they_are_validated() -> None:
     arguments: Any = Arguments()
     arguments.activation_checkpointing = True
     arguments.activation_checkpointing_kwargs = None
-    told = [asked_facts.trainer_facts(arguments, validated=late)[MODE] for late in (False, True)]
+    told = [argument_facts.trainer_facts(arguments, validated=late)[MODE] for late in (False, True)]
     assert told == ["reentrant", None]
 
 
-@pytest.mark.parametrize("name", asked_facts.OTHER_ENGINES)
+@pytest.mark.parametrize("name", argument_facts.OTHER_ENGINES)
 def test_accelerate_may_take_another_engine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine is then omitted from the arguments."""
     monkeypatch.setenv(name, "true")
-    assert "engine" not in asked_facts.trainer_facts(Arguments())
+    assert "engine" not in argument_facts.trainer_facts(Arguments())
 
 
 def complete(arguments: Any) -> Any:

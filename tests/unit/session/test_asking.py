@@ -41,7 +41,7 @@ def ended(
     return asking._ending(heard, code, is_bare=is_bare)
 
 
-END = "safe_launch.evidence.asked_alone.EndOfAskingError"
+END = "safe_launch.evidence.plan_query.EndOfQueryError"
 META = "Tensor.item() cannot be called on meta tensors"
 
 

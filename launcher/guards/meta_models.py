@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
-from ..evidence.asked_alone import EndOfAskingError
+from ..evidence.plan_query import EndOfQueryError
 from ..workload.models.without_weights import without_weights
 from .loading import PARTITIONING
 from .unloaded_model import configuration_of, dtype_of
@@ -20,7 +20,7 @@ def load(wrapped: Any, kind: Any, args: Any, kwargs: Any, *, is_stored: bool) ->
     """Creates a model on the meta device instead of loading its weights.
 
     Raises:
-        EndOfAskingError: the model can't be created on the meta device.
+        EndOfQueryError: the model can't be created on the meta device.
     """
     import torch
 
@@ -32,7 +32,7 @@ def load(wrapped: Any, kind: Any, args: Any, kwargs: Any, *, is_stored: bool) ->
             model = without_weights(kind, config)
     except Exception as error:
         what = f"{kind.__name__} can't be created without its weights"
-        raise EndOfAskingError(f"{what}: {type(error).__name__}: {error}") from error
+        raise EndOfQueryError(f"{what}: {type(error).__name__}: {error}") from error
     quantization = kwargs.get("quantization_config") or getattr(config, "quantization_config", None)
     if is_stored and quantization:
         _quantize(model, quantization)
@@ -88,7 +88,7 @@ def _quantize(model: Any, quantization: Any) -> None:
     """Marks the weights that bitsandbytes would store in 4 bits, the only kind supported.
 
     Raises:
-        EndOfAskingError: the quantization is of another kind.
+        EndOfQueryError: the quantization is of another kind.
     """
     import torch
 
@@ -96,7 +96,7 @@ def _quantize(model: Any, quantization: Any) -> None:
     is_4bit = options.get("load_in_4bit") or options.get("_load_in_4bit")
     is_8bit = options.get("load_in_8bit") or options.get("_load_in_8bit")
     if not (is_4bit or is_8bit):
-        raise EndOfAskingError("its quantized weights can't be created without reading them")
+        raise EndOfQueryError("its quantized weights can't be created without reading them")
     head = model.get_output_embeddings()
     for module in model.modules():
         if isinstance(module, torch.nn.Linear) and module is not head:

@@ -18,12 +18,12 @@ import wrapt
 from ..core.choices import Checkpointing, Engine, Framework
 from ..core.private_names import FAKE_STORE, FROM_CONFIG, FSDP_BEGINS
 from ..core.settings import OF_DDP, Fact, Setting, Value
-from ..evidence.asked_alone import VARIABLE, EndOfAskingError
 from ..evidence.observations import observations
+from ..evidence.plan_query import VARIABLE, EndOfQueryError
 from ..evidence.worker_messages import Boundary
 from ..frameworks.config_files.vocabulary import default_mode, dtype_named
-from . import asked_models, deepspeed_plugin, fsdp, settling
-from .asked_facts import deepspeed_facts, mode_of
+from . import deepspeed_plugin, fsdp, meta_models, settling
+from .argument_facts import deepspeed_facts, mode_of
 from .callers import is_called_by
 from .model_facts import NAMES, checkpoints_nothing, facts_of
 
@@ -77,13 +77,13 @@ def install(module: Any) -> None:
         case "torch.optim.optimizer":
             module.register_optimizer_step_pre_hook(_step)
         case "transformers.modeling_utils":
-            stored = partial(asked_models.load, is_stored=True)
+            stored = partial(meta_models.load, is_stored=True)
             wrap("PreTrainedModel.from_pretrained", stored)
-            wrap("PreTrainedModel.resize_token_embeddings", asked_models.resize)
-            asked_models.build_unloaded(module.PreTrainedModel)
+            wrap("PreTrainedModel.resize_token_embeddings", meta_models.resize)
+            meta_models.build_unloaded(module.PreTrainedModel)
             with observations.going_on():
                 FROM_CONFIG.of(module.PreTrainedModel)
-                wrap(FROM_CONFIG.path, partial(asked_models.load, is_stored=False))
+                wrap(FROM_CONFIG.path, partial(meta_models.load, is_stored=False))
             for name in (f"{switch}_enable" for switch in NAMES):
                 if hasattr(module.PreTrainedModel, name):
                     wrap(f"PreTrainedModel.{name}", _switch)
@@ -97,9 +97,9 @@ def _end(wrapped: Any, _instance: Any, _args: Any, _kwargs: Any) -> None:
     """Ends the query before a call.
 
     Raises:
-        EndOfAskingError: always.
+        EndOfQueryError: always.
     """
-    raise EndOfAskingError(f"{wrapped.__qualname__} isn't called while plan --ask runs the script")
+    raise EndOfQueryError(f"{wrapped.__qualname__} isn't called while plan --ask runs the script")
 
 
 def _nothing(*_call: Any) -> None:
@@ -109,7 +109,7 @@ def _nothing(*_call: Any) -> None:
 def _step(*_call: Any) -> None:
     """Ends the query as training begins."""
     settling.answer_at(Boundary.STEP, (), {})
-    raise EndOfAskingError("the training begins")
+    raise EndOfQueryError("the training begins")
 
 
 def _begin_sharded(*_call: Any) -> None:
@@ -134,13 +134,13 @@ def _join(wrapped: Any, _instance: Any, _args: Any, _kwargs: Any) -> None:
     """Joins a fake process group of the planned size.
 
     Raises:
-        EndOfAskingError: this torch has no fake process group.
+        EndOfQueryError: this torch has no fake process group.
     """
     store = None
     with observations.going_on():
         store = FAKE_STORE.found()()  # its module registers the backend, too
     if store is None:
-        raise EndOfAskingError(FAKE_STORE.sentence)
+        raise EndOfQueryError(FAKE_STORE.sentence)
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     wrapped("fake", store=store, rank=rank, world_size=world)
 

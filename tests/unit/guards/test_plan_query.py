@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import pytest
 from safe_launch.core.settings import Fact, Setting
-from safe_launch.evidence.asked_alone import VARIABLE, EndOfAskingError
 from safe_launch.evidence.observations import shape_of
-from safe_launch.guards import asked_alone, asked_models
+from safe_launch.evidence.plan_query import VARIABLE, EndOfQueryError
+from safe_launch.guards import meta_models, plan_query
 from support.lazy import Lazy
 
 torch, transformers = Lazy("torch"), Lazy("transformers")
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> str:
 def loaded(folder: str, **options: Any) -> Any:
     """The model created instead of loaded."""
     kind = transformers.LlamaForCausalLM
-    return asked_models.load(kind.from_pretrained, kind, (folder,), options, is_stored=True)
+    return meta_models.load(kind.from_pretrained, kind, (folder,), options, is_stored=True)
 
 
 def test_no_weights_are_read(folder: str) -> None:
@@ -65,7 +65,7 @@ def test_4_bits(folder: str) -> None:
     bits = {name: held for name, _, _, held, _ in shape_of(model)["weights"]}
     assert bits["model.layers.*.self_attn.q_proj.weight"] == 4.5
     assert bits["lm_head.weight"] is None
-    with pytest.raises(EndOfAskingError):
+    with pytest.raises(EndOfQueryError):
         loaded(folder, quantization_config={"quant_method": "gptq"})
 
 
@@ -77,8 +77,8 @@ def test_what_cant_be_made_ends_the_asking() -> None:
             torch.zeros(1).item()
 
     options = {"config": transformers.LlamaConfig()}
-    with pytest.raises(EndOfAskingError, match="Curious"):
-        asked_models.load(None, Curious, (), options, is_stored=True)
+    with pytest.raises(EndOfQueryError, match="Curious"):
+        meta_models.load(None, Curious, (), options, is_stored=True)
 
 
 def derived() -> tuple[Any, Any]:
@@ -90,7 +90,7 @@ def derived() -> tuple[Any, Any]:
         def __init_subclass__(cls, **_kwargs: Any) -> None:
             cls.made.append(cls.__name__)
 
-    asked_models.build_unloaded(Base)
+    meta_models.build_unloaded(Base)
 
     class Model(Base):
         def __init__(self, width: int, *, curious: bool = False) -> None:
@@ -134,8 +134,8 @@ def test_a_model_that_its_own_class_makes(folder: str, monkeypatch: pytest.Monke
 def test_the_length_of_samples(collate: Any, expected: int) -> None:
     """The longest samples' batch, padded or packed."""
     data = [{"input_ids": [0] * length} for length in range(1, 40)]
-    assert asked_alone._length(data, collate, 4) == expected
-    assert asked_alone._length(iter(data), collate, 4) is None
+    assert plan_query._length(data, collate, 4) == expected
+    assert plan_query._length(iter(data), collate, 4) is None
 
 
 def test_only_a_process_that_is_asked_reads_data(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,9 +143,9 @@ def test_only_a_process_that_is_asked_reads_data(monkeypatch: pytest.MonkeyPatch
     arguments = SimpleNamespace(per_device_train_batch_size=2, gradient_checkpointing=True)
     given = {"train_dataset": [{"input_ids": [1, 2, 3]}]}
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert asked_alone.facts_of_trainer(given, arguments) == {}
+    assert plan_query.facts_of_trainer(given, arguments) == {}
     monkeypatch.setenv(VARIABLE, "1")
-    facts = asked_alone.facts_of_trainer(given, arguments)
+    facts = plan_query.facts_of_trainer(given, arguments)
     assert facts[Fact.SEQUENCE_LENGTH] == 3
     assert facts[Setting.GRADIENT_CHECKPOINTING] == "non_reentrant"
 
@@ -154,7 +154,7 @@ def test_a_model_on_meta_only_changes_its_type() -> None:
     """`to` ignores the device: there is nothing to move."""
     with torch.device("meta"):
         model = torch.nn.Linear(2, 2)
-    assert asked_alone._move(model.to, model, ("cuda:0",), {}) is model
-    asked_alone._move(model.to, model, ("cuda:0", torch.float16), {})
+    assert plan_query._move(model.to, model, ("cuda:0",), {}) is model
+    plan_query._move(model.to, model, ("cuda:0", torch.float16), {})
     assert model.weight.dtype is torch.float16
     assert model.weight.is_meta

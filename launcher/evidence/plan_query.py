@@ -4,5 +4,5 @@ VARIABLE = "SAFE_LAUNCH_ASKED_ALONE"
 """Environment variable of a process that only answers a query and trains nothing."""
 
 
-class EndOfAskingError(BaseException):
+class EndOfQueryError(BaseException):
     """The process can't continue without weights; a script's handlers must not catch this."""
