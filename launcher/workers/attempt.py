@@ -28,7 +28,7 @@ from . import extension_locks, start
 from .asker import Asker
 from .check_watch import CheckWatch
 from .environment import Own, environments
-from .forkserver.client import Forked
+from .forkserver.forking_process import Forked
 from .forkserver.tcp_store import import_torch
 from .hang_watch import HangWatch
 from .output import Output, flush_console

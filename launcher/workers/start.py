@@ -17,7 +17,8 @@ from ..system import orphans, terminal
 from ..system.signals import IGNORED, REPORT, STOPS, SignalWakeup
 from . import local_rank_macro
 from .environment import ERROR_FILE, SIGNALS, Own, Variables, lasting
-from .forkserver.client import Forked, Server
+from .forkserver.client import Server
+from .forkserver.forking_process import Forked
 from .output import Output
 from .warm_key import warm_key
 

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from ...core.errors import LaunchError
 from ...system import children, orphans, terminal
 from ...system.signals import SignalWakeup, StoppedError
 from . import handover, tcp_store
-from .forking_process import ForkingProcess
+from .forking_process import Environments, Forked, ForkingProcess, Streams
 from .handover import TakenOver
 from .messages import (
     WARM,
@@ -52,23 +52,6 @@ COPY_SECONDS = 5.0
 ENDED = "the process that imports for the workers has ended"
 
 
-@dataclass(frozen=True, slots=True)
-class Forked:
-    """Process ids of forked workers by local rank; they are this process's children."""
-
-    by_local_rank: dict[int, int]
-
-    def pids(self) -> dict[int, int]:
-        """Process ids by local rank, as in elastic's contexts."""
-        return self.by_local_rank
-
-    def wait(self, _seconds: float) -> None:
-        """Reaps the workers, all of which have ended."""
-        for pid in self.by_local_rank.values():
-            with suppress(ChildProcessError):
-                os.waitpid(pid, 0)
-
-
 @dataclass(slots=True)
 class Server:
     """The fork server, if it was started, and the connection to it.
@@ -93,7 +76,7 @@ class Server:
     mark: str
     command: Sequence[str]
     environment: Mapping[str, str]
-    per_rank_variables: Collection[str] = ()
+    per_rank_variables: Sequence[str] = ()
     problem: str | None = None
     store: tcp_store.Store | None = None
     store_host: int | None = None
@@ -110,8 +93,8 @@ class Server:
     def begin(self) -> None:
         """Takes over a server that an earlier launch has left, or starts one."""
         if self.warm_key:
-            here, variables = str(Path.cwd()), [*self.per_rank_variables]
-            launch = Launch(self.command, self._variables(), here, variables)
+            folder = str(Path.cwd())
+            launch = Launch(self.command, self._variables(), folder, self.per_rank_variables)
             if taken := handover.take_over(self.warm_key, launch):
                 self._enter(State.IMPORTING)
                 self._process, self._original = taken
@@ -126,8 +109,8 @@ class Server:
         """Starts the server, which imports while the launcher continues."""
         self._enter(State.IMPORTING)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        does_import = self.excluded_package is None
-        variables, may_be_kept = [*self.per_rank_variables], bool(self.warm_key)
+        does_import, may_be_kept = self.excluded_package is None, bool(self.warm_key)
+        variables = self.per_rank_variables
         start = Start(theirs.fileno(), os.getpid(), does_import, variables, may_be_kept)
         with theirs:
             process = subprocess.Popen(
@@ -154,7 +137,7 @@ class Server:
         Raises:
             StoppedError: a signal stops the launcher.
         """
-        unshared: str | None = None
+        unshared = None
         while self._original is not None and self.state is State.IMPORTING:
             if not self.wakeup.wait_for(self._original.connection, QUIET):
                 terminal.reassure("running the script's first imports, once for all workers")
@@ -172,14 +155,8 @@ class Server:
                     self.end(ENDED)
         self.problem = unshared or self.problem
 
-    def fork(
-        self, environments: Mapping[int, Mapping[str, str]], streams: Mapping[int, Sequence[int]]
-    ) -> Forked | None:
+    def fork(self, environments: Environments, streams: Streams) -> Forked | None:
         """Forks workers; returns None if that is impossible, with the reason in `problem`.
-
-        Args:
-            environments: of each worker, beyond the launcher's own, by local rank.
-            streams: descriptors for the stdout and stderr of each worker.
 
         Raises:
             StoppedError: a signal stops the launcher.
@@ -188,7 +165,7 @@ class Server:
         if forked := self._fork_from_copy(environments, streams):
             self.problem = None
             return forked
-        answer = self._ask(environments, streams)
+        answer = self._fork_from(self._original, environments, streams)
         if isinstance(answer, EnvironmentDiffers):
             for name in answer.variables:
                 if len({environment.get(name) for environment in environments.values()}) > 1:
@@ -200,54 +177,50 @@ class Server:
             self.environment = {**self.environment, **common}
             self.start()
             self.prepare()
-            answer = self._ask(environments, streams)
-        if forked := self._forked(answer, environments):
-            return forked
+            answer = self._fork_from(self._original, environments, streams)
+        if isinstance(answer, Forked):
+            return answer
         if self._original is not None:
             self.end((answer.problem if isinstance(answer, Readiness) else None) or ENDED)
             orphans.kill(self.mark)  # or workers forked without an answer would meet the next ones
         return None
 
-    def _ask(
-        self, environments: Mapping[int, Mapping[str, str]], streams: Mapping[int, Sequence[int]]
-    ) -> Message | None:
-        if self._original is None:
+    def _fork_from(
+        self, process: ForkingProcess | None, environments: Environments, streams: Streams
+    ) -> Forked | Message | None:
+        """Forks workers from the server or its copy; returns its answer if it has forked none."""
+        if process is None:
             return None
-        return self._original.fork(self.store, environments, streams, self.wakeup)
+        answer = process.fork(self.store, environments, streams, self.wakeup)
+        if not isinstance(answer, WorkersForked):
+            return answer
+        self.store_host = answer.store_host
+        return Forked(dict(zip(environments, answer.pids, strict=True)))
 
-    def _fork_from_copy(
-        self, environments: Mapping[int, Mapping[str, str]], streams: Mapping[int, Sequence[int]]
-    ) -> Forked | None:
+    def _fork_from_copy(self, environments: Environments, streams: Streams) -> Forked | None:
         """Forks workers from the copy; returns None if it can't be used."""
-        if self._copy is None:
-            return None
-        if self.state is State.COPY_IMPORTING:
+        if self._copy is not None and self.state is State.COPY_IMPORTING:
             match self._copy.answer(COPY_IMPORT_SECONDS, self.wakeup):
                 case Readiness(problem=None):
                     self._enter(State.COPY_READY)
                 case Readiness(problem=str(problem)):
-                    return self._refuse_copy(problem)
+                    self._refuse_copy(problem)
                 case _:
-                    return self._refuse_copy("it takes too long")
-        answer = self._copy.fork(self.store, environments, streams, self.wakeup)
-        if forked := self._forked(answer, environments):
-            return forked
-        return self._refuse_copy("its environment differs")
+                    self._refuse_copy("it takes too long")
+        answer = self._fork_from(self._copy, environments, streams)
+        if isinstance(answer, Forked):
+            return answer
+        if self._copy is not None:
+            self._refuse_copy("its environment differs")
+        return None
 
-    def _refuse_copy(self, reason: str) -> Forked | None:
+    def _refuse_copy(self, reason: str) -> None:
         """Ends the copy and any workers that it has forked without an answer."""
         assert self._copy is not None
         self._copy.connection.close()
         self._copy, self.copy_refused = None, reason
         self._enter(State.COPY_REFUSED)
         orphans.kill(self.mark, self.pids)
-        return None
-
-    def _forked(self, answer: Message | None, local_ranks: Iterable[int]) -> Forked | None:
-        if not isinstance(answer, WorkersForked):
-            return None
-        self.store_host = answer.store_host
-        return Forked(dict(zip(local_ranks, answer.pids, strict=True)))
 
     def extend(self, report: Mapping[str, Any]) -> None:
         """Makes a copy that also imports what a worker reports (`extra_imports.Report`)."""
@@ -296,14 +269,7 @@ class Server:
         """The error for a store whose host has ended by itself."""
         assert self.store is not None
         assert self.store_host is not None
-        code = self.exit_code(self.store_host)
-        if code == tcp_store.NO_TORCH:
-            return tcp_store.torch_error(self.store.last_words() or "")
-        if code >= 0:
-            reason = self.store.last_words() or f"its process ended with code {code}"
-        else:
-            reason = f"its process was ended by {signal.Signals(-code).name}"
-        return tcp_store.store_error(reason)
+        return self.store.failure(self.exit_code(self.store_host))
 
     def leave(self) -> None:
         """Ends the server; leaves a copy for the next launch if that is wanted."""

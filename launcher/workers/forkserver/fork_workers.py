@@ -19,7 +19,7 @@ from ...system.signals import REPORT, STOPS
 from . import preload
 from .captured_output import STREAMS, CapturedOutput
 from .messages import ForkWorker, HostStore, Readiness, WorkersForked
-from .tcp_store import LAST_WORDS, NO_TORCH, one_line, store_at
+from .tcp_store import LONGEST, NO_TORCH, one_line, store_at
 
 COMM = Path("/proc/self/comm")
 """The server's process name, in `top` and `ps -o comm`; its command line is a worker's."""
@@ -132,7 +132,7 @@ def _host_store(store: HostStore) -> NoReturn:
         del held
     except BaseException as error:
         code = code or 1
-        os.write(store.line, one_line(error).encode()[:LAST_WORDS])
+        os.write(store.line, one_line(error).encode()[:LONGEST])
     finally:
         os._exit(code)  # neither exit handlers nor finalizers: those are the workers'
 

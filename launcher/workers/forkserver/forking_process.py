@@ -1,7 +1,8 @@
-"""The launcher's end of the connection to a process that forks workers."""
+"""The launcher's end of the connection to a process that forks workers, and those workers."""
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 from collections.abc import Mapping, Sequence
@@ -13,8 +14,29 @@ from ...system.signals import SignalWakeup
 from .messages import ForkWorker, HostStore, Message, receive, send
 from .tcp_store import Store
 
+Environments = Mapping[int, Mapping[str, str]]
+"""Each worker's variables beyond the launcher's, by local rank."""
+Streams = Mapping[int, Sequence[int]]
+"""Descriptors for each worker's stdout and stderr, by local rank."""
 FORK_SECONDS = 300.0
 """Seconds for forking workers; a first import of torch by the store's host is included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """Process ids of forked workers by local rank; they are this process's children."""
+
+    by_local_rank: dict[int, int]
+
+    def pids(self) -> dict[int, int]:
+        """Process ids by local rank, as in elastic's contexts."""
+        return self.by_local_rank
+
+    def wait(self, _seconds: float) -> None:
+        """Reaps the workers, all of which have ended."""
+        for pid in self.by_local_rank.values():
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +72,8 @@ class ForkingProcess:
     def fork(
         self,
         store: Store | None,
-        environments: Mapping[int, Mapping[str, str]],
-        streams: Mapping[int, Sequence[int]],
+        environments: Environments,
+        streams: Streams,
         wakeup: SignalWakeup,
     ) -> Message | None:
         """Asks for workers; returns the answer, or None if none comes.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self, get_args
 
@@ -64,7 +64,7 @@ class Launch:
     command: Sequence[str]
     environment: Mapping[str, str]
     folder: str
-    per_rank_variables: Collection[str]
+    per_rank_variables: Sequence[str]
 
 
 class _Message:

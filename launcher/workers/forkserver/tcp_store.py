@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 NO_TORCH = 2
 """The exit code of a host that can't import torch."""
-LAST_WORDS = 1 << 12
-"""Bytes of a host's last message at most."""
+LONGEST = 1 << 12
+"""Bytes of a host's error message at most."""
 
 
 @dataclass(slots=True)
@@ -71,11 +72,16 @@ class Store:
         except Exception as error:
             raise store_error(one_line(error)) from error
 
-    def last_words(self) -> str | None:
-        """The error that the host has sent; None if it sent none."""
+    def failure(self, code: int) -> LaunchError:
+        """The error for a host that has ended by itself, with this exit code, -N for signal N."""
+        message = ""
         with suppress(BlockingIOError):
-            return self.line[0].recv(LAST_WORDS, socket.MSG_DONTWAIT).decode(errors="replace")
-        return None
+            message = self.line[0].recv(LONGEST, socket.MSG_DONTWAIT).decode(errors="replace")
+        if code == NO_TORCH:
+            return torch_error(message)
+        if code < 0:
+            return store_error(f"its process was ended by {signal.Signals(-code).name}")
+        return store_error(message or f"its process ended with code {code}")
 
     def close(self) -> None:
         """Ends the store, wherever it is hosted."""
