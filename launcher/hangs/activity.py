@@ -20,16 +20,15 @@ def is_busy(standing: Standing) -> bool:
     An uninterruptible process (D) waits for its disk, which counts as work, like a system call that
     reads or writes a file.
     """
-    if standing.state == "D" or standing.is_at_file or standing.io >= LEAST_IO:
+    if standing.is_at_file or standing.io >= LEAST_IO:
         return True
-    least = WORKS * standing.window
-    works = standing.window > 0 and standing.cpu > least
-    return works or any(is_child_busy(child, standing.window) for child in standing.children)
+    processes: tuple[Standing | Child, ...] = (standing, *standing.children)
+    return any(is_process_busy(process, standing.window) for process in processes)
 
 
-def is_child_busy(child: Child, window: float) -> bool:
-    """Whether a child works or waits for its disk."""
-    return child.state == "D" or (window > 0 and child.cpu > WORKS * window)
+def is_process_busy(process: Standing | Child, window: float) -> bool:
+    """Whether a process works or waits for its disk."""
+    return process.state == "D" or (window > 0 and process.cpu > WORKS * window)
 
 
 def is_gone(standing: Standing) -> bool:

@@ -10,7 +10,7 @@ from ..core.count_of import count_of
 from ..core.ranks_text import ranks_text
 from ..core.row import Row
 from ..evidence.failure_record import Frame
-from ..hangs.activity import is_busy, is_child_busy
+from ..hangs.activity import is_busy, is_process_busy
 from ..hangs.at_end import at_end
 from ..hangs.places import Place, place_of, shown_frame, waiting_function, without_wrappers
 from ..hangs.report import HangKind, HangReport
@@ -288,7 +288,7 @@ def _children(report: HangReport) -> list[str]:
 def _child_text(standing: Standing, child: Child) -> str:
     what = {"Z": "has died", "X": "has died", "T": "is stopped"}.get(child.state)
     if what is None:
-        what = "works" if is_child_busy(child, standing.window) else "is idle"
+        what = "works" if is_process_busy(child, standing.window) else "is idle"
     owner = f"of rank {standing.rank}, {cleaned(child.name)[:40]}, {what}"
     files = set(standing.own_files)
     own = [frame for frame in child.frames if frame.file in files] or list(child.frames)
