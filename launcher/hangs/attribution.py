@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .activity import is_busy
+from .cause import cause_of
 from .places import Place, place_of, shown_frame
 from .report import HangKind, HangReport
 from .scene import Scene
@@ -29,7 +30,7 @@ def attributed(
     """
     standings = tuple(sorted(now, key=lambda standing: standing.rank))
     scene = Scene(standings)
-    cause = scene.cause()
+    cause = cause_of(scene)
     if earlier is None and cause.kind in FIXED and scene.is_any_busy(cause.culprits):
         cause = replace(cause, kind=HangKind.BUSY)
     report = HangReport(

@@ -1,0 +1,191 @@
+"""Finds out why nothing moves, from all ranks' recorders and stacks together.
+
+The recorders come first: they show which ranks have entered a collective and which have not. A
+wait is followed to the ranks that don't wait themselves. If the recorders don't show it, the stacks
+may; if these don't either, no rank is blamed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..progress.board import Phase
+from .activity import is_busy, is_gone, is_traced
+from .places import Place, waiting_function
+from .report import HangKind
+from .scene import Scene
+from .sequences import is_familiar
+from .standing import Collective
+from .waits import Split
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why nothing moves.
+
+    Attributes:
+        is_recorded: the recorders show that ranks are in different collectives.
+    """
+
+    kind: HangKind
+    culprits: frozenset[int] = frozenset()
+    collective: Collective | None = None
+    is_recorded: bool = False
+
+
+def cause_of(scene: Scene) -> Cause:
+    """Why nothing moves; the first that applies."""
+    stopped = {rank for rank, each in scene.by_rank.items() if each.state == "T"}
+    if stopped:
+        return Cause(HangKind.STOPPED, frozenset(stopped), scene.awaited(stopped))
+    gone = {rank for rank, each in scene.by_rank.items() if is_gone(each)}
+    if gone:
+        return Cause(HangKind.GONE, frozenset(gone), scene.awaited(gone))
+    if scene.splits:
+        return _split(scene, scene.splits[0])
+    if any(wait.missing for wait in scene.waits):
+        return _missing(scene)
+    if scene.waiting:
+        return _unexplained(scene)
+    return _nobody_waits(scene)
+
+
+def _split(scene: Scene, split: Split) -> Cause:
+    """Ranks are in different collectives as the same number of a group."""
+    in_it = frozenset(rank for _, ranks in split.parts for rank in ranks)
+    members = scene.recorders.members(split.group)
+    odd = scene.deviants(in_it)
+    tied = in_it if members <= in_it else frozenset()  # the missing recorders might decide
+    for mine, ranks in reversed(split.parts):
+        left, rest = frozenset(ranks), in_it - frozenset(ranks)
+        if mine.is_retired or not all(scene.has_left(rank, rest, deep=True) for rank in left):
+            continue
+        kept = next(part for part, others in split.parts if left.isdisjoint(others))
+        is_mutual = any(scene.has_left(rank, left, deep=True) for rank in rest)
+        is_beyond = all(scene.has_left(rank, rest) for rank in left)
+        is_regular = all(is_familiar(scene.recorders, rank, kept) for rank in rest)
+        if (left == odd and (is_beyond or not is_mutual)) or (
+            is_beyond and is_regular and (not is_mutual or (tied and not odd))
+        ):
+            ended = {rank for rank, each in scene.by_rank.items() if each.phase is Phase.ENDED}
+            return Cause(HangKind.ENDED, left | ended, kept, is_recorded=True)
+    collective = next(
+        (part for part, ranks in split.parts if odd.isdisjoint(ranks)), split.parts[0][0]
+    )
+    return Cause(HangKind.DIVERGENT, odd or tied, collective, is_recorded=True)
+
+
+def _missing(scene: Scene) -> Cause:
+    """Ranks wait for others that haven't entered their collective: who doesn't wait?"""
+    awaited: dict[int, set[int]] = {}
+    for wait in scene.waits:
+        awaited.setdefault(wait.rank, set()).update(wait.missing)
+    targets = set().union(*awaited.values())
+    sinks = {rank for rank in targets if not awaited.get(rank)}
+    free = sinks - scene.waiting
+    if free:
+        return _absent(scene, free)
+    if not sinks:
+        return _cycle(scene, awaited)
+    # They wait as well, unseen by the recorders: for a rank that doesn't, if there is one.
+    others = {rank for rank in scene.by_rank if scene.stands_free(rank)}
+    if others:
+        return _absent(scene, others)
+    if any(wait.rank in sinks for wait in scene.waits) or scene.has_unread():
+        return Cause(HangKind.UNKNOWN, collective=scene.awaited(sinks))
+    rest = frozenset(scene.by_rank) - sinks
+    is_end = all(scene.has_left(rank, rest) for rank in sinks)
+    kind = HangKind.ENDED if is_end else HangKind.DIVERGENT
+    return Cause(kind, frozenset(sinks), scene.awaited(sinks))
+
+
+def _cycle(scene: Scene, awaited: Mapping[int, set[int]]) -> Cause:
+    """Ranks wait for each other in collectives of different groups."""
+    ranks = {rank for rank in awaited if awaited[rank]}
+    while outside := {rank for rank in ranks if not awaited[rank] & ranks}:
+        ranks -= outside
+    while unawaited := ranks.difference(*(awaited[other] for other in ranks)):
+        ranks -= unawaited
+    left = {rank for rank in ranks if scene.has_left(rank, ranks - {rank})}
+    culprits = scene.deviants(frozenset(ranks)) or frozenset(left)
+    if not culprits and scene.recorders.entries.keys() == scene.by_rank.keys():
+        culprits = frozenset(ranks)
+    kind = HangKind.ENDED if culprits and culprits <= left else HangKind.DIVERGENT
+    return Cause(kind, culprits, scene.awaited(culprits), is_recorded=True)
+
+
+def _unexplained(scene: Scene) -> Cause:
+    """Ranks wait, and no recorder shows for whom: the ranks that stand elsewhere remain."""
+    free = {
+        rank
+        for rank in scene.by_rank
+        if scene.stands_free(rank) and any(scene.may_await(at, rank) for at in scene.waiting)
+    }
+    if free:
+        return _absent(scene, free)
+    if not scene.has_unread() and (parts := _parts_by_stack(scene)):
+        return parts
+    complete = [wait.collective for wait in scene.waits if not wait.missing | wait.unknown]
+    return Cause(HangKind.UNKNOWN, collective=next(iter(complete), scene.awaited(())))
+
+
+def _parts_by_stack(scene: Scene) -> Cause | None:
+    """The odd ranks if stacks alone show different collectives; None if they don't.
+
+    Messages prove nothing. A failing network holds up at least two ranks of a group, so only a
+    single rank is blamed.
+    """
+    if scene.waits:
+        return None
+    calls = {
+        rank: waiting_function(scene.by_rank[rank].frames) or scene.places[rank].value
+        for rank in scene.waiting
+    }
+    counts = Counter(calls.values())
+    if len(counts) < 2 or {"send", "recv", "wait", "device", "lock"} & set(counts):
+        return None
+    for call in counts:
+        ranks = frozenset(rank for rank in calls if calls[rank] == call)
+        rest = scene.waiting - ranks
+        if len(ranks) <= len(rest) and all(scene.has_left(rank, rest) for rank in ranks):
+            return Cause(HangKind.ENDED, ranks if len(ranks) == 1 else frozenset())
+    odd = frozenset(rank for rank in calls if counts[calls[rank]] * 2 < len(calls))
+    return Cause(HangKind.DIVERGENT, odd if len(odd) == 1 else frozenset())
+
+
+def _nobody_waits(scene: Scene) -> Cause:
+    loading = {
+        rank
+        for rank, place in scene.places.items()
+        if place is Place.LOADER and not is_busy(scene.by_rank[rank])
+    }
+    alive = [each for each in scene.by_rank.values() if each.phase is not Phase.ENDED]
+    if any(is_busy(each) and scene.places[each.rank] is not Place.UNREAD for each in alive):
+        return Cause(HangKind.BUSY)
+    if loading and loading == {each.rank for each in alive}:
+        return Cause(HangKind.LOADER, frozenset(loading))
+    if any(scene.places[each.rank] is Place.UNREAD or is_busy(each) for each in alive):
+        return Cause(HangKind.UNKNOWN)
+    return Cause(HangKind.IDLE)
+
+
+def _absent(scene: Scene, culprits: set[int]) -> Cause:
+    """The cause if others wait for these ranks; if some of them work, only those are blamed."""
+    busy = {rank for rank in culprits if is_busy(scene.by_rank[rank])}
+    if busy:
+        return Cause(HangKind.BUSY, frozenset(busy), scene.awaited(busy))
+    rest = scene.waiting - culprits
+    kinds = set()
+    for rank in culprits:
+        if is_traced(scene.by_rank[rank]):
+            kinds.add(HangKind.STOPPED)
+        elif scene.has_left(rank, rest):
+            kinds.add(HangKind.ENDED)
+        elif scene.places[rank] is Place.LOADER:
+            kinds.add(HangKind.LOADER)
+        else:
+            kinds.add(HangKind.ABSENT)
+    kind = kinds.pop() if len(kinds) == 1 else HangKind.ABSENT
+    return Cause(kind, frozenset(culprits), scene.awaited(culprits))
