@@ -24,7 +24,7 @@ from ..planning.estimates.model_sizes import model_sizes_of
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned, refused_by_strict
 from ..report import explain_asked, explain_plan, plan_table
-from ..session.lessons import learning
+from ..session.lessons import earlier_runs
 from ..session.suspect_lines import SuspectLine, suspect_lines
 from ..session.told_beforehand import told_beforehand
 from ..system import terminal
@@ -59,9 +59,9 @@ def _plan(options: argparse.Namespace) -> int:
         terminal.say(f"error: {asked.why if asked.where else f'{asked.script}: {asked.why}'}")
         terminal.verbatim(asked.output)
     catalogue = Catalogue(found.site_entries, workload.versions)
-    start = learning.Learnt(workload)
+    start = earlier_runs.Learnt(workload)
     if not request.limits.forget:
-        start = learning.learnt(request, workload, hardware, catalogue, os.environ)
+        start = earlier_runs.learnt(request, workload, hardware, catalogue, os.environ)
     known = (*known_constraints(catalogue.on_plans), *start.constraints)
     workload, has_learnt = _informed(start.workload, asked), start.has_failed
     plan = planned(request, workload, hardware, known, has_failed=has_learnt)

@@ -29,7 +29,7 @@ from .all_nodes import AllNodes
 from .console import Reporter
 from .decision import RunState
 from .first_plan import first_plan
-from .lessons import learning
+from .lessons import earlier_runs, learning
 from .loop import Effects, run_attempts
 from .resume import prepare
 from .told_beforehand import tell, told_beforehand
@@ -109,8 +109,8 @@ def _train(
     """Makes the first plan and runs the loop with its effects."""
     request, hardware = training.request, training.hardware
     reporter = Reporter()
-    learnt = learning.learnt(request, workload, hardware, catalogue, os.environ)
-    start = learning.Learnt(workload) if request.limits.forget else learnt
+    learnt = earlier_runs.learnt(request, workload, hardware, catalogue, os.environ)
+    start = earlier_runs.Learnt(workload) if request.limits.forget else learnt
     taught = start.sentences(catalogue, whole=terminal.is_verbose())
     for sentence in (*learnt.notes, *taught):
         reporter.note(sentence)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...catalogue.package_names import pip_name
 from ...core.certainty import Origin
+from ...core.hardware import Hardware
 from ...core.plain_json import plain
 from ...core.request import LaunchRequest
 from ...core.workload import Workload
@@ -49,6 +50,12 @@ def script_name(request: LaunchRequest) -> str:
     """The name by which lessons on a script are found."""
     stem = request.script if request.is_module else Path(request.script).name.removesuffix(".py")
     return re.sub(r"[^\w.]+", "_", stem)
+
+
+def machine(request: LaunchRequest, hardware: Hardware) -> str:
+    """The machine on which a lesson's memory was measured: the workers, and their device."""
+    device = hardware.accelerator
+    return f"{request.world} x {device.name}, {device.memory} bytes"
 
 
 def circumstances(request: LaunchRequest, workload: Workload) -> str:

@@ -1,150 +1,38 @@
-"""Lessons of earlier runs, applied to a script's first plan, and the lessons of this run."""
+"""The lessons of a run: for the next one, and those that it has disproved."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import msgspec
 
-from ...catalogue.catalogue import Catalogue
 from ...catalogue.entry import Finding, Kind
 from ...core.certainty import Origin
 from ...core.constraint import CauseKind, Constraint
 from ...core.errors import LaunchError
 from ...core.hardware import Hardware
 from ...core.plain_json import plain
-from ...core.reasons import file_and_reason, reason_of
-from ...core.refused import Refused
-from ...core.request import LaunchRequest
+from ...core.reasons import file_and_reason
 from ...core.settings import Fact, Value
 from ...core.workload import Measured, Workload
 from ...diagnosis.attempt import Succeeded, Superseded
 from ...diagnosis.memory_calibration import trained_of
-from ...diagnosis.observed import with_model, with_seen
-from ...planning.budget import gib
+from ...diagnosis.observed import with_seen
 from ...planning.estimates.memory import calibrated_sizes
 from ...planning.estimates.ranks import ranks_of
 from ..decision import RunState
 from . import store
-from .circumstances import circumstances, script_name
-from .lesson import Forbidden, Lesson, Measurement, latest_run
+from .circumstances import circumstances, machine, script_name
+from .lesson import Forbidden, Lesson, Measurement
 
 LONGEST = 300
 """Characters of a failure's message that are kept as evidence."""
 SHARED_DEVICE = re.compile(r"\bProcess \d+ has [\d.]+ \wiB memory in use")
 """What CUDACachingAllocator.cpp prints if other processes hold a part of the device: they may be
 gone the next time."""
-
-UNUSABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, LaunchError)
-"""Errors from a lesson's values that its schema allows: a model's configuration has none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Learnt:
-    """Knowledge from earlier runs.
-
-    Attributes:
-        workload: the workload with that knowledge.
-        constraints: further constraints.
-        lessons: those that hold, with their files.
-        notes: messages on the others.
-    """
-
-    workload: Workload
-    constraints: tuple[Constraint, ...] = ()
-    lessons: tuple[store.Kept, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether an earlier run has failed, or was started again before it could."""
-        return any(kept.lesson.is_of_correction for kept in self.lessons)
-
-    def sentences(self, catalogue: Catalogue, *, whole: bool = True) -> Iterator[str]:
-        """A sentence for each lesson that is applied; unless `whole`, none of measurements."""
-        for kept in self.lessons:
-            lesson = kept.lesson
-            if lesson.trained is not None and not whole:
-                continue
-            entry = catalogue.named(lesson.failure)
-            what = "the workers' reports before their first step"
-            what = what if entry is None else entry.subject
-            if lesson.trained is not None:
-                what = f"a rank needed {gib(lesson.trained.needed)} GiB of memory"
-            failure = f" [{lesson.failure}]" if lesson.failure else ""
-            by = f" by {kept.owner}" if kept.owner else ""
-            yield f"learnt in {lesson.source}{by}: {what}{failure}"
-
-
-def learnt(
-    request: LaunchRequest,
-    workload: Workload,
-    hardware: Hardware,
-    catalogue: Catalogue,
-    environment: Mapping[str, str],
-) -> Learnt:
-    """The lessons of a script's earlier runs that still hold.
-
-    Raises:
-        LaunchError: the script can't be read.
-    """
-    places, script = store.folders(environment), script_name(request)
-    if request.is_program or not any(store.found(places, script)):
-        return Learnt(workload)
-    try:
-        digest = circumstances(request, workload)
-    except OSError as error:
-        note = f"its lessons aren't looked up: {file_and_reason(error)}"
-        return Learnt(workload, notes=(note,))
-    found = [*store.found(places, script, digest)]
-    earlier = latest_run(each.lesson for each in found if isinstance(each, store.Kept))
-    result = Learnt(replace(workload, earlier=earlier))
-    for each in found:
-        if isinstance(each, Refused):
-            result = replace(result, notes=(*result.notes, f"ignored: {each.sentence}"))
-        elif each.lesson.teaches and _holds(each.lesson, catalogue, workload):
-            result = _with_lesson(result, each, _machine(request, hardware))
-    return result
-
-
-def _holds(lesson: Lesson, catalogue: Catalogue, workload: Workload) -> bool:
-    """Whether its known failure still concerns the versions that are installed."""
-    versions = {name: workload.versions.get(name, "") for name in lesson.versions}
-    return lesson.versions == versions and (
-        not lesson.failure or catalogue.named(lesson.failure) is not None
-    )
-
-
-def _with_lesson(result: Learnt, kept: store.Kept, machine: str) -> Learnt:
-    """Knowledge with a further lesson added; its measurements hold on the same machine alone."""
-    lesson, workload = kept.lesson, result.workload
-    if lesson.machine not in ("", machine):
-        return result
-    try:
-        statements, constraints = [*lesson.statements(workload)], [*lesson.constraints()]
-        measured = [one for one in lesson.measurements() if one not in workload.measured]
-        trained = lesson.memory() or workload.trained
-        if lesson.model is not None and workload.model is None:
-            workload = with_model(workload, lesson.model, lesson.source, Origin.LEARNT)
-    except UNUSABLE as error:
-        note = f"{kept.path} is ignored: this version doesn't support it: {reason_of(error)}"
-        return replace(result, notes=(*result.notes, note))
-    workload = workload.informed(statements)
-    return Learnt(
-        replace(workload, measured=(*workload.measured, *measured), trained=trained),
-        tuple(dict.fromkeys((*result.constraints, *constraints))),
-        (*result.lessons, kept),
-        result.notes,
-    )
-
-
-def _machine(request: LaunchRequest, hardware: Hardware) -> str:
-    device = hardware.accelerator
-    return f"{request.world} x {device.name}, {device.memory} bytes"
 
 
 def teaches(state: RunState) -> bool:
@@ -188,7 +76,7 @@ def lessons_of(state: RunState, before: Workload, hardware: Hardware, run: str) 
             forbidden=[*_forbidden(state.constraints, range(number, end))],
         )
         if root.entry.kind is Kind.MEMORY:
-            measured = [_measurement(one) for one in state.workload.measured]
+            measured = [*map(_measurement, state.workload.measured)]
             lesson = msgspec.structs.replace(
                 _on_machine(lesson, state, before, hardware), measured=measured
             )
@@ -210,20 +98,22 @@ def success_of(state: RunState, before: Workload, hardware: Hardware, run: str) 
     blank = _blank(state, before, run)
     if trained is None or calibrated_sizes(workload, hardware, ranks) is None:
         return None if teaches(state) else blank
+    known = dict(_new_facts(state.last, workload, before))
     lesson = _on_machine(blank, state, before, hardware)
-    known = dict(_told(state.last, workload, before))
     return msgspec.structs.replace(lesson, trained=_measurement(trained), known=known)
 
 
-def _told(last: Succeeded, workload: Workload, before: Workload) -> Iterator[tuple[str, Value]]:
+def _new_facts(
+    last: Succeeded, workload: Workload, before: Workload
+) -> Iterator[tuple[str, Value]]:
     """New facts from workers; only the length if the plan changed settings before they asked."""
     asked = {name for name, _ in last.seen.asked}
     is_all = set(last.attempt.plan.overrides) <= asked
     for name, known in workload.known.items():
         earlier = before.known.get(name)
         is_new = earlier is None or earlier.value != known.value
-        is_told = known.origin in (Origin.OBSERVED, Origin.LEARNT)
-        if is_told and is_new and (is_all or name is Fact.SEQUENCE_LENGTH):
+        is_reported = known.origin in (Origin.OBSERVED, Origin.LEARNT)
+        if is_reported and is_new and (is_all or name is Fact.SEQUENCE_LENGTH):
             yield name.value, known.value
 
 
@@ -242,10 +132,10 @@ def _blank(state: RunState, before: Workload, run: str) -> Lesson:
 
 def _on_machine(lesson: Lesson, state: RunState, before: Workload, hardware: Hardware) -> Lesson:
     """The lesson, for measurements: with the machine, and the model if no file describes it."""
-    seen = next((each.seen.model for each in state.outcomes if each.seen.model), None)
+    seen = next((outcome.seen.model for outcome in state.outcomes if outcome.seen.model), None)
     return msgspec.structs.replace(
         lesson,
-        machine=_machine(state.request, hardware),
+        machine=machine(state.request, hardware),
         model=plain(seen) if seen is not None and before.model is None else None,
     )
 
@@ -277,12 +167,13 @@ def keep(
     state: RunState, before: Workload, hardware: Hardware, run: str, environment: Mapping[str, str]
 ) -> Iterator[str]:
     """Keeps the lessons of a run; yields messages on that."""
-    places = store.folders(environment)
-    if not places:
+    folders = store.folders(environment)
+    if not folders:
         return
+    folder = folders[0].path
     with suppress(LaunchError, OSError):  # nothing is wrong without it
         if (success := success_of(state, before, hardware, run)) is not None:
-            store.keep(success, places[0].path)
+            store.keep(success, folder)
     if not teaches(state):
         return
     try:
@@ -290,7 +181,7 @@ def keep(
     except (LaunchError, OSError) as error:
         yield f"this run's lessons aren't saved: {file_and_reason(error)}"
         return
-    refused = [kept for lesson in lessons if (kept := store.keep(lesson, places[0].path))]
+    refused = [kept for lesson in lessons if (kept := store.keep(lesson, folder))]
     if refused:
         yield refused[0].sentence
     else:

@@ -47,6 +47,18 @@ class Measurement(Struct, frozen=True):
     context: Bytes | None
     limit: Bytes
 
+    def measured(self) -> Measured:
+        """The measurement, with checked values.
+
+        Raises:
+            ValueError: a value isn't one of its setting, or there is no such setting.
+        """
+        settings = {
+            Setting(name): value_in_range(Setting(name), value)
+            for name, value in self.settings.items()
+        }
+        return Measured(settings, self.needed, self.context, self.limit)
+
 
 class Lesson(Struct, frozen=True):
     """A lesson: a run's proof about a script, one file each.
@@ -127,8 +139,8 @@ class Lesson(Struct, frozen=True):
         for raw, plain in self.known.items():
             name = name_of(raw)
             value = value_in_range(name, plain)
-            given = workload.known.get(name)
-            is_asked = given is not None and given.origin >= Origin.PRESET
+            stated = workload.known.get(name)
+            is_asked = stated is not None and stated.origin >= Origin.PRESET
             is_proven = isinstance(name, Fact) and self.trained is None
             if is_proven or not (is_asked or name in workload.wanted):
                 yield name, Known(value, Origin.LEARNT, self.source)
@@ -140,42 +152,27 @@ class Lesson(Struct, frozen=True):
             ValueError: a value isn't one of its setting or fact.
             KeyError: there is no such setting or fact.
         """
-        for each in self.forbidden:
-            terms = tuple(_term(name, values) for name, values in each.terms.items())
-            summary = f"{each.summary} ({self.source})"
-            yield Constraint(terms, Cause(CauseKind.LESSON, self.failure, summary, each.reference))
-
-    def measurements(self) -> Iterator[Measured]:
-        """The memory that was measured; raises like `constraints`."""
-        yield from map(_measured, self.measured)
-
-    def memory(self) -> Measured | None:
-        """The memory that a training has needed; raises like `constraints`."""
-        return None if self.trained is None else _measured(self.trained)
+        for forbidden in self.forbidden:
+            terms = tuple(
+                Term(name, frozenset(value_in_range(name, value) for value in values))
+                for name, values in ((name_of(raw), each) for raw, each in forbidden.terms.items())
+            )
+            summary = f"{forbidden.summary} ({self.source})"
+            cause = Cause(CauseKind.LESSON, self.failure, summary, forbidden.reference)
+            yield Constraint(terms, cause)
 
 
 def latest_run(lessons: Iterable[Lesson]) -> Earlier | None:
     """The latest run whose versions are on record; None for none."""
-    kept = max((each for each in lessons if each.installed), key=attrgetter("date"), default=None)
-    return None if kept is None else Earlier(kept.installed, kept.source)
+    with_versions = (lesson for lesson in lessons if lesson.installed)
+    latest = max(with_versions, key=attrgetter("date"), default=None)
+    return None if latest is None else Earlier(latest.installed, latest.source)
 
 
 def _fits(content: object) -> bool:
-    """Whether all whole numbers in a document have a size that numbers have."""
+    """Whether no whole number in a document is too large."""
     if isinstance(content, dict):
         return all(map(_fits, content.values()))
     if isinstance(content, list):
         return all(map(_fits, content))
     return not isinstance(content, int) or -TOO_LARGE < content < TOO_LARGE
-
-
-def _measured(each: Measurement) -> Measured:
-    settings: dict[Setting, Value] = {}
-    for raw, plain in each.settings.items():
-        settings[Setting(raw)] = value_in_range(Setting(raw), plain)
-    return Measured(settings, each.needed, each.context, each.limit)
-
-
-def _term(raw: str, values: list[Value]) -> Term:
-    name = name_of(raw)
-    return Term(name, frozenset(value_in_range(name, value) for value in values))

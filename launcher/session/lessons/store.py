@@ -60,48 +60,52 @@ class Kept:
 
 def folders(environment: Mapping[str, str]) -> tuple[Folder, ...]:
     """The folders of lessons, the first for writing; empty if lessons are off."""
-    shared, own = environment.get(SHARED, ""), _own()
+    shared, private = environment.get(SHARED, ""), _private_folder()
     if shared == OFF:
         return ()
     path = shared.removeprefix(TRUSTED)
-    given = Folder(Path(path), path != shared) if path else None
-    return tuple(filter(None, (given, Folder(own) if own else None)))
+    result = [Folder(Path(path), path != shared)] if path else []
+    return (*result, Folder(private)) if private else (*result,)
 
 
-def _own() -> Path | None:
-    """The folder in the user's cache; None for a user without a home, as containers have."""
+def _private_folder() -> Path | None:
+    """The folder in the user's cache; None for a user without a home, as in containers."""
     try:
         return run_directory.default_root().parent / "lessons"
     except RuntimeError:
         return None
 
 
-def found(
+def find(
     places: Sequence[Folder], script: str = "", circumstances: str = ""
 ) -> Iterator[Kept | Refused]:
     """The lessons in some folders, each once, in the order of their names.
 
     Folders are given by importance. For another user's lessons there is one refusal for each user.
-    With `script` and `circumstances`, only lessons on these are found.
+    With `script` and `circumstances`, only lessons on these.
     """
     begin = f"{script}-{circumstances}" if circumstances else script
     seen: set[str] = set()
     for folder in places:
         names: list[str] = []
-        with suppress(OSError):  # there is none yet, or it isn't ours to read
+        with suppress(OSError):  # there is none yet, or this user may not read it
             names = sorted(os.listdir(folder.path))  # noqa: PTH208 - a tenth of the time
         others: Counter[int] = Counter()
         for name in names:
-            is_one = name.endswith(".json") and name.startswith(begin) and name[0] != "."
-            if is_one and name not in seen and len(seen) < MOST:
+            is_match = name.endswith(".json") and name.startswith(begin) and name[0] != "."
+            if is_match and name not in seen and len(seen) < MOST:
                 read = _read(folder, name)
                 if isinstance(read, int):
                     others[read] += 1
-                    continue
-                seen.add(name)
-                yield read
+                else:
+                    seen.add(name)
+                    yield read
         for user, count in others.items():
-            yield Refused(_others_sentence(folder.path, regular_files.owner(user), count))
+            yield Refused(
+                f"{count_of(count, 'lesson')} of {regular_files.owner(user)} in {folder.path}: "
+                "only yours and root's count, "
+                f"unless you set {SHARED}={TRUSTED}{folder.path}"
+            )
 
 
 def _read(folder: Folder, name: str) -> Kept | Refused | int:
@@ -131,12 +135,6 @@ def _read(folder: Folder, name: str) -> Kept | Refused | int:
     return Kept(path, lesson, owner)
 
 
-def _others_sentence(folder: Path, owner: str, count: int) -> str:
-    found = count_of(count, "lesson")
-    rule = "only yours and root's count"
-    return f"{found} of {owner} in {folder}: {rule}, unless you set {SHARED}={TRUSTED}{folder}"
-
-
 def keep(lesson: Lesson, folder: Path) -> Refused | None:
     """Writes a lesson, over the one that taught the same before; a reader meets either whole.
 
@@ -145,7 +143,7 @@ def keep(lesson: Lesson, folder: Path) -> Refused | None:
     path = folder / lesson.file_name
     text = f"{redacted(run_directory.lines(msgspec.to_builtins(lesson)))}\n"
     try:
-        if folder == _own():
+        if folder == _private_folder():
             private_files.make_folders(folder)
             mode = 0o600
         else:  # others of the team are to read it, and nobody to change it

@@ -24,7 +24,8 @@ from safe_launch.planning.planner import planned
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.session.lessons import store
 from safe_launch.session.lessons.circumstances import circumstances
-from safe_launch.session.lessons.learning import Learnt, forget_disproved, keep, learnt
+from safe_launch.session.lessons.earlier_runs import Learnt, learnt
+from safe_launch.session.lessons.learning import forget_disproved, keep
 from safe_launch.session.lessons.lesson import Lesson
 from support.attempts import ENTRIES, Ending, Run, fails, ran, sees, stopped_by, succeeds
 from support.full_run import other_forms
@@ -448,7 +449,7 @@ def test_many_writers(place: Place) -> None:
     with ThreadPoolExecutor(50) as pool:
         writing = [pool.submit(write, number) for number in range(50)]
         while not all(each.done() for each in writing):
-            for found in store.found([store.Folder(place.lessons)]):
+            for found in store.find([store.Folder(place.lessons)]):
                 assert not isinstance(found, Refused), found
     assert all(each.result() == [None, None] for each in writing)
     assert len([*place.lessons.iterdir()]) == 51
