@@ -13,24 +13,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..core.certainty import Origin
 from ..core.choices import Checkpointing, Framework
 from ..core.refused import Refused
 from ..core.request import Fix
 from ..core.settings import Fact, Name, Setting, Value, name_of
-from ..core.workload import Known, Statement, Workload
+from ..core.workload import Statement
 from ..diagnosis.attempt import Attempt, Seen
 from ..diagnosis.new_constraints import is_hopeless
 from ..diagnosis.observed import statements, tried_settings, with_seen
 from ..diagnosis.suspect_corrections import changed_since
 from ..evidence.worker_messages import Answer, Ask, Boundary
 from ..planning.plan import NoPlan, Plan
-from ..planning.planner import planned, refused_by_strict
-from ..planning.search import Rules, forbidden_by
+from ..planning.planner import refused_by_strict
+from ..planning.search import Rules
 from ..progress.board import RankProgress
 from ..report import plan_table, summary
 from .console import Reporter
-from .questions import LOADING, expected, is_mistaken, where_of
+from .judgement import better_plan, is_mistaken, is_unsure, may_continue, needs_probe
+from .questions import LOADING, expected, where_of
 
 REACH = 30.0
 """Seconds within which every rank has to reach the boundary of a change."""
@@ -42,7 +42,7 @@ ONCE_IS_ENOUGH = (Fact.BLOCK_RUNS_TWICE,)
 
 
 @dataclass(slots=True)
-class Given:
+class FirstAnswer:
     """An answer, with the first rank's question, its time by the monotonic clock, and its ranks."""
 
     question: Ask
@@ -65,7 +65,7 @@ class Settling:
         framework: the owner of the training loop, according to the workers.
         shape: the model as the first worker described it.
         before: the attempt before a kind of boundary was first settled.
-        given: the answers so far, by key.
+        answers: the answers so far, by key.
         is_missed: a change hasn't reached every rank.
     """
 
@@ -78,7 +78,7 @@ class Settling:
     framework: Framework | None = None
     shape: Mapping[str, Any] | None = None
     before: dict[Boundary, Attempt] = field(default_factory=dict)
-    given: dict[str, Given] = field(default_factory=dict)
+    answers: dict[str, FirstAnswer] = field(default_factory=dict)
     is_missed: bool = False
     _allowed: dict[object, bool] = field(default_factory=dict)
     _suggested: Mapping[str, Value] = field(default_factory=dict)
@@ -98,14 +98,14 @@ class Settling:
             return True
         if self.is_missed:
             return False
-        shown = model is None and self.shape is None
-        key = frozenset(observed.items()), frozenset(self.asked.values()), shown, len(self.given)
+        is_shapeless = model is None and self.shape is None
+        reported = frozenset(observed.items()), frozenset(self.asked.values())
+        key = reported, is_shapeless, len(self.answers)
         if key not in self._allowed:  # a search is slow, and all workers report the same
-            workload = with_seen(
-                self.attempt.plan.workload, self.attempt, self.seen(observed, model)
-            )
+            seen = self.seen(observed, model)
+            workload = with_seen(self.attempt.plan.workload, self.attempt, seen)
             self.informed(replace(self.attempt.plan, workload=workload))
-            self._allowed[key] = self._may_go_on(self.attempt, workload)
+            self._allowed[key] = may_continue(self.attempt, workload, self.rules)
         return self._allowed[key]
 
     def replaced(self) -> Path | Refused | None:
@@ -131,12 +131,12 @@ class Settling:
         """The answer to a rank at a boundary; None if the attempt ends instead."""
         if not self.attempt.plan.request.limits.asks:
             return Answer(question.key)
-        known = self.given.get(question.key)
+        known = self.answers.get(question.key)
         self._look_for_passed(rank, question)
         if known is None:
             answer = self._decided(question, observed, model)
             if answer is not None:
-                self.given[question.key] = Given(question, answer, time.monotonic(), {rank})
+                self.answers[question.key] = FirstAnswer(question, answer, time.monotonic(), {rank})
             return answer
         known.ranks.add(rank)
         differing = [
@@ -154,46 +154,46 @@ class Settling:
         self.reporter.note(
             f"rank {rank} got no answer in time when it asked for its settings, and stops asking"
         )
-        for other, given in self.given.items():
-            if given.answer.overrides and (rank not in given.ranks or other == key):
+        for other, first in self.answers.items():
+            if first.answer.overrides and (rank not in first.ranks or other == key):
                 self._miss(other, f"rank {rank} continued with the requested settings")
 
     def look(self, rows: Iterable[RankProgress]) -> None:
         """Looks for ranks that passed a boundary without the others' changes there."""
         steps = {row.rank: row.step or 0 for row in rows}
         everyone = set(range(self.attempt.plan.request.world))
-        for key, given in self._changing():
-            missing = everyone - given.ranks
+        for key, first in self._changing():
+            missing = everyone - first.ranks
             passed = sorted(rank for rank in missing if steps.get(rank, 0) > 0)
-            if passed and not given.question.step:  # else they may be the earlier training's
+            if passed and not first.question.step:  # else they may be the earlier training's
                 self._miss(key, f"rank {passed[0]} trains without it")
-            elif missing and time.monotonic() - given.at > REACH:
+            elif missing and time.monotonic() - first.at > REACH:
                 self._miss(key, f"rank {min(missing)} hasn't reached it in {REACH:.0f} s")
 
     def pause(self) -> float | None:
         """Seconds until the next look; None if every change has reached every rank."""
         return LOOK if self._changing() else None
 
-    def _changing(self) -> list[tuple[str, Given]]:
+    def _changing(self) -> list[tuple[str, FirstAnswer]]:
         """The answers that change something and haven't reached every rank."""
         world = self.attempt.plan.request.world
         return [
-            (key, given)
-            for key, given in self.given.items()
-            if given.answer.overrides and len(given.ranks) < world
+            (key, first)
+            for key, first in self.answers.items()
+            if first.answer.overrides and len(first.ranks) < world
         ]
 
     def _look_for_passed(self, rank: int, question: Ask) -> None:
         """Finds a boundary with a change that this rank has passed without it."""
-        for key, given in self._changing():
-            place = ORDER.index(given.question.boundary)
-            if rank not in given.ranks and place < ORDER.index(question.boundary):
+        for key, first in self._changing():
+            place = ORDER.index(first.question.boundary)
+            if rank not in first.ranks and place < ORDER.index(question.boundary):
                 self._miss(key, f"rank {rank} took another path")
 
     def _miss(self, key: str, why: str) -> None:
         """Ends the attempt, as a change doesn't reach every rank."""
         if not self.is_missed:
-            place = self.given[key].question
+            place = self.answers[key].question
             self.reporter.note(
                 f"the settings changed at {where_of(place)} don't reach every rank: {why}"
             )
@@ -241,9 +241,9 @@ class Settling:
         fixed = {name: value for name, value in tried.items() if name not in question.changeable}
         is_wrong, better = is_mistaken(base, stated), None
         if is_wrong or is_hopeless(base, workload, self.rules):
-            better = self._planned(base, workload, fixed)
-        if better is None or (not is_wrong and self._is_unsure(base, workload, better)):
-            return Answer(question.key, probes=self._needs_probe(base, workload, question))
+            better = better_plan(base, workload, self.rules, fixed)
+        if better is None or (not is_wrong and is_unsure(base, workload, self.rules, better)):
+            return Answer(question.key, probes=needs_probe(base, workload, self.rules, question))
         request = base.plan.request
         is_suggested = request.limits.fix is Fix.SUGGEST
         ends_nothing = is_suggested or is_later or is_open
@@ -275,46 +275,3 @@ class Settling:
         """Whether a rank has reported a fact as true."""
         known = self.asked.get(str(name))
         return known is not None and bool(known[1].value)
-
-    def _needs_probe(self, attempt: Attempt, workload: Workload, question: Ask) -> bool:
-        """Whether the attempt depends on the model's shape, or on whether a block runs twice.
-
-        Blocks run non-reentrant meanwhile, which must not be known to fail.
-        """
-        if question.boundary in LOADING:
-            return workload.model is None and workload.trains_all
-        limits, name = attempt.plan.request.limits, Fact.BLOCK_RUNS_TWICE
-        is_open = question.boundary is Boundary.CHECKPOINT and name not in workload.known
-        is_open = is_open and Setting.GRADIENT_CHECKPOINTING not in limits.kept
-        if not is_open or question.step or limits.strict or limits.fix is Fix.SUGGEST:
-            return False
-        twice = workload.informed([(name, Known(True, Origin.OBSERVED, ""))])
-        other = Checkpointing.NON_REENTRANT.value
-        tried = {**tried_settings(attempt, twice), Setting.GRADIENT_CHECKPOINTING: other}
-        rules = replace(self.rules, by_memory=False)
-        return is_hopeless(attempt, twice, rules) and forbidden_by(tried, twice, rules) is None
-
-    def _planned(
-        self, attempt: Attempt, workload: Workload, fixed: Mapping[Setting, Value]
-    ) -> Plan | NoPlan:
-        plan, rules = attempt.plan, self.rules
-        return planned(
-            plan.request,
-            workload,
-            plan.hardware,
-            rules.constraints,
-            has_failed=rules.has_failed,
-            fixed=fixed,
-        )
-
-    def _may_go_on(self, attempt: Attempt, workload: Workload) -> bool:
-        """Whether nothing forbids an attempt."""
-        if not is_hopeless(attempt, workload, self.rules):
-            return True
-        return self._is_unsure(attempt, workload, self._planned(attempt, workload, {}))
-
-    def _is_unsure(self, attempt: Attempt, workload: Workload, better: Plan | NoPlan) -> bool:
-        """Whether only a memory estimate that rests on assumptions forbids an attempt."""
-        if not isinstance(better, Plan) or better.doubt is None:
-            return False
-        return not is_hopeless(attempt, workload, replace(self.rules, by_memory=False))

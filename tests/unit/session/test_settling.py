@@ -20,7 +20,7 @@ from safe_launch.planning.plan import Change, NoPlan, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.planning.search import Rules, as_asked
 from safe_launch.progress.board import Phase, RankProgress
-from safe_launch.session import settling
+from safe_launch.session import judgement, settling
 from safe_launch.session.settling import Settling
 from support.attempts import Recorder
 from support.models import HARDWARE as GPUS
@@ -398,7 +398,7 @@ def test_the_same_report_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None
     """Every worker sends it, and each search is slow."""
     judged = []
     monkeypatch.setattr(
-        settling, "is_hopeless", lambda _attempt, workload, _rules: judged.append(workload)
+        judgement, "is_hopeless", lambda _attempt, workload, _rules: judged.append(workload)
     )
     allows = settling_of(ATTEMPT, RULES).allows
     for _ in range(3):
@@ -512,7 +512,7 @@ def test_an_answer_takes_one_search(
         searches.append(options["fixed"])
         return planned(*arguments, **options)
 
-    monkeypatch.setattr(settling, "planned", counted)
+    monkeypatch.setattr(judgement, "planned", counted)
     workload = workload_of(model_of(QWEN2_7B), dict(TOO_LARGE))
     attempt = Attempt(0, as_asked(REQUEST, workload, GPUS), tmp_path)
     told: list[object] = []
