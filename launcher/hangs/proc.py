@@ -93,14 +93,29 @@ def moved(process: Process, before: Mapping[int, Process]) -> int:
 
 def takes(pid: int, thread: int, number: int) -> bool:
     """Whether a process has a handler for a signal that its thread would run at once."""
-    fields: dict[str, int] = {}
-    with suppress(OSError, ValueError):
-        status = Path(f"/proc/{pid}/task/{thread}/status").read_text(errors="replace")
-        for line in status.splitlines():
-            name, _, value = line.partition(":")
-            if name in ("SigCgt", "SigBlk", "SigPnd", "ShdPnd"):
-                fields[name] = int(value, 16) >> (number - 1) & 1
-    return bool(fields.pop("SigCgt", 0)) and not any(fields.values())
+    with suppress(OSError, ValueError, KeyError):
+        fields = status(pid, thread)
+        masks = [fields[name] for name in ("SigCgt", "SigBlk", "SigPnd", "ShdPnd")]
+        return [has_signal(mask, number) for mask in masks] == [True, False, False, False]
+    return False
+
+
+def status(pid: int, thread: int = 0) -> dict[str, str]:
+    """The status of a thread, by default the main thread, by field (proc_pid_status(5)).
+
+    Raises:
+        OSError: it has ended.
+    """
+    text = Path(f"/proc/{pid}/task/{thread or pid}/status").read_text(errors="replace")
+    return {
+        name: value.strip()
+        for name, _, value in (line.partition(":") for line in text.splitlines())
+    }
+
+
+def has_signal(mask: str, number: int) -> bool:
+    """Whether a signal is in a mask of a status."""
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def ran(pid: int) -> Ran:

@@ -152,6 +152,10 @@ class Peers:
         links = dict(enumerate(connections, start=1))
         return Peers(links, self.listener, self.job, self.silence)
 
+    def pause(self) -> float | None:
+        """Seconds until nodes that owe an answer count as lost; None before they owe it."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
     def is_overdue(self) -> bool:
         """Whether nodes that owe an answer have exceeded their time, or give no sign of life."""
         if self.deadline is None:

@@ -86,8 +86,7 @@ def run_attempt(order: Order, own: Own, folder: Path, watch: Watch, peers: Peers
         )
         replaced = watch.judge.replaced if watch.judge else lambda: None
         checks = CheckWatch(
-            *(request.worker_options.checks, range(order.world), folder),
-            *(peers, watch.notice, replaced),
+            options.checks, range(order.world), folder, peers, watch.notice, replaced
         )
         supervisor = Supervisor(pids, receiver, wakeup, own, watch, peers, hangs, progress, checks)
         try:
@@ -103,8 +102,8 @@ def run_attempt(order: Order, own: Own, folder: Path, watch: Watch, peers: Peers
         raise supervisor.fault
     if left_behind > len(supervisor.workers.alive):
         watch.notice(f"ended {count_of(left_behind, 'process')} that the workers had left behind")
-    left = dumps.standings(dumps.of_ranks(inquiry.dumps_prefix(folder), order.ranks))
-    dumped = () if isinstance(left, Refused) else left
+    dumped = dumps.standings(dumps.of_ranks(inquiry.dumps_prefix(folder), order.ranks))
+    dumped = () if isinstance(dumped, Refused) else dumped
     end = replace(supervisor.end(order.rank, output, dumped), span=(begun, time.monotonic()))
     if board is not None:
         board.close()

@@ -13,7 +13,7 @@ from ..checks import between_attempts, between_ranks, kept, resumed
 from ..checks.between_attempts import Begun
 from ..checks.between_ranks import Compared
 from ..checks.finding import Check, Finding
-from ..checks.kept import Kept, write
+from ..checks.kept import Kept
 from ..checks.resumed import Noted
 from ..core.refused import Refused
 from ..core.request import CheckOptions
@@ -52,39 +52,34 @@ class CheckWatch:
     _ended_at: float = 0.0
     _due: dict[tuple[object, ...], float] = field(default_factory=dict)  # of pending findings
 
-    def check(self) -> None:
-        """Prints new findings of the run whose time for other ranks is over."""
-        self._tell_until(time.monotonic())
-
-    def end(self) -> None:
-        """Prints the rest, once the workers have ended."""
-        self._tell_until(math.inf)
+    def check(self, *, is_end: bool = False) -> None:
+        """Prints new findings of the run: those that no rank can add to, and all at the end."""
+        now = math.inf if is_end else time.monotonic()
+        for identity in [identity for identity, due in self._due.items() if due <= now]:
+            del self._due[identity]
+            if identity not in kept.reported_before(self.folder):
+                self.notice(self._kept[identity].line)
 
     def pause(self) -> float | None:
         """Seconds until a finding is to be printed; None if none is."""
         due = min(self._due.values(), default=None)
         return None if due is None else max(0.0, due - time.monotonic())
 
-    def _tell_until(self, now: float) -> None:
-        for identity in [identity for identity, due in self._due.items() if due <= now]:
-            del self._due[identity]
-            if identity not in kept.reported_before(self.folder):
-                self.notice(self._kept[identity].line)
-
     def records(self) -> tuple[FailureRecord, ...]:
         """The failure that ends the run, if a finding does."""
         if self.ending is None:
             return ()
-        rank, message = next(iter(self.ending.ranks), None), self.ending.line
         exception = OWN_CHANGE if self.ending.check is Check.OURS else CHECK
-        return (
-            FailureRecord(
-                *(rank, self._ended_at, exception, message),
-                traceback=f"{exception}: {message}",
-                step=self.ending.step,
-                exit_code=1,
-            ),
+        record = FailureRecord(
+            rank=next(iter(self.ending.ranks), None),
+            at=self._ended_at,
+            exception=exception,
+            message=self.ending.line,
+            traceback=f"{exception}: {self.ending.line}",
+            step=self.ending.step,
+            exit_code=1,
         )
+        return (record,)
 
     def compare(self, rank: int, compared: Compared) -> None:
         """Handles a rank's value of a quantity compared between all ranks."""
@@ -96,7 +91,7 @@ class CheckWatch:
         if len(values) == len(self.ranks):
             del self._compared[compared.key]
             if (finding := between_ranks.judged(compared, values, self.ranks)) is not None:
-                self._tell(finding)
+                self._keep(finding)
                 self._due = dict.fromkeys(self._due, 0.0)
             self._compare_begin(compared, values)
         elif len(self._compared) > MOST_COMPARED:
@@ -110,44 +105,44 @@ class CheckWatch:
         self._begun = begun
         with suppress(OSError):
             kept.write_begun(self.folder, begun)
-        found: Finding | Refused | None = Refused("the attempt before had findings itself")
+        finding: Finding | Refused | None
         match self.replaced():
-            case Refused() as refused:
-                found = refused
+            case Path() as folder if any(entry.certain for entry in kept.read(folder).findings):
+                finding = Refused("the attempt before had findings itself")
             case Path() as folder:
-                if not any(finding.certain for finding in kept.read(folder).findings):
-                    found = between_attempts.judged(kept.read_begun(folder), begun)
-            case None:
-                return
-        if isinstance(found, Refused):
-            self.skip(Check.OURS, found.sentence)
-        elif found is not None and not self._kept.skipped(Check.OURS):
-            self._tell(replace(found, ranks=tuple(self.ranks)))
+                finding = between_attempts.judged(kept.read_begun(folder), begun)
+            case reason:
+                finding = reason
+        if isinstance(finding, Refused):
+            self.skip(Check.OURS, finding.sentence)
+        elif finding is not None and not self._kept.skipped(Check.OURS):
+            self._keep(replace(finding, ranks=tuple(self.ranks)))
 
     def save(self, noted: Noted) -> None:
         """Keeps the settings of a save, or compares a resume with the save that it loads."""
         if noted.rate is not None:
-            self._saves = {**self._saves, noted.path: noted}
+            self._saves[noted.path] = noted
             with suppress(OSError):
                 kept.write_saves(self.folder, self._saves)
             return
         saved = kept.find_save(self.folder.parent.parent, noted.path)
         if saved is None:
             self.skip(Check.RESUMED, f"no run has noted how {noted.path} was saved")
-        for finding in () if saved is None else resumed.judged(saved, noted):
-            self._tell(finding)
+        else:
+            for finding in resumed.judged(saved, noted):
+                self._keep(finding)
 
     def _makes(self, check: Check) -> bool:
         return self.options.mode != "off" and check not in self.options.muted
 
-    def found(self, rank: int, finding: Finding) -> None:
+    def add(self, rank: int, finding: Finding) -> None:
         """Handles a finding about a rank."""
         if self.peers.is_head:
-            self._tell(replace(finding, ranks=(rank,)))
+            self._keep(replace(finding, ranks=(rank,)))
         else:
             self.peers.send(NodeFound(rank, finding))
 
-    def _tell(self, finding: Finding) -> None:
+    def _keep(self, finding: Finding) -> None:
         """Keeps a finding, to be printed at once if no other rank can add to it."""
         if not self._makes(finding.check):
             return
@@ -168,4 +163,4 @@ class CheckWatch:
 
     def _write(self) -> None:
         with suppress(OSError):  # a full disk is reported elsewhere
-            write(self.folder, self._kept)
+            kept.write(self.folder, self._kept)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ..hangs import proc
 from ..hangs.activity import ENDED_STATES, LEAST_IO, WORKS
@@ -56,16 +55,15 @@ class Traces:
 
 def traces_of(pid: int) -> Traces | None:
     """A process's traces; None if it has ended, works, is held, or waits for a child."""
-    own, *children = proc.trees([pid]).get(pid) or (None,)
-    if own is None or own.state != WAITING:
+    process, *children = proc.trees([pid]).get(pid) or (None,)
+    if process is None or process.state != WAITING:
         return None
     if any(child.state not in ENDED_STATES for child in children):
         return None
-    with suppress(OSError, ValueError, StopIteration):
-        lines = Path(f"/proc/{pid}/task/{pid}/status").read_text(errors="replace").splitlines()
-        counts = (line for line in lines if line.startswith("voluntary_ctxt_switches"))
-        switches = int(next(counts).partition(":")[2])
-        return Traces(time.monotonic(), switches, own.cpu, max(own.called, own.fetched))
+    with suppress(OSError, ValueError, KeyError):
+        switches = int(proc.status(pid)["voluntary_ctxt_switches"])
+        moved = max(process.called, process.fetched)
+        return Traces(time.monotonic(), switches, process.cpu, moved)
     return None
 
 
@@ -85,7 +83,7 @@ class ExitWatch:
     hung: dict[int, float] = field(default_factory=dict)
     _due: float = 0.0
     _first: dict[int, Traces] = field(default_factory=dict)  # of each rank's standstill
-    _told: set[int] = field(default_factory=set)
+    _reported: set[int] = field(default_factory=set)
 
     def pause(self, leaving: Iterable[int]) -> float | None:
         """Seconds until the next look; None if no rank is watched."""
@@ -108,8 +106,8 @@ class ExitWatch:
             if quiet >= limit:
                 self.hung[rank] = quiet
                 given_up.add(rank)
-            elif quiet >= self.patience and rank not in self._told:
-                self._told.add(rank)
+            elif quiet >= self.patience and rank not in self._reported:
+                self._reported.add(rank)
                 self.notice(
                     f"rank {rank} has finished training, but hangs in native code as it exits: "
                     f"nothing has moved for {quiet:.0f} s. It is ended in {limit - quiet:.0f} s; "

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 LOCAL = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"}
@@ -22,58 +21,48 @@ ALL_PROCESSES = 0xEFFFFFFC
 Linux' include/linux/proc_ns.h)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
-    """A lock of an extension's build.
-
-    Attributes:
-        age: seconds since it was made.
-        owner: a process of this host that builds there; None if there is none.
-        shared: why an invisible process may build there; empty if none can.
-    """
-
-    path: Path
-    age: float
-    owner: int | None
-    shared: str
-
-
 def clear(environment: Mapping[str, str]) -> Iterator[str]:
-    """Removes the locks that nobody holds; yields a sentence on each that isn't known to be held.
+    """Removes the locks that no process holds; yields a sentence on each that may be held by none.
 
     A held lock isn't mentioned: every load of an extension takes it for a moment, and the hang
     watch reports workers that wait for long.
     """
     for path in _paths(environment):
         with suppress(OSError):  # its build has just ended
-            found = path.stat()
-            lock = _examined(path, found)
-            is_left = lock.owner is None and not lock.shared and found.st_uid == os.geteuid()
-            if is_left and os.path.samestat(found, path.stat()):
+            lock, folder = path.stat(), path.parent.stat()
+            if _owner(folder, lock) is not None:
+                continue
+            age = _age_text(max(0.0, time.time() - lock.st_mtime))
+            made = f"{path}, made {age} ago by a build of an extension"
+            if doubt := _doubt(folder, lock):
+                yield (
+                    f"{made}: no process here has it open, but {doubt}. If nobody builds there, "
+                    "delete it: workers that need the extension wait for it forever"
+                )
+                continue
+            if os.path.samestat(lock, path.stat()):
                 path.unlink()
-            if lock.owner is None:
-                yield _sentence(lock, is_removed=is_left)
+            yield f"removed {made}: no process has it open, and workers would have waited for it"
 
 
 def _paths(environment: Mapping[str, str]) -> list[Path]:
     """The locks in the folders of the extensions (`_get_build_directory` in cpp_extension.py)."""
-    named = environment.get("TORCH_EXTENSIONS_DIR")
-    if named:
-        return sorted(Path(named).glob("*/lock"))
+    if folder := environment.get("TORCH_EXTENSIONS_DIR"):
+        return sorted(Path(folder).glob("*/lock"))
     cache = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "/")) / ".cache"
     return sorted((Path(cache) / "torch_extensions").glob("*/*/lock"))
 
 
-def _examined(path: Path, found: os.stat_result) -> Lock:
-    folder = path.parent.stat()
-    kind = _file_system(folder.st_dev)  # a file's may be that of a layer below
-    shared = "" if kind in LOCAL else f"the folder is on {kind}, which other hosts may share"
+def _doubt(folder: os.stat_result, lock: os.stat_result) -> str:
+    """Why an invisible process may hold a lock; empty if none can."""
+    kind = _file_system(folder.st_dev)  # the lock's own may be that of a layer below
+    if kind not in LOCAL:
+        return f"the folder is on {kind}, which other hosts may share"
     with suppress(OSError):
         sees_all = Path("/proc/self/ns/pid").stat().st_ino == ALL_PROCESSES
-        if not shared and not sees_all and kind != OF_CONTAINER:
-            shared = "the folder is mounted into this container, and into others perhaps"
-    age = max(0.0, time.time() - found.st_mtime)
-    return Lock(path, age, _owner(folder, found), shared)
+        if not sees_all and kind != OF_CONTAINER:
+            return "the folder is mounted into this container, and into others perhaps"
+    return "" if lock.st_uid == os.geteuid() else "the file is another user's"
 
 
 def _file_system(device: int) -> str:
@@ -99,18 +88,6 @@ def _owner(folder: os.stat_result, lock: os.stat_result) -> int | None:
                         if os.path.samestat(descriptor.stat(), lock):
                             return int(process.name)
     return None
-
-
-def _sentence(lock: Lock, *, is_removed: bool) -> str:
-    """The warning about a lock that no process here holds."""
-    left = f"{lock.path}, made {_age_text(lock.age)} ago by a build of an extension"
-    if is_removed:
-        return f"removed {left}: no process has it open, and workers would have waited for it"
-    why = lock.shared or "the file is another user's"
-    return (
-        f"{left}: no process here has it open, but {why}. If nobody builds there, delete it: "
-        "workers that need the extension wait for it forever"
-    )
 
 
 def _age_text(seconds: float) -> str:

@@ -64,7 +64,7 @@ class HangWatch:
     _is_wanted_by_head: bool = False
     _is_over: bool = False
     _last: HangReport | None = None  # of this standstill
-    _told: HangReport | None = None  # the last of this standstill that the user has read
+    _shown: HangReport | None = None  # the last of this standstill that the user has read
 
     def __post_init__(self) -> None:
         self._limit = self.times.report
@@ -81,7 +81,7 @@ class HangWatch:
         self._is_over = is_stopping
         now = time.monotonic()
         if self._deadline is not None:
-            if now >= self._deadline or self._answers.keys() >= self._asked():
+            if now >= self._deadline or self._answers.keys() >= self._awaited():
                 self._judge()
         elif self._is_watching and now >= self._due:
             self._due = now + self._interval
@@ -115,7 +115,7 @@ class HangWatch:
         if self._deadline is not None:
             self._answers[node] = standings
 
-    def asked(self) -> None:
+    def ask_for_node(self) -> None:
         """Asks on another node's behalf: a user's there, or node 0's."""
         if self.peers.is_head:
             self.ask_now()
@@ -135,7 +135,7 @@ class HangWatch:
     def _is_watching(self) -> bool:
         return self.peers.is_head and self.times.report > 0 and not self._is_over
 
-    def _asked(self) -> set[int]:
+    def _awaited(self) -> set[int]:
         """The nodes whose answers are awaited."""
         gone = self.peers.ended.keys() | self.peers.lost.keys() | self.peers.mute
         return {0, *self.peers.connections.keys() - gone}
@@ -153,12 +153,11 @@ class HangWatch:
         if self._is_over and not wanted:
             return
         standings = tuple(self._standings())
-        moving = [standing.quiet for standing in standings if _runs(standing)]
-        quiet = min(moving, default=0.0)
+        alive = [each for each in standings if each.state and each.phase is not Phase.ENDED]
+        quiet = min((standing.quiet for standing in alive), default=0.0)
         now = time.monotonic()
-        if (
-            quiet < self._limit and not wanted
-        ):  # another node moves, or this one has just begun again
+        # Another node moves, or this one has just begun again.
+        if quiet < self._limit and not wanted:
             self._again = now + self._limit - quiet
             return
         report = attributed(standings, quiet, self._limit, self._last)
@@ -168,16 +167,15 @@ class HangWatch:
         self.at_end = frozenset() if self.peers.connections else at_end(report)
         timeout = self.times.timeout
         has_run_out = timeout is not None and quiet >= timeout
-        if has_run_out and not report.is_proof:
-            report = replace(report, is_proof=True)
+        report = replace(report, is_proof=report.is_proof or has_run_out)
         self._again = now + self.times.report
         if timeout is not None and quiet < timeout:
             self._again = min(self._again, now + timeout - quiet)
-        self._last, told = report, self._told
-        is_news = told is None or (told.kind, told.culprits) != (report.kind, report.culprits)
+        self._last, shown = report, self._shown
+        is_news = shown is None or (shown.kind, shown.culprits) != (report.kind, report.culprits)
         is_due = report.is_proof or is_worth_telling(report, self.times.report)
         if wanted or (is_news and is_due):
-            self._told = report
+            self._shown = report
             self.tell(report)
         if report.is_proof:
             why = f"--hang-timeout is {timeout:g} s" if has_run_out else "waiting can't help"
@@ -199,9 +197,9 @@ class HangWatch:
 
     def _note_movement(self) -> None:
         """Forgets a standstill that is over."""
-        if self._told is not None:
+        if self._shown is not None:
             self.notice("the ranks move again")
-        self._last = self._told = None
+        self._last = self._shown = None
         self.at_end = frozenset()
         self._again = 0.0
 
@@ -234,8 +232,3 @@ def is_worth_telling(report: HangReport, patience: float) -> bool:
             return bool(has_begun or report.waiting)
         case _:
             return True
-
-
-def _runs(standing: Standing) -> bool:
-    """Whether a rank's process runs and answers."""
-    return bool(standing.state) and standing.phase is not Phase.ENDED

@@ -43,7 +43,7 @@ class Inbox:
 
     Attributes:
         ordered: the signal that stopped another node's launcher; None if there was none.
-        is_told_to_stop: another node's launcher has ordered the workers to be stopped.
+        is_stop_ordered: another node's launcher has ordered the workers to be stopped.
         is_hastened: it has got the signal again, and that isn't handled yet.
         remarks: sentences that were already printed.
     """
@@ -56,7 +56,7 @@ class Inbox:
     watch: Watch
     checks: CheckWatch
     ordered: int | None = None
-    is_told_to_stop: bool = False
+    is_stop_ordered: bool = False
     is_hastened: bool = False
     remarks: set[str] = field(default_factory=set)
 
@@ -83,7 +83,7 @@ class Inbox:
                 workers.saves[rank] = saves
                 self._remark(save_folders.told(workers.saves, workers.pids.keys()))
             case Found(finding=finding):
-                self.checks.found(rank, finding)
+                self.checks.add(rank, finding)
             case Compared() as compared:
                 self.checks.compare(rank, compared)
             case Skipped(check=check, why=why):
@@ -114,7 +114,7 @@ class Inbox:
                 case messages.Standings(standings=standings):
                     self.hangs.hear(node, standings)
                 case messages.Ask():
-                    self.hangs.asked()
+                    self.hangs.ask_for_node()
                 case messages.NodeAsk(rank=rank, question=question):
                     self.questions.ask_for(node, rank, question)
                 case messages.NodeAnswer(rank=rank, answer=answer):
@@ -122,7 +122,7 @@ class Inbox:
                 case messages.NodeWentOn(rank=rank, key=key):
                     self.questions.went_on(rank, key)
                 case messages.NodeFound(rank=rank, finding=finding):
-                    self.checks.found(rank, finding)
+                    self.checks.add(rank, finding)
                 case messages.NodeCompared(rank=rank, compared=compared):
                     self.checks.compare(rank, compared)
                 case messages.NodeObserved(observed=observed, model=model):
@@ -133,13 +133,13 @@ class Inbox:
                     | messages.Signalled(signal=number, again=again)
                 ):
                     self.ordered = number or self.ordered
-                    self.is_told_to_stop = True
+                    self.is_stop_ordered = True
                     self.is_hastened |= again
                 case messages.RunEnded():
-                    self.is_told_to_stop = True
+                    self.is_stop_ordered = True
 
     def _remark(self, sentence: str | None) -> None:
-        """Says something once, if there is something to say."""
+        """Prints a sentence once, if there is one."""
         if sentence is not None and sentence not in self.remarks:
             self.remarks.add(sentence)
             self.watch.notice(sentence)

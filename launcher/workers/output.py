@@ -232,7 +232,7 @@ class Output:
             self._write_if_matching(stream, line)
         if not stream.is_headed:
             return text
-        inner = INNER_LINE_END.sub(lambda found: found[0] + stream.head, text)
+        inner = INNER_LINE_END.sub(lambda match: match[0] + stream.head, text)
         return stream.head + inner if begins else inner
 
     def _write_if_matching(self, stream: Stream, line: bytes) -> None:

@@ -48,7 +48,7 @@ class ProgressWatch:
     has_output: Callable[[], bool]
     _is_reassured: bool = False
     _due: float = field(default_factory=lambda: time.monotonic() + INTERVAL)
-    _told: set[int] = field(default_factory=set)
+    _reported: set[int] = field(default_factory=set)
     _points: tuple[pace.Point, ...] = ()
     _writer: threading.Thread | None = None
 
@@ -65,8 +65,10 @@ class ProgressWatch:
         rows = tuple(self.look())
         self._keep(rows)
         if self.peers.is_head:
-            self._reassure(rows)
-            self._tell_stragglers(rows)
+            every = [row for part in (rows, *self.peers.progress.values()) for row in part]
+            if rows:
+                self._reassure(every)
+            self._report_stragglers(every)
 
     def _keep(self, rows: tuple[RankProgress, ...]) -> None:
         """Writes the rows in a thread: a file system that hangs must not stop the supervisor."""
@@ -78,27 +80,27 @@ class ProgressWatch:
             )
             self._writer.start()
 
-    def _reassure(self, rows: tuple[RankProgress, ...]) -> None:
-        """Prints once what the ranks do, if none of them has printed anything yet."""
-        if self._is_reassured or not rows or self.has_output():
+    def _reassure(self, every: Sequence[RankProgress]) -> None:
+        """Prints once what all nodes' ranks do, if none of this node has printed anything yet."""
+        if self._is_reassured or self.has_output():
             return
         self._is_reassured = True
-        every = [row for part in (rows, *self.peers.progress.values()) for row in part]
         least = min(every, key=lambda row: (row.phase is Phase.ENDED, row.phase, row.step or 0))
         same = sum(row.phase is least.phase for row in every)
         terminal.reassure(f"{same} of {count_of(len(every), 'rank')} {DOES[least.phase]}")
 
-    def _tell_stragglers(self, rows: tuple[RankProgress, ...]) -> None:
+    def _report_stragglers(self, every: Sequence[RankProgress]) -> None:
         """Reports each straggler once."""
-        others = self.peers.progress
-        hosts = {row.rank: os.uname().nodename for row in rows}
-        for node, theirs in others.items():
-            hosts |= {row.rank: self.peers.connections[node].peer for row in theirs}
-        every = [row for part in (rows, *others.values()) for row in part]
-        for found in stragglers(every):
-            if found.rank not in self._told:
-                self._told.add(found.rank)
-                self.notice(found.text(hosts[found.rank]))
+        hosts = {
+            row.rank: self.peers.connections[node].peer
+            for node, rows in self.peers.progress.items()
+            for row in rows
+        }
+        for straggler in stragglers(every):
+            if straggler.rank not in self._reported:
+                self._reported.add(straggler.rank)
+                host = hosts.get(straggler.rank) or os.uname().nodename
+                self.notice(straggler.text(host))
 
 
 def _write(

@@ -31,18 +31,13 @@ ENTRY = Path(__file__).parents[1] / "worker_entry.py"
 
 def server(request: LaunchRequest, environment: Mapping[str, str], mark: str) -> Server:
     """The fork server of this launcher; started, unless the workers are to be fresh processes."""
-    own: tuple[str, ...] = ()
-    if request.nproc > 1:
-        own = (
-            "RANK",
-            "ROLE_RANK",
-            ERROR_FILE,
-            *(() if request.worker_options.own_device else ("LOCAL_RANK",)),
-        )
-    words, seconds = command(request), request.worker_options.keep_warm
-    key = warm_key(request, words) if seconds else ""
+    per_rank = ["RANK", "ROLE_RANK", ERROR_FILE] if request.nproc > 1 else []
+    if per_rank and not request.worker_options.own_device:
+        per_rank.append("LOCAL_RANK")
+    line, seconds = command(request), request.worker_options.keep_warm
+    key = warm_key(request, line) if seconds else ""
     result = Server(
-        mark, words, lasting(request, environment), own, keep_seconds=seconds, warm_key=key
+        mark, line, lasting(request, environment), per_rank, keep_seconds=seconds, warm_key=key
     )
     if request.worker_options.start_method == "forkserver" and not request.is_program:
         result.begin()
@@ -69,8 +64,7 @@ def start(own: Own, first: int, envs: dict[int, Variables], pipes: Output) -> PC
         place: tuple(stream.writer for stream in pipes.streams if stream.rank == first + place)
         for place in envs
     }
-    forked = server.fork(envs, streams)
-    if forked is not None:
+    if (forked := server.fork(envs, streams)) is not None:
         return forked
     if server.store is not None:
         server.store.host()
@@ -151,13 +145,13 @@ def _spawn(
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     entry, *words = command(request)
     # A worker fills in its own arguments; a program can't.
-    own = {place: local_rank_macro.filled(words, env) for place, env in envs.items()}
+    filled = {place: local_rank_macro.filled(words, env) for place, env in envs.items()}
     os.environ[SIGNALS] = envs[0][SIGNALS]  # elastic's handlers here, while it starts them
     try:
         return start_processes(
             name="worker",
             entrypoint=entry,
-            args={place: tuple(own[place] if request.is_program else words) for place in envs},
+            args={place: tuple(filled[place] if request.is_program else words) for place in envs},
             envs=envs,
             logs_specs=Pipes(),
             **_binding(request),

@@ -13,7 +13,7 @@ HUNG_AT_EXIT: Steps = ((signal.SIGKILL, 0.0),)
 """For a rank that hangs in native code as it exits: no handler can run any more."""
 
 
-def after_own_failure(times: StopTimes) -> Steps:
+def after_failure(times: StopTimes) -> Steps:
     """For a rank that fails: it may send its record and run its exit handlers, but not for ever."""
     return (signal.SIGTERM, times.leave), (signal.SIGKILL, times.leave + times.terminate)
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from ..hangs import proc
 from ..system import signals
 from .stop_policy import Steps
 
@@ -94,8 +94,6 @@ class StopSignals:
 
     def catches(self, rank: int, number: signal.Signals) -> bool:
         """Whether a worker has a handler for a signal (`SigCgt` in proc_pid_status(5))."""
-        with suppress(OSError, ValueError):
-            for line in Path(f"/proc/{self.pids[rank]}/status").read_text().splitlines():
-                if line.startswith("SigCgt:"):
-                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+        with suppress(OSError, ValueError, KeyError):
+            return proc.has_signal(proc.status(self.pids[rank])["SigCgt"], number)
         return False

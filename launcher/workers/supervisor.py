@@ -103,7 +103,7 @@ class Supervisor:
                     self._peers.expire()
                     self._close_lost()
             read_rest()
-            self._checks.end()
+            self._checks.check(is_end=True)
 
     def kill_orphans(self) -> int:
         """Kills the processes that stopped workers have left behind; returns their number."""
@@ -118,14 +118,14 @@ class Supervisor:
 
     def end(self, node: int, output: Output, dumped: Sequence[Standing] = ()) -> AttemptEnd:
         """The end of the attempt on all nodes known to this node."""
-        own = (*self._hangs.records(), *self._checks.records())
-        failures = (*own, *self.workers.failures(self.stops.sent, output))
+        watches = (*self._hangs.records(), *self._checks.records())
+        failures = (*watches, *self.workers.failures(self.stops.sent, output))
         is_success = self.progress.has_finished
         ended = Ended(
             is_success=is_success,
             records=() if is_success else failures,
             remarks=self.workers.remarks() if is_success else (),
-            signal=next(iter(self._own_stops()), self._inbox.ordered),
+            signal=next(iter(self._stops_received()), self._inbox.ordered),
             now=time.monotonic(),
             standings=() if is_success else tuple(dumped),
         )
@@ -155,13 +155,17 @@ class Supervisor:
 
     def _pause(self) -> float | None:
         """Seconds until something is due; None if nothing is."""
-        pauses = [self.stops.pause(), orphans.reaping_pause()]
-        pauses += [self._liveness.pause(), self._hangs.pause(), self._board_watch.pause()]
-        pauses.append(self._checks.pause())
-        pauses.append(self._questions.pause())
-        pauses.append(self._exits.pause(self.workers.leaving(self._hangs.at_end)))
-        if self._peers.deadline is not None:
-            pauses.append(max(0.0, self._peers.deadline - time.monotonic()))
+        pauses = (
+            self.stops.pause(),
+            orphans.reaping_pause(),
+            self._liveness.pause(),
+            self._hangs.pause(),
+            self._board_watch.pause(),
+            self._checks.pause(),
+            self._questions.pause(),
+            self._exits.pause(self.workers.leaving(self._hangs.at_end)),
+            self._peers.pause(),
+        )
         return min((pause for pause in pauses if pause is not None), default=None)
 
     def _note_exit(self, rank: int, pid: int) -> None:
@@ -195,13 +199,13 @@ class Supervisor:
                 self._interrupt(number)
                 self._send_stop(message(number))
                 self._stopped_at = time.monotonic()
-            elif len(self._own_stops()) > 1 and (
+            elif len(self._stops_received()) > 1 and (
                 number == signal.SIGINT or time.monotonic() - self._stopped_at > SAME
             ):
                 self.stops.hasten()
                 self._peers.send(message(number, again=True))
 
-    def _own_stops(self) -> list[int]:
+    def _stops_received(self) -> list[int]:
         """The signals that ordered this launcher to stop, in order."""
         return [number for number in self._wakeup.arrived if number in STOPS]
 
@@ -209,7 +213,7 @@ class Supervisor:
         """Stops the workers if there is a reason to, and informs the other nodes."""
         workers, failed = self.workers, self.workers.failed()
         leaving = workers.alive & workers.failing.keys() - self.stops.planned
-        self.stops.schedule(leaving, stop_policy.after_own_failure(self._times))
+        self.stops.schedule(leaving, stop_policy.after_failure(self._times))
         if not workers.alive and self.progress.state is AttemptState.RUNNING and not failed:
             self.progress.enter(AttemptState.FINISHED)
         self._obey_other_nodes()
@@ -239,7 +243,7 @@ class Supervisor:
                 self._send_stop(Stop(number))
         if self._inbox.is_hastened and self.progress.state is AttemptState.INTERRUPTED:
             self._inbox.is_hastened = False
-            if len(self._own_stops()) < 2:  # else this node has already hastened
+            if len(self._stops_received()) < 2:  # else this node has already hastened
                 self.stops.hasten()
             if self._peers.is_head:
                 self._peers.send(Stop(self._inbox.ordered, again=True))
@@ -252,7 +256,7 @@ class Supervisor:
             self.progress.enter(AttemptState.BROKEN)
             self._stop_others()
             self._send_stop(Stop())
-        elif has_failed or self._inbox.is_told_to_stop or peers.has_trouble or has_proof:
+        elif has_failed or self._inbox.is_stop_ordered or peers.has_trouble or has_proof:
             self.progress.enter(AttemptState.FAILED)
             self._stop_others()
             if peers.is_head:

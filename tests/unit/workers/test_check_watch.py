@@ -80,7 +80,7 @@ def test_ranks_that_find_the_same(tmp_path: Path) -> None:
     assert world.told == ["check trained: nothing is trained [step 3, ranks 0, 1]."]
     assert world.watch.pause() is None
     world.hear(1, Found(SEEN))
-    world.watch.end()
+    world.watch.check(is_end=True)
     assert world.told[1:] == ["check data: the same batch (it may be meant) [rank 1]."]
     assert [each.ranks for each in world.kept.findings] == [(0, 1), (1,)]
     assert world.watch.records() == ()
@@ -94,7 +94,7 @@ def test_attempts_of_a_run_that_find_the_same(tmp_path: Path) -> None:
         worlds.append(World(tmp_path / attempt))
         for finding in found:
             worlds[-1].hear(0, Found(finding))
-        worlds[-1].watch.end()
+        worlds[-1].watch.check(is_end=True)
     assert [len(world.kept.findings) for world in worlds] == [1, 2]
     assert [len(world.told) for world in worlds] == [1, 1]
     assert worlds[1].told[0].startswith("check data: the same batch")
@@ -123,7 +123,7 @@ def test_what_never_becomes_whole_is_bounded(
         world.hear(0, Compared(Shared.WEIGHTS, "a b", "", step, WEIGHTS.names))
     world.hear(1, Compared(Shared.WEIGHTS, "a c", "", 0, WEIGHTS.names))
     world.hear(1, Compared(Shared.WEIGHTS, "a c", "", 3, WEIGHTS.names))
-    world.watch.end()
+    world.watch.check(is_end=True)
     assert len(world.told) == 1
 
 
@@ -151,7 +151,7 @@ def test_a_correction_that_trains_otherwise(tmp_path: Path, is_sound: bool) -> N
             for step, value in ((1, 2.0), (2, loss)):
                 told = encoded(value, "r", [(4, 1), (8, 2)])
                 world.hear(rank, Compared(Shared.STEP, told, "train.py:7", step))
-        world.watch.end()
+        world.watch.check(is_end=True)
     assert worlds[0].watch.records() == ()
     last = worlds[1]
     if is_sound:
@@ -174,7 +174,7 @@ def test_a_run_that_resumes(tmp_path: Path) -> None:
     world = World(folders[1])
     world.hear(0, Noted("/last.pt", "train.py:3", first))
     world.hear(0, Noted("/best.pt", "train.py:3", first))
-    world.watch.end()
+    world.watch.check(is_end=True)
     assert [line.partition(":")[0] for line in world.told] == ["check resumed"] * 2
     assert world.kept.skipped == {Check.RESUMED: ("no run has noted how /best.pt was saved",)}
 
@@ -193,7 +193,7 @@ def test_muted_and_skipped(tmp_path: Path) -> None:
     world.hear(0, Found(CERTAIN))
     for rank in range(2):
         world.hear(rank, Skipped(Check.SAVED, "unread"))
-    world.watch.end()
+    world.watch.check(is_end=True)
     assert world.told == []
     assert world.kept.findings == ()
     assert world.kept.skipped == {Check.SAVED: ("unread",)}
@@ -205,11 +205,11 @@ def test_another_node(tmp_path: Path) -> None:
     far = World(tmp_path, peers=SimpleNamespace(is_head=False, send=sent.append))
     far.hear(1, Found(CERTAIN))
     far.hear(1, WEIGHTS)
-    far.watch.end()
+    far.watch.check(is_end=True)
     assert far.told == []
     assert sent == [NodeFound(1, CERTAIN), NodeCompared(1, WEIGHTS)]
     head = World(tmp_path)
     head.hear(0, Compared(Shared.WEIGHTS, "a c", WEIGHTS.place, 1, WEIGHTS.names))
     head.inbox(SimpleNamespace(receive=lambda _: sent)).hear_node(1)
-    head.watch.end()
+    head.watch.check(is_end=True)
     assert len(head.told) == 2

@@ -19,7 +19,7 @@ INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
 
 def test_the_steps_of_each_stop() -> None:
     """Delays in seconds; SIGKILL is always last."""
-    assert stop_policy.after_own_failure(TIMES) == ((TERM, 1.0), (KILL, 5.0))
+    assert stop_policy.after_failure(TIMES) == ((TERM, 1.0), (KILL, 5.0))
     assert stop_policy.after_failure_elsewhere(TIMES) == ((TERM, 0.0), (KILL, 5.0))
     assert stop_policy.superseded(TIMES) == ((TERM, 0.0), (KILL, 4.0))
     assert stop_policy.interrupted(INT, TIMES) == ((INT, 0.0), (TERM, 2.0), (KILL, 6.0))
