@@ -32,7 +32,7 @@ from safe_launch.nodes import secret
 from safe_launch.nodes.connection import Connection
 from safe_launch.nodes.messages import Ended, Failing, Join, Order, Ping, Pong, RunEnded, Stop
 from safe_launch.nodes.peers import abbreviated
-from safe_launch.nodes.rendezvous import join, own_join
+from safe_launch.nodes.rendezvous import join, join_of
 from safe_launch.nodes.secret import Trust
 from safe_launch.workload.read_workload import read_workload
 
@@ -190,7 +190,7 @@ def main(case: dict[str, Any]) -> None:
             for rank in range(first, first + workers)
         )
 
-    own = own_join(request, detect.detect(), dict(read_workload(request).versions))
+    own = join_of(request, detect.detect(), dict(read_workload(request).versions))
     trust = secret.of_job(None, placement, os.environ, is_required=False)
     scene = Scene(own, placement, trust, failures, threading.Barrier(nodes))
     scene.times = {"agree": [], "stop": [], "verdict": []}

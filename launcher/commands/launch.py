@@ -43,7 +43,7 @@ def _launch_here(options: argparse.Namespace) -> int:
         if signal.getsignal(number) is not signal.SIG_IGN:  # which workers would inherit
             signal.signal(number, lambda _number, _frame: None)
     with process_options.pid_file(is_wanted=options.save_pid), ExitStack() as ending:
-        with farewell.told(placement, trust, terminal.say):
+        with farewell.on_failure(placement, trust, terminal.say):
             training = training_of(options, is_launch=True, placement=placement)
             request, hardware = training.request, training.hardware
             output_options.make_folder(request.worker_options.streams)

@@ -107,10 +107,7 @@ def status(pid: int, thread: int = 0) -> dict[str, str]:
         OSError: it has ended.
     """
     text = Path(f"/proc/{pid}/task/{thread or pid}/status").read_text(errors="replace")
-    return {
-        name: value.strip()
-        for name, _, value in (line.partition(":") for line in text.splitlines())
-    }
+    return dict(line.split(":", 1) for line in text.splitlines())
 
 
 def has_signal(mask: str, number: int) -> bool:

@@ -82,25 +82,26 @@ class Callers:
     def _receive(self, connection: Connection) -> None:
         if connection not in self._callers:  # it has just been closed
             return
-        for message in connection.receive()[:1]:
+        if messages := connection.receive():
             self._forget(connection)
+            message = messages[0]
             reader = None
             if isinstance(message, Join | Unable):
                 reader = self.admits(message, connection)
             if reader is None:
                 connection.close()
-                return
-            connection.allowed = FromOthers
-            self.loop.on_readable(connection, reader)
+            else:
+                connection.allowed = FromOthers
+                self.loop.on_readable(connection, reader)
             return
         if connection.is_foreign:
-            self._tell(f"refused a node: {connection.peer}: {connection.fault}")
+            self._note_once(f"refused a node: {connection.peer}: {connection.fault}")
         if connection.fault is not None:
             self._close(connection)
         else:
             self._heard.add(connection)
 
-    def _tell(self, sentence: str) -> None:
+    def _note_once(self, sentence: str) -> None:
         if sentence not in self._noted and len(self._noted) < LINES:
             self._noted.add(sentence)
             self.note(sentence)

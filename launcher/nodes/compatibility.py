@@ -12,10 +12,9 @@ from ..core.request import Limits
 from ..options.never_change import OPTION, together
 from .joining import Join, Refusal, Unable
 
-EXACT = ("safe-launch",)
-"""Versions that must be equal: the messages between launchers may change."""
-SERIES = ("torch", "deepspeed", "torch_npu")
-"""Versions whose major and minor must be equal: they decide which collectives are called."""
+COMPARED = {"safe-launch": None, "torch": 2, "deepspeed": 2, "torch_npu": 2}
+"""Parts of a version that must be equal: all if messages between launchers may change, major and
+minor if these decide which collectives are called."""
 
 
 def of_another_job(node: Join | Unable, job: str) -> Refusal | None:
@@ -41,24 +40,21 @@ def refusal(node: Join | Unable, head: Join, nodes: int) -> Refusal | None:
     """Why a launcher can't take part in the job; None if it can."""
     if (outside := misplaced(node, head.job, nodes)) is not None:
         return outside
-    who, own = node.host, head.host
     if isinstance(node, Unable):
-        return Refusal(node.code, f"{who} can't take part: {node.problem}", node.hint)
-    for name in (*EXACT, *SERIES):
-        here, there = node.versions.get(name, ""), head.versions.get(name, "")
-        parts = None if name in EXACT else 2
-        if _release(here)[:parts] != _release(there)[:parts]:
-            problem = f"{name} is {here or 'absent'} on {who} and {there or 'absent'} on {own}"
+        return Refusal(node.code, f"{node.host} can't take part: {node.problem}", node.hint)
+    for name, parts in COMPARED.items():
+        versions = [joined.versions.get(name, "") for joined in (node, head)]
+        here, there = (re.split(r"[.+]", version)[:parts] for version in versions)
+        if here != there:
+            texts = [version or "absent" for version in versions]
+            problem = f"{name} is {texts[0]} on {node.host} and {texts[1]} on {head.host}"
             return Refusal(ExitCode.USAGE, problem, "install the same on every node")
-    kinds = node.hardware.accelerator.kind, head.hardware.accelerator.kind
-    if kinds[0] != kinds[1]:
-        problem = f"{who} trains on {kinds[0]} and {own} on {kinds[1]}: they can't exchange tensors"
-        return Refusal(ExitCode.USAGE, problem, "give the job nodes of one kind")
+    kind, head_kind = node.hardware.accelerator.kind, head.hardware.accelerator.kind
+    if kind != head_kind:
+        problem = f"{node.host} trains on {kind} and {head.host} on {head_kind}"
+        hint = "give the job nodes of one kind"
+        return Refusal(ExitCode.USAGE, f"{problem}: they can't exchange tensors", hint)
     return None
-
-
-def _release(version: str) -> list[str]:
-    return re.split(r"[.+]", version)
 
 
 def differences(joins: Sequence[Join]) -> tuple[str, ...]:
@@ -91,7 +87,7 @@ def _differing(values: Mapping[str, str]) -> str:
         hosts.setdefault(value, []).append(host)
     if len(hosts) == 1:
         return ""
-    return "; ".join(f"{value} on {first_hosts(own)}" for value, own in hosts.items())
+    return "; ".join(f"{value} on {first_hosts(group)}" for value, group in hosts.items())
 
 
 def first_hosts(hosts: Sequence[str]) -> str:

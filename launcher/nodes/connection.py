@@ -45,10 +45,10 @@ CHUNK = 1 << 18
 """Bytes that are read at a time."""
 RTT_OFFSET = 148
 """Offset of `tcpi_min_rtt` in `struct tcp_info`, in microseconds (linux/tcp.h, since Linux 4.6).
-Other round-trip times count the 40 ms by which the other end may delay an acknowledgement."""
+Other round-trip times count the 40 ms by which the other end may delay an acknowledgement.
+All bits are set before there is one."""
 LONGEST_REASON = 300
 """Characters of msgspec's error at most; it quotes the message."""
-UNKNOWN_RTT = 0xFFFFFFFF
 TCP_CLOSE = 7
 """State of a connection that is over (include/net/tcp_states.h)."""
 
@@ -109,13 +109,16 @@ class Connection:
                 if not chunk:
                     self._end(None)
                 self._shake_hands()
-        found: list[Message] = []
+        messages: list[Message] = []
+        most = field_limits.largest(self.allowed)
         try:
-            while self.is_proven and not self.is_foreign and (message := self._next()) is not None:
-                found.append(message)
+            while self.is_proven and not self.is_foreign:
+                if (payload := self._received.opened(self._partial, most)) is None:
+                    break
+                messages.append(decoded(payload, self.allowed))
         except ValueError as error:
             self.refuse(f"sent what no launcher sends: {error}")
-        return found
+        return messages
 
     def refuse(self, problem: str) -> None:
         """Ends the connection, and reports the problem to the other end."""
@@ -132,10 +135,10 @@ class Connection:
     def _shake_hands(self) -> None:
         """Continues the handshake with the bytes that have arrived."""
         while self._handshake is not None and len(self._partial) >= self._needed:
-            came = bytes(self._partial[: self._needed])
+            received = bytes(self._partial[: self._needed])
             del self._partial[: self._needed]
             try:
-                answer, self._needed = self._handshake.send(came)
+                answer, self._needed = self._handshake.send(received)
             except StopIteration as end:
                 self._handshake = None
                 self._agree(end.value)
@@ -151,15 +154,6 @@ class Connection:
         self._sent, self._received = Direction(keys.sent), Direction(keys.received)
         early, self._early = self._early, []
         self.send(*early)
-
-    def _next(self) -> Message | None:
-        """The next message that is complete.
-
-        Raises:
-            ValueError: it isn't an allowed message.
-        """
-        payload = self._received.opened(self._partial, field_limits.largest(self.allowed))
-        return None if payload is None else decoded(payload, self.allowed)
 
     def _write(self, content: bytes) -> None:
         """Sends bytes; sets `fault` if that fails."""
@@ -181,7 +175,7 @@ class Connection:
             (microseconds,) = struct.unpack_from("I", info, RTT_OFFSET)
         except (OSError, struct.error):
             return 0.0
-        return 0.0 if microseconds == UNKNOWN_RTT else float(microseconds) / 2e6
+        return 0.0 if microseconds == 0xFFFFFFFF else float(microseconds) / 2e6
 
     def has_outstanding(self) -> bool:
         """Whether the other end's host hasn't acknowledged all that was sent (tcp(7), SIOCOUTQ)."""

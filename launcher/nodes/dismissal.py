@@ -27,24 +27,24 @@ def dismiss(
     listener: Listener,
     placement: Placement,
     why: Refusal,
-    told: set[int | str],
+    informed: set[int | str],
     say: Callable[[str], None],
 ) -> None:
-    """Refuses the nodes that still come; adds them to `told`, the informed ones by rank or host."""
+    """Refuses the nodes that still come; adds them to the `informed` ones, by rank or host."""
 
     def answer(node: Join | Unable, connection: Connection) -> None:
         outside = misplaced(node, placement.job, placement.nodes)
         connection.send(outside or why)
         if outside is None:
-            told.add(seat(node))
+            informed.add(seat(node))
 
     rest = longest = min(LONGEST, placement.times.join)
     end = time.monotonic() + longest
     with EventLoop() as loop:
         callers = Callers(loop, listener, placement.times.silence, placement.nodes, answer, say)
-        if len(told) + 1 < placement.nodes:
+        if len(informed) + 1 < placement.nodes:
             say(f"informing the nodes that haven't joined yet, until {clock(longest)} at most")
-        while len(told) + 1 < placement.nodes and rest > 0:
+        while len(informed) + 1 < placement.nodes and rest > 0:
             loop.wait(rest)
             rest = end - time.monotonic()
         callers.close()

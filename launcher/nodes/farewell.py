@@ -21,20 +21,20 @@ from .secret import Trust
 
 
 @contextmanager
-def told(placement: Placement, trust: Trust, say: Callable[[str], None]) -> Iterator[None]:
+def on_failure(placement: Placement, trust: Trust, say: Callable[[str], None]) -> Iterator[None]:
     """Informs the other launchers if the block fails, before they meet this one."""
     try:
         yield
     except LaunchError as error:
-        _tell(placement, trust, Refusal(error.code, error.problem, error.hint), say)
+        _inform(placement, trust, Refusal(error.code, error.problem, error.hint), say)
         raise
     except Exception as error:
         problem = f"safe-launch itself failed: {type(error).__name__}: {error}"
-        _tell(placement, trust, Refusal(ExitCode.INTERNAL, problem), say)
+        _inform(placement, trust, Refusal(ExitCode.INTERNAL, problem), say)
         raise
 
 
-def _tell(placement: Placement, trust: Trust, why: Refusal, say: Callable[[str], None]) -> None:
+def _inform(placement: Placement, trust: Trust, why: Refusal, say: Callable[[str], None]) -> None:
     if placement.is_alone:
         return
     longest = min(LONGEST, placement.times.join)
@@ -47,15 +47,15 @@ def _tell(placement: Placement, trust: Trust, why: Refusal, say: Callable[[str],
             dismiss(listener, brief, structs.replace(why, problem=problem), set(), say)
             listener.close()
         else:
-            _tell_node_0(brief, trust, why, say)
+            _inform_node_0(brief, trust, why, say)
     except LaunchError as error:
         say(f"the other nodes can't be informed: {error.problem}")
 
 
-def _tell_node_0(
+def _inform_node_0(
     placement: Placement, trust: Trust, why: Refusal, say: Callable[[str], None]
 ) -> None:
-    """Tells node 0, and waits until it has answered.
+    """Informs node 0, and waits until it has answered.
 
     Raises:
         LaunchError: it isn't found in time.
@@ -65,8 +65,8 @@ def _tell_node_0(
     until = clock(placement.times.join)
     say(f"this node can't take part: {why.problem}; informing {where}, until {until} at most")
     rank = None if placement.may_join else placement.rank  # another launcher here is node 0
-    own = Unable(placement.job, rank, socket.gethostname(), why.code, why.problem, why.hint)
+    unable = Unable(placement.job, rank, socket.gethostname(), why.code, why.problem, why.hint)
     connection = find_node_0(placement, trust, say)
-    connection.send(own)
+    connection.send(unable)
     next_message(connection, end - time.monotonic())
     connection.close()

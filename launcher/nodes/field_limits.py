@@ -74,8 +74,8 @@ def _limits(kind: type) -> Mapping[str, Limit | None]:
 def _limit(hint: Any) -> Limit | None:
     """The limit of an annotated type, also of an optional one."""
     kinds = (hint, *get_args(hint))
-    stated = (each for kind in kinds for each in getattr(kind, "__metadata__", ()))
-    return next((each for each in stated if isinstance(each, Limit)), None)
+    stated = (entry for kind in kinds for entry in getattr(kind, "__metadata__", ()))
+    return next((entry for entry in stated if isinstance(entry, Limit)), None)
 
 
 def _shown(value: object) -> str:

@@ -80,22 +80,22 @@ def hosting(trust: Trust) -> Handshake:
         return Refused("it isn't a launcher of this version")
     hello = yield b"", HELLO.size
     kind, _, credential, _ = HELLO.unpack(hello)
-    said = ANSWER.pack(trust.kind, secrets.token_bytes(NONCE), b"")[:-PROOF]
+    answer = ANSWER.pack(trust.kind, secrets.token_bytes(NONCE), b"")[:-PROOF]
     if magic != MAGIC or kind != trust.kind:
-        yield MAGIC + said + bytes(PROOF), 0
+        yield MAGIC + answer + bytes(PROOF), 0
         if magic != MAGIC:
             return Refused(OTHER_VERSION)
         there = Kind(kind).words if kind in list(Kind) else "something unknown"
         return Refused(f"it has {there} to prove itself, node 0 {trust.kind.words}; {HOW}")
     key = trust.key(credential.rstrip(b"\0"))
     if isinstance(key, Refused):
-        yield MAGIC + said + bytes(PROOF), 0
+        yield MAGIC + answer + bytes(PROOF), 0
         return key
-    derived = _Derived.of(key, hello + said)
+    derived = _Derived.of(key, hello + answer)
     if trust.kind == Kind.NONE:
-        yield MAGIC + said + bytes(PROOF), 0
+        yield MAGIC + answer + bytes(PROOF), 0
         return Keys()
-    proof = yield MAGIC + said + derived.head_proof, PROOF
+    proof = yield MAGIC + answer + derived.head_proof, PROOF
     if not hmac.compare_digest(proof, derived.node_proof):
         return Refused(f"its secret isn't this job's; {HOW}")
     return Keys(sent=derived.head_key, received=derived.node_key)
@@ -111,10 +111,10 @@ class _Derived:
     node_key: bytes
 
     @classmethod
-    def of(cls, key: bytes, said: bytes) -> _Derived:
+    def of(cls, key: bytes, exchanged: bytes) -> _Derived:
         """By HKDF: one extraction, and a block for each purpose."""
         extracted = hmac.digest(MAGIC, key, "sha256")
         purposes = (b"proof of node 0", b"proof of a node", b"from node 0", b"from a node")
         return cls(
-            *(hmac.digest(extracted, use + b"\0" + said + b"\1", "sha256") for use in purposes)
+            *(hmac.digest(extracted, use + b"\0" + exchanged + b"\1", "sha256") for use in purposes)
         )

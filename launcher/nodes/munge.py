@@ -59,7 +59,7 @@ def encoded(payload: bytes, reader: int, socket: str) -> bytes | Refused:
             arguments = (ctypes.byref(credential), context, payload, len(payload))
             code = library.munge_encode(*arguments)
             result = credential.value or b""
-            _free(credential)
+            ctypes.CDLL(None).free(credential)
             return _failure(library, code) if code else result
     except OSError as error:
         return Refused(f"munge can't be used: {reason_of(error)}")
@@ -71,11 +71,11 @@ def decoded(credential: bytes, writer: int, socket: str) -> bytes | Refused:
     user, group = ctypes.c_uint32(), ctypes.c_uint32()
     try:
         with _context(socket) as (library, context):
-            found = (ctypes.byref(item) for item in (payload, size, user, group))
-            code = library.munge_decode(ctypes.c_char_p(credential), context, *found)
+            results = (ctypes.byref(item) for item in (payload, size, user, group))
+            code = library.munge_decode(ctypes.c_char_p(credential), context, *results)
             length = min(size.value, LONGEST) if payload.value else 0
             result = ctypes.string_at(payload, length)
-            _free(payload)
+            ctypes.CDLL(None).free(payload)
     except OSError as error:
         return Refused(f"munge can't be used: {reason_of(error)}")
     if code:
@@ -83,11 +83,6 @@ def decoded(credential: bytes, writer: int, socket: str) -> bytes | Refused:
     if user.value != writer:
         return Refused("munge's credential belongs to another user")
     return result
-
-
-def _free(allocated: ctypes.c_char_p | ctypes.c_void_p) -> None:
-    """Frees what munge has allocated."""
-    ctypes.CDLL(None).free(allocated)
 
 
 def _failure(library: ctypes.CDLL, code: int) -> Refused:

@@ -104,8 +104,8 @@ class Peers:
         """A node's messages, with times in this host's clock; notes its end or loss."""
         connection = self.connections[rank]
         received: list[Message] = []
-        came, connection.waiting = [*connection.waiting, *connection.receive()], []
-        for message in came:
+        arrived, connection.waiting = [*connection.waiting, *connection.receive()], []
+        for message in arrived:
             if self.spans and (foreign := message.reported.difference(self.spans[rank])):
                 connection.refuse(f"reported rank {min(foreign, key=str)}, which isn't its own")
                 break
@@ -130,8 +130,8 @@ class Peers:
         """A node's message with times in this host's clock, and with the node's name."""
         connection = self.connections[rank]
         if isinstance(message, Ended | Standings):
-            stood = tuple(replace(stood, host=connection.peer) for stood in message.standings)
-            message = structs.replace(message, standings=stood)
+            hosted = (replace(standing, host=connection.peer) for standing in message.standings)
+            message = structs.replace(message, standings=tuple(hosted))
         if not isinstance(message, Failing | Ended):
             return message
         shift = time.monotonic() - message.now - connection.delay()
@@ -176,8 +176,8 @@ class Peers:
         records = ended.records or self.failing.get(rank, ())
         is_success = ended.is_success and not has_failed
         ended = structs.replace(ended, is_success=is_success, records=records)
-        was_told = self.deadline is not None and not has_failed
-        if ended.is_success or records or ended.signal or was_told:
+        was_ordered = self.deadline is not None and not has_failed
+        if ended.is_success or records or ended.signal or was_ordered:
             self.ended[rank] = ended
         else:
             self._mark_lost(rank, "its workers have ended, but it doesn't say why")

@@ -61,15 +61,16 @@ class Joined:
         return tuple(dict.fromkeys(names))
 
 
-def own_join(request: LaunchRequest, hardware: Hardware, versions: dict[str, str]) -> Join:
+def join_of(request: LaunchRequest, hardware: Hardware, versions: dict[str, str]) -> Join:
     """This node's join.
 
     Raises:
         LaunchError: the script can't be read.
     """
-    is_file = not request.is_module and not request.is_program
-    name = os.fsencode(request.script)
-    script = _digest_of_script(Path(request.script)) if is_file else _digest(name)
+    if request.is_module or request.is_program:
+        script = _digest(os.fsencode(request.script))
+    else:
+        script = _digest_of_script(Path(request.script))
     return Join(
         job=request.placement.job,
         rank=request.placement.rank,
@@ -104,7 +105,7 @@ def _digest(content: bytes) -> str:
 
 
 def gather(
-    placement: Placement, own: Join, listener: Listener, say: Callable[[str], None]
+    placement: Placement, head: Join, listener: Listener, say: Callable[[str], None]
 ) -> Joined:
     """Node 0's part: waits until the nodes have joined.
 
@@ -113,7 +114,7 @@ def gather(
     Raises:
         LaunchError: too few nodes have joined in time, or too few can take part.
     """
-    waiting = Waiting(placement, own, say)
+    waiting = Waiting(placement, head, say)
     waiting.wait(listener)
     over = waiting.over
     if over is None and waiting.count < placement.least:
@@ -122,10 +123,10 @@ def gather(
     if over is not None:
         broadcast((connection for _, connection in waiting.nodes), over)
         if waiting.over is not None:
-            told = waiting.refused | {seat(node) for node, _ in waiting.nodes}
-            dismiss(listener, placement, over, told, say)
+            informed = waiting.refused | {seat(node) for node, _ in waiting.nodes}
+            dismiss(listener, placement, over, informed, say)
         raise LaunchError(over.problem, over.hint, code=ExitCode(over.code))
-    joins = (own, *(node for node, _ in waiting.nodes))
+    joins = (head, *(node for node, _ in waiting.nodes))
     order = in_rank_order(joins)
     connections = tuple(waiting.nodes[place - 1][1] for place in order[1:])
     return Joined(tuple(joins[place] for place in order), connections, listener)
@@ -157,7 +158,7 @@ def listener_of_head(placement: Placement, trust: Trust) -> Listener | None:
 
 
 def join(
-    placement: Placement, trust: Trust, own: Join, say: Callable[[str], None]
+    placement: Placement, trust: Trust, node: Join, say: Callable[[str], None]
 ) -> tuple[Connection, RunStarted]:
     """Another node's part: finds node 0, joins, and waits until all nodes have joined.
 
@@ -171,7 +172,7 @@ def join(
     refused_since: float | None = None
     while True:
         connection = find_node_0(placement, trust, say)
-        connection.send(own)
+        connection.send(node)
         try:
             started = _start_of_run(connection, placement, where, say)
         except LaunchError:
@@ -230,7 +231,7 @@ def _start_of_run(
 
 
 def check_endpoint(
-    placement: Placement, trust: Trust, own: Join, say: Callable[[str], None]
+    placement: Placement, trust: Trust, head: Join, say: Callable[[str], None]
 ) -> None:
     """Looks for another node 0 if this one's address isn't its host's.
 
@@ -245,12 +246,12 @@ def check_endpoint(
         return
     times = replace(placement.times, join=PATIENCE, last_call=0.0)
     try:
-        join(replace(placement, times=times), trust, own, lambda _line: None)
+        join(replace(placement, times=times), trust, head, lambda _line: None)
     except LaunchError as error:
         if error.code == ExitCode.USAGE:
             raise
     say(
-        f"{own.host} is node 0, but the others look for it at {where}, which isn't an address of "
+        f"{head.host} is node 0, but the others look for it at {where}, which isn't an address of "
         "this host: is its --node-rank right, and --master-addr (or --rdzv-endpoint)?"
     )
 
@@ -264,7 +265,7 @@ def find_node_0(placement: Placement, trust: Trust, say: Callable[[str], None]) 
     where = f"{placement.address}:{placement.port}"
     began = time.monotonic()
     deadline = began + placement.times.join
-    spoken = False
+    is_reported = False
     tries = 0
     while True:
         try:
@@ -277,9 +278,9 @@ def find_node_0(placement: Placement, trust: Trust, say: Callable[[str], None]) 
             problem = f"node 0 wasn't found at {where} within {placement.times.join:g} s: {reason}"
             hint = "is safe-launch running there, and is the name and port right on every node?"
             raise LaunchError(problem, hint, code=ExitCode.RETRY_ELSEWHERE)
-        if not spoken and now - began > PATIENCE:
+        if not is_reported and now - began > PATIENCE:
             say(f"looking for node 0 at {where}: {reason}; gives up at {clock(deadline - now)}")
-            spoken = True
+            is_reported = True
         time.sleep(min(PAUSES[min(tries, len(PAUSES) - 1)], max(0.0, deadline - now)))
         tries += 1
 

@@ -145,12 +145,12 @@ def _read(path: Path) -> bytes:
     """
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 raise LaunchError(f"--secret-file {path} isn't a file", HOW)
-            if found.st_uid == os.getuid() and found.st_mode & 0o077:
+            if status.st_uid == os.getuid() and status.st_mode & 0o077:
                 problem = (
-                    f"--secret-file {path}: others can read it (mode {found.st_mode & 0o777:o})"
+                    f"--secret-file {path}: others can read it (mode {status.st_mode & 0o777:o})"
                 )
                 raise LaunchError(problem, f"chmod 600 {path}")
             return file.read(MOST + 2)

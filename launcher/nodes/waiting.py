@@ -32,12 +32,12 @@ class Waiting:
         refused: nodes of this job that can't take part, by rank or host name.
     """
 
-    def __init__(self, placement: Placement, own: Join, say: Callable[[str], None]) -> None:
+    def __init__(self, placement: Placement, head: Join, say: Callable[[str], None]) -> None:
         self.nodes: list[tuple[Join, Connection]] = []
         self.over: Refusal | None = None
         self.refused: set[int | str] = set()
         self._placement = placement
-        self._own = own
+        self._head = head
         self._say = say
         self._loop = EventLoop()
         self._began = time.monotonic()
@@ -95,7 +95,7 @@ class Waiting:
         """Accepts a node, or refuses it with the reason."""
         nodes = self._placement.nodes
         double = self._double(node)
-        refused = double or refusal(node, self._own, nodes)
+        refused = double or refusal(node, self._head, nodes)
         if refused is None and isinstance(node, Join):
             self.refused.discard(seat(node))
             connection.peer = node.host
@@ -104,7 +104,7 @@ class Waiting:
             return partial(self._receive, connection)
         assert refused is not None, "a node that can't take part has said why"
         connection.send(refused)
-        if double is None and misplaced(node, self._own.job, nodes) is None:
+        if double is None and misplaced(node, self._head.job, nodes) is None:
             self._do_without(node, refused)
         else:
             self._say(f"refused a node: {refused.problem}")

@@ -20,7 +20,7 @@ from ..nodes.compatibility import common_hardware, differences, never_changed_by
 from ..nodes.connection import Connection, broadcast
 from ..nodes.joining import Join, Refusal
 from ..nodes.messages import Message, RunEnded, Signalled
-from ..nodes.rendezvous import check_endpoint, gather, join, listener_of_head, own_join
+from ..nodes.rendezvous import check_endpoint, gather, join, join_of, listener_of_head
 from ..nodes.secret import Trust
 from ..system import terminal
 from ..system.signals import STOPS
@@ -45,7 +45,7 @@ def prepared(
     require_torch()
     if not server.pids:
         import_torch()  # before other nodes count on this one
-    return own_join(request, hardware, dict(workload.versions))
+    return join_of(request, hardware, dict(workload.versions))
 
 
 def launch_with_others(training: Training, own: Join, server: Server, trust: Trust) -> int:

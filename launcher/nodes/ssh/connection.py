@@ -46,9 +46,9 @@ def command(shell: Shell, host: str, run: str) -> list[str]:
         "ServerAliveCountMax": "3",
         "ControlMaster": "no",  # a lasting master would keep our pipes open
     }
-    ours = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    far = shlex.join([sys.executable, "-P", "-m", "safe_launch.nodes.ssh.remote_main", run])
-    return ["ssh", "-T", *port, *shell.arguments, *ours, "--", host, f"exec {far}"]
+    words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    remote = shlex.join([sys.executable, "-P", "-m", "safe_launch.nodes.ssh.remote_main", run])
+    return ["ssh", "-T", *port, *shell.arguments, *words, "--", host, f"exec {remote}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Connection:
         code: exit code of the launcher there; None while it runs, or if it is unknown.
         complaints: output before the host answered, from ssh or a shell.
         is_first: it is the first host, whose launcher prints for all; the others' lines are kept.
-        words: the latest of these kept lines.
+        kept: the latest of these lines.
     """
 
     host: Host
@@ -89,7 +89,7 @@ class Connection:
     code: int | None = None
     complaints: list[str] = field(default_factory=list)
     is_first: bool = True
-    words: deque[str] = field(default_factory=lambda: deque(maxlen=500))
+    kept: deque[str] = field(default_factory=lambda: deque(maxlen=500))
     _sending: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, event: Event) -> None:
@@ -162,28 +162,28 @@ def _listen(
     """Passes on a host's output, line by line, and takes its events out."""
     process = connection.process
     waiting = {1: b"", 2: b""}
-    said: set[str] = set()
+    kinds: set[str] = set()  # of the events so far
 
     def take(console: int, text: bytes) -> None:
         while (at := text.find(mark)) >= 0:
             words, _, rest = text[at + len(mark) :].partition(b"\n")
             kind, _, value = words.decode().partition(" ")
-            said.add(kind)
+            kinds.add(kind)
             events.put(Event(kind, index, value))
             show(console, text[:at])
             text = rest
         show(console, text)
 
     def show(console: int, text: bytes) -> None:
-        if not said:
+        if not kinds:
             connection.complaints += text.decode(errors="replace").splitlines()
         elif console == 2 and not connection.is_first:
             lines = text.splitlines(keepends=True)
-            own = [line for line in lines if line.startswith(MARK)]
-            connection.words += [
-                line[len(MARK) :].decode(errors="replace").rstrip() for line in own
+            marked = [line for line in lines if line.startswith(MARK)]
+            connection.kept += [
+                line[len(MARK) :].decode(errors="replace").rstrip() for line in marked
             ]
-            _write(console, b"".join(line for line in lines if line not in own))
+            _write(console, b"".join(line for line in lines if line not in marked))
         else:
             _write(console, text)
 
@@ -192,7 +192,7 @@ def _listen(
         selector.register(process.stderr, selectors.EVENT_READ, 2)  # type: ignore[arg-type]
         while selector.get_map():
             is_partial = any(text and mark[:1] not in text for text in waiting.values())
-            ready = selector.select(QUIET if is_partial else LEAVING if "ended" in said else None)
+            ready = selector.select(QUIET if is_partial else LEAVING if "ended" in kinds else None)
             if not ready and not is_partial:
                 break  # a process there still holds a pipe
             for key, _ in ready:
@@ -208,7 +208,7 @@ def _listen(
                 if not ready and mark[:1] not in text:
                     take(console, text)
                     waiting[console] = b""
-    if "ended" not in said:
+    if "ended" not in kinds:
         process.wait()
     events.put(Event("gone", index))
 
@@ -265,8 +265,8 @@ def refused(connections: Sequence[Connection], source: str) -> LaunchError:
             codes.add(ExitCode.USAGE)
             meaning = known[1].format(**words)
             hints[known[2].format(**words)] = None
-        said = f" ({text[-300:]})" if text else ": no answer"
-        problems.append(f"{place(connection.host, source)}: {meaning}{said}")
+        answer = f" ({text[-300:]})" if text else ": no answer"
+        problems.append(f"{place(connection.host, source)}: {meaning}{answer}")
     code = ExitCode.USAGE if ExitCode.USAGE in codes else ExitCode.RETRY_ELSEWHERE
     return LaunchError("\n".join(problems), "\n".join(hints), code=code)
 

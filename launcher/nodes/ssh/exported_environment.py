@@ -39,11 +39,11 @@ def parsed(text: str) -> dict[str, str]:
     deepspeed passes the lines to a shell in double quotes, so a `$NAME` in a value is expanded on
     the host; `os.path.expandvars` does the same.
     """
-    found = {}
+    variables = {}
     for line in text.splitlines():
         name, equals, value = line.strip().removeprefix("export ").partition("=")
         if equals and not name.startswith("#"):
             bare = value.strip()
             quoted = len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "\"'"
-            found[name.strip()] = bare[1:-1] if quoted else bare
-    return found
+            variables[name.strip()] = bare[1:-1] if quoted else bare
+    return variables

@@ -27,18 +27,18 @@ MARGIN = 10.0
 """Seconds for the nodes to report, after they have noticed a silent node and stopped."""
 
 
-def without_hosts(own: Sequence[str]) -> list[str]:
-    """The launcher's own options, spelt out, without those about hosts."""
-    ours = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    declare(ours)
+def without_hosts(options: Sequence[str]) -> list[str]:
+    """The launcher's options, spelt out, without those about hosts."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    declare(parser)
     for name in ("master_addr", "master_port", "node_rank"):
-        table.add(ours, name)
-    return ours.parse_known_args(own)[1]
+        table.add(parser, name)
+    return parser.parse_known_args(options)[1]
 
 
 def launch_on_hosts(
     chosen: HostChoice,
-    own: Sequence[str],
+    options: Sequence[str],
     command: Sequence[str],
     values: argparse.Namespace,
     *,
@@ -47,22 +47,22 @@ def launch_on_hosts(
 ) -> int:
     """Launches on the hosts; without ssh if this machine is the only host, or for a plan.
 
-    The launcher's `own` options are spelt out; `command` is the script and its arguments. `run`
+    The launcher's `options` are spelt out; `command` is the script and its arguments. `run`
     runs a command line without a hostfile, and returns the exit code.
 
     Raises:
         LaunchError: the launch isn't possible as asked.
     """
-    own = without_hosts(own)
+    options = without_hosts(options)
     if values.no_ssh and is_launch:
         rank, host = part_of(chosen, values.node_rank)
         os.environ.update(variables_here(host.slots, os.environ))
-        return run([*own, *rank_options(chosen, rank), *command])
+        return run([*options, *rank_options(chosen, rank), *command])
     if is_launch and not chosen.is_here:
         silence = JoinTimes().silence if values.node_timeout is None else values.node_timeout
         times = process_options.stop_times(values, os.environ)
         patience = silence + times.leave + times.terminate + MARGIN
-        return _over_ssh(chosen, own, command, patience)
+        return _over_ssh(chosen, options, command, patience)
     slots = {len(host.slots) for host in chosen.hosts}
     if len(slots) > 1:
         problem = f"{chosen.source}: a plan needs the same number of slots on every host"
@@ -71,7 +71,9 @@ def launch_on_hosts(
         os.environ.update(variables_here(chosen.hosts[0].slots, os.environ))
     if chosen.hosts[0].line:
         terminal.tell(*terminal.table([chosen.row()], indent=0))
-    return run([*own, "--nnodes", str(len(chosen.hosts)), "--nproc", str(slots.pop()), *command])
+    return run(
+        [*options, "--nnodes", str(len(chosen.hosts)), "--nproc", str(slots.pop()), *command]
+    )
 
 
 def variables_here(slots: Sequence[int], environment: Mapping[str, str]) -> dict[str, str]:
@@ -101,11 +103,11 @@ def local_size(slots: Sequence[int]) -> dict[str, str]:
 
 
 def _over_ssh(
-    chosen: HostChoice, own: Sequence[str], command: Sequence[str], patience: float
+    chosen: HostChoice, options: Sequence[str], command: Sequence[str], patience: float
 ) -> int:
     """Launches on all hosts; returns the exit code.
 
-    The launcher's `own` options are without those about hosts. When a host fails, the others have
+    The launcher's `options` are without those about hosts. When a host fails, the others have
     `patience` seconds to end by themselves.
 
     Raises:
@@ -135,7 +137,7 @@ def _over_ssh(
         return [
             remote_main.Job(
                 folder=str(folder),
-                arguments=(*(*own, *rank_options(chosen, rank, head), "--rdzv-id", run, *command),),
+                arguments=(*options, *rank_options(chosen, rank, head), "--rdzv-id", run, *command),
                 devices=host.slots,
                 environment={**environment, **protected, **local_size(host.slots)},
                 expanded=written,
@@ -170,11 +172,11 @@ def part_of(chosen: HostChoice, rank: str | None) -> tuple[int, Host]:
         LaunchError: there is no such rank, or this host isn't among them.
     """
     if rank is None:
-        found = [place for place, host in enumerate(chosen.hosts) if owns(host.name)]
-        if len(found) != 1:
+        matches = [place for place, host in enumerate(chosen.hosts) if owns(host.name)]
+        if len(matches) != 1:
             problem = f"--no_ssh: this host isn't in {chosen.source} by its name"
             raise LaunchError(problem, "give --node_rank N on every host")
-        return found[0], chosen.hosts[found[0]]
+        return matches[0], chosen.hosts[matches[0]]
     if not rank.isdigit() or int(rank) >= len(chosen.hosts):
         hosts = len(chosen.hosts)
         there = f"there {noun_of(hosts, 'is', 'are')} {count_of(hosts, 'host')}"

@@ -18,7 +18,7 @@ from .connection import LEAVING, Connection, Event, connect, place, refused
 
 ANSWER = 120.0
 """Seconds within which every host must have answered."""
-TELL = 3.0
+KEPT = 3.0
 """Seconds after which a failed host's kept output is printed if the others still run."""
 SIGNALS = (*STOPS, REPORT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that are passed on to the launchers."""
@@ -126,10 +126,10 @@ def _attend(
     steps: list[tuple[float, Callable[[], None]]] = []
     is_stopping = was_stopped = False
 
-    def tell(*those: Connection) -> None:
-        for connection in those:
-            words = [connection.words.popleft() for _ in range(len(connection.words))]
-            notice(*(f"{connection.host.name}: {line}" for line in words))
+    def print_kept(*hosts: Connection) -> None:
+        for host in hosts:
+            lines = [host.kept.popleft() for _ in range(len(host.kept))]
+            notice(*(f"{host.host.name}: {line}" for line in lines))
 
     def stop() -> None:
         nonlocal is_stopping
@@ -160,8 +160,10 @@ def _attend(
         if culprit is None and not was_stopped and (is_lost or connection.code):
             culprit = connection
             now, had_begun = time.monotonic(), "started" in connection.heard
-            delays = (TELL, patience) if had_begun else (0.0, 0.0)
-            steps = [(now + delays[0], partial(tell, connection)), (now + delays[1], stop)]
-    tell(*(connection for connection in connections if connection.code != connections[0].code))
+            delays = (KEPT, patience) if had_begun else (0.0, 0.0)
+            steps = [(now + delays[0], partial(print_kept, connection)), (now + delays[1], stop)]
+    print_kept(
+        *(connection for connection in connections if connection.code != connections[0].code)
+    )
     decisive = culprit if culprit is not None and is_stopping else connections[0]
     return ExitCode.RETRY_ELSEWHERE if decisive.code is None else decisive.code

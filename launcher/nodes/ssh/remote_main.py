@@ -97,7 +97,7 @@ def main(run: str) -> int:
     # If the connection is cut, writes fail, and the workers must be stopped all the same.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     connection = os.environ.get("SSH_CONNECTION", "").split()
-    _tell(run, "ready", connection[2] if len(connection) == 4 else "")
+    _report(run, "ready", connection[2] if len(connection) == 4 else "")
     orders = _Orders()
     lines: list[str] = []
     while not lines:
@@ -111,9 +111,9 @@ def main(run: str) -> int:
         terminal.say(f"error: {error.problem}", f"hint: {error.hint}")
         code: int = error.code
     else:
-        _tell(run, "started")
+        _report(run, "started")
         code = _attend(launcher, orders, lines)
-    _tell(run, "ended", str(code))
+    _report(run, "ended", str(code))
     return code
 
 
@@ -165,7 +165,7 @@ def _attend(launcher: subprocess.Popen[bytes], orders: _Orders, lines: list[str]
     return launcher.returncode if launcher.returncode >= 0 else 128 - launcher.returncode
 
 
-def _tell(run: str, *words: str) -> None:
+def _report(run: str, *words: str) -> None:
     """Sends an event to the launch that started this process, if that still runs."""
     with suppress(OSError):
         os.write(1, f"{mark(run)}{' '.join(words)}\n".encode())

@@ -33,7 +33,7 @@ from safe_launch.nodes.compatibility import (
 )
 from safe_launch.nodes.connection import Connection, decoded, deliver, encoded
 from safe_launch.nodes.dismissal import too_late
-from safe_launch.nodes.farewell import told
+from safe_launch.nodes.farewell import on_failure
 from safe_launch.nodes.joining import Accepted, Join, Refusal, RunStarted, Unable
 from safe_launch.nodes.listener import Listener, arrivals
 from safe_launch.nodes.messages import Ended, Failing, Message, RunEnded, Stop
@@ -430,7 +430,7 @@ def test_a_launcher_tells_of_its_own_failure(may_join: bool) -> None:
     said: list[str] = []
     with nodes(2) as job:
         placement = replace(job.placement, rank=0 if may_join else 1, may_join=may_join)
-        with pytest.raises(LaunchError), told(placement, job.trust, said.append):
+        with pytest.raises(LaunchError), on_failure(placement, job.trust, said.append):
             raise LaunchError("no such thing", "make one", code=ExitCode.NO_PLAN)
         with pytest.raises(LaunchError, match="can't take part: no such thing") as caught:
             job.joined.result(LONG)
@@ -444,7 +444,7 @@ def test_node_0_tells_of_its_own_failure() -> None:
     said: list[str] = []
 
     def failing() -> None:
-        with told(placement, Trust(), said.append):
+        with on_failure(placement, Trust(), said.append):
             raise ZeroDivisionError("by zero")
 
     with ThreadPoolExecutor(1) as pool:

@@ -11,13 +11,13 @@ from safe_launch.core.errors import LaunchError
 from safe_launch.core.request import LaunchRequest, Limits
 from safe_launch.core.settings import Setting
 from safe_launch.nodes.connection import encoded
-from safe_launch.nodes.rendezvous import own_join
+from safe_launch.nodes.rendezvous import join_of
 from support.worlds import HARDWARE
 
 
 def digest(script: Path | str, *arguments: str) -> tuple[str, str]:
     """The digest of the script and its arguments."""
-    joined = own_join(LaunchRequest(str(script), False, arguments, 2, "--nproc 2"), HARDWARE, {})
+    joined = join_of(LaunchRequest(str(script), False, arguments, 2, "--nproc 2"), HARDWARE, {})
     return joined.script, joined.arguments
 
 
@@ -34,7 +34,7 @@ def test_what_it_never_changes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("pass\n")
     limits = Limits(never_changed=((Setting.ZERO_STAGE, "never-change in /etc/safe-launch"),))
     script = str(tmp_path / "train.py")
-    joined = own_join(LaunchRequest(script, False, (), 2, "", limits=limits), HARDWARE, {})
+    joined = join_of(LaunchRequest(script, False, (), 2, "", limits=limits), HARDWARE, {})
     assert joined.never_changed == (Setting.ZERO_STAGE,)
     assert b"/etc" not in encoded(joined)
 
