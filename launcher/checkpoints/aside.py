@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -18,17 +19,14 @@ def set_aside(folders: Collection[Path]) -> list[Path]:
     places: dict[Path, Path] = {}
     for folder in folders:
         if folder.parent not in places:
-            places[folder.parent] = _make_free_folder(folder.parent)
+            places[folder.parent] = _new_folder(folder.parent)
         folder.rename(places[folder.parent] / folder.name)
     return list(places.values())
 
 
-def _make_free_folder(output_dir: Path) -> Path:
-    for number in count(1):
-        place = output_dir / f"set-aside-{number}"
-        try:
+def _new_folder(output_dir: Path) -> Path:
+    for place in (output_dir / f"set-aside-{number}" for number in count(1)):
+        with suppress(FileExistsError):
             place.mkdir()
-        except FileExistsError:
-            continue
-        return place
+            return place
     raise AssertionError("there is always a free number")

@@ -100,6 +100,6 @@ def resume_value(training: int, folder: Path) -> str:
     return f"{training}:{folder}"
 
 
-def newest_first(found: Iterable[AnyCheckpoint]) -> tuple[AnyCheckpoint, ...]:
+def newest_first(checkpoints: Iterable[AnyCheckpoint]) -> tuple[AnyCheckpoint, ...]:
     """Checkpoints in the order of trial: of one step, complete ones first."""
-    return tuple(sorted(found, key=lambda each: (-each.step, isinstance(each, Unusable))))
+    return tuple(sorted(checkpoints, key=lambda each: (-each.step, isinstance(each, Unusable))))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ..core.reasons import reason_of
@@ -26,10 +27,14 @@ def present(output_dir: str) -> dict[str, int]:
         folders = [path for path in Path(output_dir).iterdir() if FOLDER.fullmatch(path.name)]
     except OSError:
         return {}
-    return {folder.name: _written(folder) for folder in folders}
+    times = dict.fromkeys((folder.name for folder in folders), 0)
+    for folder in folders:
+        with suppress(OSError):
+            times[folder.name] = (folder / STATE).stat().st_mtime_ns
+    return times
 
 
-def own_folder(resume: Resume, saves: Sequence[Saves]) -> Path | None:
+def local_folder(resume: Resume, saves: Sequence[Saves]) -> Path | None:
     """This node's folder of a checkpoint; None if no worker reported it.
 
     Some scripts save to a new folder at every launch: the latest with the checkpoint counts. If
@@ -40,13 +45,6 @@ def own_folder(resume: Resume, saves: Sequence[Saves]) -> Path | None:
     ]
     existing = [folder for folder in folders if folder.is_dir()]
     return next(reversed(existing or folders), None)
-
-
-def _written(folder: Path) -> int:
-    try:
-        return (folder / STATE).stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def find_all(
@@ -61,16 +59,17 @@ def find_all(
             their own disks. None for a single node.
     """
     output_dir = Path(saves.output_dir)
-    found: list[AnyCheckpoint] = []
+    checkpoints: list[AnyCheckpoint] = []
     for name, written in present(saves.output_dir).items():
         if saves.before.get(name) == written:
             continue
         folder, step = output_dir / name, int(name.rpartition("-")[2])
         try:
-            found.append(read(folder, step, worlds, local))
+            checkpoints.append(read(folder, step, worlds, local))
         except (CutOffError, ForeignError) as problem:
-            found.append(Unusable(folder, step, str(problem), isinstance(problem, CutOffError)))
+            is_cut_off = isinstance(problem, CutOffError)
+            checkpoints.append(Unusable(folder, step, str(problem), is_cut_off))
         except OSError as error:
             reason = f"it can't be read: {reason_of(error)}"
-            found.append(Unusable(folder, step, reason, is_cut_off=False))
-    return newest_first(found)
+            checkpoints.append(Unusable(folder, step, reason, is_cut_off=False))
+    return newest_first(checkpoints)

@@ -131,7 +131,7 @@ def next_start(
         elif may_restart or not passed_over:
             aside = tuple(later for later in checkpoints if later.step > checkpoint.step)
             return Start(checkpoint, way, aside, _resumed(checkpoint, way, aside, steps))
-    done = "an unknown number of steps" if steps is None else _steps(steps)
+    done = "an unknown number of steps" if steps is None else count_of(steps, "step")
     if passed_over and not may_restart:
         name, reason = next(iter(passed_over.items()))
         return Refused(
@@ -142,10 +142,6 @@ def next_start(
         return Start(None)
     sentence = f"from the start, after {done}: {_nothing_usable(checkpoints, passed_over)}"
     return Start(None, aside=tuple(checkpoints), sentence=sentence)
-
-
-def _steps(number: int) -> str:
-    return count_of(number, "step")
 
 
 def _nothing_usable(checkpoints: Iterable[AnyCheckpoint], passed_over: dict[str, str]) -> str:
@@ -159,20 +155,19 @@ def _nothing_usable(checkpoints: Iterable[AnyCheckpoint], passed_over: dict[str,
 
 
 def _resumed(
-    checkpoint: Checkpoint,
-    way: Loading,
-    aside: Sequence[AnyCheckpoint],
-    steps: int | None,
+    checkpoint: Checkpoint, way: Loading, aside: Sequence[AnyCheckpoint], steps: int | None
 ) -> str:
-    lost = f" ({_steps(steps)} had been done)" if steps and steps > checkpoint.step else ""
+    lost = ""
+    if steps is not None and steps > checkpoint.step:
+        lost = f" ({count_of(steps, 'step')} had been done)"
     sentence = f"resumes from {checkpoint.folder.name}{lost}"
     if way is Loading.UNIVERSAL:
         what = "ZeRO stage" if checkpoint.zero_stage == 3 else "number of ranks or offload"
         sentence += f", as a universal checkpoint, because its optimizer state is of another {what}"
-    skipped = [later for later in aside if isinstance(later, Unusable)]
-    return sentence + "".join(
-        f"; {unusable.folder.name} is skipped: {unusable.reason}" for unusable in skipped
-    )
+    for later in aside:
+        if isinstance(later, Unusable):
+            sentence += f"; {later.folder.name} is skipped: {later.reason}"
+    return sentence
 
 
 def without(

@@ -19,23 +19,23 @@ from .discovery import present
 def places(saves: Mapping[int, Saves]) -> tuple[Saves, ...]:
     """The save folders of a node's ranks: the first rank's, and differing ones."""
     reported = [saves[rank] for rank in sorted(saves)]
-    found: dict[str, Saves] = {}
-    for each in reported:
-        if each.number == reported[0].number:
-            found.setdefault(each.output_dir, each)
-    return tuple(found.values())
+    folders: dict[str, Saves] = {}
+    for place in reported:
+        if place.number == reported[0].number:
+            folders.setdefault(place.output_dir, place)
+    return tuple(folders.values())
 
 
-def told(saves: Mapping[int, Saves], ranks: Collection[int]) -> str | None:
+def warning(saves: Mapping[int, Saves], ranks: Collection[int]) -> str | None:
     """A warning about ranks that save to different folders, if any."""
     if len(saves) < len(ranks) or len({place.number for place in saves.values()}) > 1:
         return None
-    own, *others = places(saves)
+    first, *others = places(saves)
     if not others:
         return None
-    rank = next(rank for rank, each in sorted(saves.items()) if each == others[0])
+    rank = next(rank for rank, place in sorted(saves.items()) if place == others[0])
     return (
-        f"the ranks save to different folders: rank {min(ranks)} to {own.output_dir}, rank "
+        f"the ranks save to different folders: rank {min(ranks)} to {first.output_dir}, rank "
         f"{rank} to {others[0].output_dir}. No folder will hold a whole checkpoint. A name made "
         "from the time or a random number differs between ranks: pass the folder on the command "
         "line, or make its name on rank 0 and broadcast it"

@@ -6,8 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from itertools import count
+from collections.abc import Mapping
+from itertools import chain, count
 from pathlib import Path
 
 from ..core.reasons import reason_of
@@ -30,7 +30,7 @@ def convert(checkpoint: Checkpoint, variables: Mapping[str, str] | None = None) 
         checkpoint: the checkpoint to convert.
         variables: variables for the converter's environment, in addition to the launcher's.
     """
-    target = next(_free(checkpoint))
+    target = _free_name(checkpoint)
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -62,10 +62,8 @@ def convert(checkpoint: Checkpoint, variables: Mapping[str, str] | None = None) 
     return target
 
 
-def _free(checkpoint: Checkpoint) -> Iterator[Path]:
-    """Yields free folder names beside the checkpoint; transformers deletes only `checkpoint-*`."""
-    for number in count(1):
-        name = f"universal-{checkpoint.step}" + ("" if number == 1 else f"-{number}")
-        path = checkpoint.folder.with_name(name)
-        if not path.exists():
-            yield path
+def _free_name(checkpoint: Checkpoint) -> Path:
+    """A free name beside the checkpoint; transformers deletes only `checkpoint-*`."""
+    name = f"universal-{checkpoint.step}"
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(path for path in map(checkpoint.folder.with_name, names) if not path.exists())

@@ -77,29 +77,29 @@ def standings(
     now, took = _trees(pids), monotonic() - begun
     end = monotonic() + ANSWERS
     latest = _by_rank(look)
-    asked = []
+    answers = []
     for row in rows:
         seen = _watched(row, before.get(row.pid, ()), now.get(row.pid, ()), took)
         late = _with_problem(seen, "it couldn't be asked in time")
-        question = partial(_asked, seen, row.thread, ran.get(row.pid), folder, end)
+        question = partial(_query, seen, row.thread, ran.get(row.pid), folder, end)
         if row.quiet >= took > latest.get(row.rank, row).quiet:
             question = partial(_with_problem, seen, "it moves again")
-        asked.append(_Answer(question, late))
-    found = [answer.by(end + MARGIN) for answer in asked]
+        answers.append(_Answer(question, late))
+    result = [answer.by(end + MARGIN) for answer in answers]
     busy = use.by(end)
-    return tuple(replace(each, utilization=busy.get(each.pid)) for each in found)
+    return tuple(replace(standing, utilization=busy.get(standing.pid)) for standing in result)
 
 
 def up_to_date(
-    found: Sequence[Standing], look: Callable[[], Sequence[RankProgress]]
+    before: Sequence[Standing], look: Callable[[], Sequence[RankProgress]]
 ) -> tuple[Standing, ...]:
     """The standings with the board's current rows, as ranks may have moved."""
     latest = _by_rank(look)
     return tuple(
-        replace(each, phase=row.phase, step=row.step, quiet=row.quiet)
-        if (row := latest.get(each.rank)) is not None
-        else each
-        for each in found
+        replace(standing, phase=row.phase, step=row.step, quiet=row.quiet)
+        if (row := latest.get(standing.rank)) is not None
+        else standing
+        for standing in before
     )
 
 
@@ -116,11 +116,11 @@ def _trees(pids: Sequence[int]) -> proc.Trees:
 
 def _ran(pids: Sequence[int]) -> dict[int, proc.Ran]:
     """Running times of the threads of the ranks' processes."""
-    found = {}
+    result = {}
     for pid in filter(None, pids):
         with suppress(OSError):  # it has ended
-            found[pid] = proc.ran(pid)
-    return found
+            result[pid] = proc.ran(pid)
+    return result
 
 
 def _watched(
@@ -145,7 +145,7 @@ def _watched(
     )
 
 
-def _asked(seen: Standing, thread: int, ran: proc.Ran | None, folder: Path, end: float) -> Standing:
+def _query(seen: Standing, thread: int, ran: proc.Ran | None, folder: Path, end: float) -> Standing:
     """A standing with the process's stacks and collectives."""
     if seen.state in ENDED_STATES:
         why = "its process has ended" if seen.pid else "its process hasn't begun"
@@ -164,7 +164,7 @@ def _asked(seen: Standing, thread: int, ran: proc.Ran | None, folder: Path, end:
     if isinstance(frames, Refused):
         result = _with_problem(result, frames.sentence)
     else:
-        result = replace(result, frames=frames, own_files=stacks.own_files(frames))
+        result = replace(result, frames=frames, own_files=stacks.user_files(frames))
     children = [
         _with_stack(child, end)
         if place < CHILDREN and stacks.is_same_program(seen.pid, child.pid)

@@ -42,8 +42,8 @@ def attributed(
         is_proof=False,
         quiet=quiet,
     )
-    proven = _is_proof(report, earlier, limit, is_recorded=cause.is_recorded)
-    return replace(report, is_proof=proven)
+    is_proof = _is_proof(report, earlier, limit, is_recorded=cause.is_recorded)
+    return replace(report, is_proof=is_proof)
 
 
 def _is_proof(

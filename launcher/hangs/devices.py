@@ -38,10 +38,10 @@ def _nvidia(pids: Sequence[int]) -> dict[int, float]:
             for handle in handles
             for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
         }
-        found = {pid: users[pid] for pid in pids if pid in users}
+        matches = {pid: users[pid] for pid in pids if pid in users}
         uuids = [nvidia.text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
         shown = visible(handles, os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
-        chosen = found or _in_order(pids, shown)
+        chosen = matches or _in_order(pids, shown)
         return {
             pid: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
             for pid, handle in chosen.items()
@@ -57,8 +57,8 @@ def _ascend(pids: Sequence[int]) -> dict[int, float]:
 
 def of_npu_smi(table: str) -> Iterator[float]:
     """Utilization of each chip in the table of `npu-smi info`, from 0 to 1."""
-    found = (_USE.match(use) for _, use in ascend.chips(table))
-    yield from (int(each[1]) / 100 for each in found if each)
+    matches = (_USE.match(use) for _, use in ascend.chips(table))
+    yield from (int(match[1]) / 100 for match in matches if match)
 
 
 def _in_order(pids: Sequence[int], devices: Sequence[Any]) -> dict[int, Any]:

@@ -26,7 +26,7 @@ from ..system import files_below, regular_files
 from .attribution import attributed
 from .recorder import latest, parsed
 from .report import HangReport
-from .stacks import own_files
+from .stacks import user_files
 from .standing import Standing
 
 LARGEST = 256 << 20
@@ -93,26 +93,26 @@ def of_ranks(prefix: str, ranks: Iterable[int]) -> tuple[Path, ...]:
 
 def standings(files: Iterable[Path]) -> tuple[Standing, ...] | Refused:
     """Standings of the ranks with dumps."""
-    found, problems = [], []
+    result, problems = [], []
     for file in files:
         document = read(file)
         if isinstance(document, Refused):
             problems.append(document.sentence)
         else:
-            found.append(_standing(_rank(file), document))
-    if not found:
+            result.append(_standing(_rank(file), document))
+    if not result:
         return Refused("; ".join(problems) or "there is no dump of a flight recorder")
-    return tuple(found)
+    return tuple(result)
 
 
-def report_on(found: Sequence[Standing]) -> HangReport:
+def report_on(dumped: Sequence[Standing]) -> HangReport:
     """Attributes the hang by dumps of some or all ranks."""
-    known = {rank for stood in found for entry in stood.collectives or () for rank in entry.ranks}
+    members = {rank for each in dumped for entry in each.collectives or () for rank in entry.ranks}
     absent = [
         Standing(rank, phase=Phase.TRAINING, problem="it has left no dump")
-        for rank in known - {stood.rank for stood in found}
+        for rank in members - {each.rank for each in dumped}
     ]
-    return attributed([*found, *absent], quiet=0.0, limit=0.0)
+    return attributed([*dumped, *absent], quiet=0.0, limit=0.0)
 
 
 def read(file: Path) -> Mapping[str, Any] | Refused:
@@ -147,15 +147,15 @@ def _standing(rank: int, document: Mapping[str, Any]) -> Standing:
     entries = [entry for entry in document["entries"] if isinstance(entry, dict)]
     pending = [at for at, entry in enumerate(every) if not entry.is_retired]
     frames = tuple(_frames(entries[pending[0]])) if pending else ()
-    before = tuple(_frames(entries[-1])) if entries and not pending else ()
-    own = own_files(before)
-    spot = next((frame for frame in reversed(before) if frame.file in own), None)
+    last = tuple(_frames(entries[-1])) if entries and not pending else ()
+    files = user_files(last)
+    spot = next((frame for frame in reversed(last) if frame.file in files), None)
     problem = f"it was last seen at {spot.file}:{spot.line} in {spot.function}" if spot else ""
     return Standing(
         rank,
         phase=Phase.TRAINING,
         frames=frames,
-        own_files=own_files(frames),
+        own_files=user_files(frames),
         collectives=tuple(latest(iter(every))),
         problem=problem[:LONGEST],
     )
@@ -172,6 +172,6 @@ def _frames(entry: Mapping[str, Any]) -> Iterator[Frame]:
 
 
 def _rank(file: Path) -> int:
-    found = _RANK.search(file.name)
-    assert found is not None, "only dumps come here"
-    return int(found[1])
+    match = _RANK.search(file.name)
+    assert match is not None, "only dumps come here"
+    return int(match[1])

@@ -140,11 +140,9 @@ def without_wrappers(frames: Sequence[Frame]) -> Sequence[Frame]:
 
 def shown_frame(standing: Standing) -> Frame | None:
     """The user's innermost frame, or else the innermost; None without frames."""
-    own = set(standing.own_files)
-    inner = reversed(standing.frames)
-    return next(
-        (frame for frame in inner if frame.file in own), next(iter(standing.frames[-1:]), None)
-    )
+    frames = standing.frames[::-1]
+    of_user = (frame for frame in frames if frame.file in standing.own_files)
+    return next(of_user, next(iter(frames), None))
 
 
 def waiting_function(frames: Sequence[Frame]) -> str:

@@ -117,14 +117,14 @@ def has_signal(mask: str, number: int) -> bool:
 
 def ran(pid: int) -> Ran:
     """Reads the running times of a process's threads, and whether it waits for a processor."""
-    found = {}
+    threads = {}
     at = monotonic()
     for name in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - quick
         with suppress(OSError, ValueError, IndexError):
             text = Path(f"/proc/{pid}/task/{name}/schedstat").read_text()
-            found[int(name)] = int(text.split()[0]) / 1e9
+            threads[int(name)] = int(text.split()[0]) / 1e9
     main = _parsed(pid, Path(f"/proc/{pid}/task/{pid}/stat").read_bytes())
-    return Ran(at, main.state == "R", found)
+    return Ran(at, main.state == "R", threads)
 
 
 def _earlier(process: Process, before: Mapping[int, Process]) -> Process | None:

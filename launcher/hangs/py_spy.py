@@ -45,8 +45,8 @@ def stack(pid: int, seconds: float) -> tuple[Frame, ...] | Refused:
     except (OSError, ValueError) as error:
         return Refused(f"py-spy can't read it: {file_and_reason(error)}")
     if threads is None:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        return Refused(f"py-spy can't read it: {said[0] if said else 'it says nothing'}")
+        errors = done.stderr.decode(errors="replace").strip().splitlines()
+        return Refused(f"py-spy can't read it: {errors[0] if errors else 'it says nothing'}")
     return with_sources(list(parsed(threads, pid))[::-1], pid)
 
 

@@ -30,9 +30,9 @@ def collectives(folder: Path, rank: int, seconds: float) -> tuple[Collective, ..
     """The entries of a rank's flight recorders, oldest first in each."""
     end = monotonic() + seconds
     try:
-        answers = [_asked(folder, rank, handler, end) for handler in HANDLERS]
+        answers = [_requested(folder, rank, handler, end) for handler in HANDLERS]
         bodies = [body for status, body in answers if status == 200]
-        found = [one for body in bodies for one in latest(parsed(msgspec.json.decode(body)))]
+        entries = [entry for body in bodies for entry in latest(parsed(msgspec.json.decode(body)))]
     except FileNotFoundError:
         return Refused(f"{UNKNOWN}: it has no torch that reports them (2.8 or newer)")
     except TimeoutError:
@@ -41,7 +41,7 @@ def collectives(folder: Path, rank: int, seconds: float) -> tuple[Collective, ..
         return Refused(f"{UNKNOWN}: {reason_of(error)}")
     if not bodies:
         return Refused(f"{UNKNOWN}: this version of torch doesn't report them")
-    return tuple(found)
+    return tuple(entries)
 
 
 def parsed(document: Any) -> Iterator[Collective]:
@@ -49,15 +49,14 @@ def parsed(document: Any) -> Iterator[Collective]:
     document = document if isinstance(document, dict) else {}
     configured = document.get("pg_config")
     groups = configured if isinstance(configured, dict) else {}
-    entries = document.get("entries")
-    for entry in entries if isinstance(entries, list) else ():
+    for entry in _listed(document.get("entries")):
         if isinstance(entry, dict):
             yield _collective(entry, groups)
 
 
-def latest(found: Iterator[Collective]) -> list[Collective]:
+def latest(entries: Iterator[Collective]) -> list[Collective]:
     """Without those long done: other ranks can't be that far behind in the same group."""
-    every = list(found)
+    every = list(entries)
     left = {collective.group: DONE for collective in every}
     kept = []
     for collective in reversed(every):
@@ -96,7 +95,7 @@ def _numbers(value: Any) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", str(value or ""))))
 
 
-def _asked(folder: Path, rank: int, handler: str, end: float) -> tuple[int, bytes]:
+def _requested(folder: Path, rank: int, handler: str, end: float) -> tuple[int, bytes]:
     """Status and body of the server's answer.
 
     Raises:

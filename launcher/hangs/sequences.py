@@ -50,16 +50,16 @@ def is_familiar(recorders: Recorders, rank: int, entry: Collective) -> bool:
 
 def _aligned(recorders: Recorders, ranks: Sequence[int]) -> dict[int, tuple[_Step, ...]]:
     """The ranks' sequences from a collective on that all of them have; empty if there is none."""
-    for own in recorders.by_group.values():
-        if not set(ranks) <= own.keys():
+    for numbered in recorders.by_group.values():
+        if not set(ranks) <= numbered.keys():
             continue
-        start = max(min(own[rank]) for rank in ranks)
-        if any(start not in own[rank] for rank in ranks):
+        start = max(min(numbered[rank]) for rank in ranks)
+        if any(start not in numbered[rank] for rank in ranks):
             continue
         result = {}
         for rank in ranks:
             entries = recorders.entries[rank]
-            first = entries.index(own[rank][start])
+            first = entries.index(numbered[rank][start])
             result[rank] = tuple(_step(entry) for entry in entries[first:] if not entry.is_message)
         return result
     return {}

@@ -13,6 +13,7 @@ import platform
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
@@ -109,8 +110,9 @@ def parsed(text: str, thread: int = 0) -> list[Frame]:
     The text has a section for each thread; the last is the main thread, for the identifier 0.
     """
     sections = _SECTION.split(text)[1:]  # in turn: an identifier or None, and its frames
-    of = {int(name or "0", 16): frames for name, frames in zip(*[iter(sections)] * 2, strict=True)}
-    frames = of.get(thread) or (sections[-1] if sections else "")
+    pairs = zip(sections[::2], sections[1::2], strict=True)
+    threads = {int(name or "0", 16): lines for name, lines in pairs}
+    frames = threads.get(thread) or (sections[-1] if sections else "")
     return [
         Frame(_plain(file), int(line) if line.isdecimal() else 0, _plain(function), "")
         for file, line, function in reversed(_FRAME.findall(frames))
@@ -126,12 +128,11 @@ def with_sources(frames: Iterable[Frame], pid: int) -> tuple[Frame, ...]:
             if not path.startswith(("/", "<")):  # as the process names it
                 path = str(Path(f"/proc/{pid}/cwd", path))
             linecache.checkcache(path)
-            text = linecache.getline(path, frame.line).strip()
-            result.append(Frame(frame.file, frame.line, frame.function, text))
+            result.append(replace(frame, source=linecache.getline(path, frame.line).strip()))
     return tuple(result)
 
 
-def own_files(frames: Iterable[Frame]) -> tuple[str, ...]:
+def user_files(frames: Iterable[Frame]) -> tuple[str, ...]:
     """The files of the frames that belong to the user."""
     files = dict.fromkeys(frame.file for frame in frames)
     return tuple(
@@ -166,4 +167,4 @@ def _memory(pid: int) -> tuple[str, int]:
 
 def _plain(text: str) -> str:
     """A name without faulthandler's escapes of non-ASCII characters."""
-    return _ESCAPE.sub(lambda found: chr(int(found[0][2:], 16)), text)
+    return _ESCAPE.sub(lambda match: chr(int(match[0][2:], 16)), text)

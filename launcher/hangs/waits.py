@@ -24,7 +24,7 @@ _SIZED = re.compile(
 more (torch/distributed/flight_recorder/components/types.py, `Op.match`), but lists of tensors may
 differ between ranks, and a rank that scatters or gathers has others than its peers."""
 _MESSAGE = re.compile(r"^(send|recv) (\d+)(?:->|<-)(\d+)")
-"""As ProcessGroupNCCL.cpp names messages: own rank, then the peer, both within the group."""
+"""As ProcessGroupNCCL.cpp names messages: the rank, then its peer, both within the group."""
 
 Group = tuple[str, tuple[int, ...]]
 """A process group: its name, and its ranks if they are known."""
@@ -76,8 +76,8 @@ class Recorders:
         for rank, entries in self.entries.items():
             for entry in entries:
                 if not entry.is_message:
-                    own = groups[self.group_of(entry, rank)].setdefault(rank, {})
-                    own[entry.number] = entry
+                    numbered = groups[self.group_of(entry, rank)].setdefault(rank, {})
+                    numbered[entry.number] = entry
         return groups
 
     @cached_property
@@ -104,9 +104,8 @@ class Recorders:
         """
         if rank not in self.entries:
             return None
-        own = self.by_group.get(group, {}).get(rank)
-        if own:
-            return max(own)
+        if numbered := self.by_group.get(group, {}).get(rank):
+            return max(numbered)
         first: dict[Group, int] = {}
         for entry in self.entries[rank]:
             if not entry.is_message:
@@ -137,8 +136,8 @@ def waits_of(recorders: Recorders) -> tuple[Wait, ...]:
     for group, ranks in recorders.by_group.items():
         members = recorders.members(group)
         is_open = not group[1] and not is_default(group[0])
-        for rank, own in ranks.items():
-            pending = [entry for entry in own.values() if not entry.is_retired]
+        for rank, numbered in ranks.items():
+            pending = [entry for entry in numbered.values() if not entry.is_retired]
             if not pending:
                 continue
             head = min(pending, key=lambda entry: entry.number)
@@ -148,7 +147,7 @@ def waits_of(recorders: Recorders) -> tuple[Wait, ...]:
             }
             unknown = {other for other, last in known.items() if last is None}
             if is_open:
-                unknown |= {other for other in recorders.ranks if other not in members}
+                unknown |= recorders.ranks - members
             waits.append(Wait(rank, head, frozenset(missing), frozenset(unknown)))
     return (*waits, *_messages(recorders))
 
@@ -180,10 +179,10 @@ def _messages(recorders: Recorders) -> list[Wait]:
 
 def _peer(entry: Collective) -> int | None:
     """The rank at the other end of a message; None if the recorder doesn't have it."""
-    found = _MESSAGE.match(entry.kind)
-    if found is None:
+    match = _MESSAGE.match(entry.kind)
+    if match is None:
         return None
-    peer = int(found[3])
+    peer = int(match[3])
     if entry.ranks:
         return sorted(entry.ranks)[peer] if peer < len(entry.ranks) else None
     return peer if is_default(entry.group) else None
@@ -196,22 +195,21 @@ def splits_of(recorders: Recorders) -> tuple[Split, ...]:
     """
     splits = []
     for group, ranks in recorders.by_group.items():
-        numbers = sorted({number for own in ranks.values() for number in own})
-        for number in numbers:
-            here = {rank: own[number] for rank, own in ranks.items() if number in own}
+        for number in sorted(set().union(*ranks.values())):
+            here = {rank: entries[number] for rank, entries in ranks.items() if number in entries}
             if all(entry.is_retired for entry in here.values()):
                 continue
             parts: list[tuple[Collective, list[int]]] = []
             for rank, entry in sorted(here.items()):
-                for other, own_ranks in parts:
+                for other, same in parts:
                     if not differ(entry, other):
-                        own_ranks.append(rank)
+                        same.append(rank)
                         break
                 else:
                     parts.append((entry, [rank]))
             if len(parts) > 1:
                 parts.sort(key=lambda part: (-len(part[1]), part[1]))
-                splits.append(Split(group, tuple((entry, tuple(own)) for entry, own in parts)))
+                splits.append(Split(group, tuple((entry, tuple(same)) for entry, same in parts)))
                 break
     return tuple(splits)
 

@@ -116,7 +116,7 @@ def resume_variable(order: Order, outcomes: Sequence[AttemptEnd]) -> str | Refus
     saves = [outcome.saves for outcome in outcomes if outcome.saves]
     for places in saves:
         save_folders.gather(places)
-    folder = discovery.own_folder(order.resume, [first for first, *_ in saves])
+    folder = discovery.local_folder(order.resume, [first for first, *_ in saves])
     if folder is None:
         unknown = "no worker here has reported where it is"
         return Refused(f"to resume from {order.resume.name}, and {unknown}")

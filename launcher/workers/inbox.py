@@ -81,7 +81,7 @@ class Inbox:
                 workers.model = workers.model or shape
             case SaveLocation(saves=saves):
                 workers.saves[rank] = saves
-                self._remark(save_folders.told(workers.saves, workers.pids.keys()))
+                self._remark(save_folders.warning(workers.saves, workers.pids.keys()))
             case Found(finding=finding):
                 self.checks.add(rank, finding)
             case Compared() as compared:

@@ -228,6 +228,6 @@ def test_where_a_node_has_what_it_resumes_from(tmp_path: Path) -> None:
     (tmp_path / "a" / "checkpoint-4").mkdir()
     saves = [Saves(str(tmp_path / name)) for name in ("a", "b")]
     saves.append(Saves(str(tmp_path / "c"), 1))
-    assert discovery.own_folder(Resume(0, "checkpoint-4"), saves) == tmp_path / "a/checkpoint-4"
-    assert discovery.own_folder(Resume(0, "checkpoint-5"), saves) == tmp_path / "b/checkpoint-5"
-    assert discovery.own_folder(Resume(2, "checkpoint-4"), saves) is None
+    assert discovery.local_folder(Resume(0, "checkpoint-4"), saves) == tmp_path / "a/checkpoint-4"
+    assert discovery.local_folder(Resume(0, "checkpoint-5"), saves) == tmp_path / "b/checkpoint-5"
+    assert discovery.local_folder(Resume(2, "checkpoint-4"), saves) is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safe_launch.checkpoints import discovery
 from safe_launch.checkpoints.checkpoint import Checkpoint, Saves
-from safe_launch.checkpoints.save_folders import gather, places, told
+from safe_launch.checkpoints.save_folders import gather, places, warning
 from support.checkpoints import zero_checkpoint
 
 OWN = "zero_pp_rank_1_mp_rank_00_optim_states.pt"
@@ -27,10 +27,10 @@ def apart(folder: Path, step: int) -> None:
 def test_it_is_told_once_all_ranks_have_said_where() -> None:
     """The report waits for all ranks, also in a second training."""
     a, b = Saves("/runs/12-00-01"), Saves("/runs/12-00-02")
-    assert told({0: a}, [0, 1]) is None
-    assert told({0: a, 1: a}, [0, 1]) is None
-    assert told({0: a, 1: Saves("/runs/12-00-02", 1)}, [0, 1]) is None
-    sentence = told({2: a, 3: a, 4: b}, [2, 3, 4])
+    assert warning({0: a}, [0, 1]) is None
+    assert warning({0: a, 1: a}, [0, 1]) is None
+    assert warning({0: a, 1: Saves("/runs/12-00-02", 1)}, [0, 1]) is None
+    sentence = warning({2: a, 3: a, 4: b}, [2, 3, 4])
     assert sentence is not None
     assert "rank 2 to /runs/12-00-01, rank 4 to /runs/12-00-02" in sentence
     assert places({1: b, 0: a, 2: a}) == (a, b)

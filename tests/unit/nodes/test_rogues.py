@@ -14,7 +14,7 @@ from msgspec import structs
 from safe_launch.catalogue.entry import Finding, Role
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.checkpoints.checkpoint import Resume, Saves
-from safe_launch.checkpoints.discovery import own_folder
+from safe_launch.checkpoints.discovery import local_folder
 from safe_launch.checks import finding
 from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import Check
@@ -150,13 +150,13 @@ def test_a_folder_to_go_on_from_is_a_nodes_own(tmp_path: Path) -> None:
     """It is the latest folder of this node's workers with the checkpoint."""
     first, second = (Saves(str(tmp_path / name)) for name in ("v0", "v1"))
     resume = Resume(0, "checkpoint-3")
-    assert own_folder(resume, []) is None
-    assert own_folder(resume, [replace(first, number=1)]) is None
-    assert own_folder(resume, [first, second]) == tmp_path / "v1" / "checkpoint-3"
+    assert local_folder(resume, []) is None
+    assert local_folder(resume, [replace(first, number=1)]) is None
+    assert local_folder(resume, [first, second]) == tmp_path / "v1" / "checkpoint-3"
     (tmp_path / "v0" / "checkpoint-3").mkdir(parents=True)
-    assert own_folder(resume, [first, second]) == tmp_path / "v0" / "checkpoint-3"
+    assert local_folder(resume, [first, second]) == tmp_path / "v0" / "checkpoint-3"
     (tmp_path / "v1" / "checkpoint-3").mkdir(parents=True)
-    assert own_folder(resume, [first, second]) == tmp_path / "v1" / "checkpoint-3"
+    assert local_folder(resume, [first, second]) == tmp_path / "v1" / "checkpoint-3"
 
 
 CONFIG = {
