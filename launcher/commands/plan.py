@@ -24,9 +24,9 @@ from ..planning.estimates.model_sizes import model_sizes_of
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned, refused_by_strict
 from ..report import explain_asked, explain_plan, plan_table
+from ..session.fault_warnings import fault_warnings
 from ..session.lessons import earlier_runs
 from ..session.suspect_lines import SuspectLine, suspect_lines
-from ..session.told_beforehand import told_beforehand
 from ..system import terminal
 from . import training
 
@@ -66,7 +66,7 @@ def _plan(options: argparse.Namespace) -> int:
     workload, has_learnt = _informed(start.workload, asked), start.has_failed
     plan = planned(request, workload, hardware, known, has_failed=has_learnt)
     suspects = suspect_lines(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
-    told = told_beforehand(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
+    told = fault_warnings(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
     terminal.say(*start.notes, *start.sentences(catalogue), *told)
     if options.json:
         document = plan_table.document(request, workload, hardware, plan)

@@ -17,8 +17,8 @@ from ..planning.planner import planned, refused_by_strict
 from ..planning.search import as_asked
 from ..report import pod_status
 from ..report.explain_plan import NOTHING_LEFT
+from .fault_warnings import fault_warnings
 from .suspect_lines import suspect_lines
-from .told_beforehand import told_beforehand
 
 if TYPE_CHECKING:
     from .console import Reporter
@@ -42,10 +42,10 @@ def first_plan(
     if request.limits.fix is Fix.SUGGEST:
         asked = as_asked(request, workload, hardware)
         reporter.suggested(asked, plan, suspect_lines(asked, entries))
-        _tell(asked, entries, reporter)
+        _warn(asked, entries, reporter)
         return asked
     reporter.planned(plan, suspect_lines(plan, entries))
-    _tell(plan, entries, reporter)
+    _warn(plan, entries, reporter)
     refused = refused_by_strict(request, plan)
     if refused is not None:
         reporter.note(f"not launched: {refused.sentence}")
@@ -53,6 +53,6 @@ def first_plan(
     return plan
 
 
-def _tell(plan: Plan, entries: Sequence[KnownFailure], reporter: Reporter) -> None:
-    for text in told_beforehand(plan, entries):
+def _warn(plan: Plan, entries: Sequence[KnownFailure], reporter: Reporter) -> None:
+    for text in fault_warnings(plan, entries):
         reporter.note(text)

@@ -28,11 +28,11 @@ from . import metrics_process
 from .all_nodes import AllNodes
 from .console import Reporter
 from .decision import RunState
+from .fault_warnings import fault_warnings, print_new
 from .first_plan import first_plan
 from .lessons import earlier_runs, learning
 from .loop import Effects, run_attempts
 from .resume import prepare
-from .told_beforehand import tell, told_beforehand
 from .training import Training
 
 OLDEST_TORCH = (2, 3)
@@ -125,8 +125,8 @@ def _train(
     if (above := private_files.open_above(run)) is not None:
         reporter.note(f"anyone may replace files in {above}, including this run's: chmod +t it")
     run_directory.write(run / "request.json", request.document())
-    told = {*told_beforehand(plan, catalogue.on_plans)}
-    inform = partial(tell, entries=catalogue.on_plans, told=told, notice=reporter.note)
+    printed = {*fault_warnings(plan, catalogue.on_plans)}
+    inform = partial(print_new, entries=catalogue.on_plans, printed=printed, notice=reporter.note)
     nodes = AllNodes(server, peers, reporter, inform)
     resume = partial(prepare, run_id=server.mark)
     effects = Effects(nodes.run, resume, lambda: catalogue.entries, reporter, run)

@@ -13,7 +13,7 @@ from safe_launch.core.workload import Earlier
 from safe_launch.guards.argument_facts import deepspeed_facts
 from safe_launch.planning.plan import Plan
 from safe_launch.planning.planner import planned
-from safe_launch.session.told_beforehand import told_beforehand
+from safe_launch.session.fault_warnings import fault_warnings
 from support.tables import table
 from support.worlds import HARDWARE, REQUEST, world
 
@@ -45,7 +45,7 @@ def told(
     workload = replace(world(dict(values)), versions=MappingProxyType(dict(versions)), earlier=run)
     plan = planned(REQUEST, workload, HARDWARE, ())
     assert isinstance(plan, Plan)
-    return told_beforehand(plan, ())
+    return fault_warnings(plan, ())
 
 
 @table(

@@ -15,10 +15,10 @@ BELOW = re.compile(r"<(\d[\w.]*)")
 """The end of a version range."""
 
 
-def told_beforehand(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[str, ...]:
+def fault_warnings(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[str, ...]:
     """Two lines for each entry that the plan triggers: its effect, and its remedy.
 
-    A line for each default that an upgrade has changed since an earlier run of the script.
+    And a line for each default that an upgrade has changed since an earlier run of the script.
     """
     # The settings that workers ask for are in the workload alone.
     settings = {**plan.preset.settings(), **plan.workload.asked, **plan.overrides}
@@ -34,21 +34,21 @@ def told_beforehand(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[str, .
     return (*faults, *upgrade_sentences(workload.earlier, workload.versions, point))
 
 
-def tell(
-    plan: Plan, entries: Sequence[KnownFailure], told: set[str], notice: Callable[[str], None]
+def print_new(
+    plan: Plan, entries: Sequence[KnownFailure], printed: set[str], notice: Callable[[str], None]
 ) -> None:
-    """Prints the texts on a plan that aren't in `told` yet, and adds them to it."""
-    for text in told_beforehand(plan, entries):
-        if text not in told:
-            told.add(text)
+    """Prints the warnings on a plan that aren't among the printed ones, and adds them to these."""
+    for text in fault_warnings(plan, entries):
+        if text not in printed:
+            printed.add(text)
             notice(text)
 
 
 def _end(entry: KnownFailure, versions: Mapping[str, str]) -> str:
     """The releases with a fix, and the installed versions."""
     mended = [
-        f"fixed in {name} {found[1]} (installed: {versions[name]})"
+        f"fixed in {name} {match[1]} (installed: {versions[name]})"
         for name, allowed in entry.when.items()
-        if (found := BELOW.search(allowed))
+        if (match := BELOW.search(allowed))
     ]
     return ", ".join(mended) or "no release fixes it"

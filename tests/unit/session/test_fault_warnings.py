@@ -12,8 +12,8 @@ from safe_launch.core.hardware import Hardware
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Known
 from safe_launch.planning.plan import Plan
+from safe_launch.session.fault_warnings import fault_warnings, print_new
 from safe_launch.session.first_plan import first_plan
-from safe_launch.session.told_beforehand import tell, told_beforehand
 from support.attempts import Recorder
 from support.tables import table
 from support.worlds import CATALOGUE, HARDWARE, REQUEST, known_rules, world
@@ -41,7 +41,7 @@ def told(
     reporter = Recorder()
     plan = first_plan(REQUEST, workload, hardware, known_rules(versions), entries, reporter)
     assert isinstance(plan, Plan)
-    lines = [line for text in told_beforehand(plan, entries) for line in text.split("\n")]
+    lines = [line for text in fault_warnings(plan, entries) for line in text.split("\n")]
     assert [line for text in reporter.lines[1:] for line in text.split("\n")] == lines
     return plan, [line.rpartition("explain ")[2] for line in lines[1::2]]
 
@@ -227,7 +227,7 @@ def test_the_number_of_nodes_counts() -> None:
     plan, ids = told({**ZERO3, Fact.LOADS_UNIVERSAL: True}, versions)
     assert ids == []
     entries = [entry for entry in CATALOGUE if concerns(entry, versions)]
-    (text,) = told_beforehand(replace(plan, request=replace(REQUEST, workers=(2, 2))), entries)
+    (text,) = fault_warnings(replace(plan, request=replace(REQUEST, workers=(2, 2))), entries)
     assert text.endswith("explain zero3-universal-on-several-nodes")
 
 
@@ -250,7 +250,7 @@ def test_what_workers_tell_is_told_once() -> None:
     notices: list[str] = []
     known: set[str] = set()
     for workload in (plan.workload, seen, seen):
-        tell(replace(plan, workload=workload), entries, known, notices.append)
+        print_new(replace(plan, workload=workload), entries, known, notices.append)
     (notice,) = notices
     assert notice.endswith("explain peft-tied-embeddings-trained-apart")
 
@@ -262,7 +262,7 @@ def test_a_setting_that_only_workers_know_counts() -> None:
     assert ids == []
     seen = [(Setting.ACCUMULATION, Known(4, Origin.OBSERVED, "the script"))]
     entries = [entry for entry in CATALOGUE if concerns(entry, versions)]
-    (text,) = told_beforehand(replace(plan, workload=plan.workload.informed(seen)), entries)
+    (text,) = fault_warnings(replace(plan, workload=plan.workload.informed(seen)), entries)
     assert text.endswith("explain trl-orpo-loss-not-divided")
 
 
@@ -270,7 +270,7 @@ def test_the_release_that_mends_it_is_named() -> None:
     """The line also has the installed release."""
     entries = [entry for entry in CATALOGUE if entry.id == "zero-overlap-bucket-overwritten"]
     plan, _ = told({**ZERO2, **OVERLAP}, {"deepspeed": "0.17.4"})
-    (text,) = told_beforehand(plan, entries)
+    (text,) = fault_warnings(plan, entries)
     assert text.split("\n")[1] == (
         "fixed in deepspeed 0.17.5 (installed: 0.17.4): "
         "safe-launch explain zero-overlap-bucket-overwritten"
