@@ -15,7 +15,7 @@ from ..nodes.peers import Peers
 from ..planning.plan import Plan
 from ..planning.search import Rules
 from ..workers.attempt import run_attempt
-from ..workers.environment import Own
+from ..workers.environment import NodeContext
 from ..workers.forkserver.client import Server
 from ..workers.forkserver.tcp_store import Store
 from ..workers.watch import Watch
@@ -59,19 +59,21 @@ class AllNodes:
             resume=start.resume,
         )
         environment = plan.hardware.accelerator.environment
-        own = Own(plan.request, server, environment, start.variable)
+        node = NodeContext(plan.request, server, environment, start.variable)
         self.peers.send_orders(order)
         settling = Settling(attempt, rules, self.unreached, reporter, self.informed)
         watch = Watch(settling, reporter.note, server.extend, partial(reporter.hung, attempt))
         try:
-            part = run_attempt(order, own, attempt.folder, watch, self.peers)
+            part = run_attempt(order, node, attempt.folder, watch, self.peers)
         finally:
             server.close_store()
         clean_up(start)
         self.peers = self.peers.survivors()
         outcome = outcome_of(settling.attempt, part)
-        told = settling.seen(outcome.seen.observed, outcome.seen.model)
-        seen = replace(outcome.seen, model=told.model, asked=told.asked, framework=told.framework)
+        settled = settling.seen(outcome.seen.observed, outcome.seen.model)
+        seen = replace(
+            outcome.seen, model=settled.model, asked=settled.asked, framework=settled.framework
+        )
         return self._with_dumps(replace(outcome, seen=seen), part)
 
     def _with_dumps(self, outcome: Outcome, part: AttemptEnd) -> Outcome:
@@ -79,11 +81,11 @@ class AllNodes:
 
         The messages of NCCL's and HCCL's watchdogs only name the ranks that waited.
         """
-        dumped = [stood for end in part.ended.values() for stood in end.standings]
+        dumped = [standing for end in part.ended.values() for standing in end.standings]
         if not isinstance(outcome, Failed) or not outcome.records or not dumped:
             return outcome
         report = dumps.report_on(dumped)
         self.reporter.hung(outcome.attempt, report)
         first, *others = outcome.records
-        found = failure.records(report, first.at) if report.culprits else ()
-        return replace(outcome, records=(first, *found, *others))
+        culprits = failure.records(report, first.at) if report.culprits else ()
+        return replace(outcome, records=(first, *culprits, *others))

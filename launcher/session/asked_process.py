@@ -40,7 +40,7 @@ from ..system import orphans, run_directory
 from ..system.event_loop import EventLoop
 from ..system.signals import STOPS, SignalWakeup
 from ..workers import start
-from ..workers.environment import Own, environments
+from ..workers.environment import NodeContext, environments
 from ..workers.forkserver.client import Server
 from .questions import LOADING, where_of
 
@@ -68,7 +68,7 @@ UNTRACKED = {
 
 
 @dataclass(slots=True)
-class Heard:
+class Reports:
     """The process's messages so far."""
 
     questions: list[Ask] = field(default_factory=list)
@@ -100,13 +100,15 @@ class Heard:
 
     def statements(self, source: str) -> Iterator[Statement]:
         """The messages, in order."""
-        told = [(where_of(question), question.facts) for question in self.questions]
-        for where, facts in (*told, (source, self.observed)):
+        asked = [(where_of(question), question.facts) for question in self.questions]
+        for where, facts in (*asked, (source, self.observed)):
             named = {name_of(name): value for name, value in facts.items()}
             yield from statements(Workload(), named, where)
 
 
-def run(request: LaunchRequest, hardware: Hardware, heard: Heard) -> tuple[int | None, int | None]:
+def run(
+    request: LaunchRequest, hardware: Hardware, reports: Reports
+) -> tuple[int | None, int | None]:
     """Runs the process to its end, for at most `BOUND`; leaves nothing behind.
 
     Returns:
@@ -126,7 +128,7 @@ def run(request: LaunchRequest, hardware: Hardware, heard: Heard) -> tuple[int |
                 start_new_session=True,
             )
             try:
-                _listen(process, receiver, wakeup, heard)
+                _listen(process, receiver, wakeup, reports)
             finally:
                 is_ended = process.poll() is None
                 with suppress(ProcessLookupError):
@@ -135,7 +137,7 @@ def run(request: LaunchRequest, hardware: Hardware, heard: Heard) -> tuple[int |
                 orphans.kill(mark)
                 receiver.close()
             code = None if is_ended else process.returncode
-            return code, next((each for each in wakeup.arrived if each in STOPS), None)
+            return code, next((number for number in wakeup.arrived if number in STOPS), None)
     finally:
         guardian.dismiss()
 
@@ -146,14 +148,14 @@ def _environment(
     """The variables of rank 0's worker, and those of a process that is only queried."""
     port = request.placement.meeting or request.placement.port
     order = Order(0, mark, 0, request.nodes, port, {}, {}, {})
-    own = Own(request, Server(mark, (), {}), hardware.accelerator.environment)
-    envs = environments(order, own, channel, folder)
+    node = NodeContext(request, Server(mark, (), {}), hardware.accelerator.environment)
+    envs = environments(order, node, channel, folder)
     tracking = {"MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
     return {**envs[0], **UNTRACKED, **tracking, VARIABLE: "1"}
 
 
 def _listen(
-    process: subprocess.Popen[bytes], receiver: Receiver, wakeup: SignalWakeup, heard: Heard
+    process: subprocess.Popen[bytes], receiver: Receiver, wakeup: SignalWakeup, reports: Reports
 ) -> None:
     """Returns once the process has ended, all is known, the time is over, or a signal has come."""
     assert process.stdout is not None, "its output is a pipe"
@@ -168,14 +170,14 @@ def _listen(
     def print_on() -> None:
         with suppress(BlockingIOError):
             while chunk := os.read(output, MOST_OUTPUT):
-                heard.output = (heard.output + chunk)[-MOST_OUTPUT:]
+                reports.output = (reports.output + chunk)[-MOST_OUTPUT:]
             loop.forget(output)  # nobody can print any more
 
     def hear(envelope: Envelope, connection: socket.socket) -> None:
-        heard.note(envelope.message)
+        reports.note(envelope.message)
         if isinstance(envelope.message, Failure | Finished):
             loop.after(LEAVING, end)
-        if isinstance(envelope.message, Ask) and not heard.is_whole:
+        if isinstance(envelope.message, Ask) and not reports.is_whole:
             with suppress(OSError):  # it is gone
                 connection.sendall(encoded_answer(Answer(envelope.message.key)))
 
@@ -185,7 +187,7 @@ def _listen(
         loop.on_readable(wakeup, end)
         loop.on_end(process.pid, end)
         loop.after(BOUND, end)
-        while not (is_over or heard.is_whole):
+        while not (is_over or reports.is_whole):
             loop.wait(None)
         read_rest()  # its last words
         with suppress(KeyError, ValueError):  # its end was seen before

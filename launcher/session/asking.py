@@ -21,7 +21,7 @@ from ..core.request import LaunchRequest
 from ..evidence.from_exception import name_of as qualified
 from ..evidence.plan_query import EndOfQueryError
 from ..system import files_below, terminal
-from .asked_process import BOUND, Heard, run
+from .asked_process import BOUND, Reports, run
 from .head import require_torch
 from .questions import where_of
 
@@ -50,44 +50,44 @@ def ask(request: LaunchRequest, hardware: Hardware, here: Hardware) -> Asked:
     name = request.script if request.is_module else Path(request.script).name
     terminal.reassure(f"asking {name}: {BOUND:.0f} s at most")
     folders = [Path.cwd(), *_output_folders(request.arguments)]
-    before, begun, heard = _files(folders), time.monotonic(), Heard()
-    code, number = run(request, hardware, heard)
+    before, begun, reports = _files(folders), time.monotonic(), Reports()
+    code, number = run(request, hardware, reports)
     seconds = time.monotonic() - begun
     if number is not None:
         terminal.say(f"{signal.Signals(number).name}: {name} is stopped without a plan")
         raise SystemExit(128 + number)
     after, is_bare = _files(folders), not here.accelerators
-    ending, where, why = _ending(heard, code, is_bare=is_bare)
+    ending, where, why = _ending(reports, code, is_bare=is_bare)
     kinds = {here.accelerator.kind} if here.accelerators else set()
     lacks = hardware.accelerators and hardware.accelerator.kind not in kinds
-    lines = heard.output.decode(errors="replace").splitlines()
-    frameworks = [question.framework for question in heard.questions if question.framework]
+    lines = reports.output.decode(errors="replace").splitlines()
+    frameworks = [question.framework for question in reports.questions if question.framework]
     return Asked(
         script=name,
         ending=ending,
         seconds=seconds,
         where=where,
         why=why,
-        statements=tuple(heard.statements(f"{name} itself")),
+        statements=tuple(reports.statements(f"{name} itself")),
         framework=Framework(frameworks[-1]) if frameworks else None,
-        shape=heard.shape,
+        shape=reports.shape,
         output="\n".join(lines[-MOST_LINES:]),
         written=tuple(_named(path) for path, at in after.items() if before.get(path) != at),
         lacking=hardware.accelerator.name if lacks else "",
     )
 
 
-def _ending(heard: Heard, code: int | None, *, is_bare: bool) -> tuple[Ending, str, str]:
+def _ending(reports: Reports, code: int | None, *, is_bare: bool) -> tuple[Ending, str, str]:
     """How the process ended, where, and why; `code` is None if it was ended by the launcher.
 
     The host `is_bare` if it has no accelerators.
     """
-    last = where_of(heard.questions[-1]) if heard.questions else ""
-    record = heard.record
-    if heard.is_whole:
+    last = where_of(reports.questions[-1]) if reports.questions else ""
+    record = reports.record
+    if reports.is_whole:
         return Ending.WHOLE, last, ""
     if record is None:
-        if heard.is_finished:
+        if reports.is_finished:
             return Ending.OVER, last, ""
         if code is None:
             return Ending.LATE, last, ""
@@ -95,8 +95,8 @@ def _ending(heard: Heard, code: int | None, *, is_bare: bool) -> tuple[Ending, s
         if code < 0:
             how = f"it was ended by {signal.Signals(-code).name}"
         return Ending.FAILED, last, how
-    own = [frame for frame in record.frames if frame.file in record.user_files]
-    where = f"{_named(Path(own[-1].file))}:{own[-1].line}" if own else last
+    frames = [frame for frame in record.frames if frame.file in record.user_files]
+    where = f"{_named(Path(frames[-1].file))}:{frames[-1].line}" if frames else last
     message = record.message.strip().partition("\n")[0]
     if record.exception == qualified(EndOfQueryError):
         return Ending.CUT, where, message
@@ -122,12 +122,12 @@ def _output_folders(arguments: Sequence[str]) -> Iterator[Path]:
 
 def _files(folders: Sequence[Path]) -> Mapping[Path, int]:
     """The files of these folders without bytecode, and when they were last written."""
-    found, there = {}, [each for each in folders if each.is_dir()]
-    for path in files_below.find(there, DEEPEST, MOST_FILES).files:
+    times, existing = {}, [folder for folder in folders if folder.is_dir()]
+    for path in files_below.find(existing, DEEPEST, MOST_FILES).files:
         if path.suffix != ".pyc":
             with suppress(OSError):  # it is gone
-                found[path] = path.lstat().st_mtime_ns
-    return found
+                times[path] = path.lstat().st_mtime_ns
+    return times
 
 
 def _named(path: Path) -> str:

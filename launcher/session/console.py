@@ -38,12 +38,11 @@ class Reporter:
 
     def planned(self, plan: Plan, suspects: Sequence[SuspectLine]) -> None:
         """Prints the plan, briefly if as asked; under `--quiet`, only what differs from that."""
-        told = suspect_rows(suspects, plan.workload)
         if terminal.is_verbose():
             rows = explain_plan.plan_rows(plan, whole=True)
         else:
             rows = explain_plan.launch_rows(plan)
-        _show([*rows, *told])
+        _show([*rows, *suspect_rows(suspects, plan.workload)])
 
     def suggested(self, asked: Plan, better: Plan, suspects: Sequence[SuspectLine]) -> None:
         """Prints the requested plan, and the suggested changes."""
@@ -67,8 +66,9 @@ class Reporter:
         """Prints what failed first, where, and why."""
         root, whole = diagnosis.root, terminal.is_verbose()
         spots = spots_of(root, attempt.plan.request)
-        given = diagnosis, attempt, spots
-        rows = [*explain_failure.diagnosis_rows(*given, follows=follows, whole=whole)]
+        rows = [
+            *explain_failure.diagnosis_rows(diagnosis, attempt, spots, follows=follows, whole=whole)
+        ]
         if self._has_settled:
             rows.append(("note", "settings were changed during this attempt (see above)"))
         if suspect is not None:
@@ -153,9 +153,9 @@ def _corrections(following: Plan, state: RunState) -> list[Row]:
     """The rows on how the next attempt differs from the last."""
     record = FailureRecord(0, 0.0) if state.root is None else state.root.record
     known = None if state.root is None else state.root.entry
-    told = {str(state.last.attempt.number + 1), *({known.id} if known else ())}
+    explained = {str(state.last.attempt.number + 1), *({known.id} if known else ())}
     before, whole = state.last.attempt.plan, terminal.is_verbose()
-    return explain_plan.correction_rows(following, before, record, told, whole=whole)
+    return explain_plan.correction_rows(following, before, record, explained, whole=whole)
 
 
 def suspect_rows(suspects: Sequence[SuspectLine], workload: Workload) -> list[Row]:

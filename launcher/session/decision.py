@@ -73,8 +73,8 @@ class RunState:
 
     def after(self, outcome: Outcome, root: Finding | None) -> RunState:
         """The state after a further attempt."""
-        found = {} if root is None else {outcome.attempt.number: root}
-        findings = MappingProxyType({**self.findings, **found})
+        added = {} if root is None else {outcome.attempt.number: root}
+        findings = MappingProxyType({**self.findings, **added})
         return replace(self, outcomes=(*self.outcomes, outcome), findings=findings)
 
 

@@ -24,19 +24,19 @@ from ..nodes.peers import Peers, abbreviated
 from ..report import summary
 from ..system import launcher_record, orphans, run_directory, terminal
 from ..workers.attempt import run_attempt
-from ..workers.environment import Own
+from ..workers.environment import NodeContext
 from ..workers.watch import Watch
 from . import metrics_process
 
 
-def follow(own: Own, link: Connection, welcome: RunStarted) -> int:
+def follow(node: NodeContext, link: Connection, welcome: RunStarted) -> int:
     """Takes part in the run until node 0 ends it; returns the exit code.
 
     Raises:
         LaunchError: the run directory can't be written, node 0 refuses, or it sends an invalid
             order.
     """
-    request = own.request
+    request = node.request
     try:
         run = run_directory.run_folder(request.log_dir, request.script, welcome.run_id)
     except LaunchError as error:
@@ -46,7 +46,7 @@ def follow(own: Own, link: Connection, welcome: RunStarted) -> int:
         f"node {welcome.rank} of {welcome.nodes}: joined node 0 ({link.peer}), which plans for all",
         f"logs of this node: {run}",
     )
-    guardian = orphans.guard(own.server.mark)
+    guardian = orphans.guard(node.server.mark)
     outcomes: list[AttemptEnd] = []
     try:
         # A file is node 0's, as nodes may share it.
@@ -57,14 +57,14 @@ def follow(own: Own, link: Connection, welcome: RunStarted) -> int:
                 match next_message(link):
                     case Order() as order:
                         resume = _check_order(order, welcome, request, outcomes, link)
-                        here = replace(own, resume=resume)
+                        here = replace(node, resume=resume)
                         outcomes.append(_take_part(order, here, run, link))
                     case Ping():  # node 0's workers still run
                         link.send(Pong())
                     case Ask():
                         link.send(Standings())
                     case RunEnded() as farewell:
-                        return _end(farewell, own_code(outcomes))
+                        return _end(farewell, exit_code_of(outcomes))
                     case Refusal() as refusal:
                         raise LaunchError(
                             refusal.problem, refusal.hint, code=ExitCode(refusal.code)
@@ -97,15 +97,15 @@ def _check_order(
 
 def contradiction(order: Order, welcome: RunStarted, request: LaunchRequest) -> Refused | None:
     """Why an order can't be for this node and this run; None if it can."""
-    own, nodes = order.workers[order.rank], len(order.workers)
+    workers, nodes = order.workers[order.rank], len(order.workers)
     if order.run_id != welcome.run_id:
         return Refused(f"an attempt of run {order.run_id}, and this is run {welcome.run_id}")
     if order.rank > welcome.rank or nodes > welcome.nodes:
         there = f"node {order.rank} of {nodes}"
         return Refused(f"{there}, and this is node {welcome.rank} of {welcome.nodes}")
-    if own != request.nproc:
-        said = f"this node announced {request.nproc}"
-        return Refused(f"{count_of(own, 'worker')} here, and {said}")
+    if workers != request.nproc:
+        ordered = f"{count_of(workers, 'worker')} here"
+        return Refused(f"{ordered}, and this node announced {request.nproc}")
     return None
 
 
@@ -123,14 +123,14 @@ def resume_variable(order: Order, outcomes: Sequence[AttemptEnd]) -> str | Refus
     return checkpoint.resume_value(order.resume.training, folder)
 
 
-def _take_part(order: Order, own: Own, run: Path, link: Connection) -> AttemptEnd:
+def _take_part(order: Order, node: NodeContext, run: Path, link: Connection) -> AttemptEnd:
     """Runs an attempt on this node; returns how it ended here."""
     if order.attempt:
         terminal.say(f"attempt {order.attempt + 1}: {order_text(order)}")
     folder = run_directory.attempt_folder(run, order.attempt)
-    watch = Watch(None, terminal.say, own.server.extend, lambda _report: None)
-    peers = Peers({0: link}, silence=own.request.placement.times.silence)
-    part = run_attempt(order, own, folder, watch, peers)
+    watch = Watch(None, terminal.say, node.server.extend, lambda _report: None)
+    peers = Peers({0: link}, silence=node.request.placement.times.silence)
+    part = run_attempt(order, node, folder, watch, peers)
     ended = part.ended[order.rank]
     if ended.signal is None:
         failed_workers.write(ended.records, folder)
@@ -143,8 +143,8 @@ def _last_end(outcomes: Sequence[AttemptEnd]) -> Ended | None:
     return next((end for outcome in outcomes[-1:] for end in outcome.ended.values()), None)
 
 
-def own_code(outcomes: Sequence[AttemptEnd]) -> int:
-    """The exit code for how this node's own workers ended; 0 if they succeeded."""
+def exit_code_of(outcomes: Sequence[AttemptEnd]) -> int:
+    """The exit code for how this node's workers ended; 0 if they succeeded."""
     ended = _last_end(outcomes)
     if ended is None or not (ended.is_success or ended.signal or ended.records):
         return ExitCode.RETRY_ELSEWHERE
@@ -164,9 +164,9 @@ def _report_lost(problem: str, outcomes: Sequence[AttemptEnd]) -> int:
     return code
 
 
-def _end(farewell: RunEnded, own: int) -> int:
+def _end(farewell: RunEnded, code_here: int) -> int:
     """Reports the end of the run; returns the exit code, never 0 if this node's workers failed."""
-    code = farewell.code or own
+    code = farewell.code or code_here
     lines = [f"node 0 ended the run: {farewell.line}"]
     if code != farewell.code:
         why = "node 0 says that the run has succeeded, but the workers of this node haven't"

@@ -95,8 +95,8 @@ def require_torch() -> None:
 
 def refusal_of(version: str) -> LaunchError | None:
     """Why this version of torch can't be used; None if it can, or has no number."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if found is None or (int(found[1]), int(found[2])) >= OLDEST_TORCH:
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if match is None or (int(match[1]), int(match[2])) >= OLDEST_TORCH:
         return None
     oldest = ".".join(map(str, OLDEST_TORCH))
     problem = f"torch {version} is installed: safe-launch needs {oldest} or newer"
@@ -116,8 +116,9 @@ def _train(
         reporter.note(sentence)
     known = (*known_constraints(catalogue.on_plans), *start.constraints)
     has_learnt = start.has_failed
-    given = request, start.workload, hardware, known, catalogue.on_plans
-    plan = first_plan(*given, reporter, has_learnt=has_learnt)
+    entries = catalogue.on_plans
+    inputs = request, start.workload, hardware, known, entries
+    plan = first_plan(*inputs, reporter, has_learnt=has_learnt)
     if isinstance(plan, RunEnded):
         return plan
     target = metrics_process.opened(request.metrics)

@@ -16,7 +16,7 @@ from ..system import regular_files, terminal
 
 Target = socket.socket | Path | None
 """The output of metrics: a listening socket, a file, or none."""
-OWN = (b"# HELP safe_launch_", b'{"time":')
+WRITTEN = (b"# HELP safe_launch_", b'{"time":')
 """First bytes of a file of metrics that a launch has written."""
 PATIENCE = 5.0
 """Seconds that the process may take to write the end."""
@@ -73,7 +73,7 @@ def opened(target: str) -> Target:
     except OSError as error:
         problem = f"--metrics {target}: it can't be written: {reason_of(error)}"
         raise LaunchError(problem, "name a new file") from error
-    if before and not before.startswith(OWN):
+    if before and not before.startswith(WRITTEN):
         problem = f"--metrics {target}: it holds something other than metrics and is left unchanged"
         raise LaunchError(problem, "name a new file")
     return Path(target)

@@ -24,7 +24,7 @@ from ..nodes.rendezvous import check_endpoint, gather, join, join_of, listener_o
 from ..nodes.secret import Trust
 from ..system import terminal
 from ..system.signals import STOPS
-from ..workers.environment import Own
+from ..workers.environment import NodeContext
 from ..workers.forkserver.client import Server
 from ..workers.forkserver.tcp_store import import_torch
 from . import follower
@@ -48,27 +48,27 @@ def prepared(
     return join_of(request, hardware, dict(workload.versions))
 
 
-def launch_with_others(training: Training, own: Join, server: Server, trust: Trust) -> int:
+def launch_with_others(training: Training, node: Join, server: Server, trust: Trust) -> int:
     """Trains on all nodes of the job; returns the exit code, which is the same on all nodes.
 
     Raises:
         LaunchError: the launch isn't possible as asked.
     """
     request, hardware = training.request, training.hardware
-    check_endpoint(request.placement, trust, own, terminal.say)
+    check_endpoint(request.placement, trust, node, terminal.say)
     listener = listener_of_head(request.placement, trust)
     if listener is None and request.placement.is_head:
         request = replace(request, placement=replace(request.placement, rank=None))
-        own = structs.replace(own, rank=None)
+        node = structs.replace(node, rank=None)
     placement = request.placement
     if listener is None:
-        link, welcome = join(placement, trust, own, terminal.say)
+        link, welcome = join(placement, trust, node, terminal.say)
         _stop_together([link], Signalled)
         environment = profiles.environment_beside(hardware.accelerator, welcome.devices)
-        return follower.follow(Own(request, server, environment), link, welcome)
+        return follower.follow(NodeContext(request, server, environment), link, welcome)
     if remark := secret.remark(trust, placement):
         terminal.tell(remark)
-    joined = gather(placement, own, listener, terminal.say)
+    joined = gather(placement, node, listener, terminal.say)
     _stop_together(joined.connections, _stopped)
     try:
         notes = differences(joined.joins)

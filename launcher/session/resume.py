@@ -85,8 +85,8 @@ def _checkpoints(saves: Sequence[Saves], outcomes: Sequence[Outcome]) -> tuple[A
     worlds = {request.world for request in requests}
     local = requests[-1].nodes[0] if len(requests[0].nodes) > 1 else None
     first = {place.output_dir: place for place in reversed(saves)}
-    found = (discovery.find_all(place, worlds, local) for place in first.values())
-    return newest_first(itertools.chain.from_iterable(found))
+    by_folder = (discovery.find_all(place, worlds, local) for place in first.values())
+    return newest_first(itertools.chain.from_iterable(by_folder))
 
 
 def _move_newer(start: Start) -> Start | Refused:

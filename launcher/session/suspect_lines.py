@@ -33,7 +33,7 @@ def _is_zero(plan: Plan, least: int) -> bool:
     return plan.workload.engine is Engine.DEEPSPEED and (plan.preset.zero_stage or 0) >= least
 
 
-def _is_own_loop(plan: Plan) -> bool:
+def _is_plain_loop(plan: Plan) -> bool:
     """Whether the training loop is the user's own, without DeepSpeed or FSDP."""
     is_ddp = plan.workload.engine in (None, Engine.DDP)
     return plan.workload.framework is Framework.NONE and is_ddp
@@ -68,7 +68,7 @@ HARMS: dict[str, Callable[[Plan], bool]] = {
     ),
     "device_map_arguments": lambda plan: _is_zero(plan, 3) and _is_on_trainer(plan),
     "half_precision_loads": _uses_gradient_scaler,
-    "fixed_devices": lambda plan: _has_several_devices(plan) and _is_own_loop(plan),
+    "fixed_devices": lambda plan: _has_several_devices(plan) and _is_plain_loop(plan),
     "no_sync_calls": lambda plan: _is_zero(plan, 2) and plan.workload.framework is Framework.NONE,
     "pipeline_modules": lambda plan: (plan.preset.accumulation or 1) > 1,
     # transformers 5 gives the blocks' inputs a gradient by itself; measured with 4.57.1 and 5.23.

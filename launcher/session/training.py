@@ -35,5 +35,5 @@ class Training:
         from ..workload.read_workload import read_workload
 
         engine_on_device.check(self.wanted, self.hardware)
-        found = engine_on_device.on_device(read_workload(request), self.hardware)
-        return named_presets.with_wanted(found, self.wanted)
+        workload = engine_on_device.on_device(read_workload(request), self.hardware)
+        return named_presets.with_wanted(workload, self.wanted)

@@ -27,7 +27,7 @@ from ..system.signals import REPORT, STOPS, SignalWakeup, StoppedError
 from . import extension_locks, start
 from .asker import Asker
 from .check_watch import CheckWatch
-from .environment import Own, environments
+from .environment import NodeContext, environments
 from .forkserver.forking_process import Forked
 from .forkserver.tcp_store import import_torch
 from .hang_watch import HangWatch
@@ -40,14 +40,16 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing import PContext
 
 
-def run_attempt(order: Order, own: Own, folder: Path, watch: Watch, peers: Peers) -> AttemptEnd:
+def run_attempt(
+    order: Order, node: NodeContext, folder: Path, watch: Watch, peers: Peers
+) -> AttemptEnd:
     """Starts and watches this node's workers; stops them when any worker of the job fails.
 
     Raises:
         LaunchError: the workers can't be started, or have lost their store.
     """
     begun = time.monotonic()
-    request, server = own.request, own.server
+    request, server = node.request, node.server
     if not server.pids:
         import_torch()  # takes seconds, during which a signal still ends the launcher at once
     options = request.worker_options
@@ -63,18 +65,18 @@ def run_attempt(order: Order, own: Own, folder: Path, watch: Watch, peers: Peers
         SignalWakeup((*STOPS, REPORT, *options.forwarded)) as wakeup,
     ):
         server.wakeup = wakeup
-        own = replace(own, board="" if board is None else board.path, sockets=str(sockets))
-        envs = environments(order, own, receiver.path, folder, peers.interface)
-        context: PContext | Forked
+        node = replace(node, board="" if board is None else board.path, sockets=str(sockets))
+        envs = environments(order, node, receiver.path, folder, peers.interface)
+        processes: PContext | Forked
         try:
-            context = start.start(own, order.first, envs, output)
+            processes = start.start(node, order.first, envs, output)
         except StoppedError:
             server.end()  # otherwise it could still fork workers
-            context = Forked({})
+            processes = Forked({})
         output.start()
         if server.problem is not None:
             terminal.detail(f"every worker does its imports itself: {server.problem}")
-        pids = {order.first + local: pid for local, pid in context.pids().items()}
+        pids = {order.first + local: pid for local, pid in processes.pids().items()}
         look = tuple if board is None else board.rows
         asker = Asker(lambda rows: up_to_date(standings(rows, sockets, look=look), look))
         hangs = HangWatch(
@@ -88,14 +90,14 @@ def run_attempt(order: Order, own: Own, folder: Path, watch: Watch, peers: Peers
         checks = CheckWatch(
             options.checks, range(order.world), folder, peers, watch.notice, replaced
         )
-        supervisor = Supervisor(pids, receiver, wakeup, own, watch, peers, hangs, progress, checks)
+        supervisor = Supervisor(pids, receiver, wakeup, node, watch, peers, hangs, progress, checks)
         try:
             supervisor.watch_all()
         finally:
             left_behind = supervisor.kill_orphans()
             orphans.forget_buffers(order.port)
-            context.wait(0)  # reaps the workers; all have exited, so it stops nothing
-            del context  # closes elastic's ends of the pipes
+            processes.wait(0)  # reaps the workers; all have exited, so it stops nothing
+            del processes  # closes elastic's ends of the pipes
             asker.close()
             output.finish(lambda: bool(wakeup.arrived))
     if supervisor.fault is not None:

@@ -29,7 +29,7 @@ Variables = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class NodeContext:
     """A node's additions to an order for its workers; none of it crosses the network.
 
     Attributes:
@@ -49,9 +49,9 @@ class Own:
 
 
 def environments(
-    order: Order, own: Own, channel: str, folder: Path, interface: str | None = None
+    order: Order, node: NodeContext, channel: str, folder: Path, interface: str | None = None
 ) -> dict[int, Variables]:
-    """Each worker's variables beyond the launcher's own environment, by local rank.
+    """Each worker's variables beyond the launcher's environment, by local rank.
 
     Scripts under torch elastic's `record` write their error to TORCHELASTIC_ERROR_FILE.
 
@@ -59,7 +59,7 @@ def environments(
     agent/server/local_elastic_agent.py). If a scheduler starts a task for every device, several
     launchers share a host, and local ranks count over all of them unless each sees only its device.
     """
-    request = own.request
+    request = node.request
     placement, nproc = request.placement, request.nproc
     shares = placement.beside > 1 and placement.shows_all_devices
     local = placement.local * nproc if shares else 0
@@ -83,19 +83,19 @@ def environments(
         # deepspeed's (deepspeed/launcher/launch.py)
         "CROSS_RANK": order.rank,
         "CROSS_SIZE": len(order.workers),
-        orphans.VARIABLE: own.server.mark,
+        orphans.VARIABLE: node.server.mark,
         worker_channel.VARIABLE: channel,
         preset.VARIABLE: preset.encode(order.preset),
         preset.OVERRIDES_VARIABLE: preset.encode(order.overrides),
         preset.REPLACED_VARIABLE: preset.encode(order.replaced),
-        checkpoint.VARIABLE: own.resume,
-        board.VARIABLE: own.board,
-        inquiry.VARIABLE: own.sockets,
+        checkpoint.VARIABLE: node.resume,
+        board.VARIABLE: node.board,
+        inquiry.VARIABLE: node.sockets,
         inquiry.DUMPS_VARIABLE: inquiry.dumps_prefix(folder),
-        finding.VARIABLE: finding.active(own.request.worker_options.checks),
+        finding.VARIABLE: finding.active(request.worker_options.checks),
         edited_deepspeed.VARIABLE: folder.absolute() / "edited",
         **({failed_workers.VARIABLE: ""} if failed_workers.VARIABLE in os.environ else {}),
-        **lasting(request, own.environment),
+        **lasting(request, node.environment),
     }
     if interface is not None:
         common |= _defaults({"GLOO_SOCKET_IFNAME": interface})

@@ -16,7 +16,7 @@ from ..core.request import LaunchRequest
 from ..system import orphans, terminal
 from ..system.signals import IGNORED, REPORT, STOPS, SignalWakeup
 from . import local_rank_macro
-from .environment import ERROR_FILE, SIGNALS, Own, Variables, lasting
+from .environment import ERROR_FILE, SIGNALS, NodeContext, Variables, lasting
 from .forkserver.client import Server
 from .forkserver.forking_process import Forked
 from .output import Output
@@ -53,13 +53,15 @@ def command(request: LaunchRequest) -> tuple[str, ...]:
     return (request.worker_options.interpreter or sys.executable, *worker, *request.arguments)
 
 
-def start(own: Own, first: int, envs: dict[int, Variables], pipes: Output) -> PContext | Forked:
-    """Starts this node's workers, each leading a session of its own.
+def start(
+    node: NodeContext, first: int, envs: dict[int, Variables], pipes: Output
+) -> PContext | Forked:
+    """Starts this node's workers, each leading its own session.
 
     Raises:
         StoppedError: a signal has told the launcher to stop.
     """
-    server = own.server
+    server = node.server
     streams = {
         place: tuple(stream.writer for stream in pipes.streams if stream.rank == first + place)
         for place in envs
@@ -69,7 +71,7 @@ def start(own: Own, first: int, envs: dict[int, Variables], pipes: Output) -> PC
     if server.store is not None:
         server.store.host()
     server.wakeup.raise_if_stopped()
-    return _spawned(own.request, first, envs, pipes, server.wakeup)
+    return _spawned(node.request, first, envs, pipes, server.wakeup)
 
 
 def _spawned(

@@ -23,7 +23,7 @@ from ..system.signals import REPORT, STOPS, SignalWakeup
 from . import stop_policy
 from .attempt_state import AttemptState, Progress
 from .check_watch import CheckWatch
-from .environment import Own
+from .environment import NodeContext
 from .exit_watch import ExitWatch
 from .hang_watch import HangWatch
 from .inbox import Inbox
@@ -47,7 +47,7 @@ class Supervisor:
         pids: Mapping[int, int],
         receiver: Receiver,
         wakeup: SignalWakeup,
-        own: Own,
+        node: NodeContext,
         watch: Watch,
         peers: Peers,
         hangs: HangWatch,
@@ -59,13 +59,13 @@ class Supervisor:
         self.progress = Progress()
         self._receiver = receiver
         self._wakeup = wakeup
-        self._options = options = own.request.worker_options
+        self._options = options = node.request.worker_options
         self._exits = ExitWatch(pids, options.hang_times.report, watch.notice)
         self.workers.hung = self._exits.hung
         self._questions = Questions(watch.judge, peers, self.workers)
         self._times = options.stop_times
         self._watch = watch
-        self._server = own.server
+        self._server = node.server
         self._peers = peers
         self._hangs = hangs
         self._board_watch = board_watch

@@ -85,15 +85,15 @@ def _arguments(request: LaunchRequest) -> Iterator[str]:
     flags = {**script.flags.all, **script.replaced}
     owners = [] if script.owner is None else [pip_name(script.owner.packages[0])]
     yield from (f"{name} {version}" for name, version in installed(owners).items())
-    given = {
-        name: each.words or (() if each.value is None else (str(each.value),))
-        for name, each in flags.items()
+    arguments = {
+        name: flag.words or (() if flag.value is None else (str(flag.value),))
+        for name, flag in flags.items()
         if not INDIFFERENT.fullmatch(name)
     }
-    if not any(each.origin is Origin.CONFIG for each in flags.values()):
+    if not any(flag.origin is Origin.CONFIG for flag in flags.values()):
         before = itertools.takewhile(lambda word: not word.startswith("--"), request.arguments)
-        given[""] = tuple(before)
-    for name, words in sorted(given.items()):
+        arguments[""] = tuple(before)
+    for name, words in sorted(arguments.items()):
         deciding = [*filter(None, (_deciding(name, word) for word in words))]
         if deciding or (name and not words):  # a switch decides by being there
             yield " ".join((f"--{name}", *deciding))

@@ -35,10 +35,10 @@ def ended(
     told: Iterable[Message], code: int | None, *, is_bare: bool = False
 ) -> tuple[Ending, str, str]:
     """The end of a script with these messages."""
-    heard = asked_process.Heard()
+    reports = asked_process.Reports()
     for message in told:
-        heard.note(message)
-    return asking._ending(heard, code, is_bare=is_bare)
+        reports.note(message)
+    return asking._ending(reports, code, is_bare=is_bare)
 
 
 END = "safe_launch.evidence.plan_query.EndOfQueryError"
@@ -86,10 +86,10 @@ def test_why_names_line_and_exception() -> None:
 
 def test_later_words_hold() -> None:
     """The Trainer's values override its original arguments."""
-    heard = asked_process.Heard()
+    reports = asked_process.Reports()
     for message in (ARGUMENTS, TRAINER, Observed({"engine": "ddp"})):
-        heard.note(message)
-    found = world({}).informed(heard.statements("asked train.py"))
+        reports.note(message)
+    found = world({}).informed(reports.statements("asked train.py"))
     assert found.known[Setting.MICRO_BATCH].value == 4
     assert found.known[Setting.MICRO_BATCH].source == "Trainer, train.py:9"
     assert found.known[Fact.ENGINE].source == "asked train.py"

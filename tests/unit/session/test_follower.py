@@ -15,7 +15,7 @@ from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.nodes.attempt_end import AttemptEnd
 from safe_launch.nodes.joining import RunStarted
 from safe_launch.nodes.messages import Ended, Order
-from safe_launch.session.follower import contradiction, order_text, own_code, resume_variable
+from safe_launch.session.follower import contradiction, exit_code_of, order_text, resume_variable
 from support.worlds import REQUEST
 
 ORDER = Order(0, "run", 1, (2, 2), 29_400, {}, {}, {})
@@ -73,13 +73,13 @@ def test_what_the_workers_resume_from(tmp_path: Path) -> None:
 )
 def test_the_exit_code_of_this_nodes_own_workers(ended: Ended, code: int) -> None:
     """A local failure isn't a success, whatever node 0 reports; the last attempt counts."""
-    assert own_code([AttemptEnd({1: ended})]) == code
-    assert own_code([AttemptEnd({1: Ended(False)}), AttemptEnd({1: ended})]) == code
+    assert exit_code_of([AttemptEnd({1: ended})]) == code
+    assert exit_code_of([AttemptEnd({1: Ended(False)}), AttemptEnd({1: ended})]) == code
 
 
 def test_no_attempt_here_is_no_success() -> None:
     """Node 0 ended the run before this node's workers started."""
-    assert own_code([]) == ExitCode.RETRY_ELSEWHERE
+    assert exit_code_of([]) == ExitCode.RETRY_ELSEWHERE
 
 
 def test_a_further_attempt_in_a_line() -> None:

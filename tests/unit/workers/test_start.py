@@ -26,7 +26,7 @@ REQUEST = LaunchRequest(
 
 def environments(request: LaunchRequest = REQUEST, **own: str) -> dict[int, dict[str, str]]:
     """The environments of the third node's workers."""
-    node = environment.Own(request, Server("mark", (), {}), own)
+    node = environment.NodeContext(request, Server("mark", (), {}), own)
     return environment.environments(ORDER, node, "channel", Path("logs"))
 
 

@@ -59,7 +59,7 @@ from safe_launch.system.signals import REPORT, STOPS, SignalWakeup
 from safe_launch.workers import supervisor
 from safe_launch.workers.asker import Asker
 from safe_launch.workers.check_watch import CheckWatch
-from safe_launch.workers.environment import Own
+from safe_launch.workers.environment import NodeContext
 from safe_launch.workers.hang_watch import HangWatch
 from safe_launch.workers.output import Output
 from safe_launch.workers.progress_watch import ProgressWatch
@@ -228,7 +228,7 @@ def node(
                 pids,
                 receiver,
                 wakeup,
-                Own(request, server, {}),
+                NodeContext(request, server, {}),
                 watch,
                 peers,
                 hangs,
