@@ -70,7 +70,7 @@ def test_the_users_own_files() -> None:
         stacks.__file__,
     ]
     frames = [Frame(file, 1, "f", "") for file in (*mine, *others, *mine)]
-    assert stacks.own_files(frames) == tuple(mine)
+    assert stacks.user_files(frames) == tuple(mine)
 
 
 def test_source_text(tmp_path: Path) -> None:
