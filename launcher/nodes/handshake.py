@@ -61,8 +61,8 @@ def joining(trust: Trust) -> Handshake:
     answer = yield b"", ANSWER.size
     kind, _, proof = ANSWER.unpack(answer)
     if kind != trust.kind:
-        there = Kind(kind).words if kind in list(Kind) else "something unknown"
-        return Refused(f"node 0 has {there} to prove itself, this node {trust.kind.words}; {HOW}")
+        means = f"node 0 has {_means(kind)} to prove itself, this node {trust.kind.words}"
+        return Refused(f"{means}; {HOW}")
     if trust.kind == Kind.NONE:
         return Keys()
     derived = _Derived.of(key, hello + answer[:-PROOF])
@@ -81,24 +81,27 @@ def hosting(trust: Trust) -> Handshake:
     hello = yield b"", HELLO.size
     kind, _, credential, _ = HELLO.unpack(hello)
     answer = ANSWER.pack(trust.kind, secrets.token_bytes(NONCE), b"")[:-PROOF]
-    if magic != MAGIC or kind != trust.kind:
+    key: bytes | Refused
+    if magic != MAGIC:
+        key = Refused(OTHER_VERSION)
+    elif kind != trust.kind:
+        means = f"it has {_means(kind)} to prove itself, node 0 {trust.kind.words}"
+        key = Refused(f"{means}; {HOW}")
+    else:
+        key = trust.key(credential.rstrip(b"\0"))
+    if isinstance(key, Refused) or trust.kind == Kind.NONE:
         yield MAGIC + answer + bytes(PROOF), 0
-        if magic != MAGIC:
-            return Refused(OTHER_VERSION)
-        there = Kind(kind).words if kind in list(Kind) else "something unknown"
-        return Refused(f"it has {there} to prove itself, node 0 {trust.kind.words}; {HOW}")
-    key = trust.key(credential.rstrip(b"\0"))
-    if isinstance(key, Refused):
-        yield MAGIC + answer + bytes(PROOF), 0
-        return key
+        return key if isinstance(key, Refused) else Keys()
     derived = _Derived.of(key, hello + answer)
-    if trust.kind == Kind.NONE:
-        yield MAGIC + answer + bytes(PROOF), 0
-        return Keys()
     proof = yield MAGIC + answer + derived.head_proof, PROOF
     if not hmac.compare_digest(proof, derived.node_proof):
         return Refused(f"its secret isn't this job's; {HOW}")
     return Keys(sent=derived.head_key, received=derived.node_key)
+
+
+def _means(kind: int) -> str:
+    """The other end's means of proof, in words."""
+    return Kind(kind).words if kind in list(Kind) else "something unknown"
 
 
 @dataclass(frozen=True, slots=True)
