@@ -17,17 +17,6 @@ from .core.errors import ExitCode, LaunchError
 from .system.signals import REPORT, STOPS
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Runs the command line; returns the exit code.
-
-    Raises:
-        LaunchError: it isn't possible.
-    """
-    from .commands import registry
-
-    return registry.run(arguments)
-
-
 def main() -> NoReturn:
     """The entry point; shows a traceback only for safe-launch's own errors."""
     _handle_signals()
@@ -97,7 +86,9 @@ def guarded(arguments: Sequence[str]) -> int:
 
     redaction.learn([*secrets.in_arguments(arguments), *secrets.in_mapping(os.environ)])
     try:
-        code = run(arguments)
+        from .commands import registry
+
+        code = registry.run(arguments)
         for number in (*STOPS, REPORT):
             signal.signal(number, signal.SIG_IGN)  # nothing is left to stop
         return code

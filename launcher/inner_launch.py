@@ -38,9 +38,9 @@ def main() -> NoReturn:
     launcher, *arguments = sys.argv[1:]
     options = json.loads(os.environ.get(OPTIONS, "[]"))
     sockets = os.environ.get(SOCKET, "")
-    own = unhooked(os.environ)
+    environment = unhooked(os.environ)
     os.environ.clear()
-    os.environ.update(own)
+    os.environ.update(environment)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with suppress(OSError), at_folder(sockets, NAME) as path:
         connection.connect(path)
@@ -60,9 +60,8 @@ def command_line(launcher: str, options: Sequence[str], arguments: Sequence[str]
 
     if launcher == "safe-launch" and arguments and arguments[0] in COMMANDS:
         return list(arguments)
-    form = (
-        ["--launcher=pdsh"] if launcher == "deepspeed" else []
-    )  # its default, but it selects the form
+    # deepspeed's default, but it selects the form.
+    form = ["--launcher=pdsh"] if launcher == "deepspeed" else []
     return [*options, *form, *arguments]
 
 
@@ -99,17 +98,17 @@ def run(options: argparse.Namespace) -> None:
 
 def as_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
     """The command line for parsed options, without defaults."""
-    found = []
+    words = []
     for action in ACTIONS.of(parser):
         value = getattr(options, action.dest, None)
         if not action.option_strings or value is None or str(value) == str(action.default):
             continue
         name = max(action.option_strings, key=len)
-        found.append(name if action.nargs == 0 else f"{name}={getattr(value, 'value', value)}")
+        words.append(name if action.nargs == 0 else f"{name}={getattr(value, 'value', value)}")
     script, arguments = (getattr(options, name) for name in POSITIONALS)
     # Of torch.distributed.launch alone: torch/distributed/run.py, `get_use_env`.
     local = [] if getattr(options, "use_env", True) else ["--local-rank=${local_rank}"]
-    return [*found, str(script), *local, *map(str, arguments)]
+    return [*words, str(script), *local, *map(str, arguments)]
 
 
 @contextmanager

@@ -80,8 +80,9 @@ def main(arguments: list[str]) -> None:
                 if warmth.is_first:
                     fork.watch()
                     observations.report_imports_by(lambda: asdict(fork.report(os.environ)))
-                told = warmth.preloaded, lambda name: sender.send(Reexecution(name))
-                restart_in_place.watch(*told)
+                restart_in_place.watch(
+                    warmth.preloaded, lambda name: sender.send(Reexecution(name))
+                )
         code = run(kind, target, rest, rank, sender)
     except KeyboardInterrupt as interrupt:  # before the script, or during the report of its end
         interrupt.__context__ = None
@@ -198,7 +199,7 @@ def run_script(path: str, arguments: list[str]) -> None:
     finder: Any = pkgutil.get_importer(absolute)
     if finder is not None:
         sys.path[0] = absolute
-        _run_found(finder.find_spec("__main__"), f"can't find '__main__' module in {absolute!r}")
+        _run_spec(finder.find_spec("__main__"), f"can't find '__main__' module in {absolute!r}")
         return
     loader = SourceFileLoader("__main__", absolute)
     known = {"__file__": absolute, "__cached__": None, "__spec__": None, "__loader__": loader}
@@ -215,13 +216,14 @@ def run_module(name: str, arguments: list[str]) -> None:
     if spec is not None and spec.submodule_search_locations is not None:
         spec = importlib.util.find_spec(f"{name}.__main__")
     sys.argv[:] = [name if spec is None else str(spec.origin), *arguments]
-    _run_found(spec, f"No module named {name}")
+    _run_spec(spec, f"No module named {name}")
 
 
-def _run_found(spec: ModuleSpec | None, problem: str) -> None:
+def _run_spec(spec: ModuleSpec | None, problem: str) -> None:
     """Runs a module that was found; prints the problem if there is none."""
-    code = None if spec is None or spec.loader is None else _code_of(spec.loader, spec.name)
-    if spec is None or code is None:
+    get_code = getattr(spec.loader, "get_code", None) if spec is not None else None
+    code = get_code(spec.name) if spec is not None and get_code is not None else None
+    if spec is None or not isinstance(code, CodeType):
         print(f"{sys.executable}: {problem}", file=sys.stderr)  # noqa: T201
         sys.exit(1)
     module = _become_main(
@@ -234,12 +236,6 @@ def _run_found(spec: ModuleSpec | None, problem: str) -> None:
         }
     )
     _execute(code, module)
-
-
-def _code_of(loader: Any, name: str) -> CodeType | None:
-    get_code = getattr(loader, "get_code", None)
-    code = None if get_code is None else get_code(name)
-    return code if isinstance(code, CodeType) else None
 
 
 def make_main(script: str | None) -> None:

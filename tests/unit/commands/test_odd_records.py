@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from safe_launch.cli import run as cli
 from safe_launch.commands import run_search
+from safe_launch.commands.registry import run as cli
 from safe_launch.commands.stacks import HangReport
 from safe_launch.core.errors import LaunchError
 from safe_launch.report import explain_hang, run_metrics

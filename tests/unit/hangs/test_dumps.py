@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safe_launch.cli import run
+from safe_launch.commands.registry import run
 from safe_launch.core.refused import Refused
 from safe_launch.hangs import dumps
 from safe_launch.hangs.report import HangKind

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from safe_launch.cli import run
+from safe_launch.commands.registry import run
 from safe_launch.core.errors import LaunchError
 from safe_launch.logs import files, sources
 from support.stacks import TESTS
@@ -388,7 +388,7 @@ def test_nothing_heavy_is_imported() -> None:
     import subprocess
 
     code = (
-        "import sys; from safe_launch.cli import run; "
+        "import sys; from safe_launch.commands.registry import run; "
         f"run(['diagnose', {str(KNOWN)!r}]); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from safe_launch.catalogue.catalogue import Catalogue
-from safe_launch.cli import run as cli
+from safe_launch.commands.registry import run as cli
 from safe_launch.core.certainty import Origin
 from safe_launch.core.refused import Refused
 from safe_launch.core.request import LaunchRequest
