@@ -31,7 +31,7 @@ def declare(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Lists or ends the kept servers of this user; returns the exit code."""
     # read before the end: an ended process has no command line
-    scripts = {server: _script(server) for server in warm_servers.found()}
+    scripts = {server: _script(server) for server in warm_servers.find()}
     scripts = {server: script for server, script in scripts.items() if options.script in script}
     if options.do == "stop":
         scripts = {server: script for server, script in scripts.items() if server.end()}

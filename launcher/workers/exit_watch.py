@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from ..hangs import proc
 from ..hangs.activity import ENDED_STATES, LEAST_IO, WORKS
 
-LOOKS = 5.0
-"""Seconds between two looks, at most."""
 FACTOR = 5
 """Times the patience for which a rank must have done nothing before it is ended; 1 once its exit
 handlers have run, since no code of a tracker or the user is left."""
@@ -51,6 +49,11 @@ class Traces:
             and self.cpu - earlier.cpu <= WORKS * (self.at - earlier.at)
             and self.moved - earlier.moved < LEAST_IO
         )
+
+
+def look_interval(patience: float) -> float:
+    """Seconds between two looks at ranks whose standstill is reported after `patience` seconds."""
+    return min(5.0, max(patience / 5, 0.2))
 
 
 def traces_of(pid: int) -> Traces | None:
@@ -98,7 +101,7 @@ class ExitWatch:
         now = time.monotonic()
         if self.patience <= 0 or now < self._due:
             return set()
-        self._due = now + min(LOOKS, max(self.patience / 5, 0.2))
+        self._due = now + look_interval(self.patience)
         given_up = set()
         for rank in set(leaving) - self.hung.keys():
             quiet = self._quiet(rank, may_poll=rank in finalizing)

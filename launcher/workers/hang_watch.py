@@ -17,14 +17,13 @@ from ..nodes.messages import Ask, Standings
 from ..nodes.peers import Peers
 from ..progress.board import Phase, RankProgress
 from .asker import Asker
+from .exit_watch import look_interval
 
 FACTOR = 5.0
 """Quiet is unusual from this many times the longest quiet so far in the same phase."""
 MOST = 10.0
 """Patience at most, in units of `HangTimes.report`: asking costs little, and a busy rank isn't
 taken for a hanging one."""
-LOOKS = 5.0
-"""Seconds between two looks at the board, at most."""
 ANSWER = 10.0
 """Seconds for the other nodes to answer: asking takes about 5 s."""
 
@@ -129,7 +128,7 @@ class HangWatch:
 
     @property
     def _interval(self) -> float:
-        return min(LOOKS, max(self.times.report / 5, 0.2))
+        return look_interval(self.times.report)
 
     @property
     def _is_watching(self) -> bool:

@@ -24,7 +24,7 @@ def opened(console: int) -> tuple[int, int] | None:
     if a pipe has to do: the console is no terminal, the pseudo-terminal would become this
     process's controlling one, or there is none to be had, e.g. in a container without /dev/pts.
     """
-    if not os.isatty(console) or _would_become_ours():
+    if not os.isatty(console) or _would_control():
         return None
     try:
         reader, writer = os.openpty()
@@ -56,7 +56,7 @@ def read(reader: int, size: int) -> bytes:
         return b""
 
 
-def _would_become_ours() -> bool:
+def _would_control() -> bool:
     """Whether a terminal that this process opens becomes its controlling terminal."""
     if os.getsid(0) != os.getpid():
         return False

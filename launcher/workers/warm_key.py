@@ -54,17 +54,17 @@ def _problem(request: LaunchRequest) -> str | None:
 
 def _inherited() -> Iterator[object]:
     """State that a process inherits besides its environment."""
-    own = Path("/proc/self")
+    process = Path("/proc/self")
     yield os.getsid(0)
     yield os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)
-    for line in (own / "status").read_text().splitlines():
+    for line in (process / "status").read_text().splitlines():
         if line.partition(":")[0] in STATUS:
             yield line
     for name in FILES:
         with suppress(OSError):
-            yield (own / name).read_text()
-    for link in (own / "root", *sorted((own / "ns").iterdir())):
+            yield (process / name).read_text()
+    for link in (process / "root", *sorted((process / "ns").iterdir())):
         with suppress(OSError):
             yield link.readlink()
-    with suppress(OSError), (own / "numa_maps").open() as lines:
+    with suppress(OSError), (process / "numa_maps").open() as lines:
         yield lines.readline().split()[1:2]  # the memory policy

@@ -118,7 +118,7 @@ def waiting(folder: Path) -> list[int]:
     """The kept servers that wait for a launch, by their sockets."""
     variables = {"TMPDIR": str((folder / "tmp").resolve())}
     with mock.patch.dict(os.environ, variables), mock.patch("tempfile.tempdir", None):
-        pids = [server.pid for server in warm_servers.found()]
+        pids = [server.pid for server in warm_servers.find()]
     return [pid for pid in pids if psutil.pid_exists(pid) and is_kept(psutil.Process(pid), folder)]
 
 

@@ -130,7 +130,7 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
         return f"the script has replaced {report.replaced}"
     if any(name.partition(".")[0] == FIRST for name in report.modules):
         return f"{FIRST} changes later imports"
-    theirs = {
+    reported = {
         name: marks
         for name, marks in report.modules.items()
         if name.partition(".")[0] != excluded_package
@@ -139,7 +139,7 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
     before, late = _state(), Preloaded()
     drawing: list[str] = []
     try:
-        late.run(_imports(theirs, drawing))
+        late.run(_imports(reported, drawing))
     except UnsharedImport as unshared:
         return f"{unshared.package} {unshared.reason}"
     preloaded.late_reads.update(late.reads)
@@ -152,10 +152,10 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
     for name in sorted(preloaded.late_reads & report.variables.keys()):
         if checksum(os.environ.get(name, UNSET)) != report.variables[name]:
             return f"a later import reads {name}, which differs in the worker"
-    ours = {name: marks_of(module) for name, module in installed_modules() if name not in known}
-    if unknown := theirs.keys() ^ ours.keys():
+    here = {name: marks_of(module) for name, module in installed_modules() if name not in known}
+    if unknown := reported.keys() ^ here.keys():
         return f"{min(unknown)} is imported only by the script, or only before it"
-    if different := next(_differing_names(ours, theirs), None):
+    if different := next(_differing_names(here, reported), None):
         return f"{different} differs when the script imports it"
     if torch_defaults() != report.defaults:
         return "the script has changed torch's defaults"
@@ -163,12 +163,12 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
 
 
 def _differing_names(
-    ours: Mapping[str, Mapping[str, Mark]], theirs: Mapping[str, Mapping[str, Mark]]
+    here: Mapping[str, Mapping[str, Mark]], reported: Mapping[str, Mapping[str, Mark]]
 ) -> Iterator[str]:
     """The names in modules whose marks differ between this process and the worker."""
-    for name, marks in ours.items():
+    for name, marks in here.items():
         for attribute, mark in marks.items():
-            other = theirs[name].get(attribute, ABSENT)
+            other = reported[name].get(attribute, ABSENT)
             # Other modules may have replaced what a module has defined itself.
             is_replaced = mark.is_own and not other.is_own
             if other != mark and not is_replaced:

@@ -75,7 +75,7 @@ def fork_workers(
         if not answer:
             return Readiness("it can't fork workers")
         return WorkersForked(**json.loads(answer))
-    own, store_host = os.getpid(), None
+    intermediate, store_host = os.getpid(), None
     if request.store is not None:
         store_host = os.fork()
         if not store_host:
@@ -83,7 +83,7 @@ def fork_workers(
                 os.close(descriptor)
             connection.close()
             Request(None, request.workers).close()
-            _die_with(parent, own)
+            _die_with(parent, intermediate)
             _host_store(request.store)
     # Workers unblock them once they can answer, like those that the launcher starts itself.
     signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, REPORT))
@@ -96,7 +96,7 @@ def fork_workers(
             for descriptor in (start_reader, answer_reader, answer_writer):
                 os.close(descriptor)
             connection.close()
-            _die_with(parent, own)
+            _die_with(parent, intermediate)
             _become_worker(worker, request, output)
             return None
         pids.append(pid)
@@ -127,9 +127,9 @@ def _host_store(store: HostStore) -> NoReturn:
             code = NO_TORCH
             select.select([store.line], [], [], FAREWELL)
             raise
-        held = store_at(store.port, store.listener)
+        hosted = store_at(store.port, store.listener)
         os.read(store.line, 1)
-        del held
+        del hosted
     except BaseException as error:
         code = code or 1
         os.write(store.line, one_line(error).encode()[:LONGEST])

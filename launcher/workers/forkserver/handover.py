@@ -44,8 +44,8 @@ def take_over(key: str, launch: Launch) -> tuple[TakenOver, ForkingProcess] | No
 
     Those whose imports aren't right any more are ended.
     """
-    found = (_take_over(server, launch) for server in warm_servers.found(key))
-    return next(filter(None, found), None)
+    taken = (_take_over(server, launch) for server in warm_servers.find(key))
+    return next(filter(None, taken), None)
 
 
 def _take_over(server: WarmServer, launch: Launch) -> tuple[TakenOver, ForkingProcess] | None:
@@ -74,7 +74,7 @@ def leave(process: ForkingProcess, key: str, seconds: float) -> None:
         return
     match process.ask(Keep(key, seconds, os.getsid(0), str(folder)), LEAVE_SECONDS):
         case Copied(pid=pid):
-            for server in warm_servers.found(key):
+            for server in warm_servers.find(key):
                 if server.pid != pid:
                     server.end()
         case Readiness(problem=problem):

@@ -35,7 +35,7 @@ class ImportTrace:
         opened: paths that were opened for reading, whether they exist or not.
         written: paths that were opened for writing, by the imports.
         signatures: the signature of every file and folder that counts.
-        own_modules: names of the modules in each of the user's folders on `sys.path`.
+        user_modules: names of the modules in each of the user's folders on `sys.path`.
         reads_arguments: an import reads the command line, or keeps it.
         is_recording: whether events are noted.
     """
@@ -43,7 +43,7 @@ class ImportTrace:
     opened: set[str] = field(default_factory=set)
     written: set[str] = field(default_factory=set)
     signatures: dict[str, Signature] = field(default_factory=dict)
-    own_modules: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    user_modules: Mapping[str, frozenset[str]] = field(default_factory=dict)
     reads_arguments: bool = False
     is_recording: bool = False
 
@@ -74,20 +74,20 @@ class ImportTrace:
             Why the files may differ from the imported ones; None if they don't.
         """
         for path in sorted(self._paths() - self.signatures.keys()):
-            found = signature(path)
-            if found is not None and found[-1] > begun - TICK and path not in self.written:
+            current = signature(path)
+            if current is not None and current[-1] > begun - TICK and path not in self.written:
                 return f"{path} has changed while it was imported"
-            self.signatures[path] = found
-        self.own_modules = _own_modules()
+            self.signatures[path] = current
+        self.user_modules = _user_modules()
         return None
 
     def changed(self) -> str | None:
         """A difference that a fresh interpreter would find; None if there is none."""
-        for path, found in self.signatures.items():
-            if signature(path) != found:
+        for path, earlier in self.signatures.items():
+            if signature(path) != earlier:
                 return f"{path} has changed"
-        for folder, names in _own_modules().items():
-            if different := names ^ self.own_modules.get(folder, frozenset()):
+        for folder, names in _user_modules().items():
+            if different := names ^ self.user_modules.get(folder, frozenset()):
                 return f"{folder} has other modules: {min(different)}"
         return None
 
@@ -122,10 +122,10 @@ class _Arguments(list[str]):
 def signature(path: str) -> Signature:
     """A file's identity without reading its contents."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - a Path for each of thousands takes longer
+        status = os.stat(path)  # noqa: PTH116 - a Path for each of thousands takes longer
     except (OSError, ValueError):
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _module_files() -> Iterator[str]:
@@ -158,7 +158,7 @@ def _finding_files() -> Iterator[str]:
             yield from map(str, Path(folder).glob("*.pth"))
 
 
-def _own_modules() -> dict[str, frozenset[str]]:
+def _user_modules() -> dict[str, frozenset[str]]:
     """The names of the modules in each of the user's folders on `sys.path`.
 
     A folder without `__init__.py` doesn't count: runs write folders beside their script.

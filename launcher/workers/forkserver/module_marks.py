@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -12,8 +13,8 @@ from zlib import crc32
 from ...core.private_names import DEFAULT_DEVICE
 from ...workload.script.imports import is_installed
 
-OURS = str(Path(__file__).parents[2])
-"""Prefix of this package's files, which are neither installed modules nor the user's."""
+PACKAGE = str(Path(__file__).parents[2])
+"""Prefix of safe-launch's files, which are neither installed modules nor the user's."""
 DEPTH = 3
 """Levels of wrapped functions that are followed."""
 
@@ -44,7 +45,7 @@ def installed_modules() -> Iterator[tuple[str, ModuleType]]:
         spec = vars(module).get("__spec__")
         if name == "__main__" or spec is None or spec.name != name or spec.origin is None:
             continue
-        if is_installed(spec.origin) and not spec.origin.startswith(OURS):
+        if is_installed(spec.origin) and not spec.origin.startswith(PACKAGE):
             yield name, module
 
 
@@ -83,10 +84,8 @@ def _text(name: str, value: Any, depth: int) -> str | None:
 
 def _contents(cells: Any) -> Iterator[Any]:
     for cell in cells:
-        try:
+        with suppress(ValueError):  # it is still empty
             yield cell.cell_contents
-        except ValueError:  # it is still empty
-            continue
 
 
 def replaced_by_user() -> str | None:
@@ -109,7 +108,7 @@ def _is_users(value: Any) -> bool:
     if type(value) is not FunctionType:
         return False
     path = value.__code__.co_filename
-    return not path.startswith("<") and not is_installed(path) and not path.startswith(OURS)
+    return not path.startswith("<") and not is_installed(path) and not path.startswith(PACKAGE)
 
 
 def torch_defaults() -> str:

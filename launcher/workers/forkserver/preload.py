@@ -180,7 +180,7 @@ def _import(module: str, names: tuple[str, ...]) -> None:
     """
     before = set(sys.modules)
     try:
-        found = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except (Exception, SystemExit):
         for name in sys.modules.keys() - before:
             package = name.rpartition(".")[0]
@@ -190,7 +190,7 @@ def _import(module: str, names: tuple[str, ...]) -> None:
         return
     for name in names:
         with suppress(Exception, SystemExit):
-            if not hasattr(found, name) and hasattr(found, "__path__"):
+            if not hasattr(imported, name) and hasattr(imported, "__path__"):
                 importlib.import_module(f"{module}.{name}")
 
 
@@ -243,8 +243,8 @@ def set_blas_threads() -> None:
     """
     if "numpy" not in sys.modules or "OPENBLAS_NUM_THREADS" in os.environ:
         return
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    count = int(asked) if asked.isdecimal() else len(os.sched_getaffinity(0))
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    count = int(threads) if threads.isdecimal() else len(os.sched_getaffinity(0))
     mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
     for path in (path for path in mapped if "openblas" in path):
         library = ctypes.CDLL(path)

@@ -160,16 +160,16 @@ def _make_copy(
         return None
     orphans.die_with(original, signal.SIGKILL)
     connection.close()
-    own_connection = socket.socket(fileno=order.connection)
-    own_output = output.separate()
+    copy_connection = socket.socket(fileno=order.connection)
+    copy_output = output.separate()
     report = extra_imports.Report.of(json.loads(text_of(order.report)))
     os.close(order.report)
     reason = extra_imports.follow(report, preloaded, order.excluded_package)
     problem = preload.prepare_to_fork()
-    send(own_connection, Readiness(reason or problem))
+    send(copy_connection, Readiness(reason or problem))
     if reason or problem:
         os._exit(0)
-    return own_connection, own_output
+    return copy_connection, copy_output
 
 
 def _differing_variables(preloaded: Preloaded, workers: Iterable[ForkWorker]) -> set[str]:

@@ -82,7 +82,7 @@ def take_over(connection: socket.socket, output: CapturedOutput, kept: Keepable)
     kept.preloaded.environment = dict(launch.environment)
     kept.preloaded.per_rank = launch.per_rank_variables
     children.adopt_descendants(wanted=True)
-    own_output = output.separate()
+    output = output.separate()
     send(connection, Copied(os.getpid()))
     try:
         kept.preloaded.run(kept.trace.during(further))
@@ -90,7 +90,7 @@ def take_over(connection: socket.socket, output: CapturedOutput, kept: Keepable)
         _refuse(connection, Unshared(unshared.package, unshared.reason))
     kept.refused = kept.trace.settle(begun)
     send(connection, Readiness(preload.prepare_to_fork()))
-    return own_output
+    return output
 
 
 def _difference(
@@ -101,9 +101,9 @@ def _difference(
     The `arguments` are those that were imported for. Takes the steps that were done from `further`,
     the steps of the launch's script.
     """
-    ours, theirs = kept.preloaded.environment, launch.environment
-    for name in sorted((ours.keys() | theirs.keys()) - OF_THE_SHELL):
-        if ours.get(name) != theirs.get(name):
+    before, now = kept.preloaded.environment, launch.environment
+    for name in sorted((before.keys() | now.keys()) - OF_THE_SHELL):
+        if before.get(name) != now.get(name):
             return f"{name} differs"
     for name in sorted(kept.preloaded.reads.keys() & launch.per_rank_variables):
         return f"an import reads {name}, {preload.PER_RANK}"

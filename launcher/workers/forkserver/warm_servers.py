@@ -122,19 +122,15 @@ def folder() -> Path | None:
     return None
 
 
-def found(key: str = "") -> list[WarmServer]:
+def find(key: str = "") -> list[WarmServer]:
     """This user's servers, or those with a key; the one that ends last first."""
     servers: list[WarmServer] = []
     for place in _places():
         with suppress(OSError):
             if private_files.is_unshared(place):
-                named = (WarmServer.at(place, path.name) for path in place.iterdir())
-                servers += [server for server in named if server is not None]
-    return sorted(
-        (server for server in servers if key in ("", server.key)),
-        key=lambda server: server.until,
-        reverse=True,
-    )
+                named = [WarmServer.at(place, path.name) for path in place.iterdir()]
+                servers += [server for server in named if server and key in ("", server.key)]
+    return sorted(servers, key=lambda server: server.until, reverse=True)
 
 
 def is_here(pid: int) -> bool:

@@ -62,17 +62,17 @@ def servers(key: str) -> Iterator[list[subprocess.Popen[str]]]:
 
 def test_they_are_found_by_their_key(key: str, servers: list[subprocess.Popen[str]]) -> None:
     """The longest-waiting one first; they can be ended."""
-    found = warm_servers.found(key)
+    found = warm_servers.find(key)
     assert [server.pid for server in found] == [servers[1].pid, servers[0].pid]
     assert 50 < found[1].left <= 60 < found[0].left <= 90
-    assert set(found) <= set(warm_servers.found())
-    assert warm_servers.found(key[1:]) == []
+    assert set(found) <= set(warm_servers.find())
+    assert warm_servers.find(key[1:]) == []
     with closing(found[0].connect() or socket.socket()) as connection:
         assert warm_servers.peer(connection) == (servers[1].pid, os.geteuid())
     assert found[0].end()
     assert servers[1].wait() == -9
     assert not found[0].end()
-    assert [server.pid for server in warm_servers.found(key)] == [servers[0].pid]
+    assert [server.pid for server in warm_servers.find(key)] == [servers[0].pid]
 
 
 def test_no_other_user_or_container_reaches_them(
@@ -84,7 +84,7 @@ def test_no_other_user_or_container_reaches_them(
     assert [" @" in line for line in lines] == [False, False]
     assert place.stat().st_mode & 0o777 == 0o700
     place.chmod(0o755)
-    assert warm_servers.found(key) == []
+    assert warm_servers.find(key) == []
 
 
 @needs_root
@@ -92,9 +92,9 @@ def test_another_users_folder_is_not_used(place: Path, tmp_path: Path) -> None:
     """Neither to find nor to leave servers, by root either: the next folder is."""
     place.mkdir(mode=0o700)
     (place / f"key-1-2-{boot()}").touch()
-    assert len(warm_servers.found("key")) == 1
+    assert len(warm_servers.find("key")) == 1
     os.chown(place, OTHER, OTHER)
-    assert warm_servers.found("key") == []
+    assert warm_servers.find("key") == []
     assert tmp_path not in (warm_servers.folder() or place).parents
 
 
@@ -124,9 +124,9 @@ def test_a_killed_ones_socket_goes(
     """The next launch that sees it removes it."""
     servers[1].kill()
     servers[1].wait()
-    gone, there = warm_servers.found(key)
+    gone, there = warm_servers.find(key)
     assert gone.connect() is None
-    assert [server.pid for server in warm_servers.found(key)] == [there.pid]
+    assert [server.pid for server in warm_servers.find(key)] == [there.pid]
     assert [path.name for path in place.iterdir()] == [there.name]
 
 
@@ -137,7 +137,7 @@ def test_a_name_is_no_proof(key: str) -> None:
     with subprocess.Popen(["sleep", "600"]) as other:
         server = WarmServer(folder, key, other.pid, int(clock()) + 60)
         with closing(server.listen()):
-            assert warm_servers.found(key) == [server]
+            assert warm_servers.find(key) == [server]
             assert server.connect() is None
             assert not server.end()
             assert other.poll() is None
