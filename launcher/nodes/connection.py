@@ -36,10 +36,9 @@ from ..core.reasons import reason_of
 from ..core.refused import Refused
 from . import field_limits
 from .frames import Direction
-from .handshake import Handshake, Keys, joining
+from .handshake import Handshake, Keys
 from .joining import Refusal
-from .messages import FromHead, Message
-from .secret import Trust
+from .messages import Message
 
 CHUNK = 1 << 18
 """Bytes that are read at a time."""
@@ -221,16 +220,6 @@ def decoded(payload: bytes, allowed: UnionType) -> Message:
     if (problem := field_limits.problem(message, len(payload))) is not None:
         raise ValueError(problem)
     return message
-
-
-def joined_to(opened: socket.socket, peer: str, silence: float, trust: Trust) -> Connection:
-    """A joining node's end of a connection to node 0.
-
-    Raises:
-        LaunchError: this node has no credential to offer.
-    """
-    keep_alive(opened, silence)
-    return Connection(opened, peer, FromHead).begin(joining(trust))
 
 
 def keep_alive(opened: socket.socket, silence: float) -> None:

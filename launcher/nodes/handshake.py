@@ -65,12 +65,12 @@ def joining(trust: Trust) -> Handshake:
         return Refused(f"{means}; {HOW}")
     if trust.kind == Kind.NONE:
         return Keys()
-    derived = _Derived.of(key, hello + answer[:-PROOF])
-    if not hmac.compare_digest(proof, derived.head_proof):
+    head_proof, node_proof, head_key, node_key = _derived(key, hello + answer[:-PROOF])
+    if not hmac.compare_digest(proof, head_proof):
         yield bytes(PROOF), 0
         return Refused(f"its secret isn't this node's; {HOW}")
-    yield derived.node_proof, 0
-    return Keys(sent=derived.node_key, received=derived.head_key)
+    yield node_proof, 0
+    return Keys(sent=node_key, received=head_key)
 
 
 def hosting(trust: Trust) -> Handshake:
@@ -92,11 +92,11 @@ def hosting(trust: Trust) -> Handshake:
     if isinstance(key, Refused) or trust.kind == Kind.NONE:
         yield MAGIC + answer + bytes(PROOF), 0
         return key if isinstance(key, Refused) else Keys()
-    derived = _Derived.of(key, hello + answer)
-    proof = yield MAGIC + answer + derived.head_proof, PROOF
-    if not hmac.compare_digest(proof, derived.node_proof):
+    head_proof, node_proof, head_key, node_key = _derived(key, hello + answer)
+    proof = yield MAGIC + answer + head_proof, PROOF
+    if not hmac.compare_digest(proof, node_proof):
         return Refused(f"its secret isn't this job's; {HOW}")
-    return Keys(sent=derived.head_key, received=derived.node_key)
+    return Keys(sent=head_key, received=node_key)
 
 
 def _means(kind: int) -> str:
@@ -104,20 +104,13 @@ def _means(kind: int) -> str:
     return Kind(kind).words if kind in list(Kind) else "something unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class _Derived:
-    """The proofs and keys that both ends derive from the secret and the exchanged messages."""
+def _derived(key: bytes, exchanged: bytes) -> list[bytes]:
+    """Proof of node 0, proof of a node, node 0's and the node's key for frames.
 
-    head_proof: bytes
-    node_proof: bytes
-    head_key: bytes
-    node_key: bytes
-
-    @classmethod
-    def of(cls, key: bytes, exchanged: bytes) -> _Derived:
-        """By HKDF: one extraction, and a block for each purpose."""
-        extracted = hmac.digest(MAGIC, key, "sha256")
-        purposes = (b"proof of node 0", b"proof of a node", b"from node 0", b"from a node")
-        return cls(
-            *(hmac.digest(extracted, use + b"\0" + exchanged + b"\1", "sha256") for use in purposes)
-        )
+    Both ends derive them from the secret and the exchanged messages by HKDF: one extraction, and a
+    block for each purpose.
+    """
+    extracted = hmac.digest(MAGIC, key, "sha256")
+    purposes = (b"proof of node 0", b"proof of a node", b"from node 0", b"from a node")
+    blocks = (purpose + b"\0" + exchanged + b"\1" for purpose in purposes)
+    return [hmac.digest(extracted, block, "sha256") for block in blocks]

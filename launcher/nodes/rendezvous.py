@@ -25,10 +25,12 @@ from ..schedulers.this_host import owns
 from ..system import regular_files
 from .callers import STRANGERS
 from .compatibility import in_rank_order
-from .connection import Connection, broadcast, joined_to, next_message
+from .connection import Connection, broadcast, keep_alive, next_message
 from .dismissal import dismiss
+from .handshake import joining
 from .joining import Accepted, Join, Refusal, RunStarted
 from .listener import Listener, listening
+from .messages import FromHead
 from .missing_nodes import clock, seat
 from .secret import Trust
 from .waiting import PATIENCE, Waiting
@@ -260,7 +262,7 @@ def find_node_0(placement: Placement, trust: Trust, say: Callable[[str], None]) 
     """A connection to node 0, which may not run yet, or whose name may not resolve yet.
 
     Raises:
-        LaunchError: it isn't found in time.
+        LaunchError: it isn't found in time, or this node has no credential to offer.
     """
     where = f"{placement.address}:{placement.port}"
     began = time.monotonic()
@@ -270,7 +272,8 @@ def find_node_0(placement: Placement, trust: Trust, say: Callable[[str], None]) 
     while True:
         try:
             opened = socket.create_connection((placement.address, placement.port), timeout=5)
-            return joined_to(opened, placement.address, placement.times.silence, trust)
+            keep_alive(opened, placement.times.silence)
+            return Connection(opened, placement.address, FromHead).begin(joining(trust))
         except (OSError, UnicodeError) as error:
             reason = _reason(error)
         now = time.monotonic()

@@ -58,14 +58,6 @@ class Effects:
     pause: float = PAUSE
 
 
-@dataclass(frozen=True, slots=True)
-class Relaunch:
-    """The next attempt."""
-
-    plan: Plan
-    start: Start
-
-
 def run_attempts(
     state: RunState, plan: Plan, hardware: Hardware, effects: Effects
 ) -> tuple[RunState, End]:
@@ -87,7 +79,7 @@ def run_attempts(
         if diagnosis:
             follows = isinstance(decision, RunState)
             effects.reporter.attempt_failed(attempt, diagnosis, suspect, follows=follows)
-        step: Relaunch | End
+        step: tuple[Plan, Start] | End
         if isinstance(decision, RunState):
             state = decision
             _wait(state, effects)
@@ -103,7 +95,7 @@ def run_attempts(
                 return state, step
             state = replace(state, restarts=state.restarts + 1, standing=None)
             step = restart
-        plan, start = step.plan, step.start
+        plan, start = step
 
 
 def _diagnosis(outcome: Outcome, effects: Effects) -> Diagnosis | None:
@@ -126,8 +118,8 @@ def _corrected_by_next(state: RunState) -> Attempt | None:
     """The attempt whose failure the next one corrects, as `suspect_correction` counts it."""
     if state.standing is not None:
         return state.outcomes[state.standing].attempt
-    failed = [each.attempt for each in state.outcomes if isinstance(each, Failed)]
-    return failed[-1] if failed else None
+    failed = (outcome.attempt for outcome in state.outcomes[::-1] if isinstance(outcome, Failed))
+    return next(failed, None)
 
 
 def _suspect(state: RunState) -> SuspectCorrection | None:
@@ -145,8 +137,8 @@ def _wait(state: RunState, effects: Effects) -> None:
         time.sleep(effects.pause)
 
 
-def _relaunch(state: RunState, hardware: Hardware, effects: Effects) -> Relaunch | End:
-    """The attempt that follows from what is known now, if there may be one."""
+def _relaunch(state: RunState, hardware: Hardware, effects: Effects) -> tuple[Plan, Start] | End:
+    """The next plan from what is known now, and its start; or the end if there is none."""
     following = planned(
         state.request, state.workload, hardware, state.constraints, has_failed=state.has_failed
     )
@@ -160,11 +152,11 @@ def _relaunch(state: RunState, hardware: Hardware, effects: Effects) -> Relaunch
         code = ExitCode.NO_PLAN if state.root is None else exit_code(state.root)
         return no_correction_left(state, code)
     effects.reporter.relaunching(following, state, start)
-    return Relaunch(following, start)
+    return following, start
 
 
-def _restart(state: RunState, plan: Plan, effects: Effects) -> Relaunch | None:
-    """Another attempt with the same plan, if --max-restarts permits it."""
+def _restart(state: RunState, plan: Plan, effects: Effects) -> tuple[Plan, Start] | None:
+    """The same plan and its next start, if --max-restarts permits it."""
     limit = plan.request.limits.max_restarts
     if not limit or not isinstance(state.last, Failed) or state.last.lost:
         return None
@@ -178,4 +170,4 @@ def _restart(state: RunState, plan: Plan, effects: Effects) -> Relaunch | None:
     begins = f"; {start.sentence}" if start.sentence else ""
     effects.reporter.note(f"{option}: restarting with the same plan, {number} of {limit}{begins}")
     _wait(state, effects)
-    return Relaunch(plan, start)
+    return plan, start
