@@ -69,7 +69,7 @@ class Scene:
         return sequences.deviants(self.recorders, ranks)
 
     def stands_free(self, rank: int) -> bool:
-        """Whether it is at a place where nobody waits for others, or hasn't begun."""
+        """Whether it certainly waits for no other rank, or hasn't begun."""
         each = self.by_rank[rank]
         if rank in self.waiting:
             return False

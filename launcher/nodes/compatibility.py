@@ -116,11 +116,11 @@ def common_hardware(joins: Sequence[Join]) -> Hardware:
 
 def never_changed_by(limits: Limits, others: Sequence[Join]) -> Limits:
     """Node 0's limits with the settings that other nodes forbid to change, each by its host."""
-    theirs = (
+    settings = (
         tuple((setting, f"{OPTION} on {node.host}") for setting in node.never_changed)
         for node in others
     )
-    return replace(limits, never_changed=together((limits.never_changed, *theirs)))
+    return replace(limits, never_changed=together((limits.never_changed, *settings)))
 
 
 def in_rank_order(joins: Sequence[Join]) -> tuple[int, ...]:

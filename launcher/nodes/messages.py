@@ -250,7 +250,7 @@ class RunEnded(Sent, frozen=True, tag=True):
     Attributes:
         code: every launcher's exit code.
         line: why, in a few words.
-        diagnosis: the text for a pod's status; empty if `line` says it all.
+        diagnosis: the text for a pod's status; empty if `line` is enough.
     """
 
     code: Code

@@ -85,7 +85,7 @@ def _check_order(
     """Checks an order from node 0; returns the checkpoint that this node's workers resume from.
 
     Raises:
-        LaunchError: the order isn't for this node and this run; node 0 is told.
+        LaunchError: the order isn't for this node and this run; node 0 is informed.
     """
     resume = contradiction(order, welcome, request) or resume_variable(order, outcomes)
     if isinstance(resume, Refused):

@@ -90,16 +90,16 @@ class NodeWorkers:
     def failures(self, sent: Mapping[int, set[int]], output: Output) -> tuple[FailureRecord, ...]:
         """A record of each rank that has failed by itself, the earliest first."""
         killed = oom_kills() - self.oom_kills
-        found = []
+        records = []
         for rank in sorted(self.exits):
             record = self._record(rank, is_stopped=-self.exits[rank][0] in sent.get(rank, set()))
             if record is not None:
                 tail = output.tail(rank)
                 place, pid = rank - min(self.pids), self.pids[rank]
-                found.append(
+                records.append(
                     replace(record, oom_kills=killed, log_tail=tail, local_rank=place, pid=pid)
                 )
-        return tuple(sorted(found, key=lambda record: record.at))
+        return tuple(sorted(records, key=lambda record: record.at))
 
     def _record(self, rank: int, *, is_stopped: bool) -> FailureRecord | None:
         """A rank's record, or one made from its exit; None if it ended well or was stopped."""

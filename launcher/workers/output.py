@@ -80,6 +80,7 @@ class Output:
     Attributes:
         folder: where the logs go, as `rank-N.log`.
         warn: called, once for each log, with why it couldn't be written.
+        routing: the user's choices for the streams.
         role: the workers' role, which may be part of `head`.
         streams: stdout and stderr of every rank.
         tails: the latest output of every rank.
@@ -87,7 +88,7 @@ class Output:
 
     folder: Path
     warn: Callable[[str], None]
-    asked: Streams = field(default_factory=Streams)
+    routing: Streams = field(default_factory=Streams)
     role: str = "default"
     streams: list[Stream] = field(default_factory=list)
     tails: dict[int, deque[bytes]] = field(default_factory=dict)
@@ -102,7 +103,7 @@ class Output:
 
         The first worker's output goes through a pseudo-terminal if it is shown on a terminal.
         """
-        words = dict(self.asked.words)
+        words = dict(self.routing.words)
         for console in words:
             path = self.folder / f"filtered_{NAMES[console]}.log"
             for log in self._open_log(path, "the file of chosen lines"):
@@ -112,20 +113,20 @@ class Output:
             self.tails[rank] = deque()
             whose = f"rank {rank}'s log"
             both = self._open_log(self.folder / f"rank-{rank}.log", whose)
-            if self.asked.folder is not None:
-                both += self._open_log(self.asked.folder / f"{stamp}_rank{rank}.log", whose)
+            if self.routing.folder is not None:
+                both += self._open_log(self.routing.folder / f"{stamp}_rank{rank}.log", whose)
             for console, name in NAMES.items():
-                is_shown = self.asked.is_shown(local, console)
-                is_headed = self.asked.is_headed(local, console)
+                is_shown = self.routing.is_shown(local, console)
+                is_headed = self.routing.is_headed(local, console)
                 is_plain = local == 0 and is_shown and not is_headed
                 ends = pseudo_terminal.opened(console) if is_plain else None
                 reader, writer = ends or os.pipe()
                 os.set_blocking(reader, False)
                 stream = Stream(rank, console, reader, writer, [*both], is_shown, is_headed)
-                if self.asked.is_split(local, console):
+                if self.routing.is_split(local, console):
                     stream.logs += self._open_log(self.folder / f"rank-{rank}.{name}.log", whose)
                 stream.is_terminal = ends is not None
-                stream.head = self.asked.head(local, rank, self.role).encode(
+                stream.head = self.routing.head(local, rank, self.role).encode(
                     errors="surrogateescape"
                 )
                 stream.words = tuple(os.fsencode(word) for word in words.get(console, ()))

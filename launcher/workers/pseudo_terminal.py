@@ -1,7 +1,7 @@
 """A pseudo-terminal in the place of a pipe, for a worker whose output goes to a terminal.
 
-It is nobody's controlling terminal: Ctrl-C reaches the launcher alone, and closing it hangs up
-nobody.
+It isn't a controlling terminal: Ctrl-C reaches the launcher alone, and closing it hangs up no
+process.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Questions:
             _reply(connection, answer)
 
     def went_on(self, rank: int, key: str) -> None:
-        """Notes that a worker continued without an answer, or tells node 0."""
+        """Notes that a worker continued without an answer, or informs node 0."""
         if self.judge is not None:
             self.judge.went_on(rank, key)
         else:

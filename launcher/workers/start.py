@@ -163,8 +163,8 @@ def _spawn(
     except Exception as error:
         orphans.kill(envs[0][orphans.VARIABLE])  # some may have been started by then
         if request.worker_options.numa_binding:
-            asked = f"--numa-binding {request.worker_options.numa_binding}"
-            raise LaunchError(f"{asked}: torch can't do it here: {error}") from error
+            option = f"--numa-binding {request.worker_options.numa_binding}"
+            raise LaunchError(f"{option}: torch can't do it here: {error}") from error
         if not request.is_program or not isinstance(error, OSError):
             raise
         raise LaunchError.because(error, f"{request.script} can't be executed") from error

@@ -85,7 +85,7 @@ class StopSignals:
     def forward(
         self, number: signal.Signals, alive: Iterable[int], notice: Callable[[str], None]
     ) -> None:
-        """Passes a signal on to the workers that have a handler for it, and says who hasn't."""
+        """Passes a signal on to the workers that have a handler for it; reports the others."""
         for rank in sorted(alive):
             if self.catches(rank, number):
                 self.send(rank, number)

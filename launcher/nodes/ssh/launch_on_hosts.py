@@ -154,11 +154,11 @@ def _over_ssh(
 
 def rank_options(chosen: HostChoice, rank: int, head: str = "") -> list[str]:
     """The options that give a launcher its node's rank; the first host is at `head`."""
-    hosts, asked = chosen.hosts, chosen.asked
-    address = asked.address or head or hosts[0].name
+    hosts, options = chosen.hosts, chosen.asked
+    address = options.address or head or hosts[0].name
     return [
         *("--nnodes", str(len(hosts)), "--node-rank", str(rank)),
-        *("--master-addr", address, "--master-port", str(asked.port)),
+        *("--master-addr", address, "--master-port", str(options.port)),
         *("--nproc", str(len(hosts[rank].slots))),
     ]
 

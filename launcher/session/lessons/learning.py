@@ -31,7 +31,7 @@ from .lesson import Forbidden, Lesson, Measurement
 LONGEST = 300
 """Characters of a failure's message that are kept as evidence."""
 SHARED_DEVICE = re.compile(r"\bProcess \d+ has [\d.]+ \wiB memory in use")
-"""What CUDACachingAllocator.cpp prints if other processes hold a part of the device: they may be
+"""Printed by CUDACachingAllocator.cpp if other processes hold a part of the device: they may be
 gone the next time."""
 
 

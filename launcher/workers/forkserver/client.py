@@ -108,21 +108,21 @@ class Server:
     def start(self) -> None:
         """Starts the server, which imports while the launcher continues."""
         self._enter(State.IMPORTING)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         does_import, may_be_kept = self.excluded_package is None, bool(self.warm_key)
         variables = self.per_rank_variables
-        start = Start(theirs.fileno(), os.getpid(), does_import, variables, may_be_kept)
-        with theirs:
+        start = Start(far.fileno(), os.getpid(), does_import, variables, may_be_kept)
+        with far:
             process = subprocess.Popen(
                 self.command,
                 env={**self._variables(), WARM: start.to_text()},
                 # Pipes like a worker's: Python derives state from them when it starts.
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[far.fileno()],
                 start_new_session=True,
             )
-        self._process, self._original = process, ForkingProcess(process.pid, ours)
+        self._process, self._original = process, ForkingProcess(process.pid, near)
         self.problem = None
 
     @property
@@ -226,20 +226,20 @@ class Server:
         """Makes a copy that also imports what a worker reports (`extra_imports.Report`)."""
         if self._original is None or self.state is not State.READY:
             return
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, os.fdopen(os.memfd_create("report"), "wb") as memory:
+        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with far, os.fdopen(os.memfd_create("report"), "wb") as memory:
             memory.write(json.dumps(report).encode())
             memory.flush()
-            order = MakeCopy(self.excluded_package, theirs.fileno(), memory.fileno())
+            order = MakeCopy(self.excluded_package, far.fileno(), memory.fileno())
             answer = None
             with suppress(OSError, StoppedError):
                 send(self._original.connection, order)
                 answer = self._original.answer(COPY_SECONDS, self.wakeup)
         if isinstance(answer, Copied):
-            self._copy = ForkingProcess(answer.pid, ours)
+            self._copy = ForkingProcess(answer.pid, near)
             self._enter(State.COPY_IMPORTING)
         else:
-            ours.close()
+            near.close()
 
     def close_store(self) -> None:
         """Ends the store, whose workers have all ended, and its host."""

@@ -52,7 +52,7 @@ def installed_modules() -> Iterator[tuple[str, ModuleType]]:
 def marks_of(module: ModuleType) -> dict[str, Mark]:
     """A mark of each function, class and flag by name, and of the module's file.
 
-    Lazy modules, like those of transformers, have none of their own.
+    Lazy modules, like those of transformers, have none.
     """
     path = str(vars(module).get("__file__"))
     marks = {"": Mark(checksum(path))}

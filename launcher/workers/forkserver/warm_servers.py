@@ -114,7 +114,7 @@ def _places() -> Iterator[Path]:
 
 
 def folder() -> Path | None:
-    """The folder for sockets, made where it is missing; None if it can't be."""
+    """The folder for sockets, made if it is missing; None if it can't be."""
     for place in _places():
         with suppress(OSError):
             private_files.make_unshared(place)
