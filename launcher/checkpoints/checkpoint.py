@@ -102,4 +102,4 @@ def resume_value(training: int, folder: Path) -> str:
 
 def newest_first(checkpoints: Iterable[AnyCheckpoint]) -> tuple[AnyCheckpoint, ...]:
     """Checkpoints in the order of trial: of one step, complete ones first."""
-    return tuple(sorted(checkpoints, key=lambda each: (-each.step, isinstance(each, Unusable))))
+    return tuple(sorted(checkpoints, key=lambda entry: (-entry.step, isinstance(entry, Unusable))))

@@ -148,9 +148,9 @@ def _nothing_usable(checkpoints: Iterable[AnyCheckpoint], passed_over: dict[str,
     """The reason to start from scratch although the job has made steps."""
     if passed_over:
         return "cannot resume from the checkpoints of this job"
-    for each in checkpoints:
-        if isinstance(each, Unusable) and each.is_cut_off:
-            return f"this job's only checkpoint, {each.folder.name}, is cut off ({each.reason})"
+    for entry in checkpoints:
+        if isinstance(entry, Unusable) and entry.is_cut_off:
+            return f"this job's only checkpoint, {entry.folder.name}, is cut off ({entry.reason})"
     return "this job has no checkpoint"
 
 
@@ -175,7 +175,7 @@ def without(
 ) -> tuple[AnyCheckpoint, ...]:
     """The checkpoints, of which one turned out to be unusable."""
     unusable = Unusable(spoilt.folder, spoilt.step, reason, is_cut_off=False)
-    return newest_first(unusable if each == spoilt else each for each in checkpoints)
+    return newest_first(unusable if entry == spoilt else entry for entry in checkpoints)
 
 
 def is_stuck(steps: Sequence[int | None]) -> bool:

@@ -28,14 +28,17 @@ def at_end(report: HangReport) -> frozenset[int]:
     All others, including rank 0, have ended after the same number of steps. These ranks are idle,
     and wait neither for others nor on purpose.
     """
-    ended = {each.rank for each in report.standings if each.phase is Phase.ENDED}
-    rest = [each for each in report.standings if each.rank not in ended]
-    steps = {each.step for each in report.standings}
+    ended = {standing.rank for standing in report.standings if standing.phase is Phase.ENDED}
+    rest = [standing for standing in report.standings if standing.rank not in ended]
+    steps = {standing.step for standing in report.standings}
     if 0 not in ended or len(steps) > 1 or not all(steps):
         return frozenset()
-    if any(is_busy(each) or each.children or not _is_ending(each.frames) for each in rest):
+    if any(
+        is_busy(standing) or standing.children or not _is_ending(standing.frames)
+        for standing in rest
+    ):
         return frozenset()
-    return frozenset(each.rank for each in rest)
+    return frozenset(standing.rank for standing in rest)
 
 
 def _is_ending(frames: Sequence[Frame]) -> bool:

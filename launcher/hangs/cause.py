@@ -37,10 +37,10 @@ class Cause:
 
 def cause_of(scene: Scene) -> Cause:
     """Why nothing moves; the first that applies."""
-    stopped = {rank for rank, each in scene.by_rank.items() if each.state == "T"}
+    stopped = {rank for rank, standing in scene.by_rank.items() if standing.state == "T"}
     if stopped:
         return Cause(HangKind.STOPPED, frozenset(stopped), scene.awaited(stopped))
-    gone = {rank for rank, each in scene.by_rank.items() if is_gone(each)}
+    gone = {rank for rank, standing in scene.by_rank.items() if is_gone(standing)}
     if gone:
         return Cause(HangKind.GONE, frozenset(gone), scene.awaited(gone))
     if scene.splits:
@@ -69,7 +69,9 @@ def _split(scene: Scene, split: Split) -> Cause:
         if (left == odd and (is_beyond or not is_mutual)) or (
             is_beyond and is_regular and (not is_mutual or (tied and not odd))
         ):
-            ended = {rank for rank, each in scene.by_rank.items() if each.phase is Phase.ENDED}
+            ended = {
+                rank for rank, standing in scene.by_rank.items() if standing.phase is Phase.ENDED
+            }
             return Cause(HangKind.ENDED, left | ended, kept, is_recorded=True)
     collective = next(
         (part for part, ranks in split.parts if odd.isdisjoint(ranks)), split.parts[0][0]
@@ -156,19 +158,23 @@ def _parts_by_stack(scene: Scene) -> Cause | None:
 
 
 def _nobody_waits(scene: Scene) -> Cause:
+    alive = {
+        rank: standing
+        for rank, standing in scene.by_rank.items()
+        if standing.phase is not Phase.ENDED
+    }
+    busy = {rank for rank, standing in alive.items() if is_busy(standing)}
+    unread = {rank for rank in alive if scene.places[rank] is Place.UNREAD}
+    if busy - unread:
+        return Cause(HangKind.BUSY)
     loading = {
         rank
         for rank, place in scene.places.items()
         if place is Place.LOADER and not is_busy(scene.by_rank[rank])
     }
-    alive = [each for each in scene.by_rank.values() if each.phase is not Phase.ENDED]
-    if any(is_busy(each) and scene.places[each.rank] is not Place.UNREAD for each in alive):
-        return Cause(HangKind.BUSY)
-    if loading and loading == {each.rank for each in alive}:
+    if loading and loading == alive.keys():
         return Cause(HangKind.LOADER, frozenset(loading))
-    if any(scene.places[each.rank] is Place.UNREAD or is_busy(each) for each in alive):
-        return Cause(HangKind.UNKNOWN)
-    return Cause(HangKind.IDLE)
+    return Cause(HangKind.UNKNOWN if unread else HangKind.IDLE)
 
 
 def _absent(scene: Scene, culprits: set[int]) -> Cause:

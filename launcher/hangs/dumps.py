@@ -107,10 +107,12 @@ def standings(files: Iterable[Path]) -> tuple[Standing, ...] | Refused:
 
 def report_on(dumped: Sequence[Standing]) -> HangReport:
     """Attributes the hang by dumps of some or all ranks."""
-    members = {rank for each in dumped for entry in each.collectives or () for rank in entry.ranks}
+    members = {
+        rank for standing in dumped for entry in standing.collectives or () for rank in entry.ranks
+    }
     absent = [
         Standing(rank, phase=Phase.TRAINING, problem="it has left no dump")
-        for rank in members - {each.rank for each in dumped}
+        for rank in members - {standing.rank for standing in dumped}
     ]
     return attributed([*dumped, *absent], quiet=0.0, limit=0.0)
 

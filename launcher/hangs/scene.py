@@ -20,12 +20,12 @@ class Scene:
     """All ranks together, with what their recorders and stacks show."""
 
     def __init__(self, standings: Sequence[Standing]) -> None:
-        self.by_rank: Mapping[int, Standing] = {each.rank: each for each in standings}
-        self.places = {each.rank: place_of(each.frames) for each in standings}
+        self.by_rank: Mapping[int, Standing] = {standing.rank: standing for standing in standings}
+        self.places = {standing.rank: place_of(standing.frames) for standing in standings}
         self.recorders: Recorders = recorders_of(standings)
         self.waits: Sequence[Wait] = waits_of(self.recorders)
         self.splits: Sequence[Split] = splits_of(self.recorders)
-        by_stack = {each.rank for each in standings if self._waits_by_stack(each)}
+        by_stack = {standing.rank for standing in standings if self._waits_by_stack(standing)}
         self.waiting = frozenset({wait.rank for wait in self.waits} | by_stack)
 
     def _waits_by_stack(self, standing: Standing) -> bool:
@@ -42,7 +42,7 @@ class Scene:
     def is_any_busy(self, ranks: Iterable[int]) -> bool:
         """Whether any of these works; ranks with a device spin while they wait."""
         standings = map(self.by_rank.__getitem__, ranks)
-        return any(each.utilization is None and is_busy(each) for each in standings)
+        return any(standing.utilization is None and is_busy(standing) for standing in standings)
 
     def awaited(self, culprits: Iterable[int]) -> Collective | None:
         """The collective in which most ranks wait for these, else in which most wait at all."""
@@ -70,16 +70,16 @@ class Scene:
 
     def stands_free(self, rank: int) -> bool:
         """Whether it certainly waits for no other rank, or hasn't begun."""
-        each = self.by_rank[rank]
+        standing = self.by_rank[rank]
         if rank in self.waiting:
             return False
-        if is_unbegun(each):
+        if is_unbegun(standing):
             return True
         place = self.places[rank]
         if place is Place.UNREAD:
-            return is_traced(each) or each.phase is Phase.ENDED
+            return is_traced(standing) or standing.phase is Phase.ENDED
         return place not in MAY_WAIT or (
-            place is Place.BACKWARD and each.utilization is None and is_busy(each)
+            place is Place.BACKWARD and standing.utilization is None and is_busy(standing)
         )
 
     def may_await(self, waiting: int, rank: int) -> bool:
@@ -90,9 +90,9 @@ class Scene:
     def has_unread(self) -> bool:
         """Whether nothing is known of some rank that is alive."""
         return any(
-            each.collectives is None and self.places[rank] is Place.UNREAD
-            for rank, each in self.by_rank.items()
-            if not (is_unbegun(each) or each.phase is Phase.ENDED)
+            standing.collectives is None and self.places[rank] is Place.UNREAD
+            for rank, standing in self.by_rank.items()
+            if not (is_unbegun(standing) or standing.phase is Phase.ENDED)
         )
 
     def has_left(self, rank: int, others: Iterable[int], *, deep: bool = False) -> bool:
@@ -103,11 +103,15 @@ class Scene:
         if rank == 0 and (mine.phase is Phase.SAVING or is_saving(mine.frames)):
             return False  # rank 0 alone saves, in the middle of the training
         training = [
-            each
-            for each in map(self.by_rank.__getitem__, others)
-            if each.phase in (Phase.TRAINING, Phase.LOADING)
+            standing
+            for standing in map(self.by_rank.__getitem__, others)
+            if standing.phase in (Phase.TRAINING, Phase.LOADING)
         ]
-        by_stack = [loops.has_left(mine.frames, each.frames, deep=deep) for each in training]
+        by_stack = [
+            loops.has_left(mine.frames, standing.frames, deep=deep) for standing in training
+        ]
         if any(has_left is not None for has_left in by_stack):
             return False not in by_stack
-        return is_leaving(mine) and any(self.places[each.rank] in _UNSEEN for each in training)
+        return is_leaving(mine) and any(
+            self.places[standing.rank] in _UNSEEN for standing in training
+        )

@@ -45,7 +45,8 @@ def _strange(records: tuple[FailureRecord, ...], standings: tuple[Standing, ...]
     """The rule that a node's records or standings break, as a clause; empty if none."""
     if any(record.rank is None for record in records):
         return "each record is a worker's"
-    return "a connection says whose it is" if any(one.host for one in standings) else ""
+    has_host = any(standing.host for standing in standings)
+    return "a connection says whose it is" if has_host else ""
 
 
 class Order(Sent, frozen=True, tag=True):

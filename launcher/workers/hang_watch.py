@@ -152,8 +152,12 @@ class HangWatch:
         if self._is_over and not wanted:
             return
         standings = tuple(self._standings())
-        alive = [each for each in standings if each.state and each.phase is not Phase.ENDED]
-        quiet = min((standing.quiet for standing in alive), default=0.0)
+        running = (
+            standing.quiet
+            for standing in standings
+            if standing.state and standing.phase is not Phase.ENDED
+        )
+        quiet = min(running, default=0.0)
         now = time.monotonic()
         # Another node moves, or this one has just begun again.
         if quiet < self._limit and not wanted:

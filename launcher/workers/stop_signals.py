@@ -79,8 +79,8 @@ class StopSignals:
         pid = self.pids[rank]
         with suppress(ProcessLookupError):
             signal_all = os.killpg if os.getpgid(pid) == pid else os.kill
-            for each in (number, signal.SIGCONT) if number in signals.ENDING else (number,):
-                signal_all(pid, each)
+            for step in (number, signal.SIGCONT) if number in signals.ENDING else (number,):
+                signal_all(pid, step)
 
     def forward(
         self, number: signal.Signals, alive: Iterable[int], notice: Callable[[str], None]
