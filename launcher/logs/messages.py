@@ -14,7 +14,9 @@ from ..catalogue.entry import Finding, KnownFailure
 from ..catalogue.regex_as_prose import plain
 from ..catalogue.signature import Signature
 from ..evidence.failure_record import FailureRecord
-from .exception_lines import HANDLED, LONGEST_LINE, MILD
+from .attempts import Evidence, Reading
+from .exception_lines import HANDLED, LONGEST_LINE, MILD, SPOKEN
+from .failures import Failure
 from .interleaved import VARYING
 from .progress_signs import STEP
 
@@ -65,6 +67,22 @@ def by_message(
         return None
     entry, told = next(iter(known.values()))
     return Finding(told, entry.role, entry)
+
+
+def failures_by_message(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterator[Failure]:
+    """Known failures whose messages begin or end with a text."""
+    for file, lines in reading.last_lines.items():
+        if file in reading.ends:
+            continue
+        for line in dict.fromkeys((lines[0], lines[-1])) if lines else ():
+            if SPOKEN.search(line.text, 0, LONGEST_LINE):
+                continue
+            record = FailureRecord(None, float(line.number))
+            ends = {"is_first": line is lines[0], "is_last": line is lines[-1]}
+            finding = by_message(line.text, catalogue, record, **ends)
+            if finding is not None and reading.is_last(file, line.number, len(lines)):
+                place = (line.number, line.text)
+                yield Failure(finding, Evidence(finding.record, file, (place,), is_spoken=True))
 
 
 def is_of_failure(line: str) -> bool:

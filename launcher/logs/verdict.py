@@ -11,22 +11,20 @@ from ..catalogue.entry import Finding, KnownFailure, Role
 from ..catalogue.prefilter import prefilter
 from ..diagnosis.root_cause import finding_of, urgency
 from ..evidence.failure_record import FailureRecord
-from .attempts import ENOUGH, MOST_AFTER_SEVERE, SURVIVED, Evidence, Reading
+from .attempts import ENOUGH, SURVIVED, Reading
 from .diverged import divergence
-from .exception_lines import LONGEST_LINE, SEVERE, SPOKEN
+from .exception_lines import SEVERE
 from .failures import Failure, without_aborts, without_copies
-from .interleaved import entry_in, said_twice
+from .interleaved_failures import with_interleaved
 from .judgement import BreakOff, Judgement, Verdict
 from .last_words import telling
 from .launcher_messages import is_of_another
-from .messages import by_message
+from .messages import failures_by_message
 from .output_before import complaints_before
 from .without_exception import before_stop, of_line, without_exception
 
 MUTE = ("RuntimeError", "SystemError", "Exception")
 """Exceptions that libraries raise with a mere status code."""
-NEAR = 40
-"""Maximum lines of two ranks' mixed tracebacks."""
 
 
 def judge(attempts: dict[int, Reading], catalogue: Sequence[KnownFailure]) -> tuple[Judgement, ...]:
@@ -100,11 +98,11 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
     sure, doubtful = _by_certainty(reading, catalogue)
     sure = without_copies(without_aborts(sure))
     if not any(failure.finding.entry for failure in sure):
-        sure = _with_interleaved(sure, reading, catalogue)
+        sure = with_interleaved(sure, reading, catalogue)
     if not sure:
         sure = [one for one in doubtful if one.finding.entry or _counts(one, reading)]
     if not sure:
-        sure = [*islice(_of_messages(reading, catalogue), 1)]
+        sure = [*islice(failures_by_message(reading, catalogue), 1)]
     if not sure and not reading.deaths:
         sure = [*without_exception(reading)]
     if not sure and not reading.deaths:
@@ -131,7 +129,7 @@ def _with_divergence(
 ) -> list[Failure]:
     """Puts diverged operations first, if all other failures are consequences."""
     differ = divergence(reading.events)
-    if differ is None or any(not _is_consequence(failure) for failure in failures):
+    if differ is None or not all(map(_is_consequence, failures)):
         return list(failures)
     return [Failure(finding_of(differ.record, catalogue), differ), *failures]
 
@@ -220,36 +218,6 @@ def _counts(failure: Failure, reading: Reading) -> bool:
     return not (event.is_ignored or event.progress or event.file in reading.ends)
 
 
-def _of_messages(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[Failure]:
-    """Known failures whose messages begin or end with a text."""
-    for file, lines in reading.last_lines.items():
-        if file in reading.ends:
-            continue
-        for line in dict.fromkeys((lines[0], lines[-1])) if lines else ():
-            if SPOKEN.search(line.text, 0, LONGEST_LINE):
-                continue
-            record = FailureRecord(None, float(line.number))
-            ends = {"is_first": line is lines[0], "is_last": line is lines[-1]}
-            found = by_message(line.text, catalogue, record, **ends)
-            if found is not None and reading.is_last(file, line.number, len(lines)):
-                place = (line.number, line.text)
-                yield Failure(found, Evidence(found.record, file, (place,), is_spoken=True))
-
-
-def _with_interleaved(
-    failures: Sequence[Failure], reading: Reading, catalogue: Sequence[KnownFailure]
-) -> list[Failure]:
-    """Replaces fragments of two ranks' mixed messages by known failures.
-
-    Only if nothing else is known (test_two_ranks_letters_in_turns).
-    """
-    found = list(_interleaved(reading, catalogue))
-    whole = [
-        failure for failure in failures if not any(_is_near(failure, other) for other in found)
-    ]
-    return [*whole, *found]
-
-
 def _is_consequence(failure: Failure) -> bool:
     return failure.finding.role is not Role.INITIATING
 
@@ -275,31 +243,6 @@ def _is_wanted(failure: Failure) -> bool:
     return record.exception.endswith("KeyboardInterrupt") or failure.evidence.progress > 0
 
 
-def _is_near(failure: Failure, other: Failure) -> bool:
-    """Whether an exception may be a fragment of two ranks' mixed output."""
-    distance = abs(failure.finding.record.at - other.finding.record.at)
-    return failure.evidence.file == other.evidence.file and distance < NEAR
-
-
-def _interleaved(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterable[Failure]:
-    """Known failures in two ranks' mixed messages, outside of intact tracebacks."""
-    clean = [
-        (event.file, event.lines[0][0], event.lines[-1][0])
-        for event in reading.events
-        if event.record.frames and not event.is_bare
-    ]
-    for file, number, text in reading.shuffled:
-        if any(file == other and low - NEAR <= number <= high for other, low, high in clean):
-            continue
-        evidence = ((number, text),)
-        if (entry := entry_in(text, catalogue)) is not None:
-            record = FailureRecord(None, float(number), message=text)
-            yield Failure(Finding(record, entry.role, entry), Evidence(record, file, evidence))
-        elif (pair := said_twice(text)) and reading.is_last(file, number, MOST_AFTER_SEVERE):
-            record = FailureRecord(None, float(number), exception=pair.kind, message=pair.message)
-            yield Failure(Finding(record, Role.INITIATING, None), Evidence(record, file, evidence))
-
-
 def _deaths(
     reading: Reading, failures: Sequence[Failure], catalogue: Sequence[KnownFailure]
 ) -> Iterable[Failure]:
@@ -309,9 +252,7 @@ def _deaths(
     exception, aborts with a message, and requested stops count only without other causes.
     """
     ranks = {failure.finding.record.rank for failure in failures}
-    are_consequences = bool(failures) and all(
-        failure.finding.role is not Role.INITIATING for failure in failures
-    )
+    are_consequences = bool(failures) and all(map(_is_consequence, failures))
     are_consequences &= reading.first_rank is None or reading.first_rank not in ranks
     seen: set[tuple[int | None, int | None]] = set()
     for death in reading.deaths:
