@@ -17,6 +17,7 @@ from ..diagnosis.root_cause import diagnose
 from ..hangs import dumps, failure
 from ..hangs.report import HangReport
 from ..logs import files, pasted, report, sources
+from ..logs.document import diagnosis_document
 from ..logs.headline import headline
 from ..logs.judgement import Judgement, Verdict
 from ..logs.lines import Resumed
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     last = decisive(attempts)
     places = _spots(last)
     if as_json:
-        document = dict(report.document(last, attempts, notes, places))
+        document = diagnosis_document(last, attempts, notes, places)
         if isinstance(hang, HangReport):
             document["hang"] = asdict(hang)
         _show(json.dumps(document, indent=1))

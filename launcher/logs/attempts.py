@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ..evidence.failure_record import FailureRecord
 from .launcher_messages import Death, is_users
 from .progress_signs import STEP, SUMMARY, Written
-from .tracebacks import Trace
+from .trace import Trace
 
 ENOUGH = 5
 """Signs of progress after which an exception counts as handled."""

@@ -23,7 +23,8 @@ from .launcher_messages import (
 )
 from .progress_signs import COUNT, IS_SAID, STEP, SUMMARY, Written
 from .searches import Searches
-from .tracebacks import Trace, Tracebacks
+from .trace import Trace
+from .tracebacks import Tracebacks
 from .trained_nothing import has_trained, trained_nothing
 
 TAIL = 60
@@ -91,8 +92,8 @@ class FileEvidence:
 
     def feed(self, stream: Stream, number: int, text: str) -> bool:
         """Feeds a process's line to its tracebacks; returns whether it is part of a traceback."""
-        is_part, whole = stream.tracebacks.feed(number, text)
-        for trace in whole:
+        is_part, trace = stream.tracebacks.feed(number, text)
+        if trace is not None:
             self._exception(stream, trace)
         return is_part
 
@@ -107,7 +108,7 @@ class FileEvidence:
     def close(self) -> None:
         """Completes unfinished tracebacks and events."""
         for stream in list(self.streams.values()):
-            for trace in stream.tracebacks.end():
+            if (trace := stream.tracebacks.end()) is not None:
                 self._exception(stream, trace)
         self.events.settle(0, self.reading)
 

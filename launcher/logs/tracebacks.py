@@ -19,6 +19,7 @@ from .exception_lines import (
 )
 from .exception_message import Message
 from .groups import Group
+from .trace import Trace
 from .traceback_lines import (
     ARROW,
     CELL,
@@ -33,33 +34,6 @@ from .traceback_lines import (
 MOST_FRAMES = 120
 MOST_NOISE = 40
 """Maximum other lines between two lines of a traceback."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """An exception in a log.
-
-    Attributes:
-        raised: the exception itself, with its innermost frame.
-        frames: all frames, outermost first.
-        chain: earlier exceptions in its chain, nearest first.
-        first: number of the first line of its traceback.
-        placed: number of the line with its innermost frame.
-        said: number of the line with its type and message.
-        last: number of its last line.
-        is_ignored: whether Python printed it and continued, e.g. in a destructor.
-        bare: its line, if it has no traceback.
-    """
-
-    raised: Raised
-    frames: tuple[Frame, ...]
-    chain: tuple[Raised, ...]
-    first: int
-    placed: int
-    said: int
-    last: int
-    is_ignored: bool = False
-    bare: Said | None = None
 
 
 @dataclass(slots=True)
@@ -105,72 +79,74 @@ class Tracebacks:
         """Whether a line is an exception without a traceback."""
         return self.bare is not None and self.said == number
 
-    def feed(self, number: int, text: str) -> tuple[bool, list[Trace]]:
-        """Reads a line; returns whether it is part of a traceback, and the completed exceptions."""
+    def feed(self, number: int, text: str) -> tuple[bool, Trace | None]:
+        """Reads a line; returns whether it is part of a traceback, and a completed exception."""
         plain = self.group.plain(text)
-        return (True, []) if plain is None else self._read(number, plain)
+        return (True, None) if plain is None else self._read(number, plain)
 
-    def _read(self, number: int, text: str) -> tuple[bool, list[Trace]]:
+    def _read(self, number: int, text: str) -> tuple[bool, Trace | None]:
         if self.box is not None:
             return True, self._read_box(number, text)
-        found: list[Trace] = []
         if self.wants_more:
             text = text.removeprefix(self.indent)
         if self.message is not None:
             if self.message.takes(text):
                 self.last = number if text.strip() else self.last
-                return True, found
+                return True, None
             self._close()
         if not text.strip():
-            return self.is_open, found
+            return self.is_open, None
         if CHAINED.match(text.strip()):
             self.chained, self.done = self.done, None
             self.was_handled = text.lstrip().startswith("During")
-            return True, found
-        found += self._flush()
+            return True, None
+        done = self._flush()
         if HEADER.search(text):
-            if found and _is_quoted(text, found[-1]):
-                self.outer = found.pop()
+            if done is not None and _is_quoted(text, done):
+                self.outer, done = done, None
             self._open(number)
             self.indent = indent[0] if (indent := INDENT.match(text)) else ""
             self.is_notebook = NOTEBOOK.match(text) is not None
             if boxes.TOP.match(text.strip()):
                 self.box = []
-            return True, found
+            return True, done
+        return self._takes(number, text), done
+
+    def _takes(self, number: int, text: str) -> bool:
+        """Reads a line other than a header; returns whether it is part of a traceback."""
         if IGNORED.match(text):
             self.is_ignored = True
-            return True, found
+            return True
         if place := FRAME.match(text):
             if not self.is_open:
                 self._open(number)
             function = (place["function"] or "").strip()
             self._frame(Frame(place["file"], int(place["line"]), function, ""))
             self.placed = number
-            return True, found
+            return True
         if ended := LAST_WORDS.match(text):
             self._open(number)
             self._raise(number, ended["kind"].replace("::", "."), ended[0])
-            return True, found
+            return True
         if (watchdog := WATCHDOG.match(text)) and not self.is_open:
             rank = rank_in(text[: watchdog.start("message")])
             kind = "torch.distributed.DistBackendError"
             self._say(number, Said(kind, watchdog["message"], is_severe=True, rank=rank))
-            return True, found
+            return True
         if double := DOUBLED.match(text):
             if not self.is_open:
                 self._open(number)
             kind, message = double["kind"] or double["other"], double["message"] or double["rest"]
             self._raise(number, kind, message or "")
-            return True, found
+            return True
         if self.is_open:
-            return self._read_inside(number, text, found)
+            return self._takes_inside(number, text)
         if bare := said(text):
             self._say(number, bare)
-            return True, found
-        return False, found
+        return bare is not None
 
-    def end(self) -> list[Trace]:
-        """Completes unfinished exceptions at the end."""
+    def end(self) -> Trace | None:
+        """Completes an unfinished exception at the end."""
         if self.box is not None:
             self._unbox()
         if self.message is not None:
@@ -186,10 +162,10 @@ class Tracebacks:
         self.bare, self.indent = None, ""
         self.was_ignored, self.is_ignored = self.is_ignored, False
 
-    def _read_inside(self, number: int, text: str, found: list[Trace]) -> tuple[bool, list[Trace]]:
+    def _takes_inside(self, number: int, text: str) -> bool:
         """Reads a line after a header or a frame: source text, the exception, or another text."""
         if self.is_notebook and self._is_of_cell(number, text):
-            return True, found
+            return True
         if text[0] == " " and self.near and self.frames and SURELY_RAISED.match(text, 1):
             text = text[1:]
         if text[0] in " \t":
@@ -197,19 +173,19 @@ class Tracebacks:
                 frame = self.frames[-1]
                 if not frame.source:
                     self.frames[-1] = Frame(frame.file, frame.line, frame.function, text.strip())
-            return self.near, found
+            return self.near
         pattern = RAISED if self.near else SURELY_RAISED
         raised = pattern.match(text)
         if raised and (self.frames or SURELY_RAISED.match(text)):
             last = self.frames[-1].source if self.frames else ""
             is_mute = raised["message"] is None and last.startswith("assert ")
             self._raise(number, raised["kind"], raised["message"] or "", is_mute=is_mute)
-            return True, found
+            return True
         self.near = False
         self.noise += 1
         if self.noise > MOST_NOISE:
             self._break_off()
-        return False, found
+        return False
 
     def _break_off(self) -> None:
         """Drops a traceback without an end, keeping a complete exception before it."""
@@ -273,23 +249,23 @@ class Tracebacks:
             self.done = replace(self.outer, chain=chain, last=self.last)
         self.chained, self.outer, self.message, self.frames = None, None, None, []
 
-    def _flush(self) -> list[Trace]:
+    def _flush(self) -> Trace | None:
         done, self.done = self.done, None
-        return [done] if done is not None else []
+        return done
 
-    def _read_box(self, number: int, text: str) -> list[Trace]:
+    def _read_box(self, number: int, text: str) -> Trace | None:
         """Reads a line of one of Rich's boxes."""
         assert self.box is not None, "only called inside a box"
         if boxes.END.match(text.strip()):
             self._unbox()
             self.last = number
-            return []
+            return None
         row = boxes.row_of(text)
         if row is None or len(self.box) > boxes.MOST_ROWS:
             self._unbox()
             return self.feed(number, text)[1]
         self.box.append(row)
-        return []
+        return None
 
     def _unbox(self) -> None:
         """Takes the frames out of a box."""

@@ -22,6 +22,7 @@ from safe_launch.commands.run_search import status_of
 from safe_launch.core.errors import LaunchError
 from safe_launch.hangs.dumps import standings
 from safe_launch.logs import report
+from safe_launch.logs.document import diagnosis_document
 from safe_launch.logs.reader import Reader
 from safe_launch.logs.verdict import decisive, judge
 from safe_launch.nodes.frames import Direction
@@ -95,7 +96,7 @@ def read_log(data: bytes) -> None:
     last = decisive(attempts)
     report.headline(last)
     report.rows(last, ())
-    json.dumps(dict(report.document(last, attempts, [], ())))
+    json.dumps(diagnosis_document(last, attempts, [], ()))
 
 
 def read_hosts(data: bytes) -> None:

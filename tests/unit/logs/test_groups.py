@@ -6,18 +6,15 @@ import asyncio
 import traceback
 
 import pytest
-from safe_launch.logs.tracebacks import Trace, Tracebacks
+from safe_launch.logs.trace import Trace
+from safe_launch.logs.tracebacks import Tracebacks
 
 
 def read(text: str) -> list[Trace]:
     """The exceptions in a text."""
     reader = Tracebacks()
-    found = [
-        trace
-        for number, line in enumerate(text.splitlines(), start=1)
-        for trace in reader.feed(number, line)[1]
-    ]
-    return [*found, *reader.end()]
+    traces = [reader.feed(number, line)[1] for number, line in enumerate(text.splitlines(), 1)]
+    return [trace for trace in (*traces, reader.end()) if trace is not None]
 
 
 async def fails(number: int) -> None:
