@@ -26,7 +26,7 @@ class Evidence:
     """An event in a log.
 
     Attributes:
-        record: facts about the failure, like a worker's own record.
+        record: facts about the failure, like a worker's record.
         file: the file that contains it.
         lines: numbers and texts of its lines.
         is_ignored: whether Python printed it and continued.
@@ -36,7 +36,7 @@ class Evidence:
         is_handled: whether the next line shows that the program continues.
         is_warned: whether a logged warning quotes it, or its message calls it ordinary.
         progress: signs of progress after it in the same file.
-        is_asked: whether a launcher killed the worker after finding a hang.
+        is_after_hang: whether a launcher killed the worker after finding a hang.
     """
 
     record: FailureRecord
@@ -49,7 +49,7 @@ class Evidence:
     is_handled: bool = False
     is_warned: bool = False
     progress: int = 0
-    is_asked: bool = False
+    is_after_hang: bool = False
 
     @property
     def place(self) -> tuple[str, str, int]:
@@ -108,14 +108,14 @@ class Reading:
         """Notes progress in a file, after which earlier exceptions count as survived."""
         self.progress += signs
         for kept in (self.events, self.deaths):
-            ours = [
+            here = [
                 replace(event, progress=event.progress + signs)
                 for event in kept
                 if event.file == file
             ]
             others = [event for event in kept if event.file != file]
-            self.survived |= {one.place for one in ours if one.progress >= SURVIVED}
-            kept[:] = [*others, *(event for event in ours if event.progress < ENOUGH)]
+            self.survived |= {event.place for event in here if event.progress >= SURVIVED}
+            kept[:] = [*others, *(event for event in here if event.progress < ENOUGH)]
 
     def has_not_trained(self, file: str) -> None:
         """Takes back a script's words of an end, after which exceptions counted as survived."""
@@ -136,9 +136,9 @@ class Reading:
         """
         written = self.last_lines.get(file, ())
         after = [line.text for line in written if line.number > number]
-        said = [text for text in after if not text.startswith((" ", "\t", SUMMARY))]
+        texts = [text for text in after if not text.startswith((" ", "\t", SUMMARY))]
         is_there = bool(written) and written[0].number <= number
-        return is_there and len(said) <= most and not any(map(STEP.search, said))
+        return is_there and len(texts) <= most and not any(map(STEP.search, texts))
 
     def died_of(self, event: Evidence) -> bool:
         """Whether an exception without a traceback ended the process."""
@@ -161,7 +161,7 @@ def of_exception(
         progress: signs of progress until then.
     """
     kind, message = trace.raised.exception, trace.raised.message
-    lines = [(trace.said, " ".join(f"{kind}: {message}".rstrip(": ").split()))]
+    lines = [(trace.raised_at, " ".join(f"{kind}: {message}".rstrip(": ").split()))]
     if trace.frames:
         frame = trace.frames[-1]
         place = f'File "{frame.file}", line {frame.line}, in {frame.function}'
@@ -170,7 +170,7 @@ def of_exception(
     inner = (raised.frame.file for raised in trace.chain if raised.frame is not None)
     record = FailureRecord(
         rank,
-        float(trace.said),
+        float(trace.raised_at),
         exception=kind if "." in kind else f"builtins.{kind}",
         message=message,
         chain=trace.chain,
@@ -178,7 +178,7 @@ def of_exception(
         user_files=tuple(dict.fromkeys(filter(is_users, (*outer, *inner)))),
         log_tail=tuple(text for _, text in before),
     )
-    above = [text for number, text in before if number <= trace.said]
+    above = [text for number, text in before if number <= trace.raised_at]
     is_warned = REMOVED in message or any(map(WARNING.search, above[-2:]))
     return Evidence(
         record,
@@ -193,7 +193,9 @@ def of_exception(
     )
 
 
-def of_death(death: Death, file: str, text: str, *, finished: bool, is_asked: bool) -> Evidence:
+def of_death(
+    death: Death, file: str, text: str, *, finished: bool, is_after_hang: bool
+) -> Evidence:
     """The evidence of a launcher's line on the end of a worker.
 
     Args:
@@ -201,7 +203,7 @@ def of_death(death: Death, file: str, text: str, *, finished: bool, is_asked: bo
         file: the log file.
         text: the line.
         finished: whether the training had already ended.
-        is_asked: whether a launcher ends the workers of a hanging attempt.
+        is_after_hang: whether a launcher ends the workers of a hanging attempt.
     """
     record = FailureRecord(
         death.rank,
@@ -211,4 +213,4 @@ def of_death(death: Death, file: str, text: str, *, finished: bool, is_asked: bo
         message=text,
         finished=finished,
     )
-    return Evidence(record, file, ((death.number, text),), is_asked=is_asked)
+    return Evidence(record, file, ((death.number, text),), is_after_hang=is_after_hang)

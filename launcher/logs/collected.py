@@ -125,7 +125,7 @@ def keep_interleaved(reading: Reading, file: str, line: Line, before: Iterable[s
         _, number, text = kept[-1]
         kept[-1] = (file, number, f"{text}\n{line.text}")
         return False
-    if not line.is_found or not IS_SHUFFLED.search(line.text):
+    if not line.is_match or not IS_SHUFFLED.search(line.text):
         return False
     kept.append((file, line.number, "\n".join([*before, line.text])))
     del kept[:-MOST_INTERLEAVED]

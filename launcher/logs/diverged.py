@@ -57,11 +57,11 @@ def divergence(events: Iterable[Evidence]) -> Evidence | None:
     """Evidence that ranks were in different operations with the same number, if any."""
     works: dict[int, tuple[Work, Evidence]] = {}
     for event in events:
-        found = WORK.search(event.record.message)
-        if found is not None and int(found["rank"]) not in works:
-            work = _work(found, event.record.log_tail)
+        match = WORK.search(event.record.message)
+        if match is not None and int(match["rank"]) not in works:
+            work = _work(match, event.record.log_tail)
             if work is not None:
-                works[int(found["rank"])] = work, event
+                works[int(match["rank"])] = work, event
     for first, event in works.values():
         alike = {
             rank: (work, other)
@@ -73,21 +73,21 @@ def divergence(events: Iterable[Evidence]) -> Evidence | None:
     return None
 
 
-def _work(found: re.Match[str], around: Iterable[str]) -> Work | None:
+def _work(match: re.Match[str], around: Iterable[str]) -> Work | None:
     """The operation in a watchdog's line; None if it isn't comparable."""
     named = [
         place
         for line in around
         for place in GROUP.finditer(line)
-        if (place["rank"], place["number"]) == (found["rank"], found["number"])
+        if (place["rank"], place["number"]) == (match["rank"], match["number"])
     ]
     groups = {place["guid"] or ("" if place["id"] in DEFAULT else None) for place in named}
-    if found["operation"] in OF_SOME or len(groups) > 1 or None in groups:
+    if match["operation"] in OF_SOME or len(groups) > 1 or None in groups:
         return None
     group = next(iter(groups), "") or ""
-    size = int(found["size"]) if found["size"] and found["operation"] in EQUAL else None
+    size = int(match["size"]) if match["size"] and match["operation"] in EQUAL else None
     group = "" if group in DEFAULT else group
-    return Work(group, int(found["number"]), found["operation"], size)
+    return Work(group, int(match["number"]), match["operation"], size)
 
 
 def _evidence(works: Mapping[int, tuple[Work, Evidence]], first: Evidence) -> Evidence:
@@ -98,12 +98,12 @@ def _evidence(works: Mapping[int, tuple[Work, Evidence]], first: Evidence) -> Ev
         by_work.setdefault(str(work), []).append(rank)
         if event.file == first.file:
             lines.setdefault(str(work), event.lines[-1])
-    said = "; ".join(f"{_ranks(ranks)} in {work}" for work, ranks in by_work.items())
+    positions = "; ".join(f"{_ranks(ranks)} in {work}" for work, ranks in by_work.items())
     record = FailureRecord(
         None,
         min(event.record.at for _, event in works.values()),
         HANG,
-        f"ranks are in different collectives: {said}",
+        f"ranks are in different collectives: {positions}",
         log_tail=first.record.log_tail,
     )
     return Evidence(record, first.file, tuple(lines.values()))

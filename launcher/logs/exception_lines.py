@@ -55,8 +55,8 @@ UNTYPED = {
     r"[45]\d\d (?:Client|Server) Error: .* for url: ": "requests.exceptions.HTTPError",
 }
 """Messages logged without the type that Python raises them with: TORCH_CHECK in
-torch_npu and in c10/cuda/CUDAException.cpp, torch/csrc/distributed/c10d/socket.cpp, cuDNN's own
-log, requests' Response.raise_for_status, glog's CHECK, Python's own on arguments."""
+torch_npu and in c10/cuda/CUDAException.cpp, torch/csrc/distributed/c10d/socket.cpp, cuDNN's
+log, requests' Response.raise_for_status, glog's CHECK, Python's on arguments."""
 ANY_UNTYPED = re.compile("|".join(f"({pattern})" for pattern in UNTYPED))
 _KINDS = tuple(UNTYPED.values())
 OF_PYTHON = (
@@ -133,7 +133,7 @@ translate_exception, and c10::Error in torch/csrc/Exceptions.h."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class BareException:
     """An exception without a traceback.
 
     Attributes:
@@ -151,30 +151,31 @@ class Said:
     is_spoken: bool = False
 
 
-def said(text: str) -> Said | None:
+def stated_exception(text: str) -> BareException | None:
     """The exception that a line reports as an event or mentions in a sentence.
 
     A space or a logger's header may precede an event.
     """
     if text[:1].isspace() and (text[:1] != " " or text[1:2].isspace()):
         return _spoken(text)
-    if found := next(filter(None, map(INTERPRETER.match, (text, *behind_header(text)))), None):
-        return _of_interpreter(found)
+    if match := next(filter(None, map(INTERPRETER.match, (text, *behind_header(text)))), None):
+        missing = "FileNotFoundError" if match["is_file"] else "ModuleNotFoundError"
+        return BareException(match["kind"] or missing, match["said"], is_severe=True)
     for pattern in (BARE, ANY_UNTYPED):
-        found = pattern.search(text, 0, LONGEST_LINE)
-        if found is not None and _is_header(header := text[: found.start()]):
-            kind = found["kind"] if pattern is BARE else _KINDS[(found.lastindex or 1) - 1]
-            message = (found["message"] or "") if pattern is BARE else text[found.start() :]
-            return Said(kind, message, SEVERE.search(header) is not None, rank_in(header))
+        match = pattern.search(text, 0, LONGEST_LINE)
+        if match is not None and _is_header(header := text[: match.start()]):
+            kind = match["kind"] if pattern is BARE else _KINDS[(match.lastindex or 1) - 1]
+            message = (match["message"] or "") if pattern is BARE else text[match.start() :]
+            return BareException(kind, message, SEVERE.search(header) is not None, rank_in(header))
     return _spoken(text)
 
 
-def _spoken(text: str) -> Said | None:
+def _spoken(text: str) -> BareException | None:
     """The exception in a sentence, unless handled, in a warning, or in code."""
-    found = SPOKEN.search(text, 0, LONGEST_LINE)
-    if found is None:
+    match = SPOKEN.search(text, 0, LONGEST_LINE)
+    if match is None:
         return None
-    header, message = text[: found.start()], found["message"] or found["shown"] or ""
+    header, message = text[: match.start()], match["message"] or match["shown"] or ""
     if MILD.search(header) or OF_CODE.search(header) or HANDLED.search(header):
         return None
     is_logged = header[:1] == "[" and SEVERE.search(header) is None
@@ -189,7 +190,9 @@ def _spoken(text: str) -> Said | None:
     parts = message[:cut], message[cut:].strip()
     if HANDLED.search(parts[1]):
         return None
-    return Said(found["kind"], "\n".join(filter(None, parts)), rank=rank_in(header), is_spoken=True)
+    return BareException(
+        match["kind"], "\n".join(filter(None, parts)), rank=rank_in(header), is_spoken=True
+    )
 
 
 def _closing(text: str, opening: str) -> int | None:
@@ -212,17 +215,11 @@ def behind_header(text: str) -> Iterator[str]:
     begin = label.end() if label else 0
     if label:
         yield text[begin:]
-    for found in islice(PARTING.finditer(text, begin, LONGEST_HEADER), MOST_PARTS):
-        header = text[begin : found.start()]
+    for separator in islice(PARTING.finditer(text, begin, LONGEST_HEADER), MOST_PARTS):
+        header = text[begin : separator.start()]
         if not _is_header(header):
             return
-        yield text[found.end() :]
-
-
-def _of_interpreter(found: re.Match[str]) -> Said:
-    """The exception Python would have raised, from the interpreter's message."""
-    missing = "FileNotFoundError" if found["is_file"] else "ModuleNotFoundError"
-    return Said(found["kind"] or missing, found["said"], is_severe=True)
+        yield text[separator.end() :]
 
 
 def _is_header(text: str) -> bool:
@@ -235,8 +232,8 @@ def _is_header(text: str) -> bool:
 
 def rank_in(text: str) -> int | None:
     """The rank in a logger's header."""
-    found = RANK.search(text)
-    return int(found[1]) if found else None
+    match = RANK.search(text)
+    return int(match[1]) if match else None
 
 
 def in_python(raised: Raised) -> tuple[Raised, ...]:

@@ -95,8 +95,8 @@ def _is_guess(failure: Failure) -> bool:
     """Whether an entry matches only because the raising frame isn't known."""
     record, entry = failure.finding.record, failure.finding.entry
     signatures = () if entry is None or record.frames else entry.signatures
-    matching = [each for each in signatures if each.matches(record)]
-    return bool(matching) and all(each.is_of_frame for each in matching)
+    matching = [signature for signature in signatures if signature.matches(record)]
+    return bool(matching) and all(signature.is_of_frame for signature in matching)
 
 
 def _wholeness(failure: Failure) -> int:

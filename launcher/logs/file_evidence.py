@@ -14,14 +14,26 @@ from .exception_lines import behind_header
 from .files import attempt_of, rank_of
 from .launcher_messages import (
     CANCELLED,
+    IS_END,
+    IS_HANG,
+    IS_START,
     ROOT_CAUSE,
     SUMMARY_RANK,
     death_of,
-    is_launchers_own,
     is_of_launcher,
     is_of_stopping,
+    reports_failed_workers,
 )
-from .progress_signs import COUNT, IS_SAID, STEP, SUMMARY, Written
+from .progress_signs import (
+    COUNT,
+    IS_COMPLETE,
+    IS_ENDING,
+    IS_FINISHED,
+    IS_PROGRESS,
+    STEP,
+    SUMMARY,
+    Written,
+)
 from .searches import Searches
 from .trace import Trace
 from .tracebacks import Tracebacks
@@ -39,13 +51,13 @@ class Stream:
     Attributes:
         tracebacks: the parser of its exceptions.
         rank: its rank, if known from a prefix.
-        found: catalogue patterns matched by its lines since the last progress, with the ranks in
+        matched: catalogue patterns matched by its lines since the last progress, with the ranks in
             those lines.
     """
 
     tracebacks: Tracebacks = field(default_factory=Tracebacks)
     rank: int | None = None
-    found: set[tuple[str, int | None]] = field(default_factory=set)
+    matched: set[tuple[str, int | None]] = field(default_factory=set)
 
 
 class FileEvidence:
@@ -99,9 +111,11 @@ class FileEvidence:
 
     def look_for_training(self, lines: Sequence[Written]) -> None:
         """Notes a training that ends without a step, from the lines of the whole file."""
-        if (found := trained_nothing(lines)) is not None:
-            self.reading.untrained.append(found)
-        is_raised = any(one.record.frames and one.file == self.name for one in self.reading.events)
+        if (evidence := trained_nothing(lines)) is not None:
+            self.reading.untrained.append(evidence)
+        is_raised = any(
+            event.record.frames and event.file == self.name for event in self.reading.events
+        )
         if is_raised and not has_trained(lines):
             self.reading.has_not_trained(self.name)
 
@@ -114,8 +128,8 @@ class FileEvidence:
 
     def read_message(self, number: int, text: str) -> bool:
         """Handles launchers' messages about attempts and workers; returns whether it was one."""
-        is_start = self.searches.starts.search(text) is not None
-        is_end = self.searches.ends.search(text) is not None
+        is_start = IS_START.search(text) is not None
+        is_end = IS_END.search(text) is not None
         if is_end:
             self._give_up(number)
         if is_start:
@@ -125,26 +139,28 @@ class FileEvidence:
             self._begin()
         if CANCELLED.search(text):
             self.is_cancelled = True
-        if self.searches.completions.search(text):
+        if IS_COMPLETE.search(text):
             self.is_finished = True
             self._progress(number, ENOUGH)
             self.reading.ends[self.name] = End(Written(self.name, number, text))
-        self.is_finished |= IS_SAID.search(text) is not None
-        self.reading.is_ended |= self.searches.hangs.search(text) is not None
+        self.is_finished |= IS_FINISHED.search(text) is not None
+        self.reading.is_ended |= IS_HANG.search(text) is not None
         self.is_root |= ROOT_CAUSE in text
-        if found := SUMMARY_RANK.match(text):
-            self.summary_rank = int(found["rank"])
+        if match := SUMMARY_RANK.match(text):
+            self.summary_rank = int(match["rank"])
             if self.is_root:
                 self.reading.first_rank, self.is_root = self.summary_rank, False
-        said = (death_of(number, part, self.summary_rank) for part in (text, *behind_header(text)))
-        death = next(filter(None, said), None)
+        deaths = (
+            death_of(number, part, self.summary_rank) for part in (text, *behind_header(text))
+        )
+        death = next(filter(None, deaths), None)
         if death is not None and len(self.reading.deaths) < MOST_EVENTS:
             evidence = of_death(
                 death,
                 self.name,
                 text,
                 finished=self.is_finished,
-                is_asked=self.reading.is_ended,
+                is_after_hang=self.reading.is_ended,
             )
             self.reading.deaths.append(evidence)
         return is_start or is_end or death is not None
@@ -171,10 +187,10 @@ class FileEvidence:
 
     def look_for_progress(self, number: int, text: str) -> None:
         """Counts signs of progress; several ranks' signs of one step are one sign."""
-        if self.searches.endings.search(text) and not self.has_said_end:
+        if IS_ENDING.search(text) and not self.has_said_end:
             self.has_said_end = True  # repeated words of an end show no more
             self._progress(number, ENOUGH - 2)
-        if self.searches.progress.search(text) and not text.startswith(SUMMARY):
+        if IS_PROGRESS.search(text) and not text.startswith(SUMMARY):
             # A small part of an epoch stays the same over many steps.
             counts = [count[0] for count in COUNT.finditer(text) if "." not in count[0]]
             if self.progress.is_new(" ".join(counts) or text):
@@ -188,7 +204,7 @@ class FileEvidence:
         self.progress.add(number, signs)
         self.events.forget()
         for stream in self.streams.values():
-            stream.found.clear()
+            stream.matched.clear()
         self.reading.went_on(self.name, signs)
 
     def match_line(self, number: int, text: str, stream: Stream) -> None:
@@ -196,10 +212,10 @@ class FileEvidence:
         rank = self._rank(stream, text)
         search = self.searches.logs.found
         text = max((text, *behind_header(text)), key=lambda part: len(search(part)))
-        found = {(pattern, rank) for pattern in search(text)}
-        if found <= stream.found:
+        matches = {(pattern, rank) for pattern in search(text)}
+        if matches <= stream.matched:
             return
-        stream.found |= found
+        stream.matched |= matches
         self._add(
             Evidence(
                 FailureRecord(
@@ -227,18 +243,18 @@ class FileEvidence:
 
     def _exception(self, stream: Stream, trace: Trace) -> None:
         """Adds a complete exception: a worker's, or a launcher's about its workers."""
-        if self.progress.since(trace.said) >= ENOUGH:
+        if self.progress.since(trace.raised_at) >= ENOUGH:
             return  # it is complete only some lines later: the training has survived it meanwhile
         files = tuple(frame.file for frame in trace.frames)
-        if is_launchers_own(trace.raised.exception, trace.raised.message, files):
-            self._give_up(trace.said)
+        if reports_failed_workers(trace.raised.exception, trace.raised.message, files):
+            self._give_up(trace.raised_at)
             return
         if self.is_cancelled and not is_of_stopping(trace.raised.exception, trace.raised.message):
             self.events.settle(0, self.reading)
             self._begin()
         if is_of_launcher(files):
-            self._give_up(trace.said)
+            self._give_up(trace.raised_at)
         named = None if trace.bare is None else trace.bare.rank
         rank = self._rank(stream, trace.raised.message) if named is None else named
-        since = self.progress.steps_since(trace.said)
+        since = self.progress.steps_since(trace.raised_at)
         self._add(of_exception(trace, rank, self.name, tuple(self.texts), since))

@@ -25,9 +25,9 @@ class FilePrefixes:
         """A line without its prefixes."""
         line = stripped(text)
         for number, known in enumerate(self._learned):
-            if found := known.match(line.text):
+            if match := known.match(line.text):
                 # A file-specific prefix may precede a prefix with the rank.
-                inner = stripped(line.text[found.end() :])
+                inner = stripped(line.text[match.end() :])
                 rank = line.rank if inner.rank is None else inner.rank
                 return Stripped(inner.text, rank, f"{line.stream} {number} {inner.stream}")
         return self.stripped(text) if self._learn(line.text) else line

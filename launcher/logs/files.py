@@ -65,7 +65,7 @@ def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
         LaunchError: a path doesn't exist, or nothing in it looks like a log.
     """
     named: list[str] = []
-    found: list[Path] = []
+    logs: list[Path] = []
     notes: list[str] = []
     for path in paths:
         if Path(path) in besides:
@@ -78,7 +78,7 @@ def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
             for file in below.files:
                 try:
                     if file not in besides and _looks_like_log(file):
-                        found.append(file)
+                        logs.append(file)
                 except (OSError, EOFError, zlib.error) as error:
                     unread[file] = reason_of(error)
             notes += below.left_out
@@ -90,10 +90,10 @@ def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
         else:
             raise LaunchError(f"{path}: no such file or folder", "- reads the standard input")
     runs = {
-        run: max(map(_changed, files)) for run, files in _by_run(found).items() if run is not None
+        run: max(map(_changed, files)) for run, files in _by_run(logs).items() if run is not None
     }
     newest = max(runs, key=lambda run: runs[run], default=None)
-    kept = [path for path in found if _run_of(path) in (None, newest)]
+    kept = [path for path in logs if _run_of(path) in (None, newest)]
     if len(runs) > 1:
         notes.append(f"of {count_of(len(runs), 'run')} the newest is read, {newest}")
     if len(kept) > MOST:
@@ -174,8 +174,8 @@ def attempt_of(path: str) -> int:
 
 
 def _number(pattern: re.Pattern[str], path: str) -> int | None:
-    found = pattern.search(path.replace("\\", "/"))
-    return next((int(group) for group in found.groups() if group), None) if found else None
+    match = pattern.search(path.replace("\\", "/"))
+    return next((int(group) for group in match.groups() if group), None) if match else None
 
 
 def without_text(path: str) -> str:

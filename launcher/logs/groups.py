@@ -10,7 +10,7 @@ OF_GROUP = f"Exception Group {WHOLE}"
 OPENS = f"+ {OF_GROUP}"
 MARGIN = re.compile(r"\s*(?:\| ?|(?P<next>\+-\+?)-*)")
 """The left edge of a group's lines, as `traceback` draws it."""
-OWN = re.compile(r"(?:[\w.]+\.)?(?:Base)?ExceptionGroup: .* \(\d+ sub-exceptions?\)$")
+GROUP_LINE = re.compile(r"(?:[\w.]+\.)?(?:Base)?ExceptionGroup: .* \(\d+ sub-exceptions?\)$")
 """The message of a group itself, which only counts its exceptions."""
 
 
@@ -44,8 +44,8 @@ class Group:
         margin = MARGIN.match(text)
         if margin is None:  # a launcher's prefix may have hidden the outermost
             self.is_open = not (self.is_over or text.startswith(WHOLE))
-            return None if OWN.match(text) else text
+            return None if GROUP_LINE.match(text) else text
         inner = text[margin.end() :]
         self.is_over = self.is_over or margin["next"] == "+-"
-        is_noise = margin["next"] or inner.startswith((WHOLE, OF_GROUP)) or OWN.match(inner)
+        is_noise = margin["next"] or inner.startswith((WHOLE, OF_GROUP)) or GROUP_LINE.match(inner)
         return None if self.is_over or is_noise else inner

@@ -32,11 +32,11 @@ OF_MODULE = re.compile(r"Error while finding module specification for '[^']*' \(
 
 def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
     """The rank, the user's line, the failure, and its message."""
-    said = most_telling(judgement.complaints).text.strip() if judgement.complaints else ""
+    complaint = most_telling(judgement.complaints).text.strip() if judgement.complaints else ""
     if judgement.root is not None:
-        return _happened(judgement.root.finding, spots, said)
-    if said:
-        return _fitted(redacted(said))
+        return _happened(judgement.root.finding, spots, complaint)
+    if complaint:
+        return _fitted(redacted(complaint))
     if judgement.verdict is Verdict.UNKNOWN:
         return "failed, but these logs don't show why; look at the workers' own"
     if judgement.verdict is Verdict.UNFINISHED:
@@ -53,12 +53,12 @@ def _happened(finding: Finding, spots: Sequence[SourceLocation], complaint: str)
         places = [f"{short(frame.file)}:{frame.line}"]
     at = ", ".join(filter(None, (_who(record), *places)))
     is_silent = entry is None and not record.exception
-    words = (complaint if is_silent else "") or _words(record, entry)
-    said = _fitted(redacted(words))
+    message = (complaint if is_silent else "") or _words(record, entry)
+    text = _fitted(redacted(message))
     if entry is not None:
-        is_new = said.casefold() not in entry.subject.casefold()
-        said = f"{entry.subject} ({said})" if is_new else entry.subject
-    return ": ".join(filter(None, (at, said)))
+        is_new = text.casefold() not in entry.subject.casefold()
+        text = f"{entry.subject} ({text})" if is_new else entry.subject
+    return ": ".join(filter(None, (at, text)))
 
 
 def _fitted(text: str) -> str:
@@ -84,7 +84,7 @@ def _words(record: FailureRecord, entry: KnownFailure | None) -> str:
     if line := build_error(record) or missing_line(record):
         return line
     every = [*record.raised()] or [Raised("", record.message)]
-    raised, found = raised_first(record), ""
+    raised, excerpt = raised_first(record), ""
     for signature in () if entry is None else entry.signatures:
         if (depth := signature.depth(record)) is not None:
             raised = every[depth]
@@ -92,15 +92,15 @@ def _words(record: FailureRecord, entry: KnownFailure | None) -> str:
             if signature.message and signature.log and (line := _line_of(record, signature.log)):
                 return line
             if pattern is not None:
-                found = _around(raised.message, pattern, is_whole=bool(raised.exception))
+                excerpt = _around(raised.message, pattern, is_whole=bool(raised.exception))
             break
     kind = raised.exception.rpartition(".")[2]
     if last := LAST_ERROR.search(raised.message) or OF_MODULE.match(raised.message):
-        found = last[1]
-    said = found or " ".join(without_traceback(raised.message).split())
-    if not said and raised.frame is not None and raised.frame.source.startswith("assert "):
-        said = raised.frame.source
-    return f"{kind}: {said}".removesuffix(": ") if kind else said
+        excerpt = last[1]
+    text = excerpt or " ".join(without_traceback(raised.message).split())
+    if not text and raised.frame is not None and raised.frame.source.startswith("assert "):
+        text = raised.frame.source
+    return f"{kind}: {text}".removesuffix(": ") if kind else text
 
 
 def _line_of(record: FailureRecord, pattern: Pattern) -> str:

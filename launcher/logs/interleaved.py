@@ -10,7 +10,7 @@ from functools import cache
 from ..catalogue.entry import KnownFailure
 from ..catalogue.regex_as_prose import ANY, NUMBER, plain
 from ..catalogue.signature import Signature
-from .exception_lines import Said, said
+from .exception_lines import BareException, stated_exception
 
 TRIGGER = r"E[^\n]{0,8}r[^\n]{0,8}r[^\n]{0,8}o[^\n]{0,8}r"
 """Matches `Error` with other characters in between."""
@@ -40,7 +40,7 @@ def entry_in(text: str, catalogue: Sequence[KnownFailure]) -> KnownFailure | Non
     times as many characters, don't occur by chance: ordinary text has other characters between.
     """
     squeezed = "".join(text.split())[:LONGEST]
-    found = [
+    candidates = [
         ((sign.weight(None), sum(map(len, parts))), entry, _has_other_parts(sign, squeezed))
         for entry in catalogue
         for sign in entry.signatures
@@ -48,9 +48,9 @@ def entry_in(text: str, catalogue: Sequence[KnownFailure]) -> KnownFailure | Non
         for parts in _fixed(sign.message.pattern)
         if _is_mixed_in(parts, squeezed)
     ]
-    sure = [(weight, entry) for weight, entry, is_whole in found if is_whole]
+    sure = [(weight, entry) for weight, entry, is_whole in candidates if is_whole]
     known = {entry.id for _, entry in sure}
-    if not sure or any(entry.id not in known for _, entry, _ in found):
+    if not sure or any(entry.id not in known for _, entry, _ in candidates):
         return None
     return max(sure, key=lambda pair: pair[0])[1]
 
@@ -130,26 +130,31 @@ def _place(letters: str, text: str, low: int) -> _Span | None:
     return None
 
 
-def said_twice(text: str) -> Said | None:
+def doubled_exception(text: str) -> BareException | None:
     """The exception written by two ranks at once, if their letters can be separated.
 
     Handles a line with two mixed copies of one text; differing text after them stays as it is.
     """
-    return next(filter(None, map(_said_twice, reversed(text.split("\n")))), None)
+    return next(filter(None, map(_doubled_exception, reversed(text.split("\n")))), None)
 
 
-def _said_twice(line: str) -> Said | None:
+def _doubled_exception(line: str) -> BareException | None:
     if not IS_SHUFFLED.search(line):
         return None
-    best: tuple[int, Said] | None = None
+    best: tuple[int, BareException] | None = None
     states, seen = [(0, "", "")], set[tuple[int, str]]()
     while states and len(seen) < MOST_STATES:
         at, waiting, whole = states.pop()  # one rank is ahead by the letters that wait
         if (at, waiting) in seen or at > LONGEST_PAIR:
             continue
         seen.add((at, waiting))
-        if whole and not waiting and (best is None or at > best[0]) and (found := said(whole)):
-            best = at, found
+        if (
+            whole
+            and not waiting
+            and (best is None or at > best[0])
+            and (exception := stated_exception(whole))
+        ):
+            best = at, exception
         if at == len(line):
             continue
         states.append((at + 1, waiting + line[at], whole + line[at]))

@@ -8,7 +8,7 @@ from ..catalogue.entry import Finding, KnownFailure, Role
 from ..evidence.failure_record import FailureRecord
 from .attempts import MOST_AFTER_SEVERE, Evidence, Reading
 from .failures import Failure
-from .interleaved import entry_in, said_twice
+from .interleaved import doubled_exception, entry_in
 
 NEAR = 40
 """Maximum lines of two ranks' mixed tracebacks."""
@@ -48,6 +48,6 @@ def _separated(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterator[
         if (entry := entry_in(text, catalogue)) is not None:
             record = FailureRecord(None, float(number), message=text)
             yield Failure(Finding(record, entry.role, entry), Evidence(record, file, evidence))
-        elif (pair := said_twice(text)) and reading.is_last(file, number, MOST_AFTER_SEVERE):
+        elif (pair := doubled_exception(text)) and reading.is_last(file, number, MOST_AFTER_SEVERE):
             record = FailureRecord(None, float(number), exception=pair.kind, message=pair.message)
             yield Failure(Finding(record, Role.INITIATING, None), Evidence(record, file, evidence))

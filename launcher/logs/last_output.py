@@ -76,8 +76,8 @@ def _by_code(
     record: FailureRecord, number: signal.Signals, catalogue: Sequence[KnownFailure]
 ) -> FailureRecord:
     """The record of a worker that passes on its child's signal, if that is a known failure."""
-    told = replace(record, exception="", signal=number, told_by=ToldBy.EXIT_CODE)
-    return record if finding_of(told, catalogue).entry is None else told
+    killed = replace(record, exception="", signal=number, told_by=ToldBy.EXIT_CODE)
+    return record if finding_of(killed, catalogue).entry is None else killed
 
 
 def _by_output(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> FailureRecord | None:
@@ -118,9 +118,9 @@ def _by_last_line(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> F
     """
     bare = replace(record, chain=(), frames=(), traceback="", told_by=ToldBy.LAST_LINE)
     written = [line.strip() for line in record.log_tail if line.strip()]
-    found = (
+    findings = (
         by_message(text, catalogue, bare, is_last=False)
         for line in written[: -LAST - 1 : -1]
         for text in (line, *(line[it.end() :].rstrip("'\")") for it in BEGINS.finditer(line)))
     )
-    return next((finding.record for finding in found if finding is not None), None)
+    return next((finding.record for finding in findings if finding is not None), None)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, takewhile
 
 from ..frameworks.registry import COMMANDS
-from .exception_lines import SEVERE, said
-from .launcher_messages import ENDS, STARTS, death_of, is_of_another
+from .exception_lines import SEVERE, stated_exception
+from .launcher_messages import ENDS, IS_START, death_of, is_of_another
 from .progress_signs import DOUBT, HARMLESS, STEP, Written
 
 MOST = 3
@@ -51,7 +51,6 @@ NATIVE = re.compile(
 )
 """Messages of MPI (errhandler_predefined.c), of kernels' launchers and the dynamic loader."""
 TRACED = re.compile(r"\s|Traceback \(most|.*\bstack trace\b")
-START = re.compile("|".join(STARTS))
 REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w\.py FAILED\b")))
 
 
@@ -60,22 +59,22 @@ def before_report(lines: Iterable[Written]) -> Sequence[Written]:
     return list(takewhile(lambda line: not _is_report(line), _of_attempt(lines)))
 
 
-def last_words(own: Sequence[Written]) -> tuple[Written, ...]:
+def last_words(lines: Sequence[Written]) -> tuple[Written, ...]:
     """The last complaints of the lines before a report."""
-    found: list[Written] = []
-    for line in own[-NEAR:]:
+    complaints: list[Written] = []
+    for line in lines[-NEAR:]:
         if STEP.search(line.text):
-            found.clear()  # it has been survived
+            complaints.clear()  # it has been survived
         elif complains(line.text):
-            found.append(line)
-    return tuple(found)
+            complaints.append(line)
+    return tuple(complaints)
 
 
 def telling(lines: Sequence[Written], rank: int | None) -> tuple[Written, ...]:
     """A few complaints that may name the cause: the first failed rank's, logged as errors."""
-    ours = [line for line in lines if rank is not None and line.rank == rank]
-    severe = [line for line in ours or lines if SEVERE.search(line.text)]
-    return tuple(severe[:MOST] or ours[:MOST] or lines[-MOST:])
+    of_rank = [line for line in lines if rank is not None and line.rank == rank]
+    severe = [line for line in of_rank or lines if SEVERE.search(line.text)]
+    return tuple(severe[:MOST] or of_rank[:MOST] or lines[-MOST:])
 
 
 def most_telling(lines: Sequence[Written]) -> Written:
@@ -87,21 +86,21 @@ def most_telling(lines: Sequence[Written]) -> Written:
 
 def complains(text: str) -> bool:
     """Whether a line complains, outside of tracebacks and reports on other processes."""
-    stated = said(text)
-    if TRACED.match(text) or (stated and is_of_another(stated.kind, stated.message)):
+    exception = stated_exception(text)
+    if TRACED.match(text) or (exception and is_of_another(exception.kind, exception.message)):
         return False
     return COMPLAINT.search(text) is not None and HARMLESS.search(text) is None
 
 
 def _of_attempt(lines: Iterable[Written]) -> Sequence[Written]:
     """The lines of the last attempt."""
-    own: list[Written] = []
+    kept: list[Written] = []
     for line in lines:
-        if START.search(line.text):
-            own.clear()
+        if IS_START.search(line.text):
+            kept.clear()
         else:
-            own.append(line)
-    return own
+            kept.append(line)
+    return kept
 
 
 def _is_report(line: Written) -> bool:

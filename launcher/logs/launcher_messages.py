@@ -55,6 +55,7 @@ HANGS = (
 """Lines in which a launcher reports a stalled rank, before it ends that rank's process:
 nvidia_resiliency_ext/fault_tolerance/rank_monitor_server.py, HyperPod's hyperpod_elastic_agent.py
 1.1.3, DLRover's training_hang.py and dist_master.py."""
+IS_START, IS_END, IS_HANG = (re.compile("|".join(words)) for words in (STARTS, ENDS, HANGS))
 CANCELLED = re.compile(r"slurmstepd\S*: error: \*\*\* JOB \S+ ON \S+ CANCELLED AT ")
 """Slurm's end of a job; a later exception, other than of stopping, belongs to another job."""
 STOPPING = (
@@ -158,37 +159,36 @@ class Death:
 
 def death_of(number: int, text: str, summary_rank: int | None) -> Death | None:
     """The death that a line reports, if any."""
-    if found := FAILED.search(text):
-        return _death_by_code(number, int(found["rank"]), int(found["code"]))
-    if found := RETURNED.search(text):
-        rank = LOCAL_RANK.search(text)
-        return _death_by_code(number, int(rank[1]) if rank else None, int(found["code"]))
-    if found := SUMMARY_CODE.match(text):
-        return _death_by_code(number, summary_rank, int(found["code"]))
-    if found := TASK.match(text):
-        if found["code"]:
-            return _death_by_code(number, int(found["rank"]), int(found["code"]))
-        return _death_by_code(number, int(found["rank"]), -DIED[found["what"]])
-    if (found := SHELL.match(text)) and TRAINS.search(found["command"] or "python"):
-        return _death_by_code(number, None, -DIED[found["job"] or found["what"]])
-    if found := FATAL.match(text):
-        return _death_by_code(number, None, -DIED[found["what"]])
-    if CORRUPTED.match(text):
-        return _death_by_code(number, None, -signal.SIGABRT)
-    if found := CONTAINER.search(text):
-        return _death_by_code(number, None, int(found["code"]))
-    return None
-
-
-def _death_by_code(number: int, rank: int | None, code: int) -> Death | None:
-    """A death with an exit code of a launcher or shell; None for success."""
+    rank, code = _rank_and_code(text, summary_rank)
     if code == 0:
         return None
     deadly = -code if code < 0 else code - 128 if 128 < code < 160 else None
     return Death(number, rank, code if code > 0 else 128 - code, deadly)
 
 
-def is_launchers_own(kind: str, message: str, files: tuple[str, ...]) -> bool:
+def _rank_and_code(text: str, summary_rank: int | None) -> tuple[int | None, int]:
+    """The rank and exit code in a line, as a shell's or a negative signal; 0 if none."""
+    if match := FAILED.search(text):
+        return int(match["rank"]), int(match["code"])
+    if match := RETURNED.search(text):
+        rank = LOCAL_RANK.search(text)
+        return int(rank[1]) if rank else None, int(match["code"])
+    if match := SUMMARY_CODE.match(text):
+        return summary_rank, int(match["code"])
+    if match := TASK.match(text):
+        return int(match["rank"]), int(match["code"] or -DIED[match["what"]])
+    if (match := SHELL.match(text)) and TRAINS.search(match["command"] or "python"):
+        return None, -DIED[match["job"] or match["what"]]
+    if match := FATAL.match(text):
+        return None, -DIED[match["what"]]
+    if CORRUPTED.match(text):
+        return None, -signal.SIGABRT
+    if match := CONTAINER.search(text):
+        return None, int(match["code"])
+    return None, 0
+
+
+def reports_failed_workers(kind: str, message: str, files: tuple[str, ...]) -> bool:
     """Whether an exception only reports failed workers of a launcher."""
     name = kind.rpartition(".")[2]
     if name in CHILD[2:]:

@@ -83,12 +83,12 @@ class Line:
     Attributes:
         number: number of the line in its file, from 1.
         text: decoded, with invalid UTF-8 replaced.
-        is_found: whether the automaton matches.
+        is_match: whether the automaton matches.
     """
 
     number: int
     text: str
-    is_found: bool
+    is_match: bool
 
 
 NAMED = re.compile(r"(?<!\\)\(\?P<\w+>")
@@ -185,16 +185,16 @@ def interesting(
         while position < len(block):
             start = position
             if not wanted:
-                found = triggers().search(block, position)
-                if found is None:
+                match = triggers().search(block, position)
+                if match is None:
                     number += block.count(b"\n", position)
                     break
-                if vain[found.group(0)[:KEY]] > OFTEN:
-                    end = _end(block, found.end())
+                if vain[match.group(0)[:KEY]] > OFTEN:
+                    end = _end(block, match.end())
                     number += block.count(b"\n", position, end + 1)
                     position = end + 1
                     continue
-                start = _start(block, position, found.start())
+                start = _start(block, position, match.start())
                 number += block.count(b"\n", position, start)
             end = _end(block, start)
             line = block[start : min(end, start + LONGEST)]
@@ -214,8 +214,8 @@ def interesting(
 @lru_cache(maxsize=1024)  # tracebacks have most of their lines in common
 def _key(automaton: Any, line: bytes) -> bytes | None:
     """The beginning of an automaton's match in a line."""
-    found = automaton.search(line)
-    return None if found is None else found.group(0)[:KEY]
+    match = automaton.search(line)
+    return None if match is None else match.group(0)[:KEY]
 
 
 def _numbered(last: bytes, number: int) -> list[tuple[int, str]]:
@@ -239,9 +239,9 @@ def decoded(text: bytes) -> str:
     return LONG_NUMBER.sub(r"\1…", text.decode("utf-8", "replace"))
 
 
-def _start(block: bytes, low: int, found: int) -> int:
+def _start(block: bytes, low: int, match_start: int) -> int:
     """The start of the lines before a match."""
-    start = found
+    start = match_start
     for _ in range(BEFORE + 1):
         start = max(block.rfind(b"\n", low, start), block.rfind(b"\r", low, start))
         if start < 0:
@@ -250,5 +250,5 @@ def _start(block: bytes, low: int, found: int) -> int:
 
 
 def _end(block: bytes, start: int) -> int:
-    found = SEPARATORS.search(block, start)
-    return found.start() if found else len(block)
+    separator = SEPARATORS.search(block, start)
+    return separator.start() if separator else len(block)

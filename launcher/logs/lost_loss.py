@@ -21,26 +21,26 @@ EVALUATED = re.compile(r"\b(?:val(?:id(?:ation)?)?|eval(?:uation)?|test|dev)(?:\
 NO_GRADIENT = re.compile(r"grad[ _]?norm['\"]?\s*[:=]?\s*['\"]?nan\b", re.IGNORECASE)
 LEAST = 2
 """Minimum lines with such a loss: a single one may belong to a skipped step."""
-MESSAGE = "the loss is not a number, from line {first} to the end"
 
 
 def lost_loss(lines: Sequence[Written]) -> Evidence | None:
     """Evidence that the last losses aren't numbers, if so."""
-    losses = [(line, found) for line in lines if (found := _training_loss(line.text))]
+    losses = [(line, loss) for line in lines if (loss := _training_loss(line.text))]
     lost = [line for line, _ in takewhile(lambda pair: _is_lost(*pair), reversed(losses))]
     if len(lost) < LEAST:
         return None
     first = lost[-1]
-    record = FailureRecord(None, float(first.number), message=MESSAGE.format(first=first.number))
+    message = f"the loss is not a number, from line {first.number} to the end"
+    record = FailureRecord(None, float(first.number), message=message)
     return Evidence(record, first.file, ((first.number, first.text.strip()),))
 
 
 def _training_loss(text: str) -> re.Match[str] | None:
     """The training loss in a line; None if absent or an evaluation's."""
-    found = LOSS.search(text)
-    if found is None or EVALUATED.search(text, 0, found.start()) or IS_COMPLETE.search(text):
+    loss = LOSS.search(text)
+    if loss is None or EVALUATED.search(text, 0, loss.start()) or IS_COMPLETE.search(text):
         return None
-    return found
+    return loss
 
 
 def _is_lost(line: Written, loss: re.Match[str]) -> bool:

@@ -52,21 +52,21 @@ def by_message(
     text = TORN.sub("", " ".join(line.split()).removesuffix("...").removeprefix("..."))
     if not is_of_failure(text):
         return None
-    every = [
+    candidates = [
         (entry, sign, replace(record, exception=f"builtins.{sign.exception}", message=text))
         for entry, sign in _of_messages(catalogue)
     ]
-    begun = [candidate for candidate in every if is_first and _is_begun(text, candidate[1])]
-    sure = [told for told in begun if told[1].matches(told[2])]
+    begun = [candidate for candidate in candidates if is_first and _is_begun(text, candidate[1])]
+    sure = [candidate for candidate in begun if candidate[1].matches(candidate[2])]
     known = {
-        entry.id: (entry, told)
-        for entry, sign, told in sure or every
+        entry.id: (entry, candidate)
+        for entry, sign, candidate in sure or candidates
         if sure or (is_first and _is_end(text, sign)) or (is_last and _is_beginning(text, sign))
     }
     if len(known) != 1:
         return None
-    entry, told = next(iter(known.values()))
-    return Finding(told, entry.role, entry)
+    entry, candidate = next(iter(known.values()))
+    return Finding(candidate, entry.role, entry)
 
 
 def failures_by_message(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterator[Failure]:
@@ -102,8 +102,8 @@ def _of_messages(catalogue: Sequence[KnownFailure]) -> Iterator[tuple[KnownFailu
 
 def _is_begun(text: str, sign: Signature) -> bool:
     """Whether a text begins with the message of a signature."""
-    found = None if sign.message is None else sign.message.search(text)
-    return found is not None and found.start() == 0
+    match = None if sign.message is None else sign.message.search(text)
+    return match is not None and match.start() == 0
 
 
 def _is_end(text: str, sign: Signature) -> bool:

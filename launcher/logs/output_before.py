@@ -32,7 +32,8 @@ def output_before(record: FailureRecord) -> tuple[str, ...]:
     ordinary = [
         line
         for line in takewhile(
-            lambda line: not (FAILS.search(line) or _is_own(line, record)), _informative(record)
+            lambda line: not (FAILS.search(line) or _has_message(line, record)),
+            _informative(record),
         )
         if not COMPLAINT.search(line)
     ]
@@ -45,19 +46,19 @@ def complaints_before(record: FailureRecord) -> tuple[str, ...]:
         line
         for line in _informative(record)
         if complains(line)
-        and not (_is_own(line, record) or CANCELLED.search(line) or death_of(0, line, None))
+        and not (_has_message(line, record) or CANCELLED.search(line) or death_of(0, line, None))
     )
 
 
 def _informative(record: FailureRecord) -> list[str]:
     """The lines around a failure without noise and the failure's own message."""
     message = " ".join(f"{raised.exception}: {raised.message}" for raised in record.raised())
-    told = " ".join(f"{message} {record.message}".split())
+    reported = " ".join(f"{message} {record.message}".split())
     lines = [" ".join(line.split()) for line in record.log_tail if not _NOISE.match(line)]
-    return [line for line in lines if len(line) >= SHORTEST and line not in told]
+    return [line for line in lines if len(line) >= SHORTEST and line not in reported]
 
 
-def _is_own(line: str, record: FailureRecord) -> bool:
+def _has_message(line: str, record: FailureRecord) -> bool:
     """Whether a line has the failure's message, behind a header."""
     first = " ".join(record.message.partition("\n")[0].split())
     return bool(first) and first in line

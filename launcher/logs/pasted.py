@@ -38,7 +38,7 @@ def restored(log: bytes) -> tuple[bytes, ...]:
     text = log.decode("utf-8", "replace").replace("\r\n", "\n")
     lines = _without_marks([*map(straight, text.split("\n"))])
     texts = dict.fromkeys("\n".join(joined) for joined in (_join_wrapped(lines), lines))
-    return tuple(each.encode("utf-8", "replace") for each in texts)
+    return tuple(candidate.encode("utf-8", "replace") for candidate in texts)
 
 
 def _without_marks(lines: Sequence[str]) -> list[str]:

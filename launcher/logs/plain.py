@@ -76,11 +76,11 @@ def unwrapped(text: str) -> str:
 
     In a list or behind a label, only if a failure follows: messages contain lists too.
     """
-    found = WRAPPER.match(text)
-    if found is not None and not LISTED.match(text):
+    match = WRAPPER.match(text)
+    if match is not None and not LISTED.match(text):
         return inside(text)
-    found = found or LABEL.match(text)
-    return text[found.end() :] if found and STATED.match(text, found.end()) else text
+    match = match or LABEL.match(text)
+    return text[match.end() :] if match and STATED.match(text, match.end()) else text
 
 
 def inside(text: str) -> str:
@@ -118,8 +118,8 @@ def _inner(text: str) -> str:
 def enclosed(text: str, mark: str) -> str | None:
     """The text between an opening and a closing mark, if it has both."""
     inner = text[len(mark) : -len(mark)]
-    is_one = text.startswith(mark) and text.endswith(mark) and len(text) >= 2 * len(mark)
-    return inner if is_one and (inner[:1] != mark[0] or mark in QUOTES) else None
+    is_enclosed = text.startswith(mark) and text.endswith(mark) and len(text) >= 2 * len(mark)
+    return inner if is_enclosed and (inner[:1] != mark[0] or mark in QUOTES) else None
 
 
 def _message(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
@@ -83,18 +83,19 @@ def stripped(raw: str) -> Stripped:
     for _ in range(5):
         shorter = unwrapped(text)
         for pattern in STAMPS:
-            shorter = _without(pattern, shorter)
+            if match := pattern.match(shorter):
+                shorter = shorter[match.end() :]
         for pattern in RANKS:
-            if found := pattern.match(shorter):
-                rank = int(found["rank"])
-                shorter = shorter[found.end() :]
+            if match := pattern.match(shorter):
+                rank = int(match["rank"])
+                shorter = shorter[match.end() :]
         for pattern in STREAMS:
-            if found := pattern.match(shorter):
-                streams.append(found["stream"])
-                shorter = shorter[found.end() :]
-        if found := GLOG.match(shorter):
+            if match := pattern.match(shorter):
+                streams.append(match["stream"])
+                shorter = shorter[match.end() :]
+        if match := GLOG.match(shorter):
             streams.append("logger")
-            shorter = shorter[found.end() :]
+            shorter = shorter[match.end() :]
         if shorter == text:
             break
         text = shorter
@@ -146,11 +147,7 @@ def _shape(lines: Sequence[str]) -> str:
     )
     shape = "".join(char for char, _ in pairs)
     shape = shape[: max(shape.rfind(end) for end in SEPARATORS) + 1]
-    own = (*RANKS, STEP)
-    inner = min(
-        (found.start() for pattern in own if (found := pattern.search(shape))), default=None
-    )
-    return shape[:inner]
+    return _before((*RANKS, STEP), shape)
 
 
 def learned(prefix: str) -> re.Pattern[str] | None:
@@ -159,16 +156,14 @@ def learned(prefix: str) -> re.Pattern[str] | None:
     Returns:
         None for a progress bar or a text that is too long. A rank isn't part of it.
     """
-    inner = min(
-        (found.start() for pattern in RANKS if (found := pattern.search(prefix))), default=None
-    )
-    prefix = prefix[:inner]
+    prefix = _before(RANKS, prefix)
     is_torn = prefix[-1:].isalnum()  # another rank's text, in the middle of which it stands
     if prefix.strip() in ("", "Original") or is_torn or len(prefix) > LONGEST or "%|" in prefix:
         return None
     return re.compile(re.sub(r"\d+", r"\\d+", re.escape(prefix)))
 
 
-def _without(pattern: re.Pattern[str], text: str) -> str:
-    found = pattern.match(text)
-    return text[found.end() :] if found else text
+def _before(patterns: Iterable[re.Pattern[str]], text: str) -> str:
+    """A text up to the first match of any pattern."""
+    starts = (match.start() for pattern in patterns if (match := pattern.search(text)))
+    return text[: min(starts, default=None)]

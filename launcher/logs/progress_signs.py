@@ -1,8 +1,8 @@
 """Recognizes output of a running and of a completed training.
 
-Final messages of a framework or a launcher count anywhere (`COMPLETIONS`). A script's own messages
-may concern only a part of the training, or come from a shell after a failure: they count only
-among the last lines, without a step or an error after them (`said_end`).
+Final messages of a framework or a launcher count anywhere (`COMPLETIONS`). A script's messages may
+concern only a part of the training, or come from a shell after a failure: they count only among
+the last lines, without a step or an error after them (`reported_end`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMPLETIONS = (
     r"|Final validation metrics: "
 )
 """Lines of a framework or launcher at the end of training."""
-SAID = (
+FINISHED = (
     r"[Tt]raining (?:is |has )?(?:finished|done|[Cc]ompleted?)|(?:[Ff]inished|[Dd]one) training"
     r"|训练(?:已)?(?:完成|结束)"
 )
@@ -35,15 +35,17 @@ SUMMARY = "wandb: "
 """A tracker's final summary, which isn't progress."""
 ENDINGS = (
     r"\b(?:[Dd]one|[Ff]inished|[Cc]ompleted)\b[^\n\r]{0,40}\b(?:in|after|reached) \d"
-    rf"|\b(?:[Ff]inished|[Cc]ompleted)\b[^\n\r]{{0,20}}\d (?:steps|epochs|iterations)\b|{SAID}"
+    rf"|\b(?:[Ff]inished|[Cc]ompleted)\b[^\n\r]{{0,20}}\d (?:steps|epochs|iterations)\b|{FINISHED}"
 )
 """Words of a custom loop at the end of the training or a part of it."""
 MOST = 400
-"""Last lines of a file to search for a script's own messages."""
+"""Last lines of a file to search for a script's messages."""
 
 STEP = re.compile(STEPS)
 IS_COMPLETE = re.compile(COMPLETIONS)
-IS_SAID = re.compile(SAID)
+IS_FINISHED = re.compile(FINISHED)
+IS_ENDING = re.compile(ENDINGS)
+IS_PROGRESS = re.compile(PROGRESS)
 OF_TOTAL = re.compile(
     r"\b(?:epoch|step|iter(?:ation)?)s?\W{0,3}(\d+)\b(?:\s?(?:/|of)\s?(\d+))?", re.IGNORECASE
 )
@@ -51,7 +53,7 @@ SAVED = re.compile(r"\b(?:saved|written|wrote|exported|uploaded|pushed)\b", re.I
 FINAL = re.compile(r"\bfinal\b", re.IGNORECASE)
 UNIT = r"(?:steps|epochs|iterations|updates)"
 TRAINING = re.compile(
-    rf"\b(?:\w*train(?:ing|er)?|\w*tuning|\d[\d,]* {UNIT})\b|{SAID}", re.IGNORECASE
+    rf"\b(?:\w*train(?:ing|er)?|\w*tuning|\d[\d,]* {UNIT})\b|{FINISHED}", re.IGNORECASE
 )
 WHOLE = re.compile(r"\b(?:run|job|experiment|script|everything|all)\b", re.IGNORECASE)
 """Words for the training as a whole."""
@@ -63,7 +65,7 @@ PART = re.compile(
 )
 """Words for phases that end many times, or before the training."""
 OF_PART = re.compile(r" (?:(?:for|of|in|on) )?(?:epoch|step|stage|phase|fold|round)\b")
-DONE = re.compile(rf"{SAID}|\b(?:done|finished|completed?|ended|succeeded)\b", re.IGNORECASE)
+DONE = re.compile(rf"{FINISHED}|\b(?:done|finished|completed?|ended|succeeded)\b", re.IGNORECASE)
 CLAUSE = re.compile(r"[,;|]|>> |\. | - |:(?! )")
 LABEL = re.compile(r"\s*(?:\[[^\]]*\]\s*)*(?:[\w./-]+(?: \d+)?:)?\s*")
 """Prefixes of a message about the training that doesn't name it."""
@@ -96,7 +98,7 @@ class Written:
     rank: int | None = None
 
 
-def said_end(lines: Sequence[Written]) -> Written | None:
+def reported_end(lines: Sequence[Written]) -> Written | None:
     """The line that reports the end of training, in any words.
 
     Returns:
@@ -123,18 +125,18 @@ def said_end(lines: Sequence[Written]) -> Written | None:
 
 def _ends(text: str, *, has_trained: bool) -> bool:
     """Whether a line reports the end of the whole training, not of a part."""
-    if has_trained and (found := EXIT.search(text)):
-        return PART.search(CLAUSE.split(text[: found.start()])[-1]) is None
-    for found in DONE.finditer(text):
-        clause = CLAUSE.split(text[: found.start()])[-1]
-        named = f"{clause}{text[found.start() :]}"
+    if has_trained and (match := EXIT.search(text)):
+        return PART.search(CLAUSE.split(text[: match.start()])[-1]) is None
+    for match in DONE.finditer(text):
+        clause = CLAUSE.split(text[: match.start()])[-1]
+        named = f"{clause}{text[match.start() :]}"
         is_of_training = TRAINING.search(named) is not None
         is_of_all = WHOLE.search(clause) or LABEL.fullmatch(clause)
         if (
             (is_of_training or (has_trained and is_of_all))
             and not PART.search(clause)
-            and not OF_PART.match(text, found.end())
-            and AFTER_DONE.match(text, found.end())
+            and not OF_PART.match(text, match.end())
+            and AFTER_DONE.match(text, match.end())
         ):
             return True
     return False

@@ -17,7 +17,7 @@ from .last_words import before_report, last_words
 from .lines import FILLER, FOLLOWING, Line, Resumed, Source, interesting
 from .lost_loss import lost_loss
 from .prefixes import unfolded
-from .progress_signs import MOST, Written, said_end
+from .progress_signs import MOST, Written, reported_end
 from .searches import searches_for
 
 MOST_STREAMS = 1024
@@ -77,11 +77,11 @@ class _File:
             return evidence.wants_more
         pieces = unfolded(line.text)
         if len(pieces) > 1:
-            return max(self.take(Line(line.number, piece, line.is_found)) for piece in pieces)
+            return max(self.take(Line(line.number, piece, line.is_match)) for piece in pieces)
         inner = self.prefixes.stripped(line.text)
         text, collapsed = inner.text, " ".join(inner.text.split())
         if text.startswith(MARK):
-            return line.is_found and evidence.read_message(line.number, text)
+            return line.is_match and evidence.read_message(line.number, text)
         if not collapsed and not inner.stream:
             # An empty line may belong to any stream with an unfinished traceback.
             for other in list(evidence.streams.values()):
@@ -92,17 +92,17 @@ class _File:
         before = len(evidence.events)
         is_part = evidence.feed(stream, line.number, text)
         evidence.events.follow(text)
-        is_mark = line.is_found and evidence.read_message(line.number, collapsed)
-        if line.is_found and not is_part and not WARNING.match(text):
+        is_mark = line.is_match and evidence.read_message(line.number, collapsed)
+        if line.is_match and not is_part and not WARNING.match(text):
             evidence.match_line(line.number, collapsed, stream)
         has_come = is_mark or len(evidence.events) > before
         evidence.events.settle(FOLLOWING, evidence.reading)
-        if not is_part or stream.tracebacks.has_just_said(line.number):
+        if not is_part or stream.tracebacks.has_just_raised(line.number):
             evidence.texts.append((line.number, text))
         is_interleaved = keep_interleaved(
             evidence.reading, self.name, line, (text for _, text in evidence.texts)
         )
-        if line.is_found:
+        if line.is_match:
             evidence.look_for_progress(line.number, collapsed)
         return has_come or is_interleaved or evidence.wants_more
 
@@ -117,9 +117,9 @@ class _File:
             for number, raw in last[-MOST:]
             if (line := self.prefixes.stripped(raw)).text.strip()
         ]
-        own = before_report(whole)
-        evidence.reading.complaints += last_words(own)
-        evidence.reading.context[self.name] = tuple(line.text for line in own[-TAIL:])
+        before = before_report(whole)
+        evidence.reading.complaints += last_words(before)
+        evidence.reading.context[self.name] = tuple(line.text for line in before[-TAIL:])
         written = [line for line in whole if line.number >= evidence.begun]
         evidence.reading.first_lines[self.name] = self.opening
         evidence.reading.last_lines[self.name] = tuple(written[-MOST_LAST:])
@@ -127,7 +127,7 @@ class _File:
             tail = tuple(line.text for line in written[-MOST_LAST:])
             lost = replace(lost, record=replace(lost.record, log_tail=tail))
             evidence.reading.events.append(lost)
-        if (end := said_end(written)) and self.name not in evidence.reading.ends:
+        if (end := reported_end(written)) and self.name not in evidence.reading.ends:
             evidence.reading.ends[self.name] = End(end)
         if (
             len(last) <= MOST

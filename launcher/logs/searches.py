@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +14,7 @@ from .exception_lines import KINDS, OF_PYTHON, UNTYPED
 from .interleaved import TRIGGER
 from .launcher_messages import ENDS, HANGS, STARTS
 from .lines import automaton, loosened
-from .progress_signs import COMPLETIONS, ENDINGS, PROGRESS, SAID
+from .progress_signs import COMPLETIONS, ENDINGS, FINISHED, PROGRESS
 
 BEGINNINGS = (
     r"Traceback \(most",
@@ -43,24 +42,12 @@ class Searches:
     Attributes:
         quiet: matches all beginnings of evidence, in bytes.
         watchful: matches beginnings of evidence and signs of progress.
-        logs: the catalogue's own patterns for lines.
-        starts: starts of a launcher.
-        ends: a launcher's reports of failed attempts.
-        hangs: a launcher's reports of hanging ranks.
-        completions: ends of a training.
-        endings: possible ends of a training.
-        progress: signs of progress.
+        logs: the catalogue's patterns for lines.
     """
 
     quiet: Any
     watchful: Any
     logs: LinearPatterns
-    starts: re.Pattern[str]
-    ends: re.Pattern[str]
-    hangs: re.Pattern[str]
-    completions: re.Pattern[str]
-    endings: re.Pattern[str]
-    progress: re.Pattern[str]
 
 
 def searches_for(catalogue: Sequence[KnownFailure]) -> Searches:
@@ -78,15 +65,9 @@ def searches_for(catalogue: Sequence[KnownFailure]) -> Searches:
 def _searches(logs: tuple[str, ...], patterns: tuple[str, ...]) -> Searches:
     """Compiles a catalogue's patterns for lines, and all its patterns."""
     loose = map(loosened, patterns)
-    telling = [*BEGINNINGS, *STARTS, *ENDS, *HANGS, COMPLETIONS, SAID, *loose]
+    telling = [*BEGINNINGS, *STARTS, *ENDS, *HANGS, COMPLETIONS, FINISHED, *loose]
     return Searches(
         quiet=automaton(telling),
         watchful=automaton([*telling, PROGRESS, ENDINGS]),
         logs=LinearPatterns(logs),
-        starts=re.compile("|".join(STARTS)),
-        ends=re.compile("|".join(ENDS)),
-        hangs=re.compile("|".join(HANGS)),
-        completions=re.compile(COMPLETIONS),
-        endings=re.compile(ENDINGS),
-        progress=re.compile(PROGRESS),
     )

@@ -69,18 +69,18 @@ def end_of(path: str) -> bytes:
 
 def _bounded(path: str, file: IO[bytes]) -> Source:
     """The part of an opened file that is read."""
-    found = os.fstat(file.fileno())
-    if stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode):
+    status = os.fstat(file.fileno())
+    if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
         raise OSError("it is a device, and not a log")
-    if stat.S_ISFIFO(found.st_mode):
+    if stat.S_ISFIFO(status.st_mode):
         return _Bounded(lambda size: _from_pipe(file.fileno(), size), PIPED, ENDLESS)
-    if not found.st_size:  # of the kernel's, which it makes up
+    if not status.st_size:  # of the kernel's, which it makes up
         return _Bounded(lambda size: os.read(file.fileno(), size), PIPED, ENDLESS)
     if not path.endswith(".gz"):
         return cast("Source", file)
-    most = max(UNPACKED, RATIO * found.st_size)
-    said = f"it unpacks to more than {most / GIB:.0f} GiB, {RATIO} times its size: unpack it"
-    return _Bounded(_Unpacked(gzip.GzipFile(fileobj=file), path).read, most, said)
+    most = max(UNPACKED, RATIO * status.st_size)
+    message = f"it unpacks to more than {most / GIB:.0f} GiB, {RATIO} times its size: unpack it"
+    return _Bounded(_Unpacked(gzip.GzipFile(fileobj=file), path).read, most, message)
 
 
 @dataclass(slots=True)
@@ -138,19 +138,19 @@ class _Bounded:
     Attributes:
         next: reads the next bytes.
         left: remaining bytes.
-        said: the message if there are more.
+        message: the message if there are more.
     """
 
     next: Callable[[int], bytes]
     left: int
-    said: str
+    message: str
 
     def read(self, size: int, /) -> bytes:
         """The next bytes, at most `size`; empty at the end."""
         piece = self.next(size)
         self.left -= len(piece)
         if self.left < 0:
-            raise OSError(self.said)
+            raise OSError(self.message)
         return piece
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..evidence.failure_record import Frame, Raised
-from .exception_lines import Said
+from .exception_lines import BareException
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Trace:
         chain: earlier exceptions in its chain, nearest first.
         first: number of the first line of its traceback.
         placed: number of the line with its innermost frame.
-        said: number of the line with its type and message.
+        raised_at: number of the line with its type and message.
         last: number of its last line.
         is_ignored: whether Python printed it and continued, e.g. in a destructor.
         bare: its line, if it has no traceback.
@@ -29,7 +29,7 @@ class Trace:
     chain: tuple[Raised, ...]
     first: int
     placed: int
-    said: int
+    raised_at: int
     last: int
     is_ignored: bool = False
-    bare: Said | None = None
+    bare: BareException | None = None

@@ -12,10 +12,10 @@ from .exception_lines import (
     RAISED,
     SURELY_RAISED,
     WATCHDOG,
-    Said,
+    BareException,
     in_python,
     rank_in,
-    said,
+    stated_exception,
 )
 from .exception_message import Message
 from .groups import Group
@@ -54,10 +54,10 @@ class Tracebacks:
     noise: int = 0
     first: int = 0
     placed: int = 0
-    said: int = 0
+    raised_at: int = 0
     last: int = 0
     message: Message | None = None
-    bare: Said | None = None
+    bare: BareException | None = None
     done: Trace | None = None
     chained: Trace | None = None
     outer: Trace | None = None
@@ -75,9 +75,9 @@ class Tracebacks:
         is_cut = (self.is_open or self.box is not None) and not (self.message or self.was_ignored)
         return self.first if is_cut else None
 
-    def has_just_said(self, number: int) -> bool:
+    def has_just_raised(self, number: int) -> bool:
         """Whether a line is an exception without a traceback."""
-        return self.bare is not None and self.said == number
+        return self.bare is not None and self.raised_at == number
 
     def feed(self, number: int, text: str) -> tuple[bool, Trace | None]:
         """Reads a line; returns whether it is part of a traceback, and a completed exception."""
@@ -131,7 +131,7 @@ class Tracebacks:
         if (watchdog := WATCHDOG.match(text)) and not self.is_open:
             rank = rank_in(text[: watchdog.start("message")])
             kind = "torch.distributed.DistBackendError"
-            self._say(number, Said(kind, watchdog["message"], is_severe=True, rank=rank))
+            self._say(number, BareException(kind, watchdog["message"], is_severe=True, rank=rank))
             return True
         if double := DOUBLED.match(text):
             if not self.is_open:
@@ -141,7 +141,7 @@ class Tracebacks:
             return True
         if self.is_open:
             return self._takes_inside(number, text)
-        if bare := said(text):
+        if bare := stated_exception(text):
             self._say(number, bare)
         return bare is not None
 
@@ -214,10 +214,10 @@ class Tracebacks:
     def _raise(self, number: int, kind: str, message: str, *, is_mute: bool = False) -> None:
         is_spoken = self.bare is not None and self.bare.is_spoken
         self.message = Message(kind, [message], is_spoken=is_spoken, is_mute=is_mute)
-        self.said = self.last = number
+        self.raised_at = self.last = number
         self.is_open = False
 
-    def _say(self, number: int, bare: Said) -> None:
+    def _say(self, number: int, bare: BareException) -> None:
         self._open(number)
         self.bare = bare
         self._raise(number, bare.kind, bare.message)
@@ -238,7 +238,7 @@ class Tracebacks:
             chain,
             self.first,
             self.placed,
-            self.said,
+            self.raised_at,
             self.last,
             self.was_ignored,
             self.bare,

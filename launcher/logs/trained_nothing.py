@@ -39,19 +39,19 @@ def trained_nothing(lines: Sequence[Written]) -> Evidence | None:
         return None
     if zero := next((line for line in lines if ZERO.search(line.text)), None):
         return _evidence(zero, NONE.format(line=zero.number))
-    counts = [(line, found) for line in lines for found in SAMPLES.finditer(line.text)]
-    batches = [(line, found) for line in lines for found in BATCH.finditer(line.text)]
+    counts = [(line, match) for line in lines for match in SAMPLES.finditer(line.text)]
+    batches = [(line, match) for line in lines for match in BATCH.finditer(line.text)]
     sizes = [
-        (int(found["size"]), found["name"])
-        for _, found in batches
-        if not OF_MICRO.search(found["name"])
+        (int(match["size"]), match["name"])
+        for _, match in batches
+        if not OF_MICRO.search(match["name"])
     ]
     if not counts or not sizes:
         return None
     most, line, what = max(
         (
-            (_number(found["count"] or found["number"]), line, found["what"] or found["kind"])
-            for line, found in counts
+            (_number(match["count"] or match["number"]), line, match["what"] or match["kind"])
+            for line, match in counts
         ),
         key=lambda count: count[0],
     )

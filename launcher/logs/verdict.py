@@ -47,17 +47,17 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
             verdict = Verdict.UNFINISHED if _is_wanted(failures[0]) else Verdict.KNOWN
             suspect = _suspect(failures[0], reading, catalogue)
             return Judgement(attempt, verdict, failures, suspect=suspect)
-        root = failures[0].finding
-        ended = (root.record.exit_code, root.record.signal)
-        is_said = bool(root.record.exception) or ended == (None, None)
-        is_told = is_said and root.role is Role.INITIATING
-        is_own = root.record.rank is not None and not root.record.exception
-        rank = root.record.rank if is_own else reading.first_rank
-        complaints = () if is_told else telling(reading.complaints, rank)
-        suspect = _suspect(failures[0], reading, catalogue) if is_told else None
-        if complaints and not root.record.log_tail:
+        record = failures[0].finding.record
+        has_words = record.exception or (record.exit_code is None and record.signal is None)
+        if has_words and not _is_consequence(failures[0]):
+            suspect = _suspect(failures[0], reading, catalogue)
+            return Judgement(attempt, Verdict.UNKNOWN, failures, suspect=suspect)
+        is_bare_end = record.rank is not None and not record.exception
+        rank = record.rank if is_bare_end else reading.first_rank
+        complaints = telling(reading.complaints, rank)
+        if complaints and not record.log_tail:
             failures = (_in_context(failures[0], reading), *failures[1:])
-        return Judgement(attempt, Verdict.UNKNOWN, failures, complaints=complaints, suspect=suspect)
+        return Judgement(attempt, Verdict.UNKNOWN, failures, complaints=complaints)
     break_off = _break_off(reading)
     if reading.has_failed and not (reading.ends or break_off.goes_on):
         complaints = telling(reading.complaints, reading.first_rank)
@@ -100,7 +100,9 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
     if not any(failure.finding.entry for failure in sure):
         sure = with_interleaved(sure, reading, catalogue)
     if not sure:
-        sure = [one for one in doubtful if one.finding.entry or _counts(one, reading)]
+        sure = [
+            failure for failure in doubtful if failure.finding.entry or _counts(failure, reading)
+        ]
     if not sure:
         sure = [*islice(failures_by_message(reading, catalogue), 1)]
     if not sure and not reading.deaths:
@@ -113,12 +115,12 @@ def _failures(reading: Reading, catalogue: Sequence[KnownFailure]) -> list[Failu
     if sure and all(failure.finding.role is Role.TEARDOWN for failure in sure):
         sure = [*before_stop(reading), *sure]
     failures = [*_with_stops_first(sure), *_deaths(reading, sure, catalogue)]
-    is_one_file = len({failure.evidence.file for failure in failures}) == 1
+    is_single_file = len({failure.evidence.file for failure in failures}) == 1
 
     def order(failure: Failure) -> tuple[int, bool, bool, float]:
         """Sort key: lines of different files have no common order, so torchrun's report decides."""
         role, is_bare, at = urgency(failure.finding)
-        is_later = not is_one_file and failure.finding.record.rank != reading.first_rank
+        is_later = not is_single_file and failure.finding.record.rank != reading.first_rank
         return role, is_bare, is_later, at
 
     return _with_divergence(sorted(failures, key=order), reading, catalogue)
@@ -196,8 +198,8 @@ def _reason(record: FailureRecord) -> Finding | None:
     is_mute = record.exception.rpartition(".")[2] in MUTE and len(record.message.split()) < 2
     if not is_mute or record.is_users_own(next(record.raised())):
         return None
-    said = next(iter(complaints_before(record)), None)
-    return None if said is None else of_line(record.rank, record.at, said)
+    complaint = next(iter(complaints_before(record)), None)
+    return None if complaint is None else of_line(record.rank, record.at, complaint)
 
 
 def _finding(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Finding:
@@ -228,8 +230,8 @@ def _with_stops_first(failures: Sequence[Failure]) -> list[Failure]:
     A closed terminal sends SIGHUP (tests/logs/terminal-closed-ms-swift.log).
     """
     first = min(failures, key=lambda failure: failure.finding.record.at, default=None)
-    is_one_file = len({failure.evidence.file for failure in failures}) == 1
-    if first is None or first.finding.role is not Role.TEARDOWN or not is_one_file:
+    is_single_file = len({failure.evidence.file for failure in failures}) == 1
+    if first is None or first.finding.role is not Role.TEARDOWN or not is_single_file:
         return list(failures)
     began = Failure(replace(first.finding, role=Role.INITIATING), first.evidence)
     return [began, *(failure for failure in failures if failure is not first)]
@@ -261,9 +263,9 @@ def _deaths(
             continue
         seen.add((record.rank, record.exit_code))
         finding = finding_of(record, catalogue)
-        is_asked = death.is_asked or record.signal in (signal.SIGTERM, signal.SIGINT)
+        is_requested = death.is_after_hang or record.signal in (signal.SIGTERM, signal.SIGINT)
         is_silent = record.signal in (None, signal.SIGABRT)
         is_others = are_consequences and record.rank is not None and not {None, record.rank} & ranks
-        if failures and (is_asked or (is_silent and not (is_others and record.signal is None))):
+        if failures and (is_requested or (is_silent and not (is_others and record.signal is None))):
             continue
         yield Failure(finding, death)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from safe_launch.logs.interleaved import said_twice
+from safe_launch.logs.interleaved import doubled_exception
 from safe_launch.logs.judgement import Verdict
 from support.logs import STEPS, entry_of, judged
 from support.tables import table
@@ -201,7 +201,7 @@ def test_an_abort_with_an_unknown_reason() -> None:
 )
 def test_letters_of_two_ranks(mixed: str) -> None:
     """If they can be separated, it is both ranks' exception."""
-    pair = said_twice(f"a line before\n{mixed}")
+    pair = doubled_exception(f"a line before\n{mixed}")
     assert pair is not None
     assert pair.kind == "RuntimeError"
     judgement = judged(f"{STEPS}{mixed}\n")

@@ -9,11 +9,11 @@ from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.logs.attempts import ENOUGH, Evidence, Reading
 from safe_launch.logs.collected import PendingEvents, Progress, keep_interleaved
 from safe_launch.logs.file_prefixes import FilePrefixes
-from safe_launch.logs.launcher_messages import Death, death_of, is_launchers_own, is_users
+from safe_launch.logs.launcher_messages import Death, death_of, is_users, reports_failed_workers
 from safe_launch.logs.lines import FILLER, Line, loosened
 from safe_launch.logs.pasted import restored
 from safe_launch.logs.prefixes import Stripped, common, stripped, unfolded
-from safe_launch.logs.progress_signs import Written, said_end
+from safe_launch.logs.progress_signs import Written, reported_end
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_what_launchers_say_of_workers(text: str, death: Death | None) -> None:
 def test_whose_exceptions_and_files() -> None:
     """A launcher's own exception is a consequence; installed files aren't the user's."""
     elastic = ("/site-packages/torch/distributed/elastic/multiprocessing/api.py",)
-    assert is_launchers_own("a.ChildFailedError", "", ())
-    assert is_launchers_own("SystemExit", "1", elastic)
-    assert not is_launchers_own("SystemExit", "1", ("train.py",))
+    assert reports_failed_workers("a.ChildFailedError", "", ())
+    assert reports_failed_workers("SystemExit", "1", elastic)
+    assert not reports_failed_workers("SystemExit", "1", ("train.py",))
     assert is_users("/home/me/train.py")
     assert not is_users("/usr/lib/python3.11/json/decoder.py")
 
@@ -139,10 +139,10 @@ def test_what_a_training_survives_is_dropped() -> None:
 def test_lines_of_two_ranks_are_kept_together() -> None:
     """Lines before and a few after are included."""
     reading = Reading()
-    assert not keep_interleaved(reading, "a.log", Line(1, "all well", is_found=True), ())
-    assert keep_interleaved(reading, "a.log", Line(2, "KKeeyyErErrroorr", is_found=True), ("x",))
-    assert not keep_interleaved(reading, "a.log", Line(3, "''llrr", is_found=False), ())
-    assert not keep_interleaved(reading, "a.log", Line(9, "far below", is_found=False), ())
+    assert not keep_interleaved(reading, "a.log", Line(1, "all well", is_match=True), ())
+    assert keep_interleaved(reading, "a.log", Line(2, "KKeeyyErErrroorr", is_match=True), ("x",))
+    assert not keep_interleaved(reading, "a.log", Line(3, "''llrr", is_match=False), ())
+    assert not keep_interleaved(reading, "a.log", Line(9, "far below", is_match=False), ())
     assert reading.shuffled == [("a.log", 2, "x\nKKeeyyErErrroorr\n''llrr")]
 
 
@@ -156,7 +156,7 @@ def test_lines_of_two_ranks_are_kept_together() -> None:
 )
 def test_a_scripts_own_words(lines: tuple[str, ...], said: str | None) -> None:
     """They count at the end without a later error, and not for a part."""
-    end = said_end([Written("a.log", number, text) for number, text in enumerate(lines)])
+    end = reported_end([Written("a.log", number, text) for number, text in enumerate(lines)])
     assert (None if end is None else end.text) == said
 
 

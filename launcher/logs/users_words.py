@@ -15,7 +15,7 @@ LOGGED = re.compile(r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN\w*|ERROR)\b|[{}=]|^\W*
 DOUBTED = re.compile(r"\b(?:may|might|can|could|avoid|if|seems?|looks?)\b|\?\?", re.IGNORECASE)
 
 
-def told(first: Sequence[Written], last: Sequence[Written]) -> Written | None:
+def users_words(first: Sequence[Written], last: Sequence[Written]) -> Written | None:
     """Somebody's sentence that the run ended by itself or stands still, if there is one.
 
     A sentence above steps at the log's end may be about another run.
