@@ -10,7 +10,7 @@ from ..evidence.failure_record import FailureRecord
 
 UNITS = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 SIZE = r"(\d+(?:\.\d+)?) (bytes|B|KiB|MiB|GiB|TiB)"
-ASKED = (rf"[Tt]ried to allocate {SIZE}", rf"Unable to allocate {SIZE} for an array")
+REQUESTED = (rf"[Tt]ried to allocate {SIZE}", rf"Unable to allocate {SIZE} for an array")
 CAPACITY = (rf"{SIZE} total capacity", rf"total capaci?ty of {SIZE}")
 ALLOWED = (rf"{SIZE} allowed",)
 FREE = (rf"{SIZE} (?:is )?free",)
@@ -37,7 +37,7 @@ class Allocation:
     """Bytes at the moment of the failure; None if unknown.
 
     Attributes:
-        asked: bytes of the failed allocation.
+        requested: bytes of the failed allocation.
         allocated: bytes of the framework's tensors on the device.
         reserved: bytes of the framework's allocator on the device, with its cache.
         capacity: the total memory of the device, or the limit of the process.
@@ -45,7 +45,7 @@ class Allocation:
         process: memory of the process, on a CPU.
     """
 
-    asked: int | None
+    requested: int | None
     allocated: int | None
     reserved: int | None
     capacity: int | None
@@ -61,9 +61,9 @@ def allocation_of(record: FailureRecord) -> Allocation:
     """
     seen = record.memory
     text = record.message
-    if _size_in(text, ASKED) is None:
+    if _size_in(text, REQUESTED) is None:
         tail = "\n".join(record.log_tail)
-        text = tail[max((match.start() for match in re.finditer(ASKED[0], tail)), default=0) :]
+        text = tail[max((match.start() for match in re.finditer(REQUESTED[0], tail)), default=0) :]
     allocated = _first_known(_size_in(text, ALLOCATED), seen.get("allocated"))
     reserved = _size_in(text, RESERVED)
     if reserved is None and (unallocated := _size_in(text, UNALLOCATED)) is not None:
@@ -73,7 +73,7 @@ def allocation_of(record: FailureRecord) -> Allocation:
     on_device = any(size is not None for size in (*of_device, seen.get("allocated")))
     limits = [size for size in (of_device if on_device else of_process) if size is not None]
     return Allocation(
-        asked=_size_in(text, ASKED),
+        requested=_size_in(text, REQUESTED),
         allocated=allocated,
         reserved=_first_known(reserved, seen.get("reserved")),
         capacity=min(limits, default=None),

@@ -25,7 +25,7 @@ def measured_of(
     settings = tried_settings(attempt, workload)
     limit = there if seen.capacity is None else min(seen.capacity, there)
     held = seen.allocated if seen.process is None else seen.process
-    needed = limit if held is None else held + (seen.asked or 0)
+    needed = limit if held is None else held + (seen.requested or 0)
     context = record.memory.get("before_model") if seen.process is not None else None
     if seen.capacity is not None and seen.free is not None and seen.reserved is not None:
         context = max(seen.capacity - seen.free - seen.reserved, 0)

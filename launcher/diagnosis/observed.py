@@ -85,10 +85,10 @@ def with_model(
         return workload
     has_adapters = any(".lora_" in weight.name for weight in weights)
     adapter = Adapter.LORA if has_adapters else Adapter.NONE
-    found: list[Statement] = [(Fact.ADAPTER, Known(adapter.value, origin, source))]
+    statements: list[Statement] = [(Fact.ADAPTER, Known(adapter.value, origin, source))]
     saved = (weight.name.partition(".modules_to_save.") for weight in weights)
     # A copied embedding or output doesn't show whether it was tied.
     is_tied = seen["config"].get("tie_word_embeddings") is True
     if is_tied and any(copy and is_end(module) for module, copy, _ in saved):
-        found.append((Fact.TIED_SAVED, Known(True, origin, source)))
-    return replace(workload.informed(found), model=model)
+        statements.append((Fact.TIED_SAVED, Known(True, origin, source)))
+    return replace(workload.informed(statements), model=model)

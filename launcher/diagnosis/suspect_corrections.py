@@ -46,9 +46,9 @@ def suspect_correction(
         return None
     first = earlier[-1].number if standing is None else standing
     before, now = findings[first], findings[last.number]
-    is_ours_to_cure = now.entry is not None and now.entry.kind is not Kind.USER
+    is_curable = now.entry is not None and now.entry.kind is not Kind.USER
     is_later = (now.record.step or 0) > (before.record.step or 0)
-    if is_ours_to_cure or (is_later and now.record.exception != OWN_CHANGE):
+    if is_curable or (is_later and now.record.exception != OWN_CHANGE):
         return None
     changed = changed_since(outcomes[first].attempt, last)
     if not changed:

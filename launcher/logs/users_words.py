@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..diagnosis.next_step.told import ENDED, STANDS
+from ..diagnosis.next_step.users_report import ENDED, STANDS
 from .progress_signs import STEP, Written
 
 AROUND = 3

@@ -236,7 +236,7 @@ def allocation_texts(record: FailureRecord) -> list[str]:
     parts = [
         f"{word} {gib(size)} GiB"
         for word, size in (
-            ("asked for", seen.asked),
+            ("asked for", seen.requested),
             ("held", held),
             ("free", seen.free),
             ("of at most", seen.capacity),

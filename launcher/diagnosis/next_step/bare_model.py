@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from .misfit import ATTRIBUTE, PLAIN
-from .step import Basis, Case, Step
+from .step import Case, Step
 
 OF_ENGINE = re.compile(
     r"_?zero_gather_16bit_weights_on_model_save|zero_optimization\w*|_?zero3_consolidated_\w+"
@@ -17,16 +17,15 @@ OF_ENGINE = re.compile(
 
 def bare_model(case: Case) -> Step | None:
     """The object to hand over instead."""
-    found = ATTRIBUTE.match(case.message) if case.kind == "AttributeError" else None
-    if found is None or found["type"] in PLAIN or not OF_ENGINE.fullmatch(found["name"]):
+    match = ATTRIBUTE.match(case.message) if case.kind == "AttributeError" else None
+    if match is None or match["type"] in PLAIN or not OF_ENGINE.fullmatch(match["name"]):
         return None
-    if re.search(r"Engine|Config|Plugin|Accelerator|Arguments|Optimizer|Namespace", found["type"]):
+    if re.search(r"Engine|Config|Plugin|Accelerator|Arguments|Optimizer|Namespace", match["type"]):
         return None
     return Step(
         f"Hand over the DeepSpeed engine that `initialize` or `prepare` returned, instead of the"
-        f" bare model: `{found['name']}` is the engine's, and `{found['type']}` is the unwrapped"
+        f" bare model: `{match['name']}` is the engine's, and `{match['type']}` is the unwrapped"
         " model inside it. If a trainer hands it over while it saves, upgrade that (trl, the"
         " trainer's package), override its `save_model` so that `self.deepspeed` stays the engine,"
-        " or use ZeRO-2, which saves without gathering.",
-        Basis.INFERRED,
+        " or use ZeRO-2, which saves without gathering."
     )

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from ...evidence.failure_record import FailureRecord
 from .build_steps import HEADERS, OF_CUDA, OTHERS, SYSTEM
-from .step import Basis, Case, Step
+from .step import Case, Step
 
 FAILED = re.compile(
     r"Error (?:building|compiling objects for) extension|Fail(?:ed|ure) (?:to build|building)"
@@ -51,45 +51,44 @@ def build(case: Case) -> Step | None:
     do = _missing(line) or next((do for words, do in OTHERS if re.search(words, line)), "")
     name = _whose(case)
     do = do.replace("{package}", name or PACKAGE).replace("{whose}", name or "the package")
-    return Step(do, Basis.INFERRED) if do else None
+    return Step(do) if do else None
 
 
 def isolated_build(case: Case) -> Step | None:
     """A package that is missing in a build's own environment."""
-    found = re.search(r"No module named '(\w+)", case.message)
-    if not found or not any(frame.file.endswith(SETUPS) for frame in case.frames):
+    match = re.search(r"No module named '(\w+)", case.message)
+    if not match or not any(frame.file.endswith(SETUPS) for frame in case.frames):
         return None
     return Step(
-        f"Build in the environment that has {found[1]}: `pip install --no-build-isolation"
+        f"Build in the environment that has {match[1]}: `pip install --no-build-isolation"
         f" {_whose(case) or PACKAGE}`. Otherwise pip and uv build in an empty one. Before, install"
-        f" {found[1]}, setuptools, wheel, ninja and packaging there.",
-        Basis.INFERRED,
+        f" {match[1]}, setuptools, wheel, ninja and packaging there."
     )
 
 
 def build_error(record: FailureRecord) -> str:
     """The compiler's or linker's first error if a build failed; otherwise empty."""
-    said = [raised.message for raised in record.raised()] or [record.message]
-    if not any(FAILED.search(text) for text in said):
+    messages = [raised.message for raised in record.raised()] or [record.message]
+    if not any(FAILED.search(text) for text in messages):
         return ""
-    return _first(said[0].splitlines()[1:]) or _first(record.log_tail)
+    return _first(messages[0].splitlines()[1:]) or _first(record.log_tail)
 
 
 def _first(lines: Sequence[str]) -> str:
     """The first error; DeepSpeed's trials count only if there is no other."""
     texts = [" ".join(line.split()) for line in lines]
-    found = [
+    errors = [
         f"{text} {below}" if text.startswith("CMake") else text
         for text, below in pairwise([*texts, ""])
         if ERROR.search(text)
     ]
-    return next((line for line in found if not PROBED.search(line)), next(iter(found), ""))
+    return next((line for line in errors if not PROBED.search(line)), next(iter(errors), ""))
 
 
 def _missing(line: str) -> str:
     """The step for a missing header or library."""
-    if found := HEADER.search(line):
-        header = found["gcc"] or found["nvcc"]
+    if match := HEADER.search(line):
+        header = match["gcc"] or match["nvcc"]
         name = re.sub(r"\.\w+$", "", header)
         if name in SYSTEM:
             return _install(f"the headers of {header}", SYSTEM[name])
@@ -99,8 +98,8 @@ def _missing(line: str) -> str:
             " often under the library's name), or add its folder to the compiler's: `export"
             " CPATH=FOLDER:$CPATH`."
         )
-    if found := LIBRARY.search(line):
-        name = found["name"]
+    if match := LIBRARY.search(line):
+        name = match["name"]
         if name in SYSTEM:
             return _install(f"`lib{name}`", SYSTEM[name])
         if name == "cuda":
@@ -130,5 +129,5 @@ def _install(what: str, package: str) -> str:
 
 def _whose(case: Case) -> str:
     """The package or extension that is built; empty if the log doesn't name it."""
-    found = next(filter(None, (WHOSE.search(line) for line in case.around.splitlines())), None)
-    return (found["name"] or found["extension"]) if found else ""
+    match = next(filter(None, (WHOSE.search(line) for line in case.around.splitlines())), None)
+    return (match["name"] or match["extension"]) if match else ""

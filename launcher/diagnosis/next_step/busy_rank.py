@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from ...core.shortened import shortened
 from ...system.redaction import redacted
-from .step import Basis, Case, Step
+from .step import Case, Step
 
 TIMEOUT = re.compile(r"\btime(?:d )?-?out\b|\bTimed out\b", re.IGNORECASE)
 OF_WAITING = re.compile(r"Watchdog|watchdog|ProcessGroup(?:NCCL|HCCL|Gloo)|Timed out waiting")
@@ -80,5 +80,5 @@ def busy_rank(case: Case) -> Step | None:
         line = next((line for line in reversed(lines) if kind.words.search(line)), None)
         if line is not None:
             quoted = shortened(redacted(" ".join(line.split())), LONGEST)
-            return Step(f"{kind.do.format(line=quoted)} {kind.more}", Basis.INFERRED)
+            return Step(f"{kind.do.format(line=quoted)} {kind.more}")
     return None

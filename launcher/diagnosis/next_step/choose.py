@@ -17,15 +17,15 @@ from .fallback import fallback
 from .http_errors import connection_lost, http_error, storage_error
 from .instruction import instruction, refused_itself, refused_value, requirement
 from .libraries import compiled_part, missing_library
+from .local_address import local_address
 from .memory import out_of_memory
 from .misfit import misfit
 from .mixed_dtypes import mixed_dtypes
 from .native import native
 from .no_step import no_step
 from .other_interpreter import other_interpreter
-from .own_address import own_address
-from .own_line import called_line, own_line
 from .ranks import other_modules, race_on_files, replicas_in_threads, sharded, shared_cache
+from .script_line import called_line, script_line
 from .step import Case, Step, case_of
 from .surroundings import (
     driver_call,
@@ -35,15 +35,15 @@ from .surroundings import (
     unfinished_checkpoint,
 )
 from .system_words import system_error
-from .told import told
 from .twins import twins
+from .users_report import users_report
 
 Rule = Callable[[Case], Step | None]
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "ended-silently": ended_silently,
         "no-step": no_step,
-        "told": told,
+        "told": users_report,
         "isolated-build": isolated_build,
         "build": build,
         "out-of-memory": out_of_memory,
@@ -54,7 +54,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "hidden-devices": hidden_devices,
         "driver-call": driver_call,
         "service-mesh": service_mesh,
-        "own-address": own_address,
+        "own-address": local_address,
         "busy-rank": busy_rank,
         "bare-model": bare_model,
         "mixed-dtypes": mixed_dtypes,
@@ -75,7 +75,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "compiled-part": compiled_part,
         "misfit": misfit,
         "sharded": sharded,
-        "own-line": own_line,
+        "own-line": script_line,
         "called-line": called_line,
         "requirement": requirement,
     }
@@ -100,7 +100,7 @@ def surer_step(entry: KnownFailure, record: FailureRecord) -> Step | None:
     names = SUREST
     if entry.is_general or entry.role is Role.CASCADE:
         names += SURER
-    if entry.is_general and all(one.advice(record) is None for one in entry.variants):
+    if entry.is_general and all(variant.advice(record) is None for variant in entry.variants):
         names += PLAINER
     case = case_of(record)
     steps = ((name, RULES[name](case)) for name in names)

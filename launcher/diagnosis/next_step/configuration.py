@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .step import Basis, Case, Step, filled
+from .step import Case, Step, filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +221,10 @@ def configuration(case: Case) -> Step | None:
     if (step := _variable(case) or _no_script(case)) is not None:
         return step
     for refusal in REFUSALS if case.kind else (*REFUSALS, *OF_SHELL):
-        if found := re.search(refusal.words, case.message):
-            groups = {name: text for name, text in found.groupdict().items() if text}
+        if match := re.search(refusal.words, case.message):
+            groups = {name: text for name, text in match.groupdict().items() if text}
             groups.setdefault("key", groups.get("other", ""))
-            return Step(filled(refusal.do, groups), Basis.INFERRED)
+            return Step(filled(refusal.do, groups))
     return None
 
 
@@ -242,15 +242,13 @@ def _variable(case: Case) -> Step | None:
     if setter is not None:
         return Step(
             f"Start the script with {setter}, which sets `{name}` for each process: this one was"
-            f" started without it. Else `export {name}=...` before the launch.",
-            Basis.INFERRED,
+            f" started without it. Else `export {name}=...` before the launch."
         )
     reader = frame if is_read or len(case.frames) < 2 else case.frames[-2]
     return Step(
         f"Set the variable `{name}` before the launch: `export {name}=...`, empty if nothing is to"
         f" be said. It is read in line {reader.line} of {reader.file}. On other nodes it has to be"
-        " set as well.",
-        Basis.INFERRED,
+        " set as well."
     )
 
 
@@ -261,6 +259,5 @@ def _no_script(case: Case) -> Step | None:
         return None
     return Step(
         f"Write the option's name before {frame.file} (as `--hostfile {frame.file}`), and the"
-        " script after the options: Python was given this file to run as the script.",
-        Basis.INFERRED,
+        " script after the options: Python was given this file to run as the script."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 
 from .step import Basis, Case, Step
 
@@ -16,7 +17,7 @@ CRASHED = (
     " order, extensions that were built for other versions, a driver, and the hardware; the same"
     " rank or node each time means the hardware"
 )
-SIGNALS = {
+SIGNALS: Mapping[int, str] = {
     signal.SIGKILL: KILLED,
     signal.SIGSEGV: CRASHED,
     signal.SIGILL: CRASHED,
@@ -45,8 +46,8 @@ def ended_silently(case: Case) -> Step | None:
     number = record.signal
     if number is None and record.exit_code is not None and record.exit_code > 128:
         number = record.exit_code - 128
-    if number in list(SIGNALS):
-        return Step(f"{SIGNALS[signal.Signals(number)]}.", Basis.INFERRED)
+    if meaning := SIGNALS.get(number or 0):
+        return Step(f"{meaning}.")
     who = "the worker" if record.rank is None else f"rank {record.rank}"
     return Step(
         f"Why {who} left isn't in this log: look further up, or in the log of {who} alone. torchrun"

@@ -47,10 +47,10 @@ def fallback(case: Case) -> Step:
     package, callers = _package(case), _frameworks(case)
     place = PACKAGES.get(package or "")
     where = f" at https://github.com/{place}/issues" if place else ""
-    yours = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
+    yours = case.users_frame
     led = f", called from {yours.file}:{yours.line}" if yours and package else ""
     owner = f"{_owner(case, package)}{led}"
-    found = f"Search for {search_text(case)}{where}: {owner[0].lower()}{owner[1:]}"
+    search = f"Search for {search_text(case)}{where}: {owner[0].lower()}{owner[1:]}"
     device = run_of(case).device
     shown = f"`pip freeze` and {TOOLS[device]} print" if device else "`pip freeze` prints"
     attach = f"In a question, give the rank's whole traceback, the command, and what {shown}"
@@ -62,7 +62,7 @@ def fallback(case: Case) -> Step:
             f"Install {callers[0]} with the versions of {named} that its documentation or"
             " requirements name, if they aren't: the call went through all of them. "
         )
-    return Step(f"{fit}{found if case.message else owner}. {attach}.", Basis.OPEN)
+    return Step(f"{fit}{search if case.message else owner}. {attach}.", Basis.OPEN)
 
 
 def _frameworks(case: Case) -> tuple[str, ...]:
@@ -112,5 +112,5 @@ def _package(case: Case) -> str | None:
     """The package of the innermost frame outside the standard library; None for the script."""
     frames = (f for f in reversed(case.frames) if not HANDS_ON.search(f.source))
     names = (package_of_file(frame.file) for frame in frames)
-    found = next((name for name in names if name != PYTHON), None)
-    return "the code that came with the model" if found == MODEL_CODE else found
+    package = next((name for name in names if name != PYTHON), None)
+    return "the code that came with the model" if package == MODEL_CODE else package

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .step import Basis, Case, Step
+from .step import Case, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ MEANINGS = {
     ),
 }
 SERVER = "{name} itself has failed: wait, and try again; the script is not at fault"
-OWN_SERVER = "{name} itself has failed: read what it wrote at that time, in its own log"
+LOCAL_SERVER = "{name} itself has failed: read what it wrote at that time, in its own log"
 LOST = re.compile(
     r"RemoteDisconnected|Connection(?: aborted|Reset| reset| refused|Refused|Aborted)"
     r"|Server disconnected|Max retries exceeded|All connection attempts failed"
@@ -166,13 +166,13 @@ STORAGE = (
 
 def storage_error(case: Case) -> Step | None:
     """Advice on an error code of S3 and services like it."""
-    found = OF_STORAGE.search(case.message)
-    if found is None:
+    match = OF_STORAGE.search(case.message)
+    if match is None:
         return None
-    do = next((one.do for one in STORAGE if re.fullmatch(one.codes, found["code"])), None)
+    do = next((error.do for error in STORAGE if re.fullmatch(error.codes, match["code"])), None)
     if do is None:
         return None
-    return Step(f"{do} ({found['code']} upon {found['call']}).", Basis.INFERRED)
+    return Step(f"{do} ({match['code']} upon {match['call']}).")
 
 
 def connection_lost(case: Case) -> Step | None:
@@ -186,30 +186,32 @@ def connection_lost(case: Case) -> Step | None:
     if service is not None and service.offline:
         return Step(
             f"This node didn't reach {service.name}, or lost the connection: see its network and"
-            f" proxy, and try again. Without it: {service.offline}.",
-            Basis.INFERRED,
+            f" proxy, and try again. Without it: {service.offline}."
         )
     name = service.name if service else "the server that it asked"
     return Step(
         f"Read the log of {name}, at the same time: it has ended, closed the connection, or was"
         " never started. Start it again before the training, and see that its host and port are"
-        " the ones that are asked.",
-        Basis.INFERRED,
+        " the ones that are asked."
     )
 
 
 def _service(*places: str) -> Service | None:
     """The service named in the first matching text."""
-    found = (service for place in places for service in SERVICES if re.search(service.words, place))
-    return next(found, None)
+    services = (
+        service for place in places for service in SERVICES if re.search(service.words, place)
+    )
+    return next(services, None)
 
 
 def http_error(case: Case) -> Step | None:
     """The meaning of an HTTP error with advice on its service."""
     text = f"{case.kind} {case.message}"
-    found = CODE.search(case.message)
-    code = next(filter(None, found.groups()), "") if found else ""
-    code = code or next((one for one, names in NAMES.items() if re.search(names, case.kind)), "")
+    match = CODE.search(case.message)
+    code = next(filter(None, match.groups()), "") if match else ""
+    code = code or next(
+        (number for number, names in NAMES.items() if re.search(names, case.kind)), ""
+    )
     if not code:
         return None
     files = " ".join(frame.file for frame in case.frames)
@@ -223,12 +225,12 @@ def http_error(case: Case) -> Step | None:
     if not is_http:
         return None
     service = service or Service("the server", "", "the key that it wants")
-    said = (
-        (SERVER if service.offline else OWN_SERVER)
+    meaning = (
+        (SERVER if service.offline else LOCAL_SERVER)
         if code.startswith("5")
         else MEANINGS.get(code, OTHER)
     )
-    do = said.format(name=service.name, login=service.login, code=code)
+    do = meaning.format(name=service.name, login=service.login, code=code)
     if service.offline and code in ("429", "500", "502", "503", "504"):
         do += f". Without it: {service.offline}"
-    return Step(f"{do[0].upper()}{do[1:]}.", Basis.INFERRED)
+    return Step(f"{do[0].upper()}{do[1:]}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...catalogue.package_names import MODEL_CODE, PYTHON, package_of_file
+from ...catalogue.package_names import MODEL_CODE, PYTHON
 from ...core.shortened import shortened
 from ...system.redaction import redacted
 from .phrases import (
@@ -78,89 +78,87 @@ def sentences(message: str) -> list[str]:
 
 def instruction(case: Case) -> Step | None:
     """The instruction in the message."""
-    found = _found(case, INSTRUCTION)
+    sentences = _matching(case, INSTRUCTION)
     is_pythons = "did you mean" in case.message.lower() and case.kind == "AttributeError"
-    if not found or is_pythons:  # Python's own guess, which another version makes wrong
+    if not sentences or is_pythons:  # Python's own guess, which another version makes wrong
         return None
-    return Step(f"{_speaker(case)} itself says what to do: {_quoted(found)}", Basis.SAID)
+    return Step(f"{_speaker(case)} itself says what to do: {_quoted(sentences)}", Basis.QUOTED)
 
 
 def refused_itself(case: Case) -> Step | None:
     """Reports a check that refuses a value it lists as allowed."""
-    found = EITHER.search(case.message)
-    if found is None or not re.search(rf"['\"`]{found['got']}['\"`]", found["allowed"]):
+    match = EITHER.search(case.message)
+    if match is None or not re.search(rf"['\"`]{match['got']}['\"`]", match["allowed"]):
         return None
-    package = package_of_file(case.frame.file) if case.frame else None
-    of = f" of {package}" if package else ""
+    of = f" of {case.package}" if case.package else ""
     return Step(
-        f"Install another release{of}, the newest or the one before: `{found['got']}` is among the"
+        f"Install another release{of}, the newest or the one before: `{match['got']}` is among the"
         " values that this check allows, so the check is wrong, not the setting. It may be so on"
-        " some ranks alone.",
-        Basis.INFERRED,
+        " some ranks alone."
     )
 
 
 def refused_value(case: Case) -> Step | None:
     """Reports a setting's value that the raising code doesn't support."""
-    found = REFUSED_VALUE.search(case.message)
-    if found is None or found["name"] in GUARDS:
+    match = REFUSED_VALUE.search(case.message)
+    if match is None or match["name"] in GUARDS:
         return None
-    other = {"true": "False", "false": "True"}[found["value"].lower()]
-    other = other if found["value"][0].isupper() else other.lower()
-    name = found["name"]
-    text = f"Set `{name}{found['sign']}{other}`: {_speaker(case)} refuses this with"
-    return Step(f"{text} `{name}{found['sign']}{found['value']}`.", Basis.INFERRED)
+    other = {"true": "False", "false": "True"}[match["value"].lower()]
+    other = other if match["value"][0].isupper() else other.lower()
+    name = match["name"]
+    text = f"Set `{name}{match['sign']}{other}`: {_speaker(case)} refuses this with"
+    return Step(f"{text} `{name}{match['sign']}{match['value']}`.")
 
 
 def requirement(case: Case) -> Step | None:
     """Reports a requirement of the raising code that its input doesn't meet."""
-    found = _found(case, REQUIREMENT)
-    if not found:
+    matching = _matching(case, REQUIREMENT)
+    if not matching:
         return None
-    do = next((do for words, do in COMPARED if words.search(" ".join(found))), _unfit(found))
-    text = f"{do}{_speaker(case)} itself says what is wrong: {_quoted(found)}"
-    every = ("".join(name) for name in NAME.findall(" ".join(found)))
+    do = next((do for words, do in COMPARED if words.search(" ".join(matching))), _unfit(matching))
+    text = f"{do}{_speaker(case)} itself says what is wrong: {_quoted(matching)}"
+    every = ("".join(name) for name in NAME.findall(" ".join(matching)))
     names = [name for name in every if name not in GUARDS]
     if MICRO_BATCHES.search(text):
         text += OF_MICRO_BATCHES
     if names:
         text += f" Change {', '.join(f'`{name}`' for name in dict.fromkeys(names[:3]))}."
-    yours = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
+    yours = case.users_frame
     frame = yours or case.frame
     if frame is not None and not case.is_users and not frame.source.startswith("raise "):
         source = f", `{frame.source}`" if frame.source else ""
         where = "It was called from" if yours else "It stands in"
         text += f" {where} line {frame.line} of {frame.file}{source}."
-    return Step(text, Basis.SAID)
+    return Step(text, Basis.QUOTED)
 
 
-def _unfit(said: list[str]) -> str:
+def _unfit(texts: list[str]) -> str:
     """The step if a sentence declares two things unfit for each other; otherwise empty."""
-    found = next(filter(None, map(UNFIT.search, said)), None)
-    if found is None:
+    match = next(filter(None, map(UNFIT.search, texts)), None)
+    if match is None:
         return ""
-    one, other = found["one"].strip("`'\""), found["other"].strip("`'\" ")
-    without = f"do without {one}" if one.split()[-1].lower() not in PRONOUNS else "leave it out"
-    if SEVERAL.search(other):
+    first, second = match["one"].strip("`'\""), match["other"].strip("`'\" ")
+    without = f"do without {first}" if first.split()[-1].lower() not in PRONOUNS else "leave it out"
+    if SEVERAL.search(second):
         return f"Run on one GPU (one process, `CUDA_VISIBLE_DEVICES=0`), or {without}. "
-    return f"{without[0].upper()}{without[1:]} (its option or import), or without {other}. "
+    return f"{without[0].upper()}{without[1:]} (its option or import), or without {second}. "
 
 
-def _found(case: Case, pattern: re.Pattern[str]) -> list[str]:
+def _matching(case: Case, pattern: re.Pattern[str]) -> list[str]:
     """The sentences matched by the pattern, except debugging hints.
 
     A short message is quoted completely: its other sentences contain the values.
     """
     foreign = NVIDIA if run_of(case).is_no_nvidia else None
-    said = [
+    texts = [
         text
         for text in sentences(case.message)
         if not FOR_DEVELOPERS.search(text) and not (foreign and foreign.search(text))
     ]
-    found = [text for text in said if pattern.search(text)]
-    if found and len(" ".join(said)) <= WHOLE:
-        return said
-    return found[:MOST]
+    matching = [text for text in texts if pattern.search(text)]
+    if matching and len(" ".join(texts)) <= WHOLE:
+        return texts
+    return matching[:MOST]
 
 
 def _quoted(texts: list[str]) -> str:
@@ -172,5 +170,4 @@ def _speaker(case: Case) -> str:
     """Describes the source of the message."""
     if case.is_users:
         return "The script"
-    package = package_of_file(case.frame.file) if case.frame else None
-    return "The message" if package in (None, PYTHON, MODEL_CODE) else str(package)
+    return "The message" if case.package in (None, PYTHON, MODEL_CODE) else str(case.package)

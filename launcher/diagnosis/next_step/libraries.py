@@ -6,7 +6,7 @@ import re
 
 from ...catalogue.package_names import MODEL_CODE, PYTHON, package_of_file, pip_name
 from ...evidence.failure_record import FailureRecord
-from .step import Basis, Case, Step
+from .step import Case, Step
 
 SYMBOL = re.compile(
     r"(?P<library>[\w.+-]+\.so[\w.]*)\S*: undefined symbol: (?P<symbol>\w+)|DLL load failed while"
@@ -52,28 +52,27 @@ OF_TORCH = re.compile(r"c10|torch|at4?[A-Z_]|N2at")
 
 def compiled_part(case: Case) -> Step | None:
     """Names the library a compiled extension needs, and the remedy."""
-    if case.kind in LACKS and (found := SYMBOL.search(case.message)):
-        return _binary(case, found)
+    if case.kind in LACKS and (match := SYMBOL.search(case.message)):
+        return _binary(case, match)
     if case.kind not in ("ImportError", "OSError"):
         return None
-    found = ABSENT.search(case.message)
-    return _without_library(case, found["library"]) if found else None
+    match = ABSENT.search(case.message)
+    return _without_library(case, match["library"]) if match else None
 
 
 def missing_library(case: Case) -> Step | None:
     """A library missing in the lines before a vaguer exception."""
     line = missing_line(case.record)
-    found = ABSENT.search(line)
-    if found is None:
+    match = ABSENT.search(line)
+    if match is None:
         return None
-    name = found["file"]
+    name = match["file"]
     brings = next((who for names, who in LIBRARIES if re.match(names, name)), None)
     whose = f" ({brings} brings it)" if brings else ""
     return Step(
         f"Put the folder that has {name}{whose} on `LD_LIBRARY_PATH`, or install a build of what"
         f" fails here that doesn't need it: the log has “{line}” before. `find / -name '{name}*'"
-        " 2>/dev/null` shows whether one is there.",
-        Basis.INFERRED,
+        " 2>/dev/null` shows whether one is there."
     )
 
 
@@ -82,13 +81,13 @@ def missing_line(record: FailureRecord) -> str:
     if not record.exception or ABSENT.search(record.message) or not VAGUE.search(record.message):
         return ""
     lines = (line for line in record.log_tail[-NEAR:] if not OPTIONAL.search(line))
-    return next((found[0] for line in lines if (found := ABSENT.search(line))), "")
+    return next((match[0] for line in lines if (match := ABSENT.search(line))), "")
 
 
-def _binary(case: Case, found: re.Match[str]) -> Step:
+def _binary(case: Case, match: re.Match[str]) -> Step:
     """An extension built for another version of its dependency."""
-    library = found["library"] or found["dll"]
-    symbol = found["symbol"] or ""
+    library = match["library"] or match["dll"]
+    symbol = match["symbol"] or ""
     path = re.search(r"(\S+/)" + re.escape(library), case.message)
     package = package_of_file(f"{path[1]}{library}") if path else None
     owner = next((who for words, who in OWNERS if re.match(words, symbol)), None)
@@ -105,7 +104,7 @@ def _binary(case: Case, found: re.Match[str]) -> Step:
         text += (
             "its path says what it belongs to; install the version of that which fits the others."
         )
-    return Step(text, Basis.INFERRED)
+    return Step(text)
 
 
 def _of_owner(library: str, package: str | None, symbol: str, owner: str) -> Step:
@@ -115,8 +114,7 @@ def _of_owner(library: str, package: str | None, symbol: str, owner: str) -> Ste
         f"Upgrade {owner} to the version that {wants} was built for, or install a build of {wants}"
         f" for the installed one: {library} was built for another version of {owner}, mostly a"
         f" newer one, as the {owner} that is loaded has no `{symbol}`. `ldd` shows which copy is"
-        " loaded; an older one first on LD_LIBRARY_PATH hides the right one.",
-        Basis.INFERRED,
+        " loaded; an older one first on LD_LIBRARY_PATH hides the right one."
     )
 
 
@@ -133,6 +131,5 @@ def _without_library(case: Case, library: str) -> Step | None:
         f"Install the build of {package} for the torch that is installed (`python -m"
         " torch.utils.collect_env` shows it), build it here, or remove it: `pip install"
         f" --no-build-isolation --force-reinstall --no-cache-dir {pip_name(package)}`. It wants"
-        f" {library}, which {brings} brings.",
-        Basis.INFERRED,
+        f" {library}, which {brings} brings."
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...catalogue.device import Device
 from .run_kind import run_of
-from .step import Basis, Case, Step
+from .step import Case, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,6 @@ class Allocator:
     do: str = ""
 
 
-PINNED = (
-    "Pinned memory can't be swapped: fewer pinned buffers (`pin_memory=False`, less offloaded), or"
-    " `ulimit -l unlimited`."
-)
-THREADS = (
-    "It may be the number of processes or maps instead of bytes: see `ulimit -u`, `ulimit -v` and"
-    " the container's limit."
-)
 DEVICES = r"CUDA|HIP|NPU|XPU|MPS|Metal|HBM|GPU|cuda|hip|npu|xpu|mps|device"
 ALLOCATORS = (
     Allocator(
@@ -62,7 +54,8 @@ ALLOCATORS = (
         r"(?:pinned|page-locked|cudaHostAlloc|cudaMallocHost|HostAlloc)",
         "pinned",
         "pinned",
-        PINNED,
+        "Pinned memory can't be swapped: fewer pinned buffers (`pin_memory=False`, less offloaded),"
+        " or `ulimit -l unlimited`.",
     ),
     Allocator(
         r"ArrowMemoryError|arrow.*malloc|realloc of size \d+ failed|malloc of size \d+ failed",
@@ -81,7 +74,8 @@ ALLOCATORS = (
         r"unable to mmap|Cannot allocate memory|\[Errno 12\]",
         "the operating system",
         "host",
-        THREADS,
+        "It may be the number of processes or maps instead of bytes: see `ulimit -u`, `ulimit -v`"
+        " and the container's limit.",
     ),
     Allocator(r"std::bad_alloc|bad_alloc", "C++", "host"),
     Allocator(
@@ -137,18 +131,15 @@ def out_of_memory(case: Case) -> Step | None:
     text = f"{case.raised.exception}: {case.message}"
     if WORDS.search(text) is None:
         return None
-    found = next((allocator for allocator in ALLOCATORS if re.search(allocator.words, text)), None)
-    if found is None and case.kind == "MemoryError":
-        found = Allocator("", "Python", "host")
-    if found is None:
+    allocator = next((known for known in ALLOCATORS if re.search(known.words, text)), None)
+    if allocator is None and case.kind == "MemoryError":
+        allocator = Allocator("", "Python", "host")
+    if allocator is None:
         return None
     run = run_of(case)
-    general = GENERAL.get(found.of, "")
-    if found.of == "device":
+    general = GENERAL.get(allocator.of, "")
+    if allocator.of == "device":
         general += f" ({run.less_memory})" if run.less_memory else ""
         general += f"; {LOOK[run.device]}" if run.device in LOOK else ""
-    head = f"The memory that ran out is the {found.of}'s ({found.name})" if general else ""
-    return Step(
-        " ".join(f"{part.rstrip('.')}." for part in (head, found.do, general) if part),
-        Basis.INFERRED,
-    )
+    head = f"The memory that ran out is the {allocator.of}'s ({allocator.name})" if general else ""
+    return Step(" ".join(f"{part.rstrip('.')}." for part in (head, allocator.do, general) if part))

@@ -24,9 +24,9 @@ from ...catalogue.version_skew import (
 from ...catalogue.versions_seen import versions_of
 from ...evidence.failure_record import Frame
 from .shown_skew import shown_skew, step_of
-from .step import Basis, Case, Step
+from .step import Case, Step
 
-OWN_WORDS = (
+ATTRIBUTE_OWNERS = (
     (re.compile(r"^_?ds_|^_?z3_|^zero_"), "deepspeed"),
     (re.compile(r"^_?fsdp_|^_fsdp"), "torch"),
     (re.compile(r"^_?hf_|^_?is_hf_|^_tp_plan|^_supports_|^_no_split"), "transformers"),
@@ -65,8 +65,7 @@ def misfit(case: Case) -> Step | None:
     ):
         return Step(
             "Upgrade unsloth with all of its parts, and trl to the version that it names, and"
-            f" delete the folder `{GENERATED}`: its code is of another version than what it uses.",
-            Basis.INFERRED,
+            f" delete the folder `{GENERATED}`: its code is of another version than what it uses."
         )
     match case.kind:
         case "AttributeError":
@@ -103,38 +102,36 @@ def _is_library(case: Case) -> bool:
 
 def _of_object(case: Case) -> Step | None:
     """A package's code reads an attribute that its object lacks."""
-    found = ATTRIBUTE.match(case.message)
-    if found is None or found["type"] in PLAIN:
+    match = ATTRIBUTE.match(case.message)
+    if match is None or match["type"] in PLAIN:
         return None
-    name, callers = found["name"], _callers(case)
+    name, callers = match["name"], _callers(case)
     if case.is_users:
-        return _of_project(case, found["type"], name)
+        return _of_project(case, match["type"], name)
     if name == "main_grad":
         return Step(
             "Turn the fusion of gradient accumulation off (`--no-gradient-accumulation-fusion`;"
             " ms-swift: `--no_gradient_accumulation_fusion true`), or upgrade the framework: the"
             " fused backward adds to a weight's `main_grad`, a buffer that Megatron's DDP gives to"
-            " trained weights alone. Frozen ones, as LoRA's base, have none.",
-            Basis.INFERRED,
+            " trained weights alone. Frozen ones, as LoRA's base, have none."
         )
-    owner = next((package for words, package in OWN_WORDS if words.search(name)), None)
-    if owner is not None and owner not in found["type"].lower():
+    owner = next((package for words, package in ATTRIBUTE_OWNERS if words.search(name)), None)
+    if owner is not None and owner not in match["type"].lower():
         others = [caller for caller in callers if caller not in (owner, "torch")]
         return _of_owner(case, owner, name, others[0] if others else "")
     if not _is_library(case) or callers[0] == MODEL_CODE:
         return None
     wanting = callers[0]
-    by_name = [one for one in owners_of(name) if one != wanting]
-    by_name = [one for one in by_name if one in callers] or by_name
+    by_name = [package for package in owners_of(name) if package != wanting]
+    by_name = [package for package in by_name if package in callers] or by_name
     if len(by_name) == 1 and DISTINCT.fullmatch(name):
         return step_of(case, Skew(Wanting.PACKAGE, wanting, by_name[0], name))
-    second = next((one for one in callers[1:] if one != wanting), "")
+    second = next((package for package in callers[1:] if package != wanting), "")
     pair = f"{wanting} and {second or 'the package that the object comes from'}"
     return Step(
         f"Install the versions of {pair} that the project names: {wanting} takes an object of type"
-        f" `{found['type']}` for one that has `{name}`. {_both(case, wanting, second)} Or the wrong"
-        " kind of object was handed over.",
-        Basis.INFERRED,
+        f" `{match['type']}` for one that has `{name}`. {_both(case, wanting, second)} Or the wrong"
+        " kind of object was handed over."
     )
 
 
@@ -155,12 +152,11 @@ def _of_project(case: Case, kind: str, name: str) -> Step | None:
         return None
     if history_of(base, name):
         mends = direction(Skew(Wanting.SCRIPT, "", base, name), case.record)
-        return Step(f"`{kind}` was written for another {base}: {mends}", Basis.INFERRED)
+        return Step(f"`{kind}` was written for another {base}: {mends}")
     return Step(
         f"Install the {base} that the project's requirements name, or update the project, unless"
         f" its own code is to set `{name}`: then set it before this line. `{kind}` reads it, and"
-        f" the class of {base} that it derives from doesn't set it in the installed version.",
-        Basis.INFERRED,
+        f" the class of {base} that it derives from doesn't set it in the installed version."
     )
 
 
@@ -183,20 +179,19 @@ def _of_owner(case: Case, owner: str, name: str, other: str) -> Step:
     first, second = (fault, made) if is_hooked else (made, fault)
     return Step(
         f"{owner} itself puts `{name}` on a model's parts, and here it is missing. Either {first};"
-        f" or {second}.",
-        Basis.INFERRED,
+        f" or {second}."
     )
 
 
 def _of_call(case: Case) -> Step | None:
     """A package's code calls a function with arguments that it doesn't accept."""
-    found = ARGUMENT.search(case.message)
-    if found is None or not _is_library(case):
+    match = ARGUMENT.search(case.message)
+    if match is None or not _is_library(case):
         return None
-    function = found["function"] or found["counted"]
-    name = f"`{found['name']}`" if found["name"] else "another number of arguments than it takes"
+    function = match["function"] or match["counted"]
+    name = f"`{match['name']}`" if match["name"] else "another number of arguments than it takes"
     how = f"without {name}, which it requires" if "missing" in case.message else f"with {name}"
-    how += ", which it doesn't take" if found["name"] and "missing" not in case.message else ""
+    how += ", which it doesn't take" if match["name"] and "missing" not in case.message else ""
     wanting = _callers(case)[0]
     version = versions_of(case.record).get(wanting)
     this = f"this {wanting} ({version})" if version else f"this {wanting}"
@@ -211,50 +206,45 @@ def _of_call(case: Case) -> Step | None:
     return Step(
         f"{wanting} calls `{function}` {how}. If `{function}` is the project's own (an override, a"
         " callback, a reward or collate function), change its parameters, or add `**kwargs`. Else"
-        f" {ages}.",
-        Basis.INFERRED,
+        f" {ages}."
     )
 
 
 def _of_part(case: Case) -> Step | None:
     """A module that several distributions provide."""
-    found = SUBMODULE.match(case.message)
-    if found is None or found["module"] not in SPACES:
+    match = SUBMODULE.match(case.message)
+    if match is None or match["module"] not in SPACES:
         return None
-    part = f"{found['module']}/{found['name'].partition('.')[0]}"
+    part = f"{match['module']}/{match['name'].partition('.')[0]}"
     return Step(
         f"Put the source folder that has `{part}` on PYTHONPATH (`export PYTHONPATH=FOLDER`), or"
-        f" install the distribution that brings it: here is another part of {found['module']}.",
-        Basis.INFERRED,
+        f" install the distribution that brings it: here is another part of {match['module']}."
     )
 
 
 def _of_name(case: Case) -> Step | None:
     """A package's code, or a patched version of it, uses an unknown name."""
-    found = re.match(r"name '(\w+)' is not defined", case.message)
-    if found is None or case.is_users or not (callers := _callers(case)):
+    match = re.match(r"name '(\w+)' is not defined", case.message)
+    if match is None or case.is_users or not (callers := _callers(case)):
         return None
-    name, package = found[1], callers[0]
+    name, package = match[1], callers[0]
     owner = package_of_name(name)
     if owner not in (None, package):
         return Step(
             f"Install {owner}, or the version of it that has `{name}`: `pip install"
             f" {pip_name(str(owner))}`. Where {owner} isn't found, this code leaves its import out"
-            " and fails only here.",
-            Basis.INFERRED,
+            " and fails only here."
         )
     if package == MODEL_CODE:
         return Step(
             f"Install the optional package that has `{name}`: see the conditions around the imports"
             f" at the top of this file. The model's own code uses `{name}` without having imported"
-            " it.",
-            Basis.INFERRED,
+            " it."
         )
     return Step(
         f"Upgrade {package} and whatever patches it at run time, or downgrade either by one"
         f" release: `pip install -U {pip_name(package)}`. Code of {package} uses `{name}`,"
-        " which isn't defined in this version.",
-        Basis.INFERRED,
+        " which isn't defined in this version."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...catalogue.package_names import package_of_file, pip_name
-from .step import Basis, Case, Step
+from .step import Case, Step
 
 GATHERED = ("all_gather_coalesced", "_all_gather_dtype", "get_only_unique_item")
 """Functions of DeepSpeed that gather several weights in one operation."""
@@ -39,8 +39,7 @@ def _gathered(case: Case) -> Step:
     )
     return Step(
         f"{bits}: ZeRO-3 gathers a module's weights in one operation, and here they have several"
-        " dtypes, as adapters in float32 beside a base in bfloat16 or int8.",
-        Basis.INFERRED,
+        " dtypes, as adapters in float32 beside a base in bfloat16 or int8."
     )
 
 
@@ -57,4 +56,4 @@ def _of_optimizer(case: Case) -> Step:
         else "Load the weights in float32 and let `bf16` be autocast, or make the optimizer after"
         " the last cast of the model: the gradients have another dtype"
     )
-    return Step(f"{release} than the optimizer's state{which}.", Basis.INFERRED)
+    return Step(f"{release} than the optimizer's state{which}.")

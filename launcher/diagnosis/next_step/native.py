@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...core.count_of import count_of
-from .step import Basis, Case, Step
+from .step import Case, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
-class Class:
+class MessageClass:
     """A class of messages of compiled code: the meaning and the remedy, with a library's names."""
 
     words: re.Pattern[str]
@@ -68,25 +68,25 @@ LIBRARIES = (
 )
 """Libraries by a part of a path or message, with what does the same without them."""
 CLASSES = (
-    Class(
+    MessageClass(
         re.compile(r"invalid configuration argument|grid (?:size|dimension)|INT_MAX|2\^31"),
         "Use {instead}, or the newest {name}, or make the tensors smaller: a kernel of {name} can't"
         " be launched on a tensor that is too large, with more than 2^31 elements, or that has"
         " none.",
         is_of_size=True,
     ),
-    Class(
+    MessageClass(
         re.compile(r"no kernel image|invalid device function|unsupported (?:gpu|arch\w*)", re.I),
         "Install a {name} that was built for this GPU, or build it here, or use {instead}: the"
         ' installed {name} has no code for this architecture (`python -c "import torch;'
         ' print(torch.cuda.get_device_capability())"`).',
     ),
-    Class(
+    MessageClass(
         re.compile(r"too many resources|shared memory|out of resources"),
         "Use {instead}, or smaller heads or blocks: a kernel of {name} needs more registers or"
         " shared memory than this GPU has.",
     ),
-    Class(
+    MessageClass(
         re.compile(r"illegal memory access|misaligned address|illegal instruction"),
         "Use {instead}, or another version of {name}: a kernel of {name} reads memory that isn't"
         " its own, by an index or a shape that it didn't expect. `CUDA_LAUNCH_BLOCKING=1` shows the"
@@ -126,8 +126,8 @@ def native(case: Case) -> Step | None:
     if place is None:
         return None
     path = place["path"] or place["other"]
-    library = next((one for one in LIBRARIES if one.words.search(path)), None)
-    kind = next((one for one in CLASSES if one.words.search(case.message)), None)
+    library = next((known for known in LIBRARIES if known.words.search(path)), None)
+    kind = next((known for known in CLASSES if known.words.search(case.message)), None)
     if library is None or kind is None:
         return None
     text = kind.do.format(name=library.name, instead=library.instead)
@@ -137,7 +137,7 @@ def native(case: Case) -> Step | None:
             " smaller than the flat partitions of ZeRO-1 and 2, and more ranks make them smaller,"
             " too."
         )
-    return Step(text, Basis.INFERRED)
+    return Step(text)
 
 
 def _largest(case: Case) -> int:
@@ -156,6 +156,5 @@ def _without_mpi(case: Case) -> Step:
     return Step(
         "Start the ranks by `mpirun -np N` or `srun --mpi=pmix`, with the MPI that the library was"
         f" built with, or {without}: the workers call MPI_Init, but {by} started them, without"
-        " MPI.",
-        Basis.INFERRED,
+        " MPI."
     )

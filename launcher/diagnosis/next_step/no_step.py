@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .step import Basis, Case, Step
+from .step import Case, Step
 
 NONE = "the training ended without an optimizer step: line {line} counts none"
 FEWER = (
@@ -12,7 +12,7 @@ FEWER = (
     " ({name} {size})"
 )
 """Messages of the evidence in a log."""
-FOUND = re.compile(
+MESSAGE = re.compile(
     r"ended without an optimizer step: "
     r"(?:(?P<count>\d+) (?P<what>\w+) .*\((?P<name>\S+) (?P<size>\d+)\))?"
 )
@@ -20,22 +20,20 @@ FOUND = re.compile(
 
 def no_step(case: Case) -> Step | None:
     """Which number to change for one batch at least."""
-    found = FOUND.search(case.message) if not case.kind else None
-    if found is None:
+    match = MESSAGE.search(case.message) if not case.kind else None
+    if match is None:
         return None
     after = (
         "The saved weights are the untrained ones. A newer version of the framework may train the"
         " last, smaller batch, too."
     )
-    if found["count"]:
+    if match["count"]:
         return Step(
-            f"Lower `{found['name']}` to {found['count']} or less, or give at least"
-            f" {found['size']} {found['what']}: the only batch isn't full, is dropped, and nothing"
-            f" is ever updated. {after}",
-            Basis.INFERRED,
+            f"Lower `{match['name']}` to {match['count']} or less, or give at least"
+            f" {match['size']} {match['what']}: the only batch isn't full, is dropped, and nothing"
+            f" is ever updated. {after}"
         )
     return Step(
         "Give more samples or epochs, or a smaller batch (per rank, ranks and accumulation"
-        f" multiplied), so that there is at least one step: the loop has nothing to do. {after}",
-        Basis.INFERRED,
+        f" multiplied), so that there is at least one step: the loop has nothing to do. {after}"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .step import Basis, Case, Step
+from .step import Case, Step
 
 ABSENT = re.compile(r"No module named '?(?P<name>\w+)")
 SPEAKER = re.compile(
@@ -32,6 +32,5 @@ def other_interpreter(case: Case) -> Step | None:
     return Step(
         f"Put the launcher's environment first on PATH (`export PATH={home}/bin:$PATH`, ENV in an"
         f" image), or start the workers with {home}/bin/python: the launcher runs in {home}, the"
-        f" workers run {speaker['python']}, another interpreter, without `{absent['name']}`.",
-        Basis.INFERRED,
+        f" workers run {speaker['python']}, another interpreter, without `{absent['name']}`."
     )

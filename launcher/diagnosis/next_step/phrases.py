@@ -28,14 +28,14 @@ PLAIN = (
 )
 """Phrases that almost always begin an instruction."""
 BEFORE = r"^|[.!?:;,] |\bor |\band |\bthen |\bto \w+[^.,]{0,60}, "
-ASKED = r"(?:either|also|first|make sure to|try to|consider)"
+REQUESTED = r"(?:either|also|first|make sure to|try to|consider)"
 LOOKED = r"make sure|ensure|raise|check|inspect|verify|refer"
 SOLVED = r"alternatively|(?:fix|solve|avoid|resolve) this"
 INSTRUCTION = re.compile(
     "|".join(
         (
             r"\bdid you (?:mean|forget)\b",
-            rf"\b(?:please|kindly)(?: {ASKED})? (?:{VERBS}|{FORMS}|{LOOKED})\b",
+            rf"\b(?:please|kindly)(?: {REQUESTED})? (?:{VERBS}|{FORMS}|{LOOKED})\b",
             rf"\b(?:try|consider|recommend(?:ed)?|suggest(?:ed)?)(?: to)? (?:{VERBS}|{FORMS})\b",
             rf"(?<!if )\b{YOU} {VERBS}\b",
             rf"(?:{BEFORE}){PLAIN} (?=[`'\"\w(<\[-])",

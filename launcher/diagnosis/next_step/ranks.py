@@ -6,7 +6,7 @@ import re
 
 from ...core.shortened import shortened
 from .run_kind import run_of
-from .step import Basis, Case, Step
+from .step import Case, Step
 
 RANKED = re.compile(
     r"\[(?:default|rank)?(\d+)\]:|\brank[ :=_-]?(\d+)\b|\blocal_rank[ :=]+(\d+)", re.I
@@ -69,7 +69,7 @@ def race_on_files(case: Case) -> Step | None:
         return None
     paths = re.findall(r"'([^']+)'", case.message)
     what = paths[0] if paths else "the file"
-    yours = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
+    yours = case.users_frame
     doing = f" (`{shortened(yours.source, 80)}`)" if yours and yours.source else ""
     text = (
         f"Several ranks change {what} at the same time{doing}, and another has already done it."
@@ -80,43 +80,42 @@ def race_on_files(case: Case) -> Step | None:
         text += (
             " On the Trainer: `save_on_each_node=False` where the nodes share the output folder."
         )
-    return Step(text, Basis.INFERRED)
+    return Step(text)
 
 
 def shared_cache(case: Case) -> Step | None:
     """Code that a library generates, read by a rank while another was writing it."""
     places = (f"{frame.file} {frame.source}" for frame in case.frames)
-    found = next(filter(None, map(CACHE.search, (case.message, *places))), None)
-    if found is None or not HALF.search(case.message) or not _is_ranked(case):
+    match = next(filter(None, map(CACHE.search, (case.message, *places))), None)
+    if match is None or not HALF.search(case.message) or not _is_ranked(case):
         return None
-    name = found[0] if " " not in found[0] and "(" not in found[0] else "unsloth_compiled_cache"
+    name = match[0] if " " not in match[0] and "(" not in match[0] else "unsloth_compiled_cache"
     return Step(
         f"Delete the cache folder ({name}) and let one process fill it before the others start:"
         " run the imports once without the launcher, or give each rank a folder of its own. All"
         " ranks write the generated code there at once, and this one read a file that another"
-        " hadn't finished. A newer version of the library may wait for rank 0.",
-        Basis.INFERRED,
+        " hadn't finished. A newer version of the library may wait for rank 0."
     )
 
 
 def other_modules(case: Case) -> Step | None:
     """Ranks in the same operation with different shapes, which run different modules."""
-    found = COLLECTIVE.search(case.raised.message)
-    if found is None or found["this"] != found["that"] or found["a"] == found["b"]:
+    match = COLLECTIVE.search(case.raised.message)
+    if match is None or match["this"] != match["that"] or match["a"] == match["b"]:
         return None
     text = (
         "Let every rank run the same modules in the same order, or shard so that no forward pass"
-        f" gathers parameters (ZeRO-2): ranks {found['here']} and {found['there']} are both in"
-        f" {found['this']}, with {found['a']} and {found['b']}. So they run different modules: let"
+        f" gathers parameters (ZeRO-2): ranks {match['here']} and {match['there']} are both in"
+        f" {match['this']}, with {match['a']} and {match['b']}. So they run different modules: let"
         " a sample without images go through the vision tower (with an empty picture), too, and run"
         " an expert or a branch that a batch doesn't need."
     )
-    return Step(text, Basis.INFERRED)
+    return Step(text)
 
 
 def replicas_in_threads(case: Case) -> Step | None:
     """A replica of nn.DataParallel, which a Trainer uses in a single process."""
-    is_replica = any(REPLICA.match(each.message) for each in case.record.raised())
+    is_replica = any(REPLICA.match(raised.message) for raised in case.record.raised())
     if not is_replica and not any(f.file.endswith(REPLICATED) for f in case.record.frames):
         return None
     text = (
@@ -125,7 +124,7 @@ def replicas_in_threads(case: Case) -> Step | None:
         " process for several devices, and nn.DataParallel has split each batch among replicas in"
         " threads, which many models and batches don't bear."
     )
-    return Step(text, Basis.INFERRED)
+    return Step(text)
 
 
 def sharded(case: Case) -> Step | None:
@@ -138,13 +137,12 @@ def sharded(case: Case) -> Step | None:
     ]
     pairs = [(a, b) for at, a in enumerate(shapes) for b in shapes[at + 1 :]]
     is_divided = SHARDING.search(case.around) is not None
-    if is_divided and any(_is_empty(a) != _is_empty(b) for a, b in pairs):
+    if is_divided and any((0 in a) != (0 in b) for a, b in pairs):
         return Step(
             "One of the two tensors is empty, mostly since this rank has only a placeholder of a"
             " sharded weight (ZeRO-3 or FSDP). Gather it first"
             " (`deepspeed.zero.GatheredParameters`, FSDP's full state dict), and save checkpoints"
-            " by the framework's own function, which gathers.",
-            Basis.INFERRED,
+            " by the framework's own function, which gathers."
         )
     sizes = _world_sizes(case)
     for a, b in pairs:
@@ -153,8 +151,7 @@ def sharded(case: Case) -> Step | None:
             return Step(
                 f"The shapes differ by the factor {ratio}, which is the number of ranks: one is the"
                 " whole, the other a rank's part. Load and save it with the sharding that it was"
-                " made with, or gather it first.",
-                Basis.INFERRED,
+                " made with, or gather it first."
             )
     return None
 
@@ -168,10 +165,6 @@ def _is_ranked(case: Case) -> bool:
 def _world_sizes(case: Case) -> frozenset[int]:
     """Numbers of ranks above 1 in the log."""
     return frozenset(int(n) for n in WORLD.findall(case.around) if 1 < int(n) < 100_000)
-
-
-def _is_empty(shape: tuple[int, ...]) -> bool:
-    return 0 in shape
 
 
 def _ratio(a: tuple[int, ...], b: tuple[int, ...]) -> int | None:

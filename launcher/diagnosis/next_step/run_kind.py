@@ -50,10 +50,10 @@ class Run:
 def run_of(case: Case) -> Run:
     """Detects the kind of run in a failure's log."""
     around = case.around
-    found = (row for row in FRAMEWORKS if row.in_log and re.search(row.in_log, around))
+    frameworks = (row for row in FRAMEWORKS if row.in_log and re.search(row.in_log, around))
     device = device_of(case.record)
     if SURELY_NPU.search(around):
         device = Device.NPU
     elif SURELY_ROCM.search(around):
         device = Device.ROCM
-    return Run(next(found, None), device, device is None and ON_CPU.search(around) is not None)
+    return Run(next(frameworks, None), device, device is None and ON_CPU.search(around) is not None)

@@ -22,7 +22,7 @@ from ...catalogue.version_skew import (
     skew_of,
 )
 from ...evidence.failure_record import Raised
-from .step import Basis, Case, Step
+from .step import Case, Step
 
 QUOTED = "because of the following error"
 """Text between a failed import and the quoted error."""
@@ -36,18 +36,18 @@ def shown_skew(case: Case) -> Skew | None:
     is_quoted = QUOTED in case.message
     raised = tuple(case.record.raised()) if is_quoted else (case.raised,)
     shown = (skew_of(case.record, error) or _without_frame(error) for error in raised)
-    found = next((skew for skew in shown if skew is not None), None)
-    if found is None and is_quoted:
+    skew = next((skew for skew in shown if skew is not None), None)
+    if skew is None and is_quoted:
         inner = case.message.partition(QUOTED)[2].partition(": ")[2]
         return _without_frame(Raised("ImportError", inner))
-    return found
+    return skew
 
 
 def step_of(case: Case, skew: Skew) -> Step:
     """The step that fixes a skew."""
     if skew.kind is Wanting.SAME:
-        return Step(_subject(skew), Basis.INFERRED)
-    return Step(f"{_subject(skew)} {direction(skew, case.record)}", Basis.INFERRED)
+        return Step(_subject(skew))
+    return Step(f"{_subject(skew)} {direction(skew, case.record)}")
 
 
 def _subject(skew: Skew) -> str:
@@ -62,8 +62,8 @@ def _subject(skew: Skew) -> str:
         Wanting.MODEL: "The model's own code",
         Wanting.PACKAGE: skew.wanting or "Other code",
     }[skew.kind]
-    asked = pip_name(skew.package)
-    return f"{who} asks {asked} for `{skew.name}`, which the installed {asked} doesn't have."
+    package = pip_name(skew.package)
+    return f"{who} asks {package} for `{skew.name}`, which the installed {package} doesn't have."
 
 
 def _without_frame(raised: Raised) -> Skew | None:
@@ -72,17 +72,17 @@ def _without_frame(raised: Raised) -> Skew | None:
         return None
     message = " ".join(raised.message.split())
     package: str | None = None
-    if found := IMPORTED.match(message):
-        package = package_of_module(found["module"])
-        package = package if package_of_file(found["path"]) in (package, None) else None
-    elif (found := CALLED.match(message)) and found["name"]:
-        package = package_of_name(found["class"] or found["function"])
-    elif found := OF_MODULE.match(message):
-        package = package_of_module(found["module"])
-    elif found := OF_OBJECT.match(message):
-        package = package_of_name(found["class"])
-        known = package and history_of(package, found["name"], found["class"])
+    if match := IMPORTED.match(message):
+        package = package_of_module(match["module"])
+        package = package if package_of_file(match["path"]) in (package, None) else None
+    elif (match := CALLED.match(message)) and match["name"]:
+        package = package_of_name(match["class"] or match["function"])
+    elif match := OF_MODULE.match(message):
+        package = package_of_module(match["module"])
+    elif match := OF_OBJECT.match(message):
+        package = package_of_name(match["class"])
+        known = package and history_of(package, match["name"], match["class"])
         package = package if known else None
-    if found is None or package in (None, PYTHON):
+    if match is None or package in (None, PYTHON):
         return None
-    return Skew(Wanting.PACKAGE, "", str(package), found["name"], owner_in(found))
+    return Skew(Wanting.PACKAGE, "", str(package), match["name"], owner_in(match))

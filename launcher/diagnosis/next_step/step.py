@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from ...catalogue.package_names import package_of_file
 from ...evidence.failure_record import FailureRecord, Frame, Raised
 
 HANDED_ON = re.compile(r"Caught \w+ in (?:DataLoader worker process|pin memory thread|replica)")
@@ -18,7 +19,7 @@ RERAISED = ("raise self._value", "raise self._exception")
 class Basis(StrEnum):
     """The basis of a step."""
 
-    SAID = "quoted from the message"
+    QUOTED = "quoted from the message"
     """The message itself gives the instruction."""
     INFERRED = "inferred from the log"
     """A rule infers it from facts in the log."""
@@ -37,7 +38,7 @@ class Step:
     """
 
     do: str
-    basis: Basis
+    basis: Basis = Basis.INFERRED
     rule: str = ""
 
 
@@ -71,6 +72,17 @@ class Case:
         return self.raised.frame
 
     @property
+    def package(self) -> str | None:
+        """The package of the frame that raised; None for a script's or an unknown frame."""
+        return package_of_file(self.frame.file) if self.frame else None
+
+    @property
+    def users_frame(self) -> Frame | None:
+        """The innermost frame in a user's file, if any."""
+        files = self.record.user_files
+        return next((frame for frame in reversed(self.frames) if frame.file in files), None)
+
+    @property
     def is_users(self) -> bool:
         """Whether a user's file raised it."""
         return self.frame is not None and self.frame.file in self.record.user_files
@@ -99,6 +111,6 @@ def raised_first(record: FailureRecord) -> Raised:
     return replace(chain[0], message=chain[0].message.removesuffix('"""').rstrip())
 
 
-def filled(text: str, found: Mapping[str, str | None]) -> str:
+def filled(text: str, groups: Mapping[str, str | None]) -> str:
     """Replaces names in braces with matched groups, or `it` if unmatched."""
-    return re.sub(r"\{(\w+)\}", lambda name: found.get(name[1]) or "it", text)
+    return re.sub(r"\{(\w+)\}", lambda name: groups.get(name[1]) or "it", text)

@@ -6,8 +6,8 @@ import re
 
 from ...core.shortened import shortened
 from ...system.redaction import redacted
-from .own_address import NODES
-from .step import Basis, Case, Step
+from .local_address import NODES
+from .step import Case, Step
 
 NO_DEVICE = re.compile(
     r"invalid device ordinal|Invalid device id|no (?:CUDA|ROCm)-capable device"
@@ -21,7 +21,7 @@ VISIBLE = re.compile(
     r"\b((?:CUDA|HIP|ROCR|GPU_DEVICE|ASCEND_RT)_VISIBLE_DEVICES)\s?[=:]\s?['\"]?(-?[\w,-]*)"
 )
 OF_AMD = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-ONE_EACH = re.compile(r"--(gpus-per-task|gpu-bind)[= ](\S+)")
+SINGLE_DEVICE = re.compile(r"--(gpus-per-task|gpu-bind)[= ](\S+)")
 """Options of Slurm that show each task a part of the node's devices."""
 BY_RAY = re.compile(r"\bray::|RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO|\bRayTaskError\b")
 DRIVER = re.compile(r"^(?:CUDA|HIP) driver error: (?!out of memory)")
@@ -68,9 +68,9 @@ def hidden_devices(case: Case) -> Step | None:
     if not NO_DEVICE.search(case.message):
         return None
     around = case.around
-    if found := ONE_EACH.search(around):
-        return _inferred(
-            f"Give each task all devices of its node, `--gpus-per-node=N` in place of `{found[0]}`"
+    if match := SINGLE_DEVICE.search(around):
+        return Step(
+            f"Give each task all devices of its node, `--gpus-per-node=N` in place of `{match[0]}`"
             " (or `--gpu-bind=none`): with it a task sees one device alone, as number 0, and the"
             " program takes its local rank for the number. Or choose device 0 in each task."
         )
@@ -78,13 +78,13 @@ def hidden_devices(case: Case) -> Step | None:
     of_amd = [name for name in OF_AMD if name in set_to]
     if "ROCR_VISIBLE_DEVICES" in of_amd and len(of_amd) > 1:
         others = " ".join(name for name in of_amd if name != "HIP_VISIBLE_DEVICES")
-        return _inferred(
+        return Step(
             f"Set HIP_VISIBLE_DEVICES alone (`unset {others}`): {_listed(set_to, of_amd)} are all"
             " set. ROCm counts the devices that ROCR_VISIBLE_DEVICES leaves from 0 again, so that"
             " the others name one that is gone."
         )
     if BY_RAY.search(around):
-        return _inferred(
+        return Step(
             "Let Ray leave the devices visible: `export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0`"
             " before `ray start`. Ray hides all devices (CUDA_, HIP_ or"
             " ASCEND_RT_VISIBLE_DEVICES) from an actor with num_gpus=0; a framework that sets them"
@@ -92,7 +92,7 @@ def hidden_devices(case: Case) -> Step | None:
             " newer version."
         )
     if any("," not in value for value in set_to.values()):
-        return _inferred(
+        return Step(
             f"Correct or unset {_listed(set_to, [*set_to])}, which the log shows: the process sees"
             " those devices alone, and counts them from 0 again. Start no more ranks than it names."
         )
@@ -103,7 +103,7 @@ def driver_call(case: Case) -> Step | None:
     """A driver that refuses what expandable segments need, as of a virtual GPU."""
     if not DRIVER.search(case.message) or not SEGMENTS.search(case.around):
         return None
-    return _inferred(
+    return Step(
         "Turn expandable segments off: `export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False`"
         " (PYTORCH_ALLOC_CONF from torch 2.9 on), after the imports that set it (unsloth's) by"
         " `os.environ`. The driver refuses their calls, as on a virtual GPU (vGPU) without unified"
@@ -113,12 +113,12 @@ def driver_call(case: Case) -> Step | None:
 
 def service_mesh(case: Case) -> Step | None:
     """A connection between nodes that goes through a proxy of the cluster."""
-    said = "\n".join(raised.message for raised in case.record.raised()) or case.message
-    found = MESH.search(case.around)
-    if found is None or not CONNECTION.search(said):
+    messages = "\n".join(raised.message for raised in case.record.raised()) or case.message
+    match = MESH.search(case.around)
+    if match is None or not CONNECTION.search(messages):
         return None
-    return _inferred(
-        f"Start the pods without the service mesh: the log shows {found[0]} beside them, whose"
+    return Step(
+        f"Start the pods without the service mesh: the log shows {match[0]} beside them, whose"
         " sidecar proxy accepts the ranks' connections and breaks them. Istio: label the pod"
         ' template `sidecar.istio.io/inject: "false"`; Linkerd: annotate it `linkerd.io/inject:'
         " disabled`; or use a namespace without injection."
@@ -127,43 +127,39 @@ def service_mesh(case: Case) -> Step | None:
 
 def unfinished_checkpoint(case: Case) -> Step | None:
     """A file that a checkpoint's folder lacks when it is to be loaded."""
-    found = PART.search(case.message)
-    if case.kind != "FileNotFoundError" or found is None:
+    match = PART.search(case.message)
+    if case.kind != "FileNotFoundError" or match is None:
         return None
     if not any(READS.search(f"{frame.function} {frame.source}") for frame in case.frames[-3:]):
         return None
-    folder = found["folder"].rpartition("/")[2]
-    return _inferred(
+    folder = match["folder"].rpartition("/")[2]
+    return Step(
         f"Resume from the checkpoint before {folder}, and delete or move this folder away: it has"
-        f" no {found['part']}, so it is incomplete, as when the job was killed while it saved."
+        f" no {match['part']}, so it is incomplete, as when the job was killed while it saved."
         " If the folder isn't there at all, correct its path, or mount its disk on this node."
     )
 
 
 def other_nodes_disk(case: Case) -> Step | None:
     """A file that a rank of another node has written to its own disk."""
-    found = MISSING.search(case.message)
-    if found is None:
+    match = MISSING.search(case.message)
+    if match is None:
         return None
-    path = next(filter(None, found.groups()))
+    path = next(filter(None, match.groups()))
     lines = case.record.log_tail
     made = next((line for line in lines if path in line and WRITTEN.search(line)), "")
     rank = case.record.rank
     is_far = rank is not None and rank >= 8
     if not made or not (is_far or NODES.search(case.around)):
         return None
-    said = shortened(redacted(" ".join(made.split())), LONGEST)
-    return _inferred(
+    quoted = shortened(redacted(" ".join(made.split())), LONGEST)
+    return Step(
         f"Put {path} on a disk that all nodes share, by the setting or variable of its cache"
         " (HF_HOME, NEMO_HOME, XDG_CACHE_HOME, the data's or output folder), or make it on each"
-        f" node: another rank made it (“{said}”), and this node doesn't see it, as its disk isn't"
+        f" node: another rank made it (“{quoted}”), and this node doesn't see it, as its disk isn't"
         " shared."
     )
 
 
 def _listed(values: dict[str, str], names: list[str]) -> str:
     return ", ".join(f"{name}={values[name]}" for name in names)
-
-
-def _inferred(text: str) -> Step:
-    return Step(text, Basis.INFERRED)

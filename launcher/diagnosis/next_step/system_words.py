@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .step import Basis, Case, Step
+from .step import Case, Step
 
 WORDS = (
     (
@@ -64,4 +64,4 @@ WORDS = (
 def system_error(case: Case) -> Step | None:
     """The step for an error of the operating system."""
     do = next((do for words, do in WORDS if re.search(words, case.message)), None)
-    return None if do is None else Step(do, Basis.INFERRED)
+    return None if do is None else Step(do)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...catalogue.package_names import PYTHON, package_of_file, package_of_module, pip_name
-from .step import Basis, Case, Step
+from ...catalogue.package_names import PYTHON, package_of_module, pip_name
+from .step import Case, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +14,13 @@ class Twins:
     """Two packages with classes of the same names.
 
     Attributes:
-        one: a module of the first, as imports write it.
-        other: the same module of the second.
+        first: a module of the first, as imports write it.
+        second: the same module of the second.
         words: pattern of any name of either.
     """
 
-    one: str
-    other: str
+    first: str
+    second: str
     words: str
 
 
@@ -48,32 +48,31 @@ def twins(case: Case) -> Step | None:
     """A class check that an object of the package's twin fails, and the package to change."""
     if case.kind not in ("ValueError", "TypeError", "MisconfigurationException"):
         return None
-    pair = next((one for one in EVERY if re.search(one.words, case.message)), None)
+    pair = next((known for known in EVERY if re.search(known.words, case.message)), None)
     if pair is None or not REFUSES.search(case.message):
         return None
     around = case.around
-    names = (rf"\b{re.escape(name).replace('_', '[-_]')}\b" for name in (pair.one, pair.other))
+    names = (rf"\b{re.escape(name).replace('_', '[-_]')}\b" for name in (pair.first, pair.second))
     if not all(re.search(name, around) for name in names):
         return None
     third = _maker(case)
+    first, second = pair.first, pair.second
     newer = (
         f", or take the newest {third} (`pip install -U {pip_name(third)}`), which may have moved"
-        f" from {pair.other} to {pair.one}"
+        f" from {second} to {first}"
         if third
         else ""
     )
     return Step(
-        f"Use one of the two packages everywhere: import {pair.other} in place of {pair.one} in the"
-        f" script (or the other way round){newer}. {pair.one} and {pair.other} have classes of the"
-        " same names, and neither takes an object of the other's class.",
-        Basis.INFERRED,
+        f"Use one of the two packages everywhere: import {second} in place of {first} in the"
+        f" script (or the other way round){newer}. {first} and {second} have classes of the"
+        " same names, and neither takes an object of the other's class."
     )
 
 
 def _maker(case: Case) -> str | None:
     """The third package that has made the refused object, if the message names it."""
-    found = OBJECT.search(case.message)
-    module = (found["module"] or found["typed"]) if found else ""
-    here = package_of_file(case.frame.file) if case.frame else None
+    match = OBJECT.search(case.message)
+    module = (match["module"] or match["typed"]) if match else ""
     package = package_of_module(module)
-    return package if package not in (None, PYTHON, here) else None
+    return package if package not in (None, PYTHON, case.package) else None

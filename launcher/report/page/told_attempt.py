@@ -194,9 +194,13 @@ def _memory(record: Mapping[str, Any]) -> dict[str, int]:
         message=str(record.get("message") or ""),
         memory={str(name): size for name, size in sizes.items() if isinstance(size, int)},
     )
-    found = allocation_of(text)
-    held = {"held": found.allocated or found.process, "limit": found.capacity, "asked": found.asked}
-    return {name: size for name, size in held.items() if size} if found.asked else {}
+    seen = allocation_of(text)
+    held = {
+        "held": seen.allocated or seen.process,
+        "limit": seen.capacity,
+        "asked": seen.requested,
+    }
+    return {name: size for name, size in held.items() if size} if seen.requested else {}
 
 
 def _hangs(folder: Path) -> list[Hang]:

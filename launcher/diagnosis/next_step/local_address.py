@@ -9,7 +9,7 @@ from ...core.shortened import shortened
 from ...system.redaction import redacted
 from .busy_rank import OF_WAITING, TIMEOUT
 from .run_kind import run_of
-from .step import Basis, Case, Step
+from .step import Case, Step
 
 LOOPBACK = re.compile(r"localhost|127(?:\.\d+){3}|::1|0\.0\.0\.0")
 BRIDGE = re.compile(r"172\.17\.0\.\d+")
@@ -24,7 +24,7 @@ REACHED = re.compile(
 """Messages of c10d, gloo and NCCL on a failed connection: socket.cpp, pair.cc, socket.cc."""
 OF_INTERFACE = ("gloo", "pair", "nccl")
 """Groups with an address that a library took from an interface; the others were given."""
-GIVEN = re.compile(
+STATED = re.compile(
     r"(?:rdzv[-_]endpoint|master[-_]?addr(?:ess)?|main_process_ip|init[-_](?:addr|method))\W{1,24}?"
     r"(?:tcp://)?(?P<given>localhost|127(?:\.\d+){3}|0\.0\.0\.0)\b(?::\d+)?",
     re.IGNORECASE,
@@ -47,31 +47,31 @@ LONGEST = 60
 """Maximum characters to quote."""
 
 
-def own_address(case: Case) -> Step | None:
+def local_address(case: Case) -> Step | None:
     """Names the address that nodes share or can't reach, and the right one."""
-    said = "\n".join(f"{raised.exception}: {raised.message}" for raised in case.record.raised())
-    said = said or case.message
-    asked = UNRESOLVED.search(said) or UNRESOLVED.search(case.around)
-    if asked is not None and not NAMED.fullmatch(asked["name"]):
-        return Step(_no_address(asked["name"]), Basis.INFERRED)
-    tried = [*REACHED.finditer(said)]
-    is_meeting = MEETS.search(said) is not None
-    is_waiting = TIMEOUT.search(said) is not None and OF_WAITING.search(said) is not None
+    messages = "\n".join(f"{raised.exception}: {raised.message}" for raised in case.record.raised())
+    messages = messages or case.message
+    unresolved = UNRESOLVED.search(messages) or UNRESOLVED.search(case.around)
+    if unresolved is not None and not NAMED.fullmatch(unresolved["name"]):
+        return Step(_no_address(unresolved["name"]))
+    tried = [*REACHED.finditer(messages)]
+    is_meeting = MEETS.search(messages) is not None
+    is_waiting = TIMEOUT.search(messages) is not None and OF_WAITING.search(messages) is not None
     if not tried and (is_meeting or is_waiting):
         tried += REACHED.finditer(case.around)
     if is_meeting:
-        tried += GIVEN.finditer(case.around)
+        tried += STATED.finditer(case.around)
     library = "HCCL" if run_of(case).device is Device.NPU else "NCCL"
     variables = f"{library}_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0"
-    for found in tried:
-        name = str(found.lastgroup)
-        address = found[name]
+    for match in tried:
+        name = str(match.lastgroup)
+        address = match[name]
         if BRIDGE.fullmatch(address):
-            return Step(_of_docker(address, variables), Basis.INFERRED)
+            return Step(_of_docker(address, variables))
         if LOOPBACK.fullmatch(address) and _has_nodes(case):
             is_chosen = name in OF_INTERFACE
-            text = _of_interface(address, variables) if is_chosen else _given(found[0])
-            return Step(text, Basis.INFERRED)
+            text = _of_interface(address, variables) if is_chosen else _of_loopback(match[0])
+            return Step(text)
     return None
 
 
@@ -101,12 +101,12 @@ def _of_interface(address: str, variables: str) -> str:
     )
 
 
-def _given(quoted: str) -> str:
-    said = shortened(redacted(" ".join(quoted.split())), LONGEST)
+def _of_loopback(quoted: str) -> str:
+    address = shortened(redacted(" ".join(quoted.split())), LONGEST)
     return (
         "Give all nodes the host name or address of node 0 as the others reach it (`hostname -I`"
-        f" there) in `--rdzv_endpoint` or MASTER_ADDR: “{said}” is each node's own, so none finds"
-        " another. See how the script got it: `hostname -i` gives what /etc/hosts has, often"
+        f" there) in `--rdzv_endpoint` or MASTER_ADDR: “{address}” is each node's own, so none"
+        " finds another. See how the script got it: `hostname -i` gives what /etc/hosts has, often"
         " 127.0.1.1, and a container without `scontrol` can't ask Slurm."
     )
 

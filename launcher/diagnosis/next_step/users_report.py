@@ -25,7 +25,7 @@ STANDS = re.compile(
 )
 
 
-def told(case: Case) -> Step | None:
+def users_report(case: Case) -> Step | None:
     """How to find the rank that hangs, or the error of a run that ended without one."""
     if case.record.exception:
         return None

@@ -26,26 +26,26 @@ LONGEST = 240
 """Maximum characters to quote of a message."""
 
 
-def own_line(case: Case) -> Step | None:
+def script_line(case: Case) -> Step | None:
     """The line of the script that raised, and the meaning of the exception for it."""
-    frame = own_frame(case)
+    frame = script_frame(case)
     if frame is None or not case.kind:
         return None
     is_check = case.record.is_users_own(case.raised) and case.message
     line = f"line {frame.line} of {frame.file}"
     if is_check:
-        said = shortened(redacted(case.message), LONGEST)
-        return Step(f"Do what the script's own check asks, in {line}: “{said}”.", Basis.SAID)
+        message = shortened(redacted(case.message), LONGEST)
+        return Step(f"Do what the script's own check asks, in {line}: “{message}”.", Basis.QUOTED)
     meaning = _meaning(case, frame)
     if not meaning and case.kind not in PROGRAMMING:
         return None
     source = f", `{frame.source}`" if frame.source else ""
-    return Step(f"{meaning or GENERAL} It failed in {line}{source}.", Basis.INFERRED)
+    return Step(f"{meaning or GENERAL} It failed in {line}{source}.")
 
 
 def called_line(case: Case) -> Step | None:
     """The meaning of an exception about values, raised by a library that the script called."""
-    frame = next((f for f in reversed(case.frames) if f.file in case.record.user_files), None)
+    frame = case.users_frame
     if case.is_users:
         return None
     meaning = _meaning(case, case.frame, MEANINGS_OF_VALUES)
@@ -55,31 +55,31 @@ def called_line(case: Case) -> Step | None:
         return None
     source = f", `{frame.source}`" if frame and frame.source else ""
     called = f" It was called from line {frame.line} of {frame.file}{source}." if frame else ""
-    return Step(f"{meaning}{called}", Basis.INFERRED)
+    return Step(f"{meaning}{called}")
 
 
 def _what_is_none(case: Case, caller: Frame, wanted: str) -> str:
     """Which value is None: by the raising line, or else the value that the script passes."""
     source = case.frame.source if case.frame else ""
-    found = re.search(rf"(?P<name>{NAME}(?:\([^()]*\))?)\.{wanted}\b", source)
-    if case.frame is not None and found is not None and found["name"] != "self":
+    match = re.search(rf"(?P<name>{NAME}(?:\([^()]*\))?)\.{wanted}\b", source)
+    if case.frame is not None and match is not None and match["name"] != "self":
         of = package_of_file(case.frame.file) or case.frame.file
-        if "loss" in found["name"] and PIPELINE.search(case.around):
+        if "loss" in match["name"] and PIPELINE.search(case.around):
             return (
                 f"Skip line {case.frame.line} of {of} on stages without a loss, or upgrade {of}, or"
                 " train without pipeline stages: only the last pipeline stage has a loss, so that"
-                f" `{found['name']}` is None on this rank (`{case.frame.function}`)."
+                f" `{match['name']}` is None on this rank (`{case.frame.function}`)."
             )
         return (
-            f"`{found['name']}` is None on this rank, in line {case.frame.line} of {of}"
+            f"`{match['name']}` is None on this rank, in line {case.frame.line} of {of}"
             f" (`{case.frame.function}`): find what should have set it, and why it hasn't here."
         )
     names = re.findall(rf"(?<=[(,])\s*({NAME})\s*(?=[,)])", caller.source)
-    given = " or ".join(f"`{name}`" for name in names) or "something"
-    return f"{given[0].upper()}{given[1:]} is None and is handed over: find why it got no value."
+    value = " or ".join(f"`{name}`" for name in names) or "something"
+    return f"{value[0].upper()}{value[1:]} is None and is handed over: find why it got no value."
 
 
-def own_frame(case: Case) -> Frame | None:
+def script_frame(case: Case) -> Frame | None:
     """The user's frame that raised, directly or through the standard library."""
     frames = [
         frame
@@ -95,9 +95,9 @@ def _meaning(case: Case, frame: Frame | None, meanings: Sequence[Meaning] = MEAN
     for meaning in meanings:
         if re.fullmatch(meaning.kinds, case.kind) is None:
             continue
-        said = re.search(meaning.message, case.message)
-        seen = re.search(meaning.source, frame.source) if meaning.source and frame else None
-        if said is None or (meaning.source and seen is None):
+        match = re.search(meaning.message, case.message)
+        in_source = re.search(meaning.source, frame.source) if meaning.source and frame else None
+        if match is None or (meaning.source and in_source is None):
             continue
-        return filled(meaning.do, said.groupdict() | (seen.groupdict() if seen else {}))
+        return filled(meaning.do, match.groupdict() | (in_source.groupdict() if in_source else {}))
     return ""
