@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.choices import Engine, Loss, Objective
-from ...core.model import Model
 from ...core.settings import Fact
 from ...core.workload import Workload
 from .activations import Tokens
+from .model_sizes import ModelSizes
 from .versions import is_at_least
 
 LOGIT_BYTES = 12
@@ -19,7 +19,7 @@ LOGIT_BYTES_SHIFTED = 14
 """Bytes in transformers 4.46 to 4.48, whose forward pass holds the logits, their fp32 copy, its
 shifted copy, and the log-softmax (`ForCausalLMLoss`; before, the fp32 copy replaced the logits;
 later versions shift the labels)."""
-OWN_LOSS = {"gpt2", "gpt_bigcode", "gpt_neox", "bloom", "falcon", "opt"}
+UNCAST = {"gpt2", "gpt_bigcode", "gpt_neox", "bloom", "falcon", "opt"}
 """Model types that don't cast logits before transformers 4.49 (models/gpt2/modeling_gpt2.py)."""
 CHUNK = 1024
 """Tokens per chunk of a chunked loss."""
@@ -40,37 +40,32 @@ class Logits:
     gradient: int
 
 
-def logits_of(
-    model: Model, tokens: Tokens, micro_batch: int, size: int, workload: Workload
-) -> Logits:
-    """Memory of a micro batch's loss.
+def logits_of(sizes: ModelSizes, tokens: Tokens, micro_batch: int, size: int) -> Logits:
+    """Memory of a micro batch's loss, with `size` bytes per element of the computation.
 
     A fused loss processes chunks whose logits are about as large as the hidden states, and computes
     a trained projection's gradient in the forward pass, by a product of the same size (Liger's
     fused_linear_cross_entropy.py; in fp32 since 0.6.2).
     """
-    count = tokens.language * micro_batch
-    vocabulary, hidden = model.vocabulary, model.language.hidden
+    workload, count = sizes.workload, tokens.language * micro_batch
     loss = Loss(str(workload.value(Fact.LOSS) or Loss.CROSS_ENTROPY))
     if loss is Loss.FUSED:
-        passed_on = size * hidden * count
-        weight = vocabulary * hidden * _head_is_trained(model)
+        hidden_states = sizes.model.language.hidden * count
+        weight = sizes.head if sizes.head_is_trained else 0
         product = size + 4 if is_at_least(workload, "liger_kernel", 0, 6) else size
-        peak = (size + product) * weight + LOGIT_BYTES * hidden * count + passed_on
+        passed_on = size * hidden_states
+        peak = (size + product) * weight + LOGIT_BYTES * hidden_states + passed_on
         return Logits(peak, peak, passed_on)
     if loss is Loss.CHUNKED:
         count = min(count, CHUNK)
-    if _in_own_type(model, workload):
+    # Older classes compute the loss from 16-bit logits, without autocast to fp32.
+    uncast = sizes.model.model_type in UNCAST and _is_shifted(workload)
+    if uncast and workload.engine in (Engine.DEEPSPEED, Engine.FSDP):
         loss = Loss.NATIVE
-    entries, peak = vocabulary * count, _loss_bytes(loss, size, workload)
+    entries, peak = sizes.model.vocabulary * count, _loss_bytes(loss, size, workload)
     # The logits and their log-softmax, with a cast to fp32 in between.
     forward = min(peak, 2 * size if loss is Loss.NATIVE or size == 4 else size + 8)
     return Logits(forward * entries, peak * entries, size * entries)
-
-
-def _head_is_trained(model: Model) -> bool:
-    """Whether the output projection takes a gradient."""
-    return any(weight.trained and model.vocabulary in weight.shape for weight in model.weights)
 
 
 def _loss_bytes(loss: Loss, size: int, workload: Workload) -> int:
@@ -104,12 +99,6 @@ def unfit_share(workload: Workload) -> float:
         return 14 / LOGIT_BYTES - 1
     in_16_bit = is_at_least(workload, "transformers", 4, 46)
     return 18 / (LOGIT_BYTES_SHIFTED if in_16_bit else LOGIT_BYTES) - 1
-
-
-def _in_own_type(model: Model, workload: Workload) -> bool:
-    """Whether a model's class computes the loss from 16-bit logits, without autocast to fp32."""
-    older = model.model_type in OWN_LOSS and _is_shifted(workload)
-    return older and workload.engine in (Engine.DEEPSPEED, Engine.FSDP)
 
 
 def _is_shifted(workload: Workload) -> bool:

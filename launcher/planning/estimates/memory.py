@@ -184,7 +184,7 @@ def phases_of(
     held = activations_of(
         sizes.model, tokens, micro_batch, types_of(sizes.workload, candidate), mode, sizes.workload
     )
-    logits = logits_of(sizes.model, tokens, micro_batch, size, sizes.workload)
+    logits = logits_of(sizes, tokens, micro_batch, size)
     at_turn = held.layers_at_turn + held.final_norm
     layer = held.layers_at_turn // sizes.model.language.layers
     earlier = held.layers_at_turn - layer
@@ -209,11 +209,10 @@ def phases_of(
             Component.LOGITS: of_logits,
             Component.VISION: vision,
         }
-    generated = {Component.GATHERED: 0}
-    if stage_3 and sizes.workload.value(Fact.TRAINED_BESIDE):
-        # PPO: gathered for generation (trl/models/utils.py, `unwrap_model_for_generation`).
-        generated = {Component.GATHERED: size * sizes.plain}
-    return {**phases, "step": step, "generation": generated}
+    # PPO: gathered for generation (trl/models/utils.py, `unwrap_model_for_generation`).
+    generates = stage_3 and sizes.workload.value(Fact.TRAINED_BESIDE)
+    generation = {Component.GATHERED: size * sizes.plain if generates else 0}
+    return {**phases, "step": step, "generation": generation}
 
 
 def _moments(
