@@ -116,6 +116,13 @@ class Plan:
         return self.considered[: self.considered.index(self.chosen)]
 
     @property
+    def changed_for_memory(self) -> tuple[Change, ...]:
+        """The changes made only for memory."""
+        return tuple(
+            change for change in self.changes if change.constraint.cause.kind is CauseKind.MEMORY
+        )
+
+    @property
     def overrides(self) -> Mapping[Setting, Value]:
         """The settings changed by the plan, which workers' guards enforce."""
         return {change.setting: change.new for change in self.changes}
@@ -142,3 +149,8 @@ class NoPlan:
     rejected: tuple[Considered, ...]
     remedies: tuple[str, ...] = ()
     barred: Preset | None = None
+
+    @property
+    def is_for_memory(self) -> bool:
+        """Whether memory forbids any candidate."""
+        return any(candidate.is_forbidden_by_memory for candidate in self.rejected)

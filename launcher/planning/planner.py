@@ -18,7 +18,7 @@ from .proven import proof_of, wrong_cells
 from .remedies import proposals, remedies
 from .search import FREE, resolve, rules_of
 from .shipped_sweeps import shipped_sweeps
-from .uncertain import changed_for_memory, doubt_of
+from .uncertain import doubt_of
 
 STRICT = "--strict allows no change"
 
@@ -40,24 +40,24 @@ def planned(
     """
     constraints = (*constraints, *wrong_cells(workload, shipped_sweeps()))
     search = partial(resolve, constraints=constraints, has_failed=has_failed, fixed=fixed)
-    found = search(request, workload, hardware)
-    doubt = doubt_of(found, search, fixed) or (None if has_failed else unproven(found))
+    result = search(request, workload, hardware)
+    doubt = doubt_of(result, search, fixed) or (None if has_failed else unproven(result))
     if doubt is not None:
         launched = search(request, workload, hardware, by_memory=False)
         if isinstance(launched, Plan):
             return replace(launched, doubt=doubt)
     rules = rules_of(request, hardware, constraints, has_failed=has_failed)
-    if isinstance(found, NoPlan):
-        barred = _barred(found, search)
-        return replace(found, remedies=remedies(found, rules), barred=barred)
-    return replace(found, proposals=proposals(found, rules))
+    if isinstance(result, NoPlan):
+        barred = _barred(result, search)
+        return replace(result, remedies=remedies(result, rules), barred=barred)
+    return replace(result, proposals=proposals(result, rules))
 
 
-def unproven(found: Plan | NoPlan) -> Doubt | None:
+def unproven(plan: Plan | NoPlan) -> Doubt | None:
     """The changes made only for memory, if the version is unproven with them."""
-    if not isinstance(found, Plan) or not (changes := changed_for_memory(found)):
+    if not isinstance(plan, Plan) or not (changes := plan.changed_for_memory):
         return None
-    proof = proof_of(found.preset.settings(), found.workload, shipped_sweeps())
+    proof = proof_of(plan.preset.settings(), plan.workload, shipped_sweeps())
     if proof is None or proof.verdict is not None:
         return None
     return Doubt(changes, (), f"{proof.library} {proof.installed}")
@@ -69,8 +69,8 @@ def _barred(refused: NoPlan, search: Callable[..., Plan | NoPlan]) -> Preset | N
     if not limits.never_changed:
         return None
     free = replace(refused.request, limits=replace(limits, never_changed=()))
-    found = search(free, refused.workload, refused.hardware)
-    return found.preset if isinstance(found, Plan) else None
+    plan = search(free, refused.workload, refused.hardware)
+    return plan.preset if isinstance(plan, Plan) else None
 
 
 def refused_by_strict(request: LaunchRequest, plan: Plan) -> Refused | None:

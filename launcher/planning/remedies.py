@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 from ..core.certainty import Origin
 from ..core.choices import Adapter, Engine, Framework, Loss, Offload, Optimizer
-from ..core.constraint import CauseKind
 from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..core.settings import OF_DDP, OF_FSDP, Fact, Name, Setting, Value
@@ -36,14 +35,14 @@ def supposed(workload: Workload, name: Name, value: Value) -> Workload:
 
 def remedies(refused: NoPlan, rules: Rules) -> tuple[str, ...]:
     """Single changes that make a candidate fit if memory forbids all; nearest first."""
-    if not any(candidate.is_forbidden_by_memory for candidate in refused.rejected):
+    if not refused.is_for_memory:
         return ()
     ways = (_deepspeed, _fsdp, _optimizers, _sequences, _adapters, _devices)
-    found = [text for way in ways for text in way(refused, rules)]
+    changes = [change for way in ways for change in way(refused, rules)]
     limits = [measured.limit for measured in refused.workload.measured]
     usable = gib(min([capacity(rules.hardware, rules.ranks), *limits]))
     nothing = f"no single change brings it below {usable} GiB a rank; combine several"
-    return tuple(found) or (nothing,)
+    return tuple(changes) or (nothing,)
 
 
 def best(refused: NoPlan, workload: Workload, rules: Rules, times: int = 1) -> Considered | None:
@@ -75,9 +74,9 @@ def _deepspeed(refused: NoPlan, rules: Rules) -> Iterator[str]:
     variant = workload.without(OF_ENGINES)
     variant = supposed(variant, Fact.ENGINE, Engine.DEEPSPEED.value)
     variant = supposed(variant, Setting.OFFLOAD, Offload.NONE.value)
-    if found := best(refused, supposed(variant, Setting.ZERO_STAGE, 2), rules):
+    if fit := best(refused, supposed(variant, Setting.ZERO_STAGE, 2), rules):
         instead = " instead of FSDP" if workload.engine is Engine.FSDP else ""
-        yield f"--preset zero{found.preset.zero_stage}{instead}: {_need(found)}"
+        yield f"--preset zero{fit.preset.zero_stage}{instead}: {_need(fit)}"
 
 
 def _fsdp(refused: NoPlan, rules: Rules) -> Iterator[str]:
@@ -86,17 +85,17 @@ def _fsdp(refused: NoPlan, rules: Rules) -> Iterator[str]:
     is_plain = workload.framework is Framework.TRANSFORMERS and workload.engine is Engine.DDP
     if not is_plain or "deepspeed" in workload.versions or not rules.hardware.accelerator.memory:
         return
-    asked = {Setting.RESHARD_AFTER_FORWARD: Known(True, Origin.FLAG, "--preset")}
+    wanted = {Setting.RESHARD_AFTER_FORWARD: Known(True, Origin.FLAG, "--preset")}
     with suppress(LaunchError):  # an accelerate or a torch without it
-        if found := best(refused, with_wanted(workload, asked), rules):
-            yield f"--preset fsdp2: {_need(found)}"
+        if fit := best(refused, with_wanted(workload, wanted), rules):
+            yield f"--preset fsdp2: {_need(fit)}"
 
 
 def _devices(refused: NoPlan, rules: Rules) -> Iterator[str]:
     """Proposes the smallest sufficient multiple of the devices."""
     for times in MULTIPLES:
-        if found := best(refused, refused.workload, rules, times):
-            yield f"{rules.ranks.world * times} x {rules.hardware.accelerator.name}: {_need(found)}"
+        if fit := best(refused, refused.workload, rules, times):
+            yield f"{rules.ranks.world * times} x {rules.hardware.accelerator.name}: {_need(fit)}"
             return
 
 
@@ -110,8 +109,8 @@ def _adapters(refused: NoPlan, rules: Rules) -> Iterator[str]:
         ("LoRA on all linear layers", adapted),
         ("LoRA on 4-bit weights", supposed(adapted, Fact.QUANTIZATION_BITS, 4)),
     ):
-        if found := best(refused, variant, rules):
-            yield f"{text}: {_need(found)}"
+        if fit := best(refused, variant, rules):
+            yield f"{text}: {_need(fit)}"
             return
 
 
@@ -119,8 +118,8 @@ def _sequences(refused: NoPlan, rules: Rules) -> Iterator[str]:
     length = refused.workload.value(Fact.SEQUENCE_LENGTH)
     shorter = int(length) // 2 if length is not None else 0
     while shorter >= SHORTEST:
-        if found := best(refused, supposed(refused.workload, Fact.SEQUENCE_LENGTH, shorter), rules):
-            yield f"sequences of {count_of(shorter, 'token')}: {_need(found)}"
+        if fit := best(refused, supposed(refused.workload, Fact.SEQUENCE_LENGTH, shorter), rules):
+            yield f"sequences of {count_of(shorter, 'token')}: {_need(fit)}"
             return
         shorter //= 2
 
@@ -129,18 +128,18 @@ def _optimizers(refused: NoPlan, rules: Rules) -> Iterator[str]:
     if optimizer_of(refused.workload) is not Optimizer.ADAMW:
         return
     smaller = supposed(refused.workload, Fact.OPTIMIZER, Optimizer.ADAMW_8BIT.value)
-    found = best(refused, smaller, rules)
+    fit = best(refused, smaller, rules)
     # bitsandbytes' optimizers have no implementation for the CPU.
-    if found is not None and found.preset.offload in (None, Offload.NONE):
-        yield f"an 8-bit optimizer: {_need(found)}"
+    if fit is not None and fit.preset.offload in (None, Offload.NONE):
+        yield f"an 8-bit optimizer: {_need(fit)}"
 
 
 def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
     """Almost free changes that would keep the request, if memory changed it."""
-    traded = [change for change in plan.changes if change.constraint.cause.kind is CauseKind.MEMORY]
     workload = plan.workload
-    unknown = workload.value(Fact.SEQUENCE_LENGTH) is None
-    if not traded or unknown or workload.value(Fact.LOSS) not in (None, Loss.CROSS_ENTROPY):
+    if not plan.changed_for_memory or workload.value(Fact.SEQUENCE_LENGTH) is None:
+        return ()
+    if workload.value(Fact.LOSS) not in (None, Loss.CROSS_ENTROPY):
         return ()
     if workload.model is None or not workload.model.vocabulary:
         return ()

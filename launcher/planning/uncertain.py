@@ -12,10 +12,9 @@ from types import MappingProxyType
 
 from ..core.certainty import Certainty
 from ..core.choices import Adapter, Attention, Engine, Loss, Optimizer, Output, Precision
-from ..core.constraint import CauseKind
 from ..core.settings import LEAST_MEMORY, OF_DEEPSPEED, OF_FSDP, Fact, Name, Setting, Value
 from ..core.workload import Workload
-from .plan import Change, Doubt, NoPlan, Plan
+from .plan import Doubt, NoPlan, Plan
 from .remedies import supposed
 
 LIGHTEST: Mapping[Name, Value] = MappingProxyType(
@@ -47,7 +46,7 @@ IN_THE_MODEL = (Fact.ADAPTER, *OF_ADAPTERS, *TOWERS)
 
 
 def doubt_of(
-    found: Plan | NoPlan, search: Callable[..., Plan | NoPlan], fixed: Mapping[Setting, Value]
+    result: Plan | NoPlan, search: Callable[..., Plan | NoPlan], fixed: Mapping[Setting, Value]
 ) -> Doubt | None:
     """The doubt about a change or refusal for memory; None if it is certain.
 
@@ -59,11 +58,11 @@ def doubt_of(
     Plans with `search`, like the original. The lightest values of `fixed` settings, which can't
     change any more, are tried anyway if they are merely assumed.
     """
-    workload = found.workload
+    workload = result.workload
     names = uncertain(workload)
-    missing = _missing(found)
-    changed = changed_for_memory(found) if isinstance(found, Plan) else ()
-    is_ruled = bool(changed) or (isinstance(found, NoPlan) and _is_refused_by_memory(found))
+    missing = _missing(result)
+    changed = result.changed_for_memory if isinstance(result, Plan) else ()
+    is_ruled = bool(changed) or (isinstance(result, NoPlan) and result.is_for_memory)
     if workload.measured or not (names or missing) or not is_ruled:
         return None
 
@@ -76,9 +75,9 @@ def doubt_of(
         supposedly = _lightened(workload, lighter)
         before, asked = workload.asked, supposedly.asked
         held = {name: value for name, value in fixed.items() if asked.get(name) == before.get(name)}
-        other = search(found.request, supposedly, found.hardware, fixed=held)
+        other = search(result.request, supposedly, result.hardware, fixed=held)
         return isinstance(other, Plan) and (
-            isinstance(found, NoPlan) or not changed_for_memory(other)
+            isinstance(result, NoPlan) or not other.changed_for_memory
         )
 
     if not names or not fits(names):
@@ -92,9 +91,9 @@ def doubt_of(
     return Doubt(changed, (*missing, *(_text(workload, name) for name in needed)))
 
 
-def _missing(found: Plan | NoPlan) -> tuple[str, ...]:
+def _missing(result: Plan | NoPlan) -> tuple[str, ...]:
     """Unknown things without a fact that could undo the decision, in words."""
-    workload, hardware = found.workload, found.hardware
+    workload, hardware = result.workload, result.hardware
     device, spread = hardware.accelerator, workload.known.get(Fact.DEVICE_MAP)
     vague = () if _is_seen(workload) else workload.not_understood
     several = hardware.accelerators > 1
@@ -105,17 +104,6 @@ def _missing(found: Plan | NoPlan) -> tuple[str, ...]:
         *(() if device.sized else (f"the memory of {device.name} (not known)",)),
         *((f"the devices of a worker ({spread.source})",) if spread and several else ()),
         *((f"FSDP's version ({version.source})",) if version and is_guess else ()),
-    )
-
-
-def _is_refused_by_memory(found: NoPlan) -> bool:
-    return any(candidate.is_forbidden_by_memory for candidate in found.rejected)
-
-
-def changed_for_memory(plan: Plan) -> tuple[Change, ...]:
-    """A plan's changes made only for memory."""
-    return tuple(
-        change for change in plan.changes if change.constraint.cause.kind is CauseKind.MEMORY
     )
 
 
