@@ -207,12 +207,12 @@ def _inputs(weights: tuple[Weight, ...], pattern: str, types: Types) -> int:
 
 def _norms(stack: Stack, weights: tuple[Weight, ...]) -> int:
     """Number of norms of the residual stream per layer."""
-    found = sum(
+    norms = sum(
         weight.shape == (stack.hidden,) and ("norm" in weight.name or "ln" in weight.name)
         for weight in weights
         if weight.name.endswith("weight")
     )
-    return found or 2
+    return norms or 2
 
 
 def activations_of(

@@ -6,7 +6,6 @@ modules get one, peft/utils/other.py (`_set_trainable`) what `modules_to_save` c
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +14,7 @@ from ...core.choices import Adapter, Output
 from ...core.model import Model, Weight
 from ...core.settings import Fact
 from ...core.workload import Workload
+from .versions import is_at_least
 
 ALL_LINEAR = "all-linear"
 DEFAULT_RANK = 8
@@ -160,11 +160,11 @@ def _adapted(model: Model, workload: Workload) -> Model:
     frozen = _frozen_parts(workload)
     if ALL_LINEAR in _listed(targets) and "vision" in frozen:
         frozen = {*frozen, "projector"}  # LLaMA-Factory and ms-swift freeze it as well
-    fused = workload.versions.get("transformers", "").startswith("5.")
+    fused = is_at_least(workload, "transformers", 5, 0)
     added: list[Weight] = []
     for weight in model.weights:
-        if _owner(weight.name, saved):
-            added.append(_copy(weight, weight.name, saved))
+        if owner := _owner(weight.name, saved):
+            added.append(_copy(weight, weight.name, owner))
             continue
         if not _is_expression(targets) and part_of(model, weight) in frozen:
             continue
@@ -201,13 +201,13 @@ def _matches(weight: Weight, targets: str) -> int:
     module = weight.module
     if _is_expression(targets):
         return _matched_layers(module, targets, weight.count)
-    found = any(module == name or module.endswith(f".{name}") for name in names)
-    numbered = any(re.search(r"\.\d+(\.|$)", name) for name in names)
-    if not found and numbered:
+    if any(module == name or module.endswith(f".{name}") for name in names):
+        return weight.count
+    if any(re.search(r"\.\d+(\.|$)", name) for name in names):
         return sum(
             _matched_layers(module, rf"(.*\.)?{re.escape(name)}", weight.count) for name in names
         )
-    return weight.count if found else 0
+    return 0
 
 
 def _matched_layers(module: str, pattern: str, count: int) -> int:
@@ -267,9 +267,8 @@ def _owner(name: str, saved: tuple[str, ...]) -> str:
     return ""
 
 
-def _copy(weight: Weight, name: str, saved: tuple[str, ...]) -> Weight:
-    """The trained copy of a fully trained weight."""
-    owner = _owner(name, saved)
+def _copy(weight: Weight, name: str, owner: str) -> Weight:
+    """The trained copy of a weight of this name in a fully trained module."""
     rest = name.removeprefix(f"{owner}.")
     return replace(weight, name=f"{owner}.modules_to_save.{rest}", trained=True, bits=None)
 
@@ -280,5 +279,5 @@ def _saved_output(model: Model, saved: tuple[str, ...]) -> Iterator[Weight]:
         return
     tables = [weight for weight in model.weights if weight.is_embedding and weight.count == 1]
     if tables:
-        largest = max(tables, key=lambda weight: math.prod(weight.shape))
-        yield _copy(largest, "lm_head.weight", saved)
+        largest = max(tables, key=lambda weight: weight.size)
+        yield _copy(largest, "lm_head.weight", "lm_head")

@@ -12,8 +12,7 @@ from ...core.workload import Workload
 from .estimate import Component
 from .logits import unfit_share
 
-MOVES_WITH_TOKENS = (Component.ACTIVATIONS, Component.LOGITS, Component.VISION)
-OF_BACKWARD = (*MOVES_WITH_TOKENS, Component.GATHERED)
+OF_BACKWARD = (Component.ACTIVATIONS, Component.LOGITS, Component.VISION, Component.GATHERED)
 """Components whose blocks are free at the optimizer step."""
 
 
@@ -28,8 +27,7 @@ class Allocator:
     Attributes:
         fragments: share lost to fragmentation.
         varying: share of the logits kept if lengths vary: longer sequences don't fit into free
-            blocks,
-            while smaller tensors fit into the blocks of shorter ones.
+            blocks, while smaller tensors fit into the blocks of shorter ones.
         segments: whether segments have their first tensor's size, so some stay unused.
         gathered: share of ZeRO-3's gathered parameters kept in blocks of all sizes.
         margin: the bound's margin on changing memory.
@@ -63,7 +61,7 @@ class Allocator:
             name: int(varying * moving.get(Component.LOGITS, 0) + self.gathered * gathered)
             for name, moving in moments.items()
         }
-        held = max(_sum(moving, OF_BACKWARD) for moving in moments.values())
+        held = max(sum(moving.get(part, 0) for part in OF_BACKWARD) for moving in moments.values())
         return kept | {"step": max(kept["step"], held)}
 
     def bound(self, needed: int, held: int, fixed: int, room: int) -> int:
@@ -79,10 +77,6 @@ class Allocator:
         least = needed + self.margin * (needed - fixed) + states
         most = held + self.margin_of_kept * (held - fixed) + states
         return int(max(least, min(most, room)))
-
-
-def _sum(moving: Mapping[Component, int], parts: tuple[Component, ...]) -> int:
-    return sum(moving.get(part, 0) for part in parts)
 
 
 EXPANDABLE = Allocator(

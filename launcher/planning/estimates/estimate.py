@@ -62,8 +62,7 @@ class Estimate:
         bound: budgeted bytes, expected plus a margin; accuracy in docs/design/memory.md.
         host: bytes of host memory needed by all ranks of a node together.
         error: relative error not exceeded by 19 of 20 similar estimates; after an attempt ran out
-            of
-            memory, a reserve below 0 instead, as its need is measured.
+            of memory, a reserve below 0 instead, as its need is measured.
         assumed: assumptions about unknown values, as phrases.
     """
 

@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 from ...core.choices import Objective
 from ...core.settings import Fact
-from ...core.workload import Workload
 from .model_sizes import ModelSizes
 
 
@@ -42,16 +41,11 @@ sample per batch or of a known length (docs/measured/memory-published.md)."""
 
 def family_of(sizes: ModelSizes) -> Family:
     """The family of a training: of several, the one with the largest error."""
-    if _has_company(sizes.workload):
+    is_plain = sizes.workload.value(Fact.OBJECTIVE) in (None, Objective.SUPERVISED)
+    if not is_plain or sizes.workload.value(Fact.FROZEN_BESIDE):
         return Family.PREFERENCE
     if sizes.model.vision is not None:
         return Family.VISION
     if sizes.quantized:
         return Family.QUANTIZED
     return Family.LORA if sizes.in_fp32 else Family.FULL
-
-
-def _has_company(workload: Workload) -> bool:
-    """Whether a sample has several sequences, or other models are loaded."""
-    plain = workload.value(Fact.OBJECTIVE) in (None, Objective.SUPERVISED)
-    return not plain or bool(workload.value(Fact.FROZEN_BESIDE))

@@ -51,8 +51,7 @@ class States:
         largest_grad: the largest gradient, before it is reduced or partitioned.
         buckets: buffers to reduce gradients during the backward pass.
         gathered_at_turn: copies of parameters between forward and backward pass: gathered by
-            ZeRO-3,
-            or cast by autocast.
+            ZeRO-3, or cast by autocast.
         gathered_in_layer: the same during a layer's backward pass.
         at_step: gradients and their copies at the optimizer step.
         at_norm: gradients, and temporaries of their norm and of the overflow search.
@@ -111,8 +110,8 @@ def zero_1_or_2(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
     """
     size, part = element_bytes(candidate), sizes.trained / world
     grad = gradient_bytes(sizes, candidate)
-    own = grad * max(part, min(sizes.largest, sizes.trained))
-    grown = own if candidate[Setting.ZERO_STAGE] == 2 else grad * sizes.trained
+    of_part = grad * max(part, min(sizes.largest, sizes.trained))
+    grown = of_part if candidate[Setting.ZERO_STAGE] == 2 else grad * sizes.trained
     doubled = 2 if sizes.workload.value(Fact.OVERLAP_COMM) else 1
     contiguous = sizes.workload.value(Fact.CONTIGUOUS_GRADIENTS) is not False
     bucket = grad * sizes.elements(Fact.REDUCE_BUCKET) * doubled
@@ -124,7 +123,7 @@ def zero_1_or_2(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
         largest_grad=grad * sizes.largest,
         buckets=bucket if contiguous else 0.0,
         at_step=max(
-            own + (grad + (4 if grad == 2 else 0)) * part,
+            of_part + (grad + (4 if grad == 2 else 0)) * part,
             (4 + step_bytes(sizes)) * part,  # its gradients are gone by then
         ),
         at_norm=grown + OVERFLOW_BYTES * min(sizes.largest, part),
@@ -279,16 +278,13 @@ def loaded_bytes(workload: Workload) -> int:
     loaded = workload.value(Fact.LOADED_PRECISION)
     if loaded is not None:
         return 4 if loaded == Precision.FP32 else 2
-    major = workload.versions.get("transformers", "4").partition(".")[0]
-    of_checkpoint = major.isdecimal() and int(major) >= 5 and workload.model is not None
     in_16_bit = workload.model is not None and workload.model.stored in ("bfloat16", "float16")
-    return 2 if of_checkpoint and in_16_bit else 4
+    return 2 if in_16_bit and is_at_least(workload, "transformers", 5, 0) else 4
 
 
 def optimizer_of(workload: Workload) -> Optimizer:
     """The optimizer; AdamW, the usual default, if unknown."""
-    value = workload.value(Fact.OPTIMIZER)
-    return Optimizer.ADAMW if value is None else Optimizer(str(value))
+    return Optimizer(str(workload.value(Fact.OPTIMIZER) or Optimizer.ADAMW))
 
 
 def master_bytes(sizes: ModelSizes) -> float:
