@@ -24,11 +24,12 @@ def on_device(workload: Workload, hardware: Hardware) -> Workload:
     accelerate enables FSDP on several accelerators but not on CPUs (accelerate/state.py,
     `AcceleratorState.__init__`, 1.6 to 1.15).
     """
-    asked = workload.known.get(Fact.ENGINE)
-    is_cpu, is_own = hardware.accelerator.kind == "cpu", workload.framework is Framework.NONE
-    if asked is None or workload.engine is not Engine.FSDP or is_own or not is_cpu:
+    stated = workload.known.get(Fact.ENGINE)
+    by_accelerate = workload.framework is not Framework.NONE
+    is_changed = by_accelerate and hardware.accelerator.kind == "cpu"
+    if stated is None or workload.engine is not Engine.FSDP or not is_changed:
         return workload
-    engine = Known(Engine.DDP.value, asked.origin, f"{asked.source}, on a CPU")
+    engine = Known(Engine.DDP.value, stated.origin, f"{stated.source}, on a CPU")
     informed = workload.without(FSDP_ONLY).informed([(Fact.ENGINE, engine)])
     return replace(informed, notes=(*workload.notes, WITHOUT_EFFECT))
 

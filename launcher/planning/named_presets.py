@@ -56,21 +56,20 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
     try:
         check_depth(text)
         whole = OmegaConf.create(text or "{}")
-        asked = OmegaConf.from_dotlist(list(overrides))
-        for part in (whole, asked):
+        by_set = OmegaConf.from_dotlist(list(overrides))
+        for part in (whole, by_set):
             values: Any = OmegaConf.to_container(part)
             if any(FUNCTION.search(str(values[key])) for key in values):
                 raise ValueError("`${function:...}` isn't evaluated, only `${key}`")
-        plain: Any = OmegaConf.to_container(OmegaConf.merge(whole, asked), resolve=True)
-        names = set(asked)
+        plain: Any = OmegaConf.to_container(OmegaConf.merge(whole, by_set), resolve=True)
+        set_keys = set(by_set)
     except (OmegaConfBaseException, ValueError) as error:
-        where = path if path is not None else "--set"
-        raise LaunchError(f"{where}: {reason_of(error)}") from error
+        raise LaunchError(f"{path or '--set'}: {reason_of(error)}") from error
     except Exception as error:  # PyYAML's own
         raise LaunchError(f"{path or '--set'}: not YAML: {reason_of(error)}") from error
     result = {}
     for key, value in plain.items():
-        source = f"--set {key}" if key in names else f"--preset {name}"
+        source = f"--set {key}" if key in set_keys else f"--preset {name}"
         try:
             setting = Setting(str(key))
             result[setting] = Known(parse_value(setting, value), Origin.FLAG, source)
@@ -78,7 +77,7 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
             known = str(key) in list(Setting)
             problem = str(error) if known else f"no setting `{key}`"
             hint = "" if known else near(key, list(Setting))
-            if path is None or key in names:
+            if path is None or key in set_keys:
                 raise LaunchError(f"--set: {problem}", hint) from None
             raise DocumentError(path, line_of(str(key), text, 1), problem, hint) from None
         if type(value) is int and value not in range_of(setting):
@@ -86,7 +85,7 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
     return MappingProxyType(result)
 
 
-def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
+def with_wanted(workload: Workload, wanted: Mapping[Setting, Known]) -> Workload:
     """The workload with the launcher's own options.
 
     A script on Hugging Face's Trainer with DDP can be switched to DeepSpeed or FSDP2.
@@ -94,14 +93,14 @@ def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
     Raises:
         LaunchError: the script can't train with these settings.
     """
-    reshard = asked.get(Setting.RESHARD_AFTER_FORWARD)
+    reshard = wanted.get(Setting.RESHARD_AFTER_FORWARD)
     if reshard is not None and workload.engine is not Engine.FSDP:
-        return _with_fsdp(workload, asked, reshard)
-    stage = asked.get(Setting.ZERO_STAGE)
+        return _with_fsdp(workload, wanted, reshard)
+    stage = wanted.get(Setting.ZERO_STAGE)
     if stage is None or workload.engine in (None, Engine.DEEPSPEED):
-        return replace(workload, wanted=asked)
+        return replace(workload, wanted=wanted)
     if stage.value == 0:
-        kept = {setting: known for setting, known in asked.items() if setting not in OF_DEEPSPEED}
+        kept = {setting: known for setting, known in wanted.items() if setting not in OF_DEEPSPEED}
         return replace(workload, wanted=MappingProxyType(kept))
     if workload.framework is not Framework.TRANSFORMERS or workload.engine is not Engine.DDP:
         problem = f"{stage.source}: the script trains with {workload.engine}, not DeepSpeed"
@@ -113,10 +112,10 @@ def with_wanted(workload: Workload, asked: Mapping[Setting, Known]) -> Workload:
         (Fact.ENGINE, Known(Engine.DEEPSPEED.value, Origin.LESSON, stage.source)),
         (Fact.AUTO_BUCKETS, Known(True, Origin.LESSON, stage.source)),
     )
-    return replace(workload.without(OF_DDP), wanted=asked).informed(statements)
+    return replace(workload.without(OF_DDP), wanted=wanted).informed(statements)
 
 
-def _with_fsdp(workload: Workload, asked: Mapping[Setting, Known], by: Known) -> Workload:
+def _with_fsdp(workload: Workload, wanted: Mapping[Setting, Known], by: Known) -> Workload:
     """The workload with FSDP2 instead of DDP, through accelerate's variables.
 
     Raises:
@@ -141,7 +140,7 @@ def _with_fsdp(workload: Workload, asked: Mapping[Setting, Known], by: Known) ->
     if workload.value(Setting.PRECISION) not in (None, Precision.FP32):
         masters = Known(Precision.FP32.value, Origin.LESSON, by.source)
         statements.append((Fact.MASTER_PRECISION, masters))
-    return replace(workload.without(OF_DDP), wanted=asked).informed(statements)
+    return replace(workload.without(OF_DDP), wanted=wanted).informed(statements)
 
 
 def _path(name: str) -> Path:

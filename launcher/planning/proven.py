@@ -92,17 +92,17 @@ def proof_of(candidate: Candidate, workload: Workload, sweeps: Mapping[str, Swee
     if not engines or installed is None:
         return None
     for models in (_models(workload), TWICE):
-        found: list[Verdict] = []
+        verdicts: list[Verdict] = []
         measured: set[str] = set()
         for key in _cells(engines, candidate, models):
-            verdicts = _verdicts(key, installed, sweeps[library])
-            found += verdicts.values()
-            measured |= verdicts.keys()
-        if found:
+            by_version = _verdicts(key, installed, sweeps[library])
+            verdicts += by_version.values()
+            measured |= by_version.keys()
+        if verdicts:
             break
     # A model with a block that runs twice includes all features of one whose blocks run once.
-    is_harder = models == TWICE and set(found) != {Verdict.EQUAL}
-    verdict = None if is_harder else max(found, key=WORST.index, default=None)
+    is_harder = models == TWICE and set(verdicts) != {Verdict.EQUAL}
+    verdict = None if is_harder else max(verdicts, key=WORST.index, default=None)
     return Proof(library, installed, verdict, tuple(sorted(measured, key=_numbers)))
 
 
@@ -166,10 +166,10 @@ def _cells(engines: Iterable[str], candidate: Candidate, models: Iterable[str]) 
 def _offload(candidate: Candidate) -> str:
     """The states in host memory, limited by the stage."""
     stage = int(candidate.get(Setting.ZERO_STAGE, 3))
-    asked = str(candidate.get(Setting.OFFLOAD, Offload.NONE.value))
-    if stage == 0 or asked == Offload.NONE:
+    offload = str(candidate.get(Setting.OFFLOAD, Offload.NONE.value))
+    if stage == 0 or offload == Offload.NONE:
         return Offload.NONE.value
-    return asked if stage == 3 else Offload.OPTIMIZER.value
+    return offload if stage == 3 else Offload.OPTIMIZER.value
 
 
 def _known(candidate: Candidate, setting: Setting, every: Iterable[StrEnum]) -> Sequence[object]:
@@ -234,8 +234,8 @@ def _verdicts(key: str, installed: str, sweep: Sweep) -> dict[str, Verdict]:
 
 def _release(version: str) -> str | None:
     """The version without build name or suffix; None if invalid."""
-    found = re.match(r"\d+\.\d+(?:\.\d+)?", version)
-    return None if found is None else found[0]
+    release = re.match(r"\d+\.\d+(?:\.\d+)?", version)
+    return None if release is None else release[0]
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -247,8 +247,8 @@ def _changes(
     asked = workload.asked
     changes = []
     for setting, new in candidate.items():
-        own = workload.known.get(setting)
-        if own is not None and own.value == new:
+        stated = workload.known.get(setting)
+        if stated is not None and stated.value == new:
             continue
         wanted = workload.wanted.get(setting)
         single = forbidden_by({**candidate, setting: asked[setting]}, workload, rules)
@@ -262,8 +262,8 @@ def _changes(
             cause = single or (lost if setting is Setting.MICRO_BATCH else None) or together
             cause = cause or (IN_FORCE if setting in fixed else None)
         assert cause is not None, "the resolver changed a setting that nothing forbids"
-        source = "nobody" if own is None else own.source
-        changes.append(Change(setting, None if own is None else own.value, source, new, cause))
+        old, source = (None, "nobody") if stated is None else (stated.value, stated.source)
+        changes.append(Change(setting, old, source, new, cause))
     return tuple(changes)
 
 
@@ -272,7 +272,7 @@ def contradiction(refused: NoPlan) -> tuple[Constraint, ...]:
 
     Of the memory constraints of each candidate, only the smallest candidate's is included.
     """
-    small = [candidate for candidate in refused.rejected if candidate.is_forbidden_by_memory]
+    too_large = [candidate for candidate in refused.rejected if candidate.is_forbidden_by_memory]
     others = [candidate for candidate in refused.rejected if not candidate.is_forbidden_by_memory]
     needed = list(
         dict.fromkeys(candidate.constraint for candidate in others if candidate.constraint)
@@ -282,7 +282,7 @@ def contradiction(refused: NoPlan) -> tuple[Constraint, ...]:
         points = (point_of(candidate.preset.settings(), refused.workload) for candidate in others)
         if all(any(other.forbids(point) for other in rest) for point in points):
             needed = rest
-    if small:
-        smallest = min(small, key=lambda candidate: candidate.bound)
+    if too_large:
+        smallest = min(too_large, key=lambda candidate: candidate.bound)
         needed += [smallest.constraint] if smallest.constraint else []
     return tuple(needed)

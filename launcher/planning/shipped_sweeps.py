@@ -18,7 +18,7 @@ def shipped_sweeps() -> Mapping[str, Sweep]:
     text = (Path(str(files("safe_launch.presets"))) / "sweep.json").read_text("utf-8")
     return MappingProxyType(
         {
-            library: Sweep(tuple(found["versions"]), found["cells"])
-            for library, found in json.loads(text).items()
+            library: Sweep(tuple(sweep["versions"]), sweep["cells"])
+            for library, sweep in json.loads(text).items()
         }
     )
