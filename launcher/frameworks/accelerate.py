@@ -67,20 +67,21 @@ def read(script: Script) -> Iterator[Statement]:
     }
     if not engines:
         return
-    own = _own_arguments(script)
+    arguments = _accelerator_arguments(script)
     if variables.get("ACCELERATE_USE_CPU", "false").lower() in TRUE:
-        own["cpu"] = True
-    if own.get("cpu") is True:
+        arguments["cpu"] = True
+    if arguments.get("cpu") is True:
         names = " and ".join(f"${name}" for name in engines.values())
         where = "$ACCELERATE_USE_CPU or Accelerator(cpu=True)"
         script.notes.append(f"{names} without effect: on a CPU ({where}) accelerate uses DDP")
-    if own.get("cpu", False) is not False:
+    if arguments.get("cpu", False) is not False:
         return  # only the run shows the value of an expression
     for engine, name in engines.items():
         yield Fact.ENGINE, known(engine.value, name)
-    if Engine.FSDP in engines and "fsdp_plugin" not in own and fsdp.flag(script) is None:
+    is_fsdp = Engine.FSDP in engines and "fsdp_plugin" not in arguments
+    if is_fsdp and fsdp.flag(script) is None:
         yield from fsdp.of_variables(variables, known, mixed)
-    if Engine.DEEPSPEED not in engines or own.keys() & PLUGINS:
+    if Engine.DEEPSPEED not in engines or arguments.keys() & PLUGINS:
         return
     if any(script.text(flag) for flag in FLAGS):
         return  # the script's own configuration decides (transformers/training_args.py)
@@ -106,7 +107,7 @@ def read(script: Script) -> Iterator[Statement]:
     yield Setting.OFFLOAD, known(offload.value, "ACCELERATE_DEEPSPEED_OFFLOAD_*_DEVICE")
 
 
-def _own_arguments(script: Script) -> dict[str, object]:
+def _accelerator_arguments(script: Script) -> dict[str, object]:
     """Arguments of the script's `Accelerator` calls, with their values if literal."""
     return {
         str(keyword.arg): _literal(keyword.value)

@@ -14,7 +14,6 @@ from ..core.workload import Statement
 from .config_files.deepspeed import Config, ConfigError, load
 from .config_files.deepspeed_statements import batch_of, of_config
 from .framework import Script
-from .given import Given
 
 FLAGS = (
     "deepspeed",
@@ -32,17 +31,21 @@ def read(script: Script) -> Iterator[Statement]:
         LaunchError: a file named *.json doesn't exist or isn't a JSON object.
     """
     for name in FLAGS:
-        given = script.text(name)
-        if given is None:
+        flag = script.text(name)
+        if flag is None:
             continue
-        value = given.value
-        is_text = isinstance(value, str) and value.lstrip().startswith("{")
-        if isinstance(value, dict) or is_text or str(value).endswith(".json"):
-            yield from statements(_config(given), _label(given), script)
+        value = flag.value
+        is_inline = isinstance(value, dict) or str(value).lstrip().startswith("{")
+        if is_inline or str(value).endswith(".json"):
+            try:
+                config = load(value)
+            except ConfigError as error:
+                raise LaunchError(f"{flag.source}: {error}") from error
+            yield from statements(config, flag.source if is_inline else Path(value).name, script)
             return
         if name != "ds_config":
             # Some frameworks have named configurations: `--deepspeed zero2`.
-            yield Fact.ENGINE, given.known(Engine.DEEPSPEED.value)
+            yield Fact.ENGINE, flag.known(Engine.DEEPSPEED.value)
         break
     if is_bare(script):
         yield from _made_by_script(script)
@@ -71,20 +74,6 @@ def _made_by_script(script: Script) -> Iterator[Statement]:
         yield Setting.OFFLOAD, offload.known(kept.value)
 
 
-def _config(given: Given) -> Config:
-    try:
-        return load(given.value)
-    except ConfigError as error:
-        raise LaunchError(f"{given.source}: {error}") from error
-
-
-def _label(given: Given) -> str:
-    """The configuration's name in messages."""
-    value = given.value
-    is_path = isinstance(value, str) and not value.lstrip().startswith("{")
-    return Path(value).name if is_path else given.source
-
-
 def statements(config: Config, label: str, script: Script) -> Iterator[Statement]:
     """The statements in a configuration.
 
@@ -107,10 +96,10 @@ def _refuse_contradictions(config: Config, label: str, script: Script) -> None:
     micro, steps, whole = batch_of(config, label, replace(script, notes=[]))
     for setting, value in zip(BATCH, (micro, steps), strict=True):
         key = setting.row.deepspeed
-        given = script.flags.get(setting.row.argument) if script.takes_all else None
-        text = "" if given is None else str(given.value)
-        if given is not None and value is not None and text.isdecimal() and int(text) != value:
-            problem = f"{label}: {key} is {value}, but {given.source} is {text}"
+        flag = script.flags.get(setting.row.argument) if script.takes_all else None
+        text = "" if flag is None else str(flag.value)
+        if flag is not None and value is not None and text.isdecimal() and int(text) != value:
+            problem = f"{label}: {key} is {value}, but {flag.source} is {text}"
             raise LaunchError(problem, f'write "auto" for {key} in the file')
     if micro and steps and whole and micro * steps * script.world != whole:
         workers = count_of(script.world, "worker")

@@ -160,8 +160,8 @@ class Script:
 
     def text(self, name: str) -> Given | None:
         """A flag with a value; an empty one (`--deepspeed "$UNSET"`) counts as absent."""
-        given = self.flags.get(name)
-        return given if given is not None and given.value else None
+        flag = self.flags.get(name)
+        return flag if flag is not None and flag.value else None
 
     def first(self, *names: str) -> Given | None:
         """The first of these flags that has a value."""
@@ -178,31 +178,31 @@ class Script:
 
     def number(self, name: str) -> Given | None:
         """A flag with a positive whole number; other values are noted and left to the script."""
-        given = self.flags.get(name)
-        if given is None or given.value is None:
+        flag = self.flags.get(name)
+        if flag is None or flag.value is None:
             return None
         try:
-            value = int(str(given.value))
+            value = int(str(flag.value))
         except ValueError:
             value = 0
         if value < 1 or value >= TOO_LARGE:
             why = "is too large" if value > 0 else "isn't a positive whole number"
-            self.notes.append(f"{given.source}: {given.value!r} {why}")
+            self.notes.append(f"{flag.source}: {flag.value!r} {why}")
             return None
-        return Given(value, given.origin, given.source)
+        return Given(value, flag.origin, flag.source)
 
     def boolean(self, name: str) -> Given | None:
         """A boolean flag in any form, `--no_name` included; None for "auto"."""
-        given = self.flags.get(name)
-        if given is None:
+        flag = self.flags.get(name)
+        if flag is None:
             opposite = self.flags.get(f"no_{name}")
             if opposite is None or opposite.value is not None:
                 return None
             return Given(value=False, origin=opposite.origin, source=opposite.source)
-        word = "true" if given.value is None else str(given.value).lower()
+        word = "true" if flag.value is None else str(flag.value).lower()
         if word == "auto":
             return None
         if word not in TRUE + FALSE:
-            self.notes.append(f"{given.source}: {given.value!r} is neither true nor false")
+            self.notes.append(f"{flag.source}: {flag.value!r} is neither true nor false")
             return None
-        return Given(word in TRUE, given.origin, given.source)
+        return Given(word in TRUE, flag.origin, flag.source)

@@ -26,21 +26,21 @@ PREFIX = "fsdp_"
 
 def flag(script: Script) -> Given | None:
     """The Trainer's FSDP flag: with a value or, in late 5.x, alone."""
-    given = script.flags.get("fsdp")
-    return given if given is not None and given.value is None else script.text("fsdp")
+    switch = script.flags.get("fsdp")
+    return switch if switch is not None and switch.value is None else script.text("fsdp")
 
 
-def of_trainer(script: Script, asked: Given, mixed: Known | None) -> Iterator[Statement]:
+def of_trainer(script: Script, switch: Given, mixed: Known | None) -> Iterator[Statement]:
     """Settings of `--fsdp` and `--fsdp_config`, in accelerate's terms.
 
     transformers 4 sets accelerate's variables, 5 the corresponding arguments
     (transformers/training_args.py, `__post_init__` and `_process_fsdp_args`). `mixed` is the type
     of mixed precision; None without.
     """
-    yield Fact.ENGINE, asked.known(Engine.FSDP.value)
+    yield Fact.ENGINE, switch.known(Engine.FSDP.value)
     config = _config(script)
-    where = script.text("fsdp_config") or asked
-    items = str(asked.value or "").split()
+    where = script.text("fsdp_config") or switch
+    items = str(switch.value or "").split()
     is_recent = not script.versions.get("transformers", "4").startswith("4.")
     reshard = Setting.RESHARD_AFTER_FORWARD.row
     variables: dict[str, object] = {
@@ -100,8 +100,8 @@ def of_variables(
 
 def _config(script: Script) -> dict[str, Any]:
     """The content of `--fsdp_config`, a file or a mapping; empty if it can't be read."""
-    given = script.text("fsdp_config")
-    value = None if given is None else given.value
+    argument = script.text("fsdp_config")
+    value = None if argument is None else argument.value
     if isinstance(value, str):
         try:
             text = value if value.lstrip().startswith("{") else regular_files.read_text(Path(value))
@@ -109,8 +109,8 @@ def _config(script: Script) -> dict[str, Any]:
         except (OSError, ValueError, RecursionError) as error:
             script.notes.append(f"--fsdp_config: {reason_of(error)}")
             value = None
-    found = value if isinstance(value, dict) else {}
-    return {str(key).removeprefix(PREFIX): each for key, each in found.items()}
+    mapping = value if isinstance(value, dict) else {}
+    return {str(key).removeprefix(PREFIX): each for key, each in mapping.items()}
 
 
 def _is_true(value: object) -> bool:

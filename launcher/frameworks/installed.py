@@ -22,16 +22,16 @@ def installed(names: Iterable[str]) -> dict[str, str]:
     Reads the folder names `NAME-VERSION.dist-info`, or `.egg-info` of old
     (packaging.python.org, "Recording installed projects"), as parsing the metadata takes 20 ms.
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for folder in sys.path:
         with suppress(OSError):
             for file in os.listdir(folder or "."):  # noqa: PTH208 - half the time
                 stem, kind = os.path.splitext(file)  # noqa: PTH122
                 if kind in (".dist-info", ".egg-info"):
                     name, _, version = stem.partition("-")
-                    found.setdefault(_normalized(name), version.partition("-")[0])
-    there = [name for name in names if _normalized(name) in found]
-    return {name: found[_normalized(name)] or _described(name) for name in there}
+                    versions.setdefault(_normalized(name), version.partition("-")[0])
+    present = [name for name in names if _normalized(name) in versions]
+    return {name: versions[_normalized(name)] or _described(name) for name in present}
 
 
 def _normalized(name: str) -> str:

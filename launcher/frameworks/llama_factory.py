@@ -56,10 +56,10 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
     if mode is not None and not mode.value:
         yield Setting.GRADIENT_CHECKPOINTING, mode.known(Checkpointing.NON_REENTRANT.value)
         return
-    asked = script.on("gradient_checkpointing")
+    switch = script.on("gradient_checkpointing")
     known = LLAMA_FACTORY.default("use_reentrant_gc", Checkpointing.REENTRANT.value)
-    if asked is not None:
-        known = Known(known.value, asked.origin, f"{asked.source}, {known.source}")
+    if switch is not None:
+        known = Known(known.value, switch.origin, f"{switch.source}, {known.source}")
     yield Setting.GRADIENT_CHECKPOINTING, known
 
 
@@ -74,13 +74,13 @@ def _types(script: Script, kind: Given | None) -> Iterator[Statement]:
         yield Fact.LOADED_PRECISION, pure.known(Precision.BF16.value)
         return
     for precision in (Precision.BF16, Precision.FP16):
-        asked = script.on(precision.value)
-        if asked is not None:
+        switch = script.on(precision.value)
+        if switch is not None:
             if kind is not None and kind.value == "full":
                 source = "LLaMA-Factory's cast of trained weights"
                 yield Fact.LOADED_PRECISION, Known(Precision.FP32.value, Origin.DEFAULT, source)
             else:
-                yield Fact.LOADED_PRECISION, asked.known(precision.value)
+                yield Fact.LOADED_PRECISION, switch.known(precision.value)
             return
 
 

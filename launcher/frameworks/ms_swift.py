@@ -19,7 +19,7 @@ from .config_files.vocabulary import KINDS, LORA, dtype_named
 from .deepspeed import statements
 from .framework import FrameworkRow, Script
 from .installed import installed, package_folders
-from .transformers import TRANSFORMERS, mode_asked
+from .transformers import TRANSFORMERS, stated_mode
 
 FOLDERS = ("config", "llm/ds_config")
 """Folders of ms-swift's configurations in 4.x, and in 2.x and 3.x."""
@@ -62,11 +62,11 @@ WITHOUT_ACCUMULATION = re.compile(r"3\.[0-2](\.|$)")
 
 def read(script: Script) -> Iterator[Statement]:
     """The named configuration, and defaults that differ from the Trainer's."""
-    found = installed(("ms-swift",)).get("ms-swift", "")
-    major = int(found.partition(".")[0]) if found[:1].isdigit() else _major(script)
+    version = installed(("ms-swift",)).get("ms-swift", "")
+    major = int(version.partition(".")[0]) if version[:1].isdigit() else _major(script)
     yield from _configuration(script)
-    yield from _batch(script, major, found)
-    yield from _checkpointing(script, major, found)
+    yield from _batch(script, major, version)
+    yield from _checkpointing(script, major, version)
     yield from _precision(script, major)
     yield from _trained(script, major)
     yield from _length(script, major)
@@ -120,14 +120,14 @@ def _shipped(path: Path, source: str, script: Script) -> Iterator[Statement]:
 def _batch(script: Script, major: int | None, version: str) -> Iterator[Statement]:
     """A micro batch of 1, and the accumulation for a global batch of 16."""
     names = ("per_device_train_batch_size", "batch_size")
-    given = script.first_number(*names)
-    if given is None and set(names) & script.flags.keys():
+    size = script.first_number(*names)
+    if size is None and set(names) & script.flags.keys():
         return
-    micro = 1 if given is None else int(given.value)
-    if given is None:
+    micro = 1 if size is None else int(size.value)
+    if size is None:
         yield Setting.MICRO_BATCH, MS_SWIFT.default(names[0], micro)
     else:
-        yield Setting.MICRO_BATCH, given.known(micro)
+        yield Setting.MICRO_BATCH, size.known(micro)
     undecided = major is None or (major == 3 and not version)
     if "gradient_accumulation_steps" in script.flags or undecided:
         return
@@ -144,9 +144,9 @@ def _checkpointing(script: Script, major: int | None, version: str) -> Iterator[
         switch is not None and not switch.value
     ):
         return
-    asked = mode_asked(script)
-    if asked is not None:
-        yield Setting.GRADIENT_CHECKPOINTING, asked
+    stated = stated_mode(script)
+    if stated is not None:
+        yield Setting.GRADIENT_CHECKPOINTING, stated
         return
     partitioned = script.text("deepspeed") is not None
     mode = Checkpointing.REENTRANT if partitioned else Checkpointing.NON_REENTRANT
@@ -165,13 +165,13 @@ def _precision(script: Script, major: int | None) -> Iterator[Statement]:
     if {"bf16", "fp16"} & script.flags.keys():
         return
     for flag in ("torch_dtype", "dtype"):
-        given = script.text(flag)
-        kind = None if given is None else dtype_named(str(given.value))
-        if given is None or kind is None or (kind is Precision.FP32 and major is None):
+        dtype = script.text(flag)
+        kind = None if dtype is None else dtype_named(str(dtype.value))
+        if dtype is None or kind is None or (kind is Precision.FP32 and major is None):
             continue
         if kind is Precision.FP32 and major != 2:
             kind = Precision.FP16
-        yield Setting.PRECISION, given.known(kind.value)
+        yield Setting.PRECISION, dtype.known(kind.value)
         return
 
 
@@ -199,12 +199,12 @@ def _trained(script: Script, major: int | None) -> Iterator[Statement]:
 
 def _length(script: Script, major: int | None) -> Iterator[Statement]:
     """The length, with the answer's if it covers only the prompt."""
-    given, method = script.text("max_length"), script.text("rlhf_type")
-    if given is None:
+    stated, method = script.text("max_length"), script.text("rlhf_type")
+    if stated is None:
         if major == 2 and "max_length" not in script.flags:
             yield Fact.SEQUENCE_LENGTH, MS_SWIFT.default("max_length", 2048)
         return
-    if method is None or str(method.value) not in ANSWERED or str(given.value) == "-1":
+    if method is None or str(method.value) not in ANSWERED or str(stated.value) == "-1":
         return  # -1 is no limit in 2.x
     length = script.number("max_length")
     if length is None:

@@ -48,7 +48,7 @@ MIXED = {"fp16": Precision.FP16, "bf16": Precision.BF16}
 """accelerate's names of precisions; `no` leaves it to the model."""
 
 
-def given(script: Script) -> bool:
+def has_trainer_flags(script: Script) -> bool:
     """Whether the script gets TrainingArguments flags that its own parser doesn't declare."""
     return any(
         name in script.flags and not (script.declares(name) or script.decides(name))
@@ -58,7 +58,7 @@ def given(script: Script) -> bool:
 
 def is_trainers(script: Script) -> bool:
     """Whether the script's arguments are those of transformers' Trainer."""
-    return script.takes_all or given(script)
+    return script.takes_all or has_trainer_flags(script)
 
 
 def read(script: Script) -> Iterator[Statement]:
@@ -68,7 +68,7 @@ def read(script: Script) -> Iterator[Statement]:
         yield from _engine(script)
         yield from _batch(script)
     else:
-        yield from _own_batch(script)
+        yield from _loop_batch(script)
     yield from _precision(script)
     for setting in OF_DDP:
         chosen = script.boolean(setting.row.argument) if is_trainers(script) else None
@@ -77,16 +77,16 @@ def read(script: Script) -> Iterator[Statement]:
 
 
 def _engine(script: Script) -> Iterator[Statement]:
-    asked, on_cpu = fsdp.flag(script), script.on("use_cpu")
-    if asked is not None and on_cpu is not None:
+    switch, on_cpu = fsdp.flag(script), script.on("use_cpu")
+    if switch is not None and on_cpu is not None:
         script.notes.append(
-            f"{asked.source} without effect: on a CPU ({on_cpu.source}) accelerate trains with DDP "
-            "(safe-launch explain fsdp-trains-ddp-on-cpu)"
+            f"{switch.source} without effect: on a CPU ({on_cpu.source}) accelerate trains with "
+            "DDP (safe-launch explain fsdp-trains-ddp-on-cpu)"
         )
         yield Fact.ENGINE, on_cpu.known(Engine.DDP.value)
-    elif asked is not None:
+    elif switch is not None:
         mixed = next((known for _, known in _precision(script)), None)
-        yield from fsdp.of_trainer(script, asked, mixed)
+        yield from fsdp.of_trainer(script, switch, mixed)
     elif not (is_bare(script) or script.text("deepspeed") or script.decides("deepspeed", "fsdp")):
         yield Fact.ENGINE, Known(Engine.DDP.value, Origin.DEFAULT, "no --deepspeed, no --fsdp")
         yield Setting.STATIC_GRAPH, Known(False, Origin.DEFAULT, "DDP's default of static_graph")
@@ -103,7 +103,7 @@ def _batch(script: Script) -> Iterator[Statement]:
             yield setting, TRANSFORMERS.default(name, default)
 
 
-def _own_batch(script: Script) -> Iterator[Statement]:
+def _loop_batch(script: Script) -> Iterator[Statement]:
     """Batch of a custom loop; its DeepSpeed configuration takes precedence."""
     if any(script.text(name) for name in FLAGS):
         return
@@ -119,10 +119,10 @@ def _positive(script: Script, name: str) -> Given | None:
     Raises:
         LaunchError: the number isn't positive.
     """
-    given = script.flags.get(name)
-    text = "" if given is None else str(given.value)
-    if given is not None and re.fullmatch(r"-[0-9]+|[+-]?0+", text):
-        raise LaunchError(f"{given.source}: {text} isn't a batch size: at least 1 is needed")
+    flag = script.flags.get(name)
+    text = "" if flag is None else str(flag.value)
+    if flag is not None and re.fullmatch(r"-[0-9]+|[+-]?0+", text):
+        raise LaunchError(f"{flag.source}: {text} isn't a batch size: at least 1 is needed")
     return script.number(name)
 
 
@@ -149,7 +149,7 @@ def _is_replaced(script: Script, *names: str) -> bool:
 
 def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[Statement]:
     """The checkpointing implementation, if a switch enables it."""
-    mode = mode_asked(script) if by_trainer else None
+    mode = stated_mode(script) if by_trainer else None
     if mode is None and by_trainer and _takes_default(script):
         default = default_mode(script.versions)
         if default is not None:
@@ -179,16 +179,12 @@ def _takes_default(script: Script) -> bool:
         return False
     if "trl" in script.names:
         is_recent = not script.versions.get("transformers", "4").startswith("4.")
-        return is_recent and script.text("deepspeed") is None and not _is_engine_set(script)
+        enabled = script.environment.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in TRUE
+        return is_recent and script.text("deepspeed") is None and not enabled
     return True
 
 
-def _is_engine_set(script: Script) -> bool:
-    """Whether the environment enables DeepSpeed."""
-    return script.environment.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in TRUE
-
-
-def mode_asked(script: Script) -> Known | None:
+def stated_mode(script: Script) -> Known | None:
     """The implementation in the switch's kwargs, if stated."""
     kwargs = script.first(*(f"{switch}_kwargs" for switch in SWITCHES))
     mode = None if kwargs is None else _mode(_mapping(kwargs, script).get("use_reentrant"))

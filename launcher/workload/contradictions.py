@@ -87,14 +87,14 @@ def of_trainer(
     if "optimizer" in config:
         yield from _optimizer(stated, config, of_config)
     kind = section(config, "scheduler").get("type")
-    asked = stated.get("lr_scheduler_type")
-    if asked is not None and kind in SCHEDULES and str(asked.value) not in SCHEDULES[kind]:
-        yield line(asked, of_config("scheduler.type", kind))
+    schedule = stated.get("lr_scheduler_type")
+    if schedule is not None and kind in SCHEDULES and str(schedule.value) not in SCHEDULES[kind]:
+        yield line(schedule, of_config("scheduler.type", kind))
     norm = stated.get("max_grad_norm")
     if norm is not None and config.get("gradient_clipping") is None:
-        given = Stated(norm.value or 0, norm.where)
-        if given.value != clipping:
-            yield line(given, of_config("gradient_clipping", clipping))
+        stated_norm = Stated(norm.value or 0, norm.where)
+        if stated_norm.value != clipping:
+            yield line(stated_norm, of_config("gradient_clipping", clipping))
     for half in HALVES:
         switch = stated.get(half)
         is_off = half in config and "enabled" not in section(config, half)
@@ -104,14 +104,14 @@ def of_trainer(
 
 def _optimizer(stated: Mapping[str, Stated], config: Config, of_config: Place) -> Iterator[str]:
     """Arguments overridden by the optimizer in the configuration."""
-    own = section(config, "optimizer")
-    kind, given = str(own.get("type")), section(own, "params")
+    optimizer = section(config, "optimizer")
+    kind, params = str(optimizer.get("type")), section(optimizer, "params")
     yield from _other_kind(stated.get("optim"), of_config("optimizer.type", kind))
-    if kind.lower() not in ("adam", "adamw") or given.get("torch_adam"):
+    if kind.lower() not in ("adam", "adamw") or params.get("torch_adam"):
         return
     for name, (key, default) in DEFAULTS.items():
         is_set_by_schedule = name == "learning_rate" and "scheduler" in config
-        if name in stated and key not in given and not is_set_by_schedule:
+        if name in stated and key not in params and not is_set_by_schedule:
             yield from differing(stated[name], of_config(f"optimizer.params.{key}", default))
 
 
@@ -127,55 +127,55 @@ def of_optimizer(
     yield from _other_kind(stated.get("optim"), kind)
 
 
-def _other_kind(asked: Stated | None, held: Stated) -> Iterator[str]:
+def _other_kind(argument: Stated | None, optimizer: Stated) -> Iterator[str]:
     """Yields the line if another kind of optimizer was requested."""
-    kinds = {optimizer_named(str(stated.value)) for stated in (asked, held) if stated is not None}
-    if asked is not None and None not in kinds and len(kinds) > 1:
-        yield line(asked, held)
+    if argument is not None:
+        kinds = {optimizer_named(str(stated.value)) for stated in (argument, optimizer)}
+        if None not in kinds and len(kinds) > 1:
+            yield line(argument, optimizer)
 
 
-def of_precision(given: Stated | None, around: Stated | None, config: Config) -> Iterator[str]:
+def of_precision(argument: Stated | None, variable: Stated | None, config: Config) -> Iterator[str]:
     """An Accelerator's precision that another setting overrides.
 
     Arguments win over the environment, and DeepSpeed's configuration over both; accelerate raises
     if the configuration names the other half precision.
 
     Args:
-        given: the Accelerator's argument; None if it has none.
-        around: the environment variable; None if it isn't set. `no` is ignored, as `accelerate
-            launch`
-            sets it by default.
+        argument: the Accelerator's argument; None if it has none.
+        variable: the environment variable; None if it isn't set. `no` is ignored, as `accelerate
+            launch` sets it by default.
         config: DeepSpeed's configuration; empty without DeepSpeed.
     """
-    if given is not None and around is not None and around.value != "no":
-        yield from differing(around, given)
-    asked = given if given is not None else around
-    if asked is None or not config:
+    if argument is not None and variable is not None and variable.value != "no":
+        yield from differing(variable, argument)
+    stated = argument if argument is not None else variable
+    if stated is None or not config:
         return
-    if asked.value == "no" and asked is given:
+    if stated.value == "no" and stated is argument:
         half = next((name for name in HALVES if section(config, name).get("enabled") is True), None)
         if half is not None:
-            yield line(asked, Stated("true", f"{half}.enabled in DeepSpeed's configuration"))
-    elif asked.value in HALVES and section(config, str(asked.value)).get("enabled") is False:
-        yield line(asked, Stated("false", f"{asked.value}.enabled in DeepSpeed's configuration"))
+            yield line(stated, Stated("true", f"{half}.enabled in DeepSpeed's configuration"))
+    elif stated.value in HALVES and section(config, str(stated.value)).get("enabled") is False:
+        yield line(stated, Stated("false", f"{stated.value}.enabled in DeepSpeed's configuration"))
 
 
 def of_variables(
-    own: Mapping[str, str], environment: Mapping[str, str], file: str
+    variables: Mapping[str, str], environment: Mapping[str, str], file: str
 ) -> Iterator[str]:
     """Variables of accelerate's configuration file that the environment overrides."""
-    for name, value in own.items():
+    for name, value in variables.items():
         held = environment.get(name, value)
         # A `no` may be accelerate's default, and true has several spellings.
         if value not in (*TRUE, *FALSE) and not _is_same(held, value):
             yield line(Stated(value, f"{file}: {name}"), Stated(held, f"${name}"))
 
 
-def _is_same(one: str, other: str) -> bool:
+def _is_same(word: str, other: str) -> bool:
     """Whether two texts are the same word, or the same number."""
     with suppress(ValueError):
-        return float(one) == float(other)
-    return one.lower() == other.lower()
+        return float(word) == float(other)
+    return word.lower() == other.lower()
 
 
 def of_workers(workers: int | None, where: str, nproc: int, source: str) -> Iterator[str]:

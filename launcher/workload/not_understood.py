@@ -30,12 +30,12 @@ def not_understood(flags: Flags) -> tuple[str, ...]:
     understood = {flags.all[name].source for name in flags.asked if name in flags.all}
     return tuple(
         dict.fromkeys(
-            given.source
-            for name, given in flags.all.items()
-            if given.origin is not Origin.DEFAULT
-            and given.source not in understood
+            flag.source
+            for name, flag in flags.all.items()
+            if flag.origin is not Origin.DEFAULT
+            and flag.source not in understood
             and MATTERS.search(name)
             and not MINOR.search(name)
-            and not given.says_no
+            and not flag.says_no
         )
     )

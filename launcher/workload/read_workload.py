@@ -93,7 +93,7 @@ def _names_parts(script: Script) -> bool:
 def _framework(script: Script) -> Framework:
     """The owner of the training loop, by the script's imports and flags."""
     trainers = {"Trainer", "Seq2SeqTrainer", "TrainingArguments", "HfArgumentParser", "trl"}
-    if script.owner or script.names & trainers or transformers.given(script):
+    if script.owner or script.names & trainers or transformers.has_trainer_flags(script):
         return Framework.TRANSFORMERS
     if "accelerate" in script.names:
         return Framework.ACCELERATE

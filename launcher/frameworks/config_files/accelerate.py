@@ -51,8 +51,8 @@ from accelerate.utils.launch import prepare_multi_gpu_env
 line = ["--config_file", sys.argv[1], "--num_processes", "2", "--main_process_port", "0", "x.py"]
 options = {VALIDATE_LAUNCH.path}(launch_command_parser().parse_args(line))[0]
 names = ("ACCELERATE_", "FSDP_", "MEGATRON_LM_", "PARALLELISM_CONFIG_")
-found = prepare_multi_gpu_env(options).items()
-print(json.dumps(dict(one for one in found if one[0].startswith(names))))
+variables = prepare_multi_gpu_env(options).items()
+print(json.dumps({{name: value for name, value in variables if name.startswith(names)}}))
 """
 """Program that prints the installed accelerate's variables, which vary between versions."""
 
@@ -141,27 +141,27 @@ def _variables(config: Mapping[str, Any], kind: str, path: Path, text: str) -> d
     """
     if kind not in MODELLED or (kind != "DEEPSPEED" and any(config.get(key) for key in FURTHER)):
         return _by_accelerate(path)
-    found = {"ACCELERATE_MIXED_PRECISION": _text(config.get("mixed_precision", "no"))}
+    variables = {"ACCELERATE_MIXED_PRECISION": _text(config.get("mixed_precision", "no"))}
     if kind in ON_CPUS and config.get("use_cpu") is True:
-        found["ACCELERATE_USE_CPU"] = "true"
+        variables["ACCELERATE_USE_CPU"] = "true"
     if kind != "DEEPSPEED":
-        return found
-    own = config.get("deepspeed_config", {})
-    if not isinstance(own, dict):
+        return variables
+    section = config.get("deepspeed_config", {})
+    if not isinstance(section, dict):
         line = line_of("deepspeed_config", text, 1)
         raise DocumentError(path, line, "`deepspeed_config`: a mapping is expected")
-    found["ACCELERATE_USE_DEEPSPEED"] = "true"
+    variables["ACCELERATE_USE_DEEPSPEED"] = "true"
     for key, end in VARIABLES.items():
-        if key in own:
-            found[f"ACCELERATE_DEEPSPEED_{end}"] = _text(own[key])
+        if key in section:
+            variables[f"ACCELERATE_DEEPSPEED_{end}"] = _text(section[key])
     for key in ("gradient_accumulation_steps", "gradient_clipping"):
-        if key in own:
-            found[f"ACCELERATE_{key.upper()}"] = _text(own[key])
-    stage = own.get("zero_stage")
+        if key in section:
+            variables[f"ACCELERATE_{key.upper()}"] = _text(section[key])
+    stage = section.get("zero_stage")
     if stage is not None and stage not in (0, 1, 2, 3):
         line = line_of("zero_stage", text, 1)
         raise DocumentError(path, line, f"`zero_stage`: {stage!r} isn't a ZeRO stage")
-    return found
+    return variables
 
 
 def _by_accelerate(path: Path) -> dict[str, str]:
@@ -182,8 +182,8 @@ def _by_accelerate(path: Path) -> dict[str, str]:
         if f"cannot import name '{VALIDATE_LAUNCH.path}'" in last:
             raise MissingNameError(VALIDATE_LAUNCH)
         raise LaunchError(f"{path}: accelerate can't use it: {last}")
-    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    variables: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return variables
 
 
 def _text(value: Any) -> str:

@@ -90,12 +90,12 @@ def _file_or_base64(name: str) -> str:
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Builds a JSON object; refuses duplicate keys, like DeepSpeed."""
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise ValueError(f"the key `{key}` is given twice")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def section(config: Config, name: str) -> Config:
@@ -124,11 +124,11 @@ def _set_offload(config: Config, offload: Offload) -> None:
         ("offload_optimizer", offload is not Offload.NONE),
         ("offload_param", offload is Offload.OPTIMIZER_AND_PARAMETERS),
     ):
-        own = section(zero, name)
+        present = section(zero, name)
         if not held:
             zero.pop(name, None)
-        elif own.get("device", "none") in (None, "none"):
-            zero[name] = {"pin_memory": True, **own, "device": "cpu"}
+        elif present.get("device", "none") in (None, "none"):
+            zero[name] = {"pin_memory": True, **present, "device": "cpu"}
 
 
 def minimal(settings: Mapping[Setting, Value]) -> Config:

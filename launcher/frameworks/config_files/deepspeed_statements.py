@@ -64,7 +64,7 @@ def of_config(config: Config, label: str, script: Script) -> Iterator[Statement]
     yield from _sizes(zero, label, script)
     yield from _optimizer(config, label, script)
     yield from _schedule(config, label)
-    for fact, key, asked in (
+    for fact, key, is_on in (
         (
             Fact.SUPER_OFFLOAD,
             "zero_optimization.offload_optimizer.super_offload",
@@ -77,16 +77,16 @@ def of_config(config: Config, label: str, script: Script) -> Iterator[Statement]
             section(config, "checkpoint").get("load_universal") is True,
         ),
     ):
-        if asked:
-            yield fact, known(asked, key)
+        if is_on:
+            yield fact, known(value=True, key=key)
     ranks = section(config, "tensor_parallel").get("autotp_size")
     if isinstance(ranks, int) and ranks > 1:
         yield Fact.MODEL_PARALLEL, known(ranks, "tensor_parallel.autotp_size")
     dtype = section(config, "data_types").get("grad_accum_dtype")
     yield Fact.FP32_ACCUMULATION, known(dtype == "fp32", "data_types.grad_accum_dtype")
     yield Fact.CLIPS_BY_DEFAULT, known("gradient_clipping" not in config, "gradient_clipping")
-    where = "bf16.check_grad_overflow"
-    yield Fact.OVERFLOW_BY_DEFAULT, known(_checks_by_default(config), where)
+    is_default = "check_grad_overflow" not in section(config, "bf16") | section(config, "bfloat16")
+    yield Fact.OVERFLOW_BY_DEFAULT, known(is_default, "bf16.check_grad_overflow")
     precision = _precision(config)
     if precision is not None:
         yield Setting.PRECISION, known(precision.value, f"{precision.value}.enabled")
@@ -115,12 +115,13 @@ def batch_of(
 
 def _optimizer(config: Config, label: str, script: Script) -> Iterator[Statement]:
     """The optimizer that DeepSpeed creates, if the script has none."""
-    name = section(config, "optimizer").get("type")
+    optimizer = section(config, "optimizer")
+    name, params = optimizer.get("type"), section(optimizer, "params")
     if name is None:
         return
     source = f"{label}: optimizer.type"
     kind = optimizer_named(str(name))
-    if kind is Optimizer.SGD and section(section(config, "optimizer"), "params").get("momentum"):
+    if kind is Optimizer.SGD and params.get("momentum"):
         kind = Optimizer.LION  # one state
     if kind is None:
         script.unmodelled.append(f"{source}: {name!r} isn't known, so AdamW's states are assumed")
@@ -130,19 +131,13 @@ def _optimizer(config: Config, label: str, script: Script) -> Iterator[Statement
         scattered = section(config, "zero_optimization").get("reduce_scatter", True) is not False
         where = f"{label}: zero_optimization.reduce_scatter"
         yield Fact.REDUCE_SCATTER, Known(scattered, Origin.CONFIG, where)
-    in_torch = section(section(config, "optimizer"), "params").get("torch_adam")
-    yield Fact.FUSED_STEP, Known(not in_torch, Origin.CONFIG, source)
+    yield Fact.FUSED_STEP, Known(not params.get("torch_adam"), Origin.CONFIG, source)
 
 
 def _is_quantized(zero: Config) -> bool:
     """Whether ZeRO++ quantizes weights gathered from a node's secondary partition."""
     ranks = zero.get("zero_hpz_partition_size")
     return isinstance(ranks, int) and ranks > 1 and zero.get("zero_quantized_weights") is True
-
-
-def _checks_by_default(config: Config) -> bool:
-    """Whether overflow checks are unset under both names of the bf16 section."""
-    return not any("check_grad_overflow" in section(config, name) for name in ("bf16", "bfloat16"))
 
 
 def _schedule(config: Config, label: str) -> Iterator[Statement]:
@@ -184,8 +179,9 @@ def _sizes(zero: Config, label: str, script: Script) -> Iterator[Statement]:
 
 def _elements(value: object) -> int | None:
     """Parses a whole number, also in the form 5e8."""
-    whole = isinstance(value, int | float) and value >= 0 and value % 1 == 0
-    return int(value) if isinstance(value, int | float) and whole else None
+    if isinstance(value, int | float) and value >= 0 and value % 1 == 0:
+        return int(value)
+    return None
 
 
 def _precision(config: Config) -> Precision | None:

@@ -38,22 +38,21 @@ def described_by_transformers(config: Mapping[str, Any]) -> dict[str, Any] | Non
     except metadata.PackageNotFoundError:
         return None
     text = json.dumps(config, sort_keys=True)
-    kept = _kept(hashlib.sha256(f"{version}\n{text}".encode()).hexdigest())
-    if kept is not None:
+    cached = _cache_file(hashlib.sha256(f"{version}\n{text}".encode()).hexdigest())
+    if cached is not None:
         with suppress(OSError, ValueError, RecursionError):
-            found = json.loads(regular_files.read(kept))
-            if isinstance(found, dict) and is_described_model(found):
-                return found
+            if (model := _checked(regular_files.read(cached))) is not None:
+                return model
     terminal.reassure("transformers determines the model's size, which takes some seconds once")
-    answer = _asked(text)
-    if answer is not None and kept is not None:
+    model = _by_process(text)
+    if model is not None and cached is not None:
         with suppress(OSError):
-            private_files.make_folders(kept.parent)
-            private_files.replace(kept, json.dumps(answer).encode())
-    return answer
+            private_files.make_folders(cached.parent)
+            private_files.replace(cached, json.dumps(model).encode())
+    return model
 
 
-def _kept(digest: str) -> Path | None:
+def _cache_file(digest: str) -> Path | None:
     """Cache file of a result; None for a user without a home."""
     try:
         return run_directory.default_root().parent / "models" / f"{digest}.json"
@@ -61,7 +60,7 @@ def _kept(digest: str) -> Path | None:
         return None
 
 
-def _asked(config: str) -> dict[str, Any] | None:
+def _by_process(config: str) -> dict[str, Any] | None:
     command = [sys.executable, "-P", "-m", "safe_launch.workload.models.on_meta"]
     with suppress(OSError, subprocess.SubprocessError, ValueError, RecursionError):
         done = subprocess.run(
@@ -73,7 +72,11 @@ def _asked(config: str) -> dict[str, Any] | None:
             timeout=SECONDS,
             check=True,
         )
-        found = json.loads(done.stdout)
-        if isinstance(found, dict) and is_described_model(found):
-            return found
+        return _checked(done.stdout)
     return None
+
+
+def _checked(text: str | bytes) -> dict[str, Any] | None:
+    """The description in a JSON text; None if it has another form."""
+    model = json.loads(text)
+    return model if isinstance(model, dict) and is_described_model(model) else None

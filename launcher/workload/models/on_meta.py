@@ -34,9 +34,9 @@ def described(config: dict[str, Any]) -> dict[str, Any]:
     whole = transformers.CONFIG_MAPPING[config["model_type"]].from_dict(config)
     named = str(next(iter(config.get("architectures") or ()), ""))
     kind = getattr(transformers, named, None) or _class_of(transformers, whole)
-    found = shape_of(without_weights(kind, whole))
-    found["config"]["architectures"] = [kind.__name__]
-    return found
+    model = shape_of(without_weights(kind, whole))
+    model["config"]["architectures"] = [kind.__name__]
+    return model
 
 
 def _class_of(transformers: Any, config: Any) -> Any:

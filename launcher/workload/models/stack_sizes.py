@@ -79,9 +79,9 @@ def kv_heads_of(inside: Iterable[Weight], hidden: int, heads: int, head_dim: int
     for module, width in _projections(inside, hidden):
         if module == "k_proj" and width % head_dim == 0:
             return width // head_dim
-        found, rest = divmod(width - heads * head_dim, 2 * head_dim)
-        if module in FUSED and found > 0 and not rest:
-            return found
+        kv_heads, rest = divmod(width - heads * head_dim, 2 * head_dim)
+        if module in FUSED and kv_heads > 0 and not rest:
+            return kv_heads
     return 0
 
 

@@ -48,12 +48,12 @@ def read_model_of(script: Script) -> tuple[Model | None, tuple[str, ...]]:
     Raises:
         LaunchError: one of the model's files is broken.
     """
-    _, given = _named(script)
-    if given is None:
+    _, named = _named(script)
+    if named is None:
         return None, ()
     notes: list[str] = []
-    model = read_model(_folder(given), str(Path.cwd()), notes, script.environment)
-    return model, tuple(f"{given.source}: {note}" for note in notes)
+    model = read_model(_folder(named), str(Path.cwd()), notes, script.environment)
+    return model, tuple(f"{named.source}: {note}" for note in notes)
 
 
 def statements(script: Script, model: Model | None) -> Iterator[Statement]:
@@ -61,25 +61,25 @@ def statements(script: Script, model: Model | None) -> Iterator[Statement]:
 
     transformers/modeling_utils.py, `_from_config`.
     """
-    flag, given = _named(script)
-    if flag == FROM_SCRATCH and given is not None and model is not None:
+    flag, named = _named(script)
+    if flag == FROM_SCRATCH and named is not None and model is not None:
         kind = dtype_named(model.stored) or Precision.FP32
-        source = f"the type in {model.source}, by {given.source}"
+        source = f"the type in {model.source}, by {named.source}"
         yield Fact.LOADED_PRECISION, Known(kind.value, Origin.DEFAULT, source)
 
 
 def _named(script: Script) -> tuple[str, Given | None]:
     """The flag that names the model, and its value."""
     for flag in FLAGS:
-        given = script.text(flag)
-        if given is None or not isinstance(given.value, str):
+        named = script.text(flag)
+        if named is None or not isinstance(named.value, str):
             continue
         is_sure = flag not in UNSURE or (flag == FROM_SCRATCH and "AutoConfig" in script.names)
-        if is_sure or os.path.isdir(_folder(given)):  # noqa: PTH112 - a name may be too long
-            return flag, given
+        if is_sure or os.path.isdir(_folder(named)):  # noqa: PTH112 - a name may be too long
+            return flag, named
     return "", None
 
 
-def _folder(given: Given) -> str:
+def _folder(named: Given) -> str:
     """The folder or hub name of a model; a configuration may be given by its file."""
-    return str(given.value).removesuffix("/config.json")
+    return str(named.value).removesuffix("/config.json")

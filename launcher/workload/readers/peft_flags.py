@@ -82,13 +82,13 @@ def adapter_of(script: Script) -> Given | None:
                 return Given("", part.origin, part.source)
             value = Adapter.LORA if word in LORA else Adapter.NONE if word == "full" else ""
             return Given(value, kind.origin, f"{kind.source} {word}" if not value else kind.source)
-    switches = [given for name in SWITCHES if (given := script.boolean(name)) is not None]
+    switches = [switch for name in SWITCHES if (switch := script.boolean(name)) is not None]
     parts = [script.flags[name] for name in PARTS if name in script.flags]
-    asked = [switch for switch in switches if switch.value]
-    asked += [part for part in parts if not part.says_no]
-    quantized = [given for name in QUANTIZED if (given := script.on(name))]
-    if asked or (quantized and not switches):
-        chosen = [*asked, *quantized][0]
+    on = [switch for switch in switches if switch.value]
+    on += [part for part in parts if not part.says_no]
+    quantized = [switch for name in QUANTIZED if (switch := script.on(name))]
+    if on or (quantized and not switches):
+        chosen = [*on, *quantized][0]
         return Given(Adapter.LORA, chosen.origin, chosen.source)
     if {"ModelConfig", "trl"} <= script.names and script.leaves("use_peft"):
         return Given(Adapter.NONE, Origin.DEFAULT, "trl's default of use_peft")
@@ -99,14 +99,14 @@ def adapter_of(script: Script) -> Given | None:
 
 def _part_of_full(script: Script) -> Given | None:
     """A flag that limits a full training to some layers at a time."""
-    given = next((each for name in BLOCKWISE if (each := script.flags.get(name))), None)
-    return None if given is None or given.says_no else given
+    flag = next((each for name in BLOCKWISE if (each := script.flags.get(name))), None)
+    return None if flag is None or flag.says_no else flag
 
 
 def _other(script: Script) -> Given | None:
     """A flag for another method than LoRA, whose trained parameters are unknown."""
-    asked = (each for name, each in script.flags.all.items() if OTHERS.search(name))
-    return next((given for given in asked if not given.says_no), None)
+    flags = (each for name, each in script.flags.all.items() if OTHERS.search(name))
+    return next((flag for flag in flags if not flag.says_no), None)
 
 
 def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
@@ -130,10 +130,10 @@ def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
 
 def _hint(script: Script) -> str:
     """A hint at adapters that may be unused; empty if none."""
-    asked = {name: each for name, each in script.flags.all.items() if each.origin > Origin.DEFAULT}
-    for name, given in asked.items():
-        if re.search(r"lora|peft|adapter|(^|_)oft(_|$)", name) and not given.says_no:
-            return given.source
+    stated = {name: each for name, each in script.flags.all.items() if each.origin > Origin.DEFAULT}
+    for name, flag in stated.items():
+        if re.search(r"lora|peft|adapter|(^|_)oft(_|$)", name) and not flag.says_no:
+            return flag.source
     other = _other(script)
     if other is not None:
         return other.source
@@ -153,27 +153,27 @@ def _lora(script: Script, *, wanted: bool) -> Iterator[Statement]:
             yield Fact.LORA_RANK, rank.known(rank.value)
             break
     for fact, names in ((Fact.LORA_TARGETS, TARGETS), (Fact.LORA_SAVED, SAVED)):
-        for given in [text for name in names if (text := script.text(name))]:
-            words = words_of(given)
+        for flag in [text for name in names if (text := script.text(name))]:
+            words = words_of(flag)
             if not words:
                 continue
             lowered = {word.lower() for word in words}
             if fact is Fact.LORA_TARGETS and lowered & ALL:
                 more = [word for word in words if word.lower() not in ALL]
-                yield fact, given.known(",".join(["all-linear", *more]))
+                yield fact, flag.known(",".join(["all-linear", *more]))
             elif not lowered & DEFAULTS:
-                yield fact, given.known(",".join(words))
+                yield fact, flag.known(",".join(words))
             break
 
 
-def words_of(given: Given) -> list[str]:
+def words_of(flag: Given) -> list[str]:
     """Splits words separated by commas or spaces, in brackets or as YAML.
 
     A single regular expression isn't split.
     """
-    if isinstance(given.value, list):
-        return [str(item) for item in given.value]
-    words = list(given.words) or [str(given.value)]
+    if isinstance(flag.value, list):
+        return [str(item) for item in flag.value]
+    words = list(flag.words) or [str(flag.value)]
     text = " ".join(words).strip()
     if text.startswith("[") and text.endswith("]"):
         parts = [part.strip(" '\"") for part in text[1:-1].split(",")]
@@ -184,12 +184,12 @@ def words_of(given: Given) -> list[str]:
 
 
 def _bits(script: Script) -> Iterator[Statement]:
-    loads = [(asked, bits) for name, bits in LOADED_IN if (asked := script.on(name))]
+    loads = [(switch, bits) for name, bits in LOADED_IN if (switch := script.on(name))]
     if len({bits for _, bits in loads}) > 1:
         first, second = loads[0][0].source, loads[-1][0].source
         raise LaunchError(f"{first} and {second}: a model is loaded in 4 or in 8 bits, not in both")
-    for given, bits in loads:
-        yield Fact.QUANTIZATION_BITS, given.known(bits)
+    for switch, bits in loads:
+        yield Fact.QUANTIZATION_BITS, switch.known(bits)
         return
     for name in BITS:
         number = script.text(name)

@@ -54,9 +54,9 @@ def read(script: Script) -> Iterator[Statement]:
 
 def _spanning(script: Script) -> Iterator[Statement]:
     for name in ("rlhf_type", "stage"):
-        given = script.text(name)
-        if given is not None and str(given.value).lower() in SPANNING:
-            yield Fact.LOSS_SPANS_BATCH, given.known(value=True)
+        flag = script.text(name)
+        if flag is not None and str(flag.value).lower() in SPANNING:
+            yield Fact.LOSS_SPANS_BATCH, flag.known(value=True)
     for trainer in script.names & set(SPANNING.values()):
         source = f"the script uses {trainer}"
         yield Fact.LOSS_SPANS_BATCH, Known(True, Origin.SCRIPT, source)
@@ -64,9 +64,9 @@ def _spanning(script: Script) -> Iterator[Statement]:
 
 def _trainer(script: Script) -> Iterator[Statement]:
     """The trl trainer that a custom script imports."""
-    found = script.names & NAMED
-    if len(found) == 1 and "trl" in script.names and not script.owner:
-        (name,) = found
+    trainers = script.names & NAMED
+    if len(trainers) == 1 and "trl" in script.names and not script.owner:
+        (name,) = trainers
         yield Fact.TRAINER, Known(name, Origin.SCRIPT, f"the script uses {name}")
 
 
@@ -112,17 +112,17 @@ def _named(script: Script) -> Given | None:
         ("rlhf_type", known | JUDGES.keys() if owner else known),
         ("stage", known),
     ):
-        given = script.text(name)
-        if given is not None and str(given.value).lower() in methods:
-            return Given(str(given.value).lower(), given.origin, given.source)
+        flag = script.text(name)
+        if flag is not None and str(flag.value).lower() in methods:
+            return Given(str(flag.value).lower(), flag.origin, flag.source)
     if owner is not None and "rlhf_type" not in script.flags:
         for word, method in owner.methods.items():
             if word in script.program:
                 return Given(method, Origin.DEFAULT, owner.default("rlhf_type", method).source)
-    found = [name for name in script.names if name.endswith("Trainer")]
-    if len(found) != 1 or found[0] not in TRAINERS:
+    trainers = [name for name in script.names if name.endswith("Trainer")]
+    if len(trainers) != 1 or trainers[0] not in TRAINERS:
         return None
-    return Given(TRAINERS[found[0]], Origin.SCRIPT, f"the script uses {found[0]}")
+    return Given(TRAINERS[trainers[0]], Origin.SCRIPT, f"the script uses {trainers[0]}")
 
 
 def _reference(script: Script, kind: str, named: Given) -> Given | None:
@@ -133,8 +133,8 @@ def _reference(script: Script, kind: str, named: Given) -> Given | None:
     """
     if kind not in REFERENCED:
         return Given(False, named.origin, named.source)
-    if given := script.first(*REFERENCES):
-        return Given(True, given.origin, given.source)
+    if flag := script.first(*REFERENCES):
+        return Given(True, flag.origin, flag.source)
     if switch := script.on(*WITHOUT):
         return Given(False, switch.origin, switch.source)
     adapter = adapter_of(script)

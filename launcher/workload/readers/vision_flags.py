@@ -28,9 +28,9 @@ def read(script: Script) -> Iterator[Statement]:
     """The trained towers; for a language model with adapters see `_part`."""
     parts = script.text("mm_tunable_parts")
     if parts is not None:  # LLaVA-NeXT's, which takes precedence over the switches
-        names_ = str(parts.value).split(",")
-        yield from _part(script, VISION, parts, trained="mm_vision_tower" in names_)
-        yield from _part(script, LANGUAGE, parts, trained="mm_language_model" in names_)
+        trained = str(parts.value).split(",")
+        yield from _part(script, VISION, parts, trained="mm_vision_tower" in trained)
+        yield from _part(script, LANGUAGE, parts, trained="mm_language_model" in trained)
         return
     for fact, when, names in FLAGS:
         for name in names:
@@ -44,19 +44,19 @@ def read(script: Script) -> Iterator[Statement]:
         yield from _part(script, LANGUAGE, projector, trained=False)
 
 
-def _part(script: Script, fact: Fact, given: Given, *, trained: bool) -> Iterator[Statement]:
+def _part(script: Script, fact: Fact, flag: Given, *, trained: bool) -> Iterator[Statement]:
     """One part of the model.
 
     A language model frozen by a script to add adapters is trained by the adapters; in a framework
     (ms-swift, LLaMA-Factory) freezing also prevents adapters.
     """
     if not trained:
-        yield Fact.FROZEN_PARAMETERS, given.known(value=True)
+        yield Fact.FROZEN_PARAMETERS, flag.known(value=True)
         adapter = adapter_of(script)
         adapted = adapter is not None and adapter.value == Adapter.LORA
         if fact is LANGUAGE and adapted and script.owner is None:
             return
-    yield fact, given.known(trained)
+    yield fact, flag.known(trained)
 
 
 def _backbone(script: Script) -> Iterator[Statement]:
@@ -103,5 +103,5 @@ def image_statements(script: Script, model: Model | None) -> Iterator[Statement]
         yield _patches(pixels, int(pixels.value) // tower.patch**2)
 
 
-def _patches(given: Given, patches: int) -> Statement:
-    return Fact.IMAGE_PATCHES, Known(patches, given.origin, f"{given.source}, one image")
+def _patches(flag: Given, patches: int) -> Statement:
+    return Fact.IMAGE_PATCHES, Known(patches, flag.origin, f"{flag.source}, one image")

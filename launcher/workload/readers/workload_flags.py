@@ -83,8 +83,8 @@ def _parallel(script: Script) -> Iterator[Statement]:
 
 def _length(script: Script) -> Iterator[Statement]:
     prompt, answer = script.number("max_prompt_length"), script.number("max_completion_length")
-    said = [name for name in LENGTHS if script.text(name)]
-    for name in sorted(said, key=lambda name: -script.flags[name].origin):
+    stated = [name for name in LENGTHS if script.text(name)]
+    for name in sorted(stated, key=lambda name: -script.flags[name].origin):
         if str(script.flags[name].value).lower() in ("-1", "none"):
             continue  # no limit (ms-swift 2.x, trl)
         length = script.number(name)
@@ -151,10 +151,10 @@ def _attention(script: Script) -> Iterator[Statement]:
         yield Fact.ATTENTION, named
         return
     for name in ("use_flash_attn", "use_flash_attention", "flash_attn"):
-        given = script.flags.get(name)
+        flag = script.flags.get(name)
         # Non-boolean values mean the model's default: ms-swift's `auto`.
-        is_switch = given is not None and (
-            given.value is None or str(given.value).lower() in TRUE + FALSE
+        is_switch = flag is not None and (
+            flag.value is None or str(flag.value).lower() in TRUE + FALSE
         )
         if is_switch and (switch := script.on(name)):
             yield Fact.ATTENTION, switch.known(Attention.FLASH.value)
@@ -210,9 +210,9 @@ def _spread(script: Script) -> Iterator[Statement]:
     """Whether a single process splits the model over its devices: `device_map="auto"`."""
     if not script.may_split:
         return
-    given = script.text("device_map")
-    if given is not None and str(given.value) in SPREAD:
-        yield Fact.DEVICE_MAP, given.known(value=True)
+    flag = script.text("device_map")
+    if flag is not None and str(flag.value) in SPREAD:
+        yield Fact.DEVICE_MAP, flag.known(value=True)
     elif script.decides("device_map"):
         yield Fact.DEVICE_MAP, Known(True, Origin.DEFAULT, "device_map in the script's source")
 

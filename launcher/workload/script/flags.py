@@ -59,7 +59,7 @@ def _completed(flags: dict[str, Given], owner: FrameworkRow) -> dict[str, Given]
         name: Given(value, Origin.DEFAULT, owner.default(name, value).source)
         for name, value in owner.defaults.items()
     }
-    return {owner.renamed.get(name, name): given for name, given in (absent | flags).items()}
+    return {owner.renamed.get(name, name): flag for name, flag in (absent | flags).items()}
 
 
 def _overrides(pairs: Sequence[str]) -> dict[str, Given]:
@@ -69,7 +69,7 @@ def _overrides(pairs: Sequence[str]) -> dict[str, Given]:
         name, equals, text = pair.partition("=")
         if equals and not pair.startswith("--"):
             flags[name] = Given(None if text == "null" else text, Origin.FLAG, f"{name}=", (text,))
-    return {name: given for name, given in flags.items() if given.value is not None}
+    return {name: flag for name, flag in flags.items() if flag.value is not None}
 
 
 def _from_file(path: Path) -> dict[str, Given]:

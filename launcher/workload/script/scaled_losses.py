@@ -29,8 +29,8 @@ def divided_before(tree: ast.AST, line: int) -> int | None:
         for argument in node.args
         if isinstance(argument, ast.Name)
     }
-    found = [at for name, at in _divisions(scope) if name in names and at <= line]
-    return max(found, default=None)
+    lines = [at for name, at in _divisions(scope) if name in names and at <= line]
+    return max(lines, default=None)
 
 
 def _divisions(scope: ast.AST) -> Iterator[tuple[str, int]]:

@@ -44,24 +44,24 @@ def _passes(statement: ast.stmt) -> dict[str, list[int]]:
 
     Of a condition, only the branch with more passes counts.
     """
-    found: dict[str, list[int]] = {}
+    passes: dict[str, list[int]] = {}
     if isinstance(statement, ast.If):
         branches = [_passes_of(block) for block in (statement.body, statement.orelse)]
         for engine in {engine for branch in branches for engine in branch}:
-            found[engine] = max((branch.get(engine, []) for branch in branches), key=len)
-        return found
+            passes[engine] = max((branch.get(engine, []) for branch in branches), key=len)
+        return passes
     times = 2 if isinstance(statement, ast.For | ast.While) else 1
     for engine, line in _calls(statement, "backward"):
-        found.setdefault(engine, []).extend([line] * times)
-    return found
+        passes.setdefault(engine, []).extend([line] * times)
+    return passes
 
 
 def _passes_of(block: Sequence[ast.stmt]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    passes: dict[str, list[int]] = {}
     for statement in block:
         for engine, lines in _passes(statement).items():
-            found.setdefault(engine, []).extend(lines)
-    return found
+            passes.setdefault(engine, []).extend(lines)
+    return passes
 
 
 def _calls(statement: ast.stmt, method: str) -> Iterator[tuple[str, int]]:

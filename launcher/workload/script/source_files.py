@@ -82,28 +82,25 @@ class SourceFiles:
 
 def source_files(request: LaunchRequest) -> SourceFiles:
     """The script's files through all levels of imports, without installed packages."""
-    start = None if request.is_program else _start(request)
+    find = module_file if request.is_module else script_file
+    start = None if request.is_program else find(request.script)
     if start is None or not start.is_file() or is_installed(start):
         return SourceFiles((), is_all=False)
     roots = _roots(start, is_module=request.is_module)
     if b"sys.path." in regular_files.read(start):  # a sign that modules lie above it
         roots += start.absolute().parents[1:4]
-    found: dict[Path, SourceFile] = {}
+    parsed: dict[Path, SourceFile] = {}
     files, is_all = [start], True
     for path in files:  # which grows meanwhile
-        tree = tree_of(path) if len(found) < MOST_FILES else None
+        tree = tree_of(path) if len(parsed) < MOST_FILES else None
         if tree is None:
             is_all = False
             continue
-        found[path] = SourceFile(path, tree)
-        imported = _own_files(tree, path, roots)
+        parsed[path] = SourceFile(path, tree)
+        imported = _user_files(tree, path, roots)
         is_all = is_all and imported[1]
         files += [file for file in dict.fromkeys(imported[0]) if file not in files]
-    return SourceFiles(tuple(found.values()), is_all)
-
-
-def _start(request: LaunchRequest) -> Path | None:
-    return module_file(request.script) if request.is_module else script_file(request.script)
+    return SourceFiles(tuple(parsed.values()), is_all)
 
 
 def _roots(start: Path, *, is_module: bool) -> list[Path]:
@@ -113,30 +110,32 @@ def _roots(start: Path, *, is_module: bool) -> list[Path]:
     editable.
     """
     above = list(start.absolute().parents)
-    own = [Path()] if is_module else [start.parent]
+    beside = [Path()] if is_module else [start.parent]
     paths = [Path(folder) for folder in os.environ.get("PYTHONPATH", "").split(":") if folder]
     projects = [
         folder for folder in above[:6] if any((folder / name).is_file() for name in PROJECT_FILES)
     ]
     package = next((each for each in above if not (each / "__init__.py").is_file()), above[-1])
-    folders = [*own, *paths, Path(), package, *projects, *(project / "src" for project in projects)]
+    sources = [project / "src" for project in projects]
+    folders = [*beside, *paths, Path(), package, *projects, *sources]
     return list({os.path.realpath(folder): folder for folder in reversed(folders)}.values())[::-1]
 
 
-def _own_files(tree: ast.Module, path: Path, roots: Sequence[Path]) -> tuple[list[Path], bool]:
+def _user_files(tree: ast.Module, path: Path, roots: Sequence[Path]) -> tuple[list[Path], bool]:
     """The user's files imported by a file, and whether it imports no unread code."""
-    found: list[Path] = []
+    files: list[Path] = []
     is_all = True
     for folders, stems, package in _imported(tree, path, roots):
         group: list[Path] = []
         for folder in folders[:1] if package in LIBRARIES else folders:
             parts = [folder.joinpath(*stem.split(".")) for stem in stems]
-            group = [file for part in parts for file in _files_of(part) if file.is_file()]
+            pairs = ((part.parent / f"{part.name}.py", part / "__init__.py") for part in parts)
+            group = [file for pair in pairs for file in pair if file.is_file()]
             if group:
                 break
         is_all = is_all and (bool(group) or package in READABLE)
-        found += group
-    return found, is_all
+        files += group
+    return files, is_all
 
 
 def _imported(
@@ -154,7 +153,3 @@ def _imported(
                 head = module or ""
                 inner = [f"{head}.{alias.name}".lstrip(".") for alias in names]
                 yield folders, [head, *inner], "" if level else head.partition(".")[0]
-
-
-def _files_of(stem: Path) -> tuple[Path, Path]:
-    return stem.parent / f"{stem.name}.py", stem / "__init__.py"

@@ -79,9 +79,9 @@ def calls_of(tree: ast.AST, name: str) -> Iterator[int]:
 
 def outdated_arguments(tree: ast.AST) -> Iterator[int]:
     """Lines that use removed names of transformers arguments."""
-    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     for call in unguarded_calls(tree):
-        if called(call) in {"TrainingArguments", "Seq2SeqTrainingArguments"} - own:
+        if called(call) in {"TrainingArguments", "Seq2SeqTrainingArguments"} - defined:
             for keyword in call.keywords:
                 if keyword.arg == "evaluation_strategy":
                     yield keyword.lineno
