@@ -15,10 +15,10 @@ from ..core.errors import LaunchError
 from ..core.settings import Fact, Setting, Value
 from ..core.workload import Known, Statement
 from . import fsdp
+from .arguments import TRUE
 from .config_files.deepspeed import OFFLOADS, ConfigError, load
 from .deepspeed import FLAGS, statements
 from .framework import FrameworkRow, Script
-from .given import TRUE
 
 ACCELERATE = FrameworkRow(
     "accelerate",

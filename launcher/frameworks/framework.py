@@ -12,7 +12,7 @@ from ..core.hardware import VISIBLE
 from ..core.setting_table import TOO_LARGE
 from ..core.settings import Value
 from ..core.workload import Known, Statement
-from .given import FALSE, PARSERS, TRUE, Flags, Given
+from .arguments import FALSE, PARSERS, TRUE, Argument, Flags
 
 OF_TRL = "SFT|DPO|KTO|ORPO|CPO|BCO|GRPO|RLOO|PPO|PPOv2|OnlineDPO|XPO|NashMD|GKD|PRM|Reward"
 """First parts of the names of trl's trainers and their arguments."""
@@ -124,7 +124,7 @@ class Script:
     unmodelled: list[str] = field(default_factory=list)
     owner: FrameworkRow | None = None
     program: str = ""
-    replaced: Mapping[str, Given] = field(default_factory=dict)
+    replaced: Mapping[str, Argument] = field(default_factory=dict)
     words: SourceWords = field(default_factory=SourceWords)
     tree: ast.Module | None = None
 
@@ -158,25 +158,25 @@ class Script:
         """Whether neither the command line nor the source mentions these arguments."""
         return not (self.decides(*names) or any(name in self.flags for name in names))
 
-    def text(self, name: str) -> Given | None:
+    def text(self, name: str) -> Argument | None:
         """A flag with a value; an empty one (`--deepspeed "$UNSET"`) counts as absent."""
         flag = self.flags.get(name)
         return flag if flag is not None and flag.value else None
 
-    def first(self, *names: str) -> Given | None:
+    def first(self, *names: str) -> Argument | None:
         """The first of these flags that has a value."""
         return next(filter(None, map(self.text, names)), None)
 
-    def first_number(self, *names: str) -> Given | None:
+    def first_number(self, *names: str) -> Argument | None:
         """The first of these flags that has a positive whole number."""
         return next(filter(None, map(self.number, names)), None)
 
-    def on(self, *names: str) -> Given | None:
+    def on(self, *names: str) -> Argument | None:
         """The first of these boolean flags that is true."""
         switches = filter(None, map(self.boolean, names))
         return next((each for each in switches if each.value), None)
 
-    def number(self, name: str) -> Given | None:
+    def number(self, name: str) -> Argument | None:
         """A flag with a positive whole number; other values are noted and left to the script."""
         flag = self.flags.get(name)
         if flag is None or flag.value is None:
@@ -189,20 +189,20 @@ class Script:
             why = "is too large" if value > 0 else "isn't a positive whole number"
             self.notes.append(f"{flag.source}: {flag.value!r} {why}")
             return None
-        return Given(value, flag.origin, flag.source)
+        return Argument(value, flag.origin, flag.source)
 
-    def boolean(self, name: str) -> Given | None:
+    def boolean(self, name: str) -> Argument | None:
         """A boolean flag in any form, `--no_name` included; None for "auto"."""
         flag = self.flags.get(name)
         if flag is None:
             opposite = self.flags.get(f"no_{name}")
             if opposite is None or opposite.value is not None:
                 return None
-            return Given(value=False, origin=opposite.origin, source=opposite.source)
+            return Argument(value=False, origin=opposite.origin, source=opposite.source)
         word = "true" if flag.value is None else str(flag.value).lower()
         if word == "auto":
             return None
         if word not in TRUE + FALSE:
             self.notes.append(f"{flag.source}: {flag.value!r} is neither true nor false")
             return None
-        return Given(word in TRUE, flag.origin, flag.source)
+        return Argument(word in TRUE, flag.origin, flag.source)

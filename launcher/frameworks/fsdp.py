@@ -14,8 +14,8 @@ from ..core.reasons import reason_of
 from ..core.settings import Fact, Setting, Value
 from ..core.workload import Known, Statement
 from ..system import regular_files
+from .arguments import FALSE, TRUE, Argument
 from .framework import Script
-from .given import FALSE, TRUE, Given
 
 LAYERS = "TRANSFORMER_BASED_WRAP"
 UNITS = {LAYERS: Units.LAYERS, "NO_WRAP": Units.WHOLE}
@@ -24,13 +24,13 @@ PREFIX = "fsdp_"
 """Optional prefix of `--fsdp_config` keys (transformers/training_args.py, `_process_fsdp_args`)."""
 
 
-def flag(script: Script) -> Given | None:
+def flag(script: Script) -> Argument | None:
     """The Trainer's FSDP flag: with a value or, in late 5.x, alone."""
     switch = script.flags.get("fsdp")
     return switch if switch is not None and switch.value is None else script.text("fsdp")
 
 
-def of_trainer(script: Script, switch: Given, mixed: Known | None) -> Iterator[Statement]:
+def of_trainer(script: Script, switch: Argument, mixed: Known | None) -> Iterator[Statement]:
     """Settings of `--fsdp` and `--fsdp_config`, in accelerate's terms.
 
     transformers 4 sets accelerate's variables, 5 the corresponding arguments

@@ -13,8 +13,8 @@ from ..core.choices import Checkpointing, Precision
 from ..core.errors import LaunchError
 from ..core.settings import Fact, Setting
 from ..core.workload import Known, Statement
+from .arguments import Argument
 from .framework import FrameworkRow, Script
-from .given import Given
 
 
 def read(script: Script) -> Iterator[Statement]:
@@ -38,7 +38,7 @@ def read(script: Script) -> Iterator[Statement]:
     yield from _types(script, kind)
 
 
-def _refuse(script: Script, kind: Given | None) -> None:
+def _refuse(script: Script, kind: Argument | None) -> None:
     bits = script.text("quantization_bit")
     if bits is not None and kind is not None and kind.value in ("full", "freeze"):
         problem = f"{bits.source}: a quantized model can't be trained with {kind.source} "
@@ -63,7 +63,7 @@ def _checkpointing(script: Script) -> Iterator[Statement]:
     yield Setting.GRADIENT_CHECKPOINTING, known
 
 
-def _types(script: Script, kind: Given | None) -> Iterator[Statement]:
+def _types(script: Script, kind: Argument | None) -> Iterator[Statement]:
     """Dtypes: weights are loaded in the computation's dtype; trained ones become fp32.
 
     `pure_bf16` keeps their dtype.

@@ -13,10 +13,10 @@ from ..core.errors import LaunchError
 from ..core.settings import BATCH, OF_DDP, Fact, Setting
 from ..core.workload import Known, Statement
 from . import fsdp
+from .arguments import TRUE, Argument
 from .config_files.vocabulary import default_mode
 from .deepspeed import FLAGS, is_bare
 from .framework import FrameworkRow, Script
-from .given import TRUE, Given
 
 TRANSFORMERS = FrameworkRow(
     "transformers",
@@ -113,7 +113,7 @@ def _loop_batch(script: Script) -> Iterator[Statement]:
             yield setting, number.known(number.value)
 
 
-def _positive(script: Script, name: str) -> Given | None:
+def _positive(script: Script, name: str) -> Argument | None:
     """A flag with a positive whole number.
 
     Raises:
@@ -147,7 +147,7 @@ def _is_replaced(script: Script, *names: str) -> bool:
     return "trl" in script.names or script.replaces(*names)
 
 
-def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[Statement]:
+def _recomputed(script: Script, switch: Argument, *, by_trainer: bool) -> Iterator[Statement]:
     """The checkpointing implementation, if a switch enables it."""
     mode = stated_mode(script) if by_trainer else None
     if mode is None and by_trainer and _takes_default(script):
@@ -161,7 +161,7 @@ def _recomputed(script: Script, switch: Given, *, by_trainer: bool) -> Iterator[
         yield Fact.CHECKPOINTED, switch.known(value=True)
 
 
-def _at_most(mode: Known, switch: Given) -> Known:
+def _at_most(mode: Known, switch: Argument) -> Known:
     """The mode, with its switch's certainty and source."""
     if mode.origin < switch.origin:
         return Known(mode.value, mode.origin, f"{switch.source}, {mode.source}")
@@ -197,7 +197,7 @@ def _mode(use_reentrant: object) -> Checkpointing | None:
     return Checkpointing.REENTRANT if use_reentrant else Checkpointing.NON_REENTRANT
 
 
-def _mapping(where: Given, script: Script) -> dict[str, Any]:
+def _mapping(where: Argument, script: Script) -> dict[str, Any]:
     """A dict from a file, or from JSON on a command line."""
     if isinstance(where.value, dict):
         return where.value

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..core.errors import LaunchError
 from ..core.nearest import meant, near
 from ..core.request import LaunchRequest
-from ..frameworks.given import PARSERS
+from ..frameworks.arguments import PARSERS
 from ..frameworks.installed import package_folders
 from ..workload.script.source_files import source_files
 from ..workload.script.user_files import tree_of

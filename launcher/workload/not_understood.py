@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..core.certainty import Origin
-from ..frameworks.given import Flags
+from ..frameworks.arguments import Flags
 
 MATTERS = re.compile(
     r"lora|adapter|peft|(^|_)d?oft(_|$)|boft|galore|apollo|badam|lisa|quant(?!ile)|(^|_)[248]bit|fp8|fp4"
@@ -27,7 +27,7 @@ MINOR = re.compile(
 
 def not_understood(flags: Flags) -> tuple[str, ...]:
     """Flags and keys of files, as written, that no reader looked up and that aren't off."""
-    understood = {flags.all[name].source for name in flags.asked if name in flags.all}
+    understood = {flags.all[name].source for name in flags.looked_up if name in flags.all}
     return tuple(
         dict.fromkeys(
             flag.source
@@ -36,6 +36,6 @@ def not_understood(flags: Flags) -> tuple[str, ...]:
             and flag.source not in understood
             and MATTERS.search(name)
             and not MINOR.search(name)
-            and not flag.says_no
+            and not flag.is_negative
         )
     )

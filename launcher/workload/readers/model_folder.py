@@ -11,9 +11,9 @@ from ...core.choices import Precision
 from ...core.model import Model
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
+from ...frameworks.arguments import Argument
 from ...frameworks.config_files.vocabulary import dtype_named
 from ...frameworks.framework import Script
-from ...frameworks.given import Given
 from ..models.from_folder import read_model
 
 FROM_SCRATCH = "config_name"
@@ -68,7 +68,7 @@ def statements(script: Script, model: Model | None) -> Iterator[Statement]:
         yield Fact.LOADED_PRECISION, Known(kind.value, Origin.DEFAULT, source)
 
 
-def _named(script: Script) -> tuple[str, Given | None]:
+def _named(script: Script) -> tuple[str, Argument | None]:
     """The flag that names the model, and its value."""
     for flag in FLAGS:
         named = script.text(flag)
@@ -80,6 +80,6 @@ def _named(script: Script) -> tuple[str, Given | None]:
     return "", None
 
 
-def _folder(named: Given) -> str:
+def _folder(named: Argument) -> str:
     """The folder or hub name of a model; a configuration may be given by its file."""
     return str(named.value).removesuffix("/config.json")

@@ -10,9 +10,9 @@ from ...core.choices import Adapter
 from ...core.errors import LaunchError
 from ...core.settings import Fact, Setting
 from ...core.workload import Known, Statement
+from ...frameworks.arguments import Argument
 from ...frameworks.config_files.vocabulary import KINDS, LORA
 from ...frameworks.framework import Script
-from ...frameworks.given import Given
 from ...frameworks.transformers import TRANSFORMERS, is_trainers
 
 SWITCHES = ("use_lora", "use_peft", "use_peft_lora", "lora_enable")
@@ -68,7 +68,7 @@ def read(script: Script) -> Iterator[Statement]:
     yield from _bits(script)
 
 
-def adapter_of(script: Script) -> Given | None:
+def adapter_of(script: Script) -> Argument | None:
     """The adapter in the flags: a member of `Adapter`, or empty for another kind.
 
     None if the flags state nothing.
@@ -79,37 +79,39 @@ def adapter_of(script: Script) -> Given | None:
             word = str(kind.value).lower()
             part = _part_of_full(script) if word == "full" else None
             if part is not None:
-                return Given("", part.origin, part.source)
+                return Argument("", part.origin, part.source)
             value = Adapter.LORA if word in LORA else Adapter.NONE if word == "full" else ""
-            return Given(value, kind.origin, f"{kind.source} {word}" if not value else kind.source)
+            return Argument(
+                value, kind.origin, f"{kind.source} {word}" if not value else kind.source
+            )
     switches = [switch for name in SWITCHES if (switch := script.boolean(name)) is not None]
     parts = [script.flags[name] for name in PARTS if name in script.flags]
     on = [switch for switch in switches if switch.value]
-    on += [part for part in parts if not part.says_no]
+    on += [part for part in parts if not part.is_negative]
     quantized = [switch for name in QUANTIZED if (switch := script.on(name))]
     if on or (quantized and not switches):
         chosen = [*on, *quantized][0]
-        return Given(Adapter.LORA, chosen.origin, chosen.source)
+        return Argument(Adapter.LORA, chosen.origin, chosen.source)
     if {"ModelConfig", "trl"} <= script.names and script.leaves("use_peft"):
-        return Given(Adapter.NONE, Origin.DEFAULT, "trl's default of use_peft")
+        return Argument(Adapter.NONE, Origin.DEFAULT, "trl's default of use_peft")
     if not switches or _other(script) is not None:
         return None
-    return Given(Adapter.NONE, switches[0].origin, switches[0].source)
+    return Argument(Adapter.NONE, switches[0].origin, switches[0].source)
 
 
-def _part_of_full(script: Script) -> Given | None:
+def _part_of_full(script: Script) -> Argument | None:
     """A flag that limits a full training to some layers at a time."""
     flag = next((each for name in BLOCKWISE if (each := script.flags.get(name))), None)
-    return None if flag is None or flag.says_no else flag
+    return None if flag is None or flag.is_negative else flag
 
 
-def _other(script: Script) -> Given | None:
+def _other(script: Script) -> Argument | None:
     """A flag for another method than LoRA, whose trained parameters are unknown."""
     flags = (each for name, each in script.flags.all.items() if OTHERS.search(name))
-    return next((flag for flag in flags if not flag.says_no), None)
+    return next((flag for flag in flags if not flag.is_negative), None)
 
 
-def _adapted(script: Script, adapter: Given) -> Iterator[Statement]:
+def _adapted(script: Script, adapter: Argument) -> Iterator[Statement]:
     if not adapter.value:
         word = adapter.source.rpartition(" ")[2]
         script.unmodelled.append(f"{adapter.source}: memory is estimated as if all were trained")
@@ -132,7 +134,7 @@ def _hint(script: Script) -> str:
     """A hint at adapters that may be unused; empty if none."""
     stated = {name: each for name, each in script.flags.all.items() if each.origin > Origin.DEFAULT}
     for name, flag in stated.items():
-        if re.search(r"lora|peft|adapter|(^|_)oft(_|$)", name) and not flag.says_no:
+        if re.search(r"lora|peft|adapter|(^|_)oft(_|$)", name) and not flag.is_negative:
             return flag.source
     other = _other(script)
     if other is not None:
@@ -147,7 +149,7 @@ def _lora(script: Script, *, wanted: bool) -> Iterator[Statement]:
         source = "trl's default of lora_r"  # trl/trainer/model_config.py
         yield Fact.LORA_RANK, Known(16, Origin.DEFAULT, source)
     for name in RANKS:
-        is_asked = name in script.flags and not script.flags[name].says_no
+        is_asked = name in script.flags and not script.flags[name].is_negative
         rank = script.number(name) if is_asked else None
         if rank is not None and (wanted or name != "r"):
             yield Fact.LORA_RANK, rank.known(rank.value)
@@ -166,7 +168,7 @@ def _lora(script: Script, *, wanted: bool) -> Iterator[Statement]:
             break
 
 
-def words_of(flag: Given) -> list[str]:
+def words_of(flag: Argument) -> list[str]:
     """Splits words separated by commas or spaces, in brackets or as YAML.
 
     A single regular expression isn't split.

@@ -9,8 +9,8 @@ from ...core.certainty import Origin
 from ...core.choices import Adapter, Objective, Output
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
+from ...frameworks.arguments import Argument
 from ...frameworks.framework import Script
-from ...frameworks.given import Given
 from ...frameworks.trl import NAMED, SPANNING, TRAINERS
 from ..models.from_folder import read_model
 from .peft_flags import adapter_of
@@ -70,7 +70,7 @@ def _trainer(script: Script) -> Iterator[Statement]:
         yield Fact.TRAINER, Known(name, Origin.SCRIPT, f"the script uses {name}")
 
 
-def _judged(script: Script, kind: str, named: Given) -> Iterator[Statement]:
+def _judged(script: Script, kind: str, named: Argument) -> Iterator[Statement]:
     """GKD's teacher; PPO's reference, reward model and critic, which begins as the reward model.
 
     With adapters no reference is needed, and ms-swift adds some to the critic too
@@ -105,7 +105,7 @@ def _adapts(script: Script) -> bool:
     return script.owner is not None and script.owner.adapts
 
 
-def _named(script: Script) -> Given | None:
+def _named(script: Script) -> Argument | None:
     """The method, from a flag, the program, or the imported trainer."""
     known, owner = PAIRED | REFERENCED, script.owner
     for name, methods in (
@@ -114,33 +114,33 @@ def _named(script: Script) -> Given | None:
     ):
         flag = script.text(name)
         if flag is not None and str(flag.value).lower() in methods:
-            return Given(str(flag.value).lower(), flag.origin, flag.source)
+            return Argument(str(flag.value).lower(), flag.origin, flag.source)
     if owner is not None and "rlhf_type" not in script.flags:
         for word, method in owner.methods.items():
             if word in script.program:
-                return Given(method, Origin.DEFAULT, owner.default("rlhf_type", method).source)
+                return Argument(method, Origin.DEFAULT, owner.default("rlhf_type", method).source)
     trainers = [name for name in script.names if name.endswith("Trainer")]
     if len(trainers) != 1 or trainers[0] not in TRAINERS:
         return None
-    return Given(TRAINERS[trainers[0]], Origin.SCRIPT, f"the script uses {trainers[0]}")
+    return Argument(TRAINERS[trainers[0]], Origin.SCRIPT, f"the script uses {trainers[0]}")
 
 
-def _reference(script: Script, kind: str, named: Given) -> Given | None:
+def _reference(script: Script, kind: str, named: Argument) -> Argument | None:
     """Whether a reference copy of the model is loaded; None if unknown.
 
     Adapters need no copy: without them the model is its own reference (trl/trainer/dpo_trainer.py,
     src/llamafactory/train/trainer_utils.py, swift/arguments/rlhf_args.py).
     """
     if kind not in REFERENCED:
-        return Given(False, named.origin, named.source)
+        return Argument(False, named.origin, named.source)
     if flag := script.first(*REFERENCES):
-        return Given(True, flag.origin, flag.source)
+        return Argument(True, flag.origin, flag.source)
     if switch := script.on(*WITHOUT):
-        return Given(False, switch.origin, switch.source)
+        return Argument(False, switch.origin, switch.source)
     adapter = adapter_of(script)
     if adapter is not None:
         needed = adapter.value != Adapter.LORA
-        return Given(needed, adapter.origin, f"{named.source}, {adapter.source}")
+        return Argument(needed, adapter.origin, f"{named.source}, {adapter.source}")
     if _adapts(script):
-        return Given(False, Origin.DEFAULT, f"{named.source}, adapters by default")
-    return None if script.names & ADAPTING else Given(True, named.origin, named.source)
+        return Argument(False, Origin.DEFAULT, f"{named.source}, adapters by default")
+    return None if script.names & ADAPTING else Argument(True, named.origin, named.source)

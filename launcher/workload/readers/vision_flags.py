@@ -9,8 +9,8 @@ from ...core.choices import Adapter
 from ...core.model import Model
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
+from ...frameworks.arguments import Argument
 from ...frameworks.framework import Script
-from ...frameworks.given import Given
 from .peft_flags import adapter_of
 
 VISION, LANGUAGE = Fact.VISION_TRAINED, Fact.LANGUAGE_TRAINED
@@ -44,7 +44,7 @@ def read(script: Script) -> Iterator[Statement]:
         yield from _part(script, LANGUAGE, projector, trained=False)
 
 
-def _part(script: Script, fact: Fact, flag: Given, *, trained: bool) -> Iterator[Statement]:
+def _part(script: Script, fact: Fact, flag: Argument, *, trained: bool) -> Iterator[Statement]:
     """One part of the model.
 
     A language model frozen by a script to add adapters is trained by the adapters; in a framework
@@ -98,10 +98,10 @@ def image_statements(script: Script, model: Model | None) -> Iterator[Statement]
     variable = script.owner.pixels if script.owner else ""
     text = script.environment.get(variable, "")
     if pixels is None and text.isdecimal() and int(text):
-        pixels = Given(int(text), Origin.CONFIG, f"${variable}")
+        pixels = Argument(int(text), Origin.CONFIG, f"${variable}")
     if pixels is not None:
         yield _patches(pixels, int(pixels.value) // tower.patch**2)
 
 
-def _patches(flag: Given, patches: int) -> Statement:
+def _patches(flag: Argument, patches: int) -> Statement:
     return Fact.IMAGE_PATCHES, Known(patches, flag.origin, f"{flag.source}, one image")

@@ -11,6 +11,7 @@ from ...core.count_of import count_of
 from ...core.model import output_of
 from ...core.settings import Fact
 from ...core.workload import Known, Statement
+from ...frameworks.arguments import FALSE, TRUE
 from ...frameworks.config_files.vocabulary import (
     STEPS,
     attention_named,
@@ -18,7 +19,6 @@ from ...frameworks.config_files.vocabulary import (
     optimizer_named,
 )
 from ...frameworks.framework import Script
-from ...frameworks.given import FALSE, TRUE
 from ...frameworks.transformers import TRANSFORMERS
 from ..script.unguarded_calls import SPREAD
 

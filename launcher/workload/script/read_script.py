@@ -8,8 +8,8 @@ import re
 
 from ...core.request import LaunchRequest
 from ...core.workload import VERSIONED
+from ...frameworks.arguments import Flags
 from ...frameworks.framework import FrameworkRow, Script, SourceWords
-from ...frameworks.given import Flags
 from ...frameworks.installed import installed
 from ...frameworks.registry import FRAMEWORKS
 from .files import module_file, parsed, script_file

@@ -15,8 +15,8 @@ from safe_launch.core.model import Model, Stack
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Workload
+from safe_launch.frameworks.arguments import Argument
 from safe_launch.frameworks.config_files import accelerate
-from safe_launch.frameworks.given import Given
 from safe_launch.workload.read_workload import read_workload
 from safe_launch.workload.readers import vision_flags
 from safe_launch.workload.readers.peft_flags import words_of
@@ -763,8 +763,8 @@ def test_flag_embeddings_adapters_need_no_flag(
 )
 def test_lists_of_modules(words: tuple[str, ...], expected: list[str]) -> None:
     """Every format of a list, and one regex that stays whole."""
-    assert words_of(Given(words[0], Origin.FLAG, "--lora_target_modules", words)) == expected
-    assert words_of(Given(expected, Origin.CONFIG, "x.yaml: lora_target")) == expected
+    assert words_of(Argument(words[0], Origin.FLAG, "--lora_target_modules", words)) == expected
+    assert words_of(Argument(expected, Origin.CONFIG, "x.yaml: lora_target")) == expected
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ FALSE = ("no", "false", "f", "n", "0")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class Argument:
     """The value of a flag or configuration key, and its source.
 
     Attributes:
@@ -35,7 +35,7 @@ class Given:
     words: tuple[str, ...] = ()
 
     @property
-    def says_no(self) -> bool:
+    def is_negative(self) -> bool:
         """Whether the value means off or none; a bare flag doesn't."""
         return self.value is not None and str(self.value).lower() in (*FALSE, "none", "")
 
@@ -45,20 +45,20 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Flags(Mapping[str, Given]):
+class Flags(Mapping[str, Argument]):
     """Arguments by name, with a record of lookups.
 
     Attributes:
         all: the arguments.
-        asked: names that were looked up, present or not.
+        looked_up: names that were looked up, present or not.
     """
 
-    all: Mapping[str, Given] = field(default_factory=dict)
-    asked: set[str] = field(default_factory=set)
+    all: Mapping[str, Argument] = field(default_factory=dict)
+    looked_up: set[str] = field(default_factory=set)
 
-    def __getitem__(self, name: str) -> Given:
+    def __getitem__(self, name: str) -> Argument:
         """The argument of that name."""
-        self.asked.add(name)
+        self.looked_up.add(name)
         return self.all[name]
 
     def __iter__(self) -> Iterator[str]:
