@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..machine.probes import ascend, nvidia
-from ..machine.probes.device import said, visible
+from ..machine.probes.device import output_of, visible
 
 _USE = re.compile(r"^(\d+)(?:\.\d+)?\s")
 """The first number of a chip's last cell in `npu-smi info`: AICore(%)."""
@@ -51,7 +51,7 @@ def _nvidia(pids: Sequence[int]) -> dict[int, float]:
 
 
 def _ascend(pids: Sequence[int]) -> dict[int, float]:
-    uses = list(of_npu_smi(said(("npu-smi", "info")) or ""))
+    uses = list(of_npu_smi(output_of(("npu-smi", "info")) or ""))
     return _in_order(pids, visible(uses, os.environ.get("ASCEND_RT_VISIBLE_DEVICES")))
 
 

@@ -16,7 +16,7 @@ from .probes import amd, ascend, nvidia
 from .probes.device import Device, visible
 from .profiles import accelerator_of, in_use_note, matching, profile_named
 
-DRIVERS_OWN = {"npu": (2 * GIB, 0.035), "rocm": (GIB // 2, 0.002), "cuda": (GIB // 2, 0.01)}
+DRIVER_MEMORY = {"npu": (2 * GIB, 0.035), "rocm": (GIB // 2, 0.002), "cuda": (GIB // 2, 0.01)}
 """Maximum memory of an idle device's driver, by kind: bytes, and a share of the total.
 
 Observed: up to 2901 MiB of a 910B4's 32768, 3454 of a 910B2's 65536, 284 of a MI300X's 196592. NVML
@@ -46,13 +46,13 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
         host_memory=host.memory(),
         notes=() if problem is None else (problem,),
     )
-    if found := devices(environment):
-        hardware = of_devices(here, found)
-        return replace(hardware, notes=hardware.notes + _visibility_notes(found, environment))
+    if probed := devices(environment):
+        hardware = of_devices(here, probed)
+        return replace(hardware, notes=hardware.notes + _visibility_notes(probed, environment))
     for kind, (pattern, variable) in DEVICE_FILES.items():
         names = [path.name for path in files.iterdir()] if files.is_dir() else []
-        there = [name for name in names if re.fullmatch(pattern, name)]
-        if count := _count(there, environment.get(variable)):
+        present = [name for name in names if re.fullmatch(pattern, name)]
+        if count := _count(present, environment.get(variable)):
             device = replace(accelerator_of(profile_named(kind)), measured=False, sized=False)
             what = count_of(count, f"{kind} device")
             note = (
@@ -69,29 +69,29 @@ def devices(environment: Mapping[str, str]) -> tuple[Device, ...]:
     return next(filter(None, (probe(environment) for probe in PROBES)), ())
 
 
-def unknown_devices(found: Hardware, source: str, count: int = 0) -> Hardware:
+def unknown_devices(detected: Hardware, source: str, count: int = 0) -> Hardware:
     """This host with named devices that no tool finds.
 
     Args:
-        found: the host without devices.
+        detected: this host, without devices.
         source: the source of the name.
         count: number of devices; 0 if unknown.
     """
     note = f"{source}: such devices are unknown, so memory isn't estimated"
     device = accelerator_of(profile_named("unknown"))
-    return replace(found, accelerator=device, accelerators=count, notes=(*found.notes, note))
+    return replace(detected, accelerator=device, accelerators=count, notes=(*detected.notes, note))
 
 
-def _count(there: Sequence[str], listed: str | None) -> int:
+def _count(present: Sequence[str], listed: str | None) -> int:
     """The number of devices available to the job; only vendors' tools have identifiers."""
     if listed is not None and listed.startswith(("GPU-", "MIG-")):
-        return min(len(there), len(listed.split(",")))
-    return len(visible(there, listed))
+        return min(len(present), len(listed.split(",")))
+    return len(visible(present, listed))
 
 
-def _visibility_notes(found: Sequence[Device], environment: Mapping[str, str]) -> tuple[str, ...]:
+def _visibility_notes(present: Sequence[Device], environment: Mapping[str, str]) -> tuple[str, ...]:
     """Notes on variables that may make the framework use other devices."""
-    kind, names = found[0].kind, {device.name for device in found}
+    kind, names = present[0].kind, {device.name for device in present}
     listed = environment.get("ASCEND_RT_VISIBLE_DEVICES", "")
     if kind == "npu" and re.search(r"[^\d,]", listed):
         # hiascend.com, CANN, environment variables: what isn't a digit or a comma ends the list.
@@ -103,20 +103,20 @@ def _visibility_notes(found: Sequence[Device], environment: Mapping[str, str]) -
     return ()
 
 
-def of_devices(here: Hardware, found: Sequence[Device]) -> Hardware:
+def of_devices(here: Hardware, present: Sequence[Device]) -> Hardware:
     """The host with its devices; if they differ, with the minimum of each fact."""
-    facts = [_facts(device) for device in found]
+    facts = [_facts(device) for device in present]
     notes = [*here.notes, *dict.fromkeys(note for _, note in facts if note)]
     names = list(dict.fromkeys(device.name for device, _ in facts))
     if len(names) > 1:
         notes.append(f"the devices differ ({', '.join(names)}): planned for the least of each fact")
-    in_use = max(_held_by_others(device) for device in found)
+    in_use = max(map(_held_by_others, present))
     if in_use:
         notes.append(in_use_note(in_use))
     return replace(
         here,
         accelerator=common_device([device for device, _ in facts]),
-        accelerators=len(found),
+        accelerators=len(present),
         in_use=in_use,
         notes=tuple(notes),
     )
@@ -135,5 +135,5 @@ def _facts(device: Device) -> tuple[Accelerator, str]:
 
 def _held_by_others(device: Device) -> int:
     """Bytes in use beyond an idle device's driver."""
-    fixed, share = DRIVERS_OWN[device.kind]
+    fixed, share = DRIVER_MEMORY[device.kind]
     return max(0, device.used - fixed - int(share * device.total))

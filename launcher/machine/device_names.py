@@ -71,40 +71,40 @@ def fitting(text: str, candidates: Iterable[Candidate]) -> Sequence[Candidate]:
 
     A size or form in the name must match. An exact match of the form is unambiguous.
     """
-    asked = read(text)
+    wanted = read(text)
     called = [(read(name), each) for each in candidates for name in each.called]
-    found = [(known, each) for known, each in called if _fits(asked, known, each.gib)]
-    exact = [each for known, each in found if asked.form and known.form == asked.form]
+    matches = [(known, each) for known, each in called if _fits(wanted, known, each.gib)]
+    exact = [each for known, each in matches if wanted.form and known.form == wanted.form]
     unique = {
-        candidate.name: candidate for candidate in exact or [candidate for _, candidate in found]
+        candidate.name: candidate for candidate in exact or [candidate for _, candidate in matches]
     }
     return sorted(unique.values(), key=lambda each: (round(each.gib), len(each.name), each.name))
 
 
 def of_the_model(text: str, candidates: Iterable[Candidate]) -> Sequence[Candidate]:
     """Candidates of the name's model, or of models whose names begin with it."""
-    asked, by_model = read(text).model, _by_model(candidates)
-    same = [each for model, each in by_model if asked and model == asked]
-    longer = [each for model, each in by_model if len(asked) > 2 and model.startswith(asked)]
+    wanted, by_model = read(text).model, _by_model(candidates)
+    same = [each for model, each in by_model if wanted and model == wanted]
+    longer = [each for model, each in by_model if len(wanted) > 2 and model.startswith(wanted)]
     return list({candidate.name: candidate for candidate in (same or longer)}.values())
 
 
 def of_the_beginning(text: str, candidates: Iterable[Candidate]) -> Sequence[Candidate]:
     """Candidates whose model is a prefix of the name's: `rtx-5090` for a laptop's."""
-    asked = read(text).model
+    wanted = read(text).model
     models = _by_model(candidates)
-    return [each for model, each in models if len(model) > 2 and asked.startswith(model)]
+    return [each for model, each in models if len(model) > 2 and wanted.startswith(model)]
 
 
 def _by_model(candidates: Iterable[Candidate]) -> list[tuple[str, Candidate]]:
     return [(read(name).model, candidate) for candidate in candidates for name in candidate.called]
 
 
-def _fits(asked: DeviceName, known: DeviceName, gib: float) -> bool:
+def _fits(wanted: DeviceName, known: DeviceName, gib: float) -> bool:
     size = known.gib or gib
     return (
-        bool(asked.model)
-        and asked.model == known.model
-        and (asked.form in ("", known.form) or (not known.form and asked.form != "nvl"))
-        and (asked.gib is None or abs(asked.gib - size) <= TOLERANCE * size)
+        bool(wanted.model)
+        and wanted.model == known.model
+        and (wanted.form in ("", known.form) or (not known.form and wanted.form != "nvl"))
+        and (wanted.gib is None or abs(wanted.gib - size) <= TOLERANCE * size)
     )

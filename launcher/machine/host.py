@@ -111,10 +111,10 @@ def is_known_as_loopback() -> bool:
     Debian's installer writes `127.0.1.1 NAME` into /etc/hosts.
     """
     try:
-        found = socket.getaddrinfo(socket.gethostname(), None)
+        addresses = socket.getaddrinfo(socket.gethostname(), None)
     except OSError:
         return True
-    return ipaddress.ip_address(str(found[0][4][0]).partition("%")[0]).is_loopback
+    return ipaddress.ip_address(str(addresses[0][4][0]).partition("%")[0]).is_loopback
 
 
 def oom_kills(statistics: Path = Path("/proc/vmstat")) -> int:
@@ -126,7 +126,7 @@ def oom_kills(statistics: Path = Path("/proc/vmstat")) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
-def own_cores(topology: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
+def physical_cores(topology: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
     """CPU cores available to this process, each by its first thread's number."""
     allowed = sorted(os.sched_getaffinity(0))
     first: dict[str, int] = {}

@@ -32,5 +32,5 @@ def every() -> Iterator[Instance]:
 
 def named(name: str) -> Instance | None:
     """An instance by name in any spelling, if known."""
-    asked = PREFIX.sub("", name.strip()).lower()
-    return next((instance for instance in every() if instance.name.lower() == asked), None)
+    wanted = PREFIX.sub("", name.strip()).lower()
+    return next((instance for instance in every() if instance.name.lower() == wanted), None)

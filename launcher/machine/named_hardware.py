@@ -39,7 +39,7 @@ MOST = 1025
 """A number of devices above any host's."""
 
 
-def hardware_of(name: str, found: Hardware) -> Hardware:
+def hardware_of(name: str, detected: Hardware) -> Hardware:
     """The hardware for `--hardware`: a shipped accelerator or node, or a file of either.
 
     Shipped profiles match spellings of people, drivers and clouds. Of several sizes, takes the
@@ -54,9 +54,9 @@ def hardware_of(name: str, found: Hardware) -> Hardware:
         path = Path(name)
         if not is_file(path):
             raise LaunchError(f"--hardware `{name}`: no such file")
-        if NODES_OWN.search(text_of(path)):
+        if NODE_KEYS.search(text_of(path)):
             return _hardware_of_node(path, source)
-        return _hardware_of_profile(read_profile(path), source, found)
+        return _hardware_of_profile(read_profile(path), source, detected)
     if (instance := instances.named(name)) is not None:
         return Hardware(
             accelerator=accelerator_of(profile_named(instance.accelerator)),
@@ -69,7 +69,7 @@ def hardware_of(name: str, found: Hardware) -> Hardware:
     count, chosen = _counted(name)
     note = ""
     if chosen not in known_nodes and chosen not in known_devices:
-        chosen, note = _meant(chosen, found)
+        chosen, note = _meant(chosen, detected)
     if chosen in known_nodes:
         hardware = _hardware_of_node(known_nodes[chosen], source)
         if count is not None:
@@ -78,7 +78,7 @@ def hardware_of(name: str, found: Hardware) -> Hardware:
             raise LaunchError(problem, "--nnodes says how many nodes there are")
     else:
         profile = read_profile(known_devices[chosen])
-        hardware = _hardware_of_profile(profile, source, found, count)
+        hardware = _hardware_of_profile(profile, source, detected, count)
     return replace(hardware, notes=(note, *hardware.notes)) if note else hardware
 
 
@@ -90,7 +90,7 @@ def _counted(name: str) -> tuple[int | None, str]:
     return None, name
 
 
-def _meant(name: str, found: Hardware) -> tuple[str, str]:
+def _meant(name: str, detected: Hardware) -> tuple[str, str]:
     """The profile or node of a name, and a note if others match too.
 
     Raises:
@@ -108,8 +108,8 @@ def _meant(name: str, found: Hardware) -> tuple[str, str]:
         problem = f"--hardware `{name}`: no such profile, and no .yaml file"
         raise LaunchError(problem, _hint(name, relatives, candidates))
     names = [candidate.name for candidate in fitting]
-    if len(names) == 1 or found.accelerator.name in names:
-        return (found.accelerator.name if len(names) > 1 else names[0]), ""
+    if len(names) == 1 or detected.accelerator.name in names:
+        return (detected.accelerator.name if len(names) > 1 else names[0]), ""
     smallest = ", the smallest" if fitting[1].gib > fitting[0].gib * (1 + TOLERANCE) else ""
     others = ", ".join(f"--hardware {each}" for each in names[1:])
     return names[0], f"`{name}` is taken to be {names[0]}{smallest}; of the same name: {others}"
@@ -140,17 +140,17 @@ def _candidates() -> Iterator[Candidate]:
 def _by_alias(name: str, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """Candidates with a matching alias for drivers, and of the size in the name."""
     gib, known = device_names.read(name).gib, shipped("accelerators")
-    found = [
+    matches = [
         each
         for each in candidates
         if each.name in known
         and has_alias(raw(known[each.name]), name)
         and (gib is None or abs(gib - each.gib) <= device_names.TOLERANCE * each.gib)
     ]
-    return sorted(found, key=lambda each: each.gib)
+    return sorted(matches, key=lambda each: each.gib)
 
 
-NODES_OWN = re.compile(r"^(accelerators?|host_memory_gib)\s*:", re.MULTILINE)
+NODE_KEYS = re.compile(r"^(accelerators?|host_memory_gib)\s*:", re.MULTILINE)
 """Keys that distinguish a node's file from a device's."""
 
 
@@ -178,16 +178,17 @@ MOST_DEVICES = 8
 
 
 def _hardware_of_profile(
-    profile: Profile, source: str, found: Hardware, count: int | None = None
+    profile: Profile, source: str, detected: Hardware, count: int | None = None
 ) -> Hardware:
     """This host's devices if compatible with the profile; otherwise a usual node of them."""
-    device, theirs = accelerator_of(profile), found.accelerator
+    device = accelerator_of(profile)
     if not device.memory:
-        return Hardware(device, 0, found.cores, found.host_memory, source=source)
-    if found.accelerators and device.kind == theirs.kind and _same_size(device, theirs):
-        notes = tuple(note for note in found.notes if note == in_use_note(found.in_use))
-        here = found.accelerators if count is None else count
-        return replace(found, accelerator=device, accelerators=here, source=source, notes=notes)
+        return Hardware(device, 0, detected.cores, detected.host_memory, source=source)
+    is_same_kind = device.kind == detected.accelerator.kind
+    if detected.accelerators and is_same_kind and _same_size(device, detected.accelerator):
+        notes = tuple(note for note in detected.notes if note == in_use_note(detected.in_use))
+        here = detected.accelerators if count is None else count
+        return replace(detected, accelerator=device, accelerators=here, source=source, notes=notes)
     many = count or MOST_DEVICES
     memory = many * ASSUMED_PER_DEVICE
     host = f"{memory // GIB:,} GiB" if memory % (1024 * GIB) else f"{memory // (1024 * GIB)} TiB"
@@ -197,26 +198,26 @@ def _hardware_of_profile(
     return Hardware(device, many, 8 * many, memory, source=source, notes=(note,))
 
 
-def _same_size(ours: Accelerator, theirs: Accelerator) -> bool:
+def _same_size(named: Accelerator, detected: Accelerator) -> bool:
     """Whether memory sizes may be equal; a device known only by kind may have any."""
-    unknown = theirs.name == theirs.kind
-    return unknown or abs(ours.memory - theirs.memory) <= TOLERANCE * ours.memory
+    unknown = detected.name == detected.kind
+    return unknown or abs(named.memory - detected.memory) <= TOLERANCE * named.memory
 
 
-def contradictions(named: Hardware, found: Hardware, workers: int) -> Sequence[str]:
+def contradictions(named: Hardware, detected: Hardware, workers: int) -> Sequence[str]:
     """Contradictions between a named profile and the machine, with both numbers."""
-    ours, theirs = named.accelerator, found.accelerator
-    if ours.kind not in (theirs.kind, "unknown"):
-        return [f"it is a {ours.kind} ({ours.name}), this host has {theirs.kind} ({theirs.name})"]
+    device, here = named.accelerator, detected.accelerator
+    if device.kind not in (here.kind, "unknown"):
+        return [f"it is a {device.kind} ({device.name}), this host has {here.kind} ({here.name})"]
     problems = []
-    if ours.memory and not _same_size(ours, theirs):
-        sizes = f"{ours.memory / GIB:.1f} GiB", f"{theirs.memory / GIB:.1f}"
+    if device.memory and not _same_size(device, here):
+        sizes = f"{device.memory / GIB:.1f} GiB", f"{here.memory / GIB:.1f}"
         problems.append(f"it has {sizes[0]} a device, the devices here have {sizes[1]}")
-    if found.accelerators and workers > found.accelerators:
-        asked = count_of(workers, "worker is", "workers are")
-        here = count_of(found.accelerators, "device is", "devices are")
-        problems.append(f"{asked} asked for, {here} here")
-    if found.host_memory < (1 - TOLERANCE) * named.host_memory:
-        sizes = f"{named.host_memory / GIB:.0f} GiB", f"{found.host_memory / GIB:.0f}"
+    if detected.accelerators and workers > detected.accelerators:
+        requested = count_of(workers, "worker is", "workers are")
+        present = count_of(detected.accelerators, "device is", "devices are")
+        problems.append(f"{requested} asked for, {present} here")
+    if detected.host_memory < (1 - TOLERANCE) * named.host_memory:
+        sizes = f"{named.host_memory / GIB:.0f} GiB", f"{detected.host_memory / GIB:.0f}"
         problems.append(f"it has {sizes[0]} of host memory, this host has {sizes[1]} for the job")
     return problems

@@ -208,18 +208,13 @@ def matching(kind: str, name: str, driver_bytes: int) -> Profile | None:
     To save time, checks only matching profiles against the schema.
     """
     for path in shipped("accelerators").values():
-        if not _may_fit(path, kind, name):
+        facts = raw(path)
+        if facts["kind"] != kind or not has_alias(facts, name):
             continue
         profile = read_profile(path)
         if abs(profile.driver_mib * MIB - driver_bytes) <= TOLERANCE * driver_bytes:
             return profile
     return None
-
-
-def _may_fit(path: Path, kind: str, name: str) -> bool:
-    """Whether a shipped profile has this kind and alias."""
-    facts = raw(path)
-    return facts["kind"] == kind and has_alias(facts, name)
 
 
 def has_alias(facts: Mapping[str, Any], name: str) -> bool:
@@ -236,16 +231,16 @@ def raw(path: Path) -> dict[str, Any]:
     return facts
 
 
-def environment_beside(own: Accelerator, names: Iterable[str]) -> dict[str, str]:
+def environment_beside(device: Accelerator, names: Iterable[str]) -> dict[str, str]:
     """The variables for a node's workers, given other nodes' devices.
 
     Includes variables of the node's device, and of the others' shipped profiles; ignores unknown
     names.
     """
     known = shipped("accelerators")
-    others = [read_profile(known[name]) for name in names if name != own.name and name in known]
-    theirs = {name: value for other in others for name, value in other.environment.items()}
-    return {**theirs, **own.environment}
+    others = [read_profile(known[name]) for name in names if name != device.name and name in known]
+    environment = {name: value for other in others for name, value in other.environment.items()}
+    return {**environment, **device.environment}
 
 
 def profile_named(name: str) -> Profile:

@@ -35,7 +35,7 @@ def refuse_numa(mode: str, gpus: int) -> None:
 
 
 def cores_of(
-    given: argparse.Namespace,
+    options: argparse.Namespace,
     nproc: int,
     environment: Mapping[str, str],
     elsewhere: Hardware | None,
@@ -45,18 +45,18 @@ def cores_of(
     Raises:
         LaunchError: there are too few cores.
     """
-    if not given.bind_cores_to_rank:
+    if not options.bind_cores_to_rank:
         return ()
     if "KMP_AFFINITY" in environment:
         problem = "--bind_cores_to_rank and KMP_AFFINITY both bind threads to cores"
         raise LaunchError(problem, "unset KMP_AFFINITY")
-    mine = host.own_cores() if elsewhere is None else tuple(range(elsewhere.cores))
-    allowed = os.sched_getaffinity(0) if elsewhere is None else mine
-    strange = [core for core in given.bind_core_list or () if core not in allowed]
-    if strange:
+    available = host.physical_cores() if elsewhere is None else tuple(range(elsewhere.cores))
+    allowed = os.sched_getaffinity(0) if elsewhere is None else available
+    missing = [core for core in options.bind_core_list or () if core not in allowed]
+    if missing:
         whose = "this process may use" if elsewhere is None else f"there are ({elsewhere.source})"
-        raise LaunchError(f"--bind_core_list: core {strange[0]} isn't among those that {whose}")
-    listed = given.bind_core_list or mine
+        raise LaunchError(f"--bind_core_list: core {missing[0]} isn't among those that {whose}")
+    listed = options.bind_core_list or available
     if len(listed) < nproc:
         cores = count_of(len(listed), "core")
         problem = f"--bind_cores_to_rank: {count_of(nproc, 'worker')} can't share {cores}"

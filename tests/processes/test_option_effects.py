@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safe_launch.machine.host import own_cores
+from safe_launch.machine.host import physical_cores
 from support.hosts import needs_hosts, network
 from support.jobs import ended, job
 from support.ports import free_port
@@ -165,12 +165,12 @@ def test_cores_for_each_worker(workshop: Path) -> None:
 def test_cores_of_this_process(tmp_path: Path) -> None:
     """One thread of each core, the first usable one, if the topology is known."""
     allowed = sorted(os.sched_getaffinity(0))
-    assert own_cores(tmp_path) == tuple(allowed)
+    assert physical_cores(tmp_path) == tuple(allowed)
     for number in allowed:
         topology = tmp_path / f"cpu{number}" / "topology"
         topology.mkdir(parents=True)
         (topology / "thread_siblings_list").write_text("0,64\n")
-    assert own_cores(tmp_path) == (allowed[0],)
+    assert physical_cores(tmp_path) == (allowed[0],)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...core.units import MIB
-from .device import Device, first_of, said, visible
+from .device import Device, first_of, output_of, visible
 
 ROCM_SMI = ("rocm-smi", "--showproductname", "--showuniqueid", "--showmeminfo", "vram", "--json")
 AMD_SMI = (
@@ -23,9 +23,9 @@ def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
 
     ROCR_VISIBLE_DEVICES is applied first, then HIP_VISIBLE_DEVICES (or CUDA_VISIBLE_DEVICES).
     """
-    devices = from_rocm_smi(said(ROCM_SMI) or "")
+    devices = from_rocm_smi(output_of(ROCM_SMI) or "")
     if not devices:
-        static, metric = (said(command) or "" for command in AMD_SMI)
+        static, metric = (output_of(command) or "" for command in AMD_SMI)
         devices = from_amd_smi(static, metric)
     listed = environment.get("ROCR_VISIBLE_DEVICES")
     first = visible(devices, listed, [device.uuid for device in devices])

@@ -9,7 +9,7 @@ from mmap import PROT_READ, mmap
 from pathlib import Path
 
 from ...core.units import MIB
-from .device import Device, said, visible
+from .device import Device, output_of, visible
 
 HCCL = "libhccl.so"
 """The first library that torch_npu links against (DT_NEEDED in its 2.6 wheel)."""
@@ -23,7 +23,7 @@ def probe(environment: Mapping[str, str]) -> tuple[Device, ...]:
 
     The variable counts devices in the order of the table, not by the numbers in it.
     """
-    text = said(("npu-smi", "info"))
+    text = output_of(("npu-smi", "info"))
     if text is None:
         return ()
     return tuple(visible(parsed(text), environment.get("ASCEND_RT_VISIBLE_DEVICES")))
@@ -39,15 +39,15 @@ def missing_libraries(environment: Mapping[str, str]) -> str | None:
     spec = PathFinder.find_spec("torch_npu")
     if spec is None or not spec.origin or environment.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
         return None
-    own = Path(spec.origin).parent / "lib"
+    beside = Path(spec.origin).parent / "lib"
     try:
-        with (own / "libtorch_npu.so").open("rb") as file:
+        with (beside / "libtorch_npu.so").open("rb") as file:
             is_needed = mmap(file.fileno(), 0, prot=PROT_READ).find(f"\0{HCCL}\0".encode()) >= 0
         is_cached = f"{HCCL}\0".encode() in CACHE.read_bytes()
     except (OSError, ValueError):  # there is none, or it is empty
         return None
     listed = re.split("[:;]", environment.get("LD_LIBRARY_PATH", ""))
-    folders = [own, *map(Path, (*filter(None, listed), *SYSTEMS_FOLDERS))]
+    folders = [beside, *map(Path, (*filter(None, listed), *SYSTEMS_FOLDERS))]
     if not is_needed or is_cached or any((folder / HCCL).exists() for folder in folders):
         return None
     return (
@@ -64,8 +64,8 @@ def parsed(text: str) -> list[Device]:
     The last pair of numbers of a chip's use is the memory in MiB: that of the HBM, if there is any;
     the pair before it is the host's part of a 910A and 0 / 0 on newer chips.
     """
-    found = ((name, pairs[-1]) for name, use in chips(text) if (pairs := PAIR.findall(use)))
-    return [Device("npu", name, int(total) * MIB, int(used) * MIB) for name, (used, total) in found]
+    sizes = ((name, pairs[-1]) for name, use in chips(text) if (pairs := PAIR.findall(use)))
+    return [Device("npu", name, int(total) * MIB, int(used) * MIB) for name, (used, total) in sizes]
 
 
 def chips(table: str) -> Iterator[tuple[str, str]]:

@@ -59,7 +59,7 @@ def visible(devices: Sequence[Kind], text: str | None, uuids: Sequence[str] = ()
     return chosen
 
 
-def said(command: Sequence[str]) -> str | None:
+def output_of(command: Sequence[str]) -> str | None:
     """Runs a vendor's tool and returns its output; None if missing, failing or hanging."""
     if shutil.which(command[0]) is None:
         return None
