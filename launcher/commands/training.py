@@ -32,7 +32,7 @@ from .registry import COMMANDS
 
 
 def run(
-    given: argparse.Namespace, here: Callable[[argparse.Namespace], int], *, is_launch: bool
+    stated: argparse.Namespace, here: Callable[[argparse.Namespace], int], *, is_launch: bool
 ) -> int:
     """Launches or plans a training, on the hosts that the options choose or here.
 
@@ -43,10 +43,10 @@ def run(
         LaunchError: it isn't possible.
     """
     _check_folder()
-    defaults = by_files(_folder_of(given.script), os.environ)
-    script = [] if given.script is None else [given.script, *given.arguments]
+    defaults = by_files(_folder_of(stated.script), os.environ)
+    script = [] if stated.script is None else [stated.script, *stated.arguments]
     words = [word for default in defaults for word in default.words]
-    options = parsed([*words, *by_variables(os.environ), *given.own, "--", *script])
+    options = parsed([*words, *by_variables(os.environ), *stated.own, "--", *script])
     options.arguments = local_rank.with_local_rank(options)
     options.never_change[:0] = never_change.elsewhere(defaults, os.environ)
     terminal.be_quiet(wanted=is_launch and output_options.is_quiet(options, os.environ))
@@ -109,8 +109,8 @@ def placement_of(options: argparse.Namespace, *, is_launch: bool) -> Placement:
     from ..schedulers import read_placement
     from ..schedulers.this_host import this_host
 
-    given = node_options.given(options), options.node_timeout, os.environ, this_host()
-    return read_placement.placement_of(*given, is_launch=is_launch)
+    stated = node_options.stated(options), options.node_timeout, os.environ, this_host()
+    return read_placement.placement_of(*stated, is_launch=is_launch)
 
 
 def training_of(
@@ -128,10 +128,9 @@ def training_of(
     from .catalogue import site_entries
 
     placement = placement or placement_of(options, is_launch=is_launch)
-    found = detect.detect()
-    hardware = (
-        found if options.hardware is None else named_hardware.hardware_of(options.hardware, found)
-    )
+    hardware = detected = detect.detect()
+    if options.hardware is not None:
+        hardware = named_hardware.hardware_of(options.hardware, detected)
     configured, contradicted = accelerate.NONE, list[str]()
     if options.accelerate_config is not None:
         configured = accelerate.read(options.accelerate_config)
@@ -141,9 +140,9 @@ def training_of(
             os.environ.setdefault(name, value)
         if configured.devices and not hardware.accelerators and options.hardware is None:
             hardware = detect.unknown_devices(hardware, configured.devices)
-    asked, option = option_of(options.nproc, os.environ)
-    if asked and not hardware.accelerators and (count := by_torch.counted(asked)):
-        hardware = detect.unknown_devices(hardware, f"{option} {asked}", count)
+    number, option = option_of(options.nproc, os.environ)
+    if number and not hardware.accelerators and (count := by_torch.counted(number)):
+        hardware = detect.unknown_devices(hardware, f"{option} {number}", count)
     request = request_of(options, hardware, placement, configured, os.environ, [*COMMANDS])
     gpus = hardware.accelerators if hardware.accelerator.kind in ("cuda", "rocm") else 0
     elsewhere = None if is_launch or options.hardware is None else hardware
@@ -156,7 +155,7 @@ def training_of(
     if placement.is_head and any(notes):
         terminal.say(*filter(None, notes))
     if is_launch and options.hardware is not None:
-        for problem in named_hardware.contradictions(hardware, found, request.nproc):
+        for problem in named_hardware.contradictions(hardware, detected, request.nproc):
             raise LaunchError(f"--hardware {options.hardware}: {problem}")
     wanted = named_presets.wanted(options.preset, options.set)
     return Training(request, hardware, site_entries(options.catalogue), wanted)

@@ -57,12 +57,12 @@ def defaults(
     Raises:
         LaunchError: a file can't be read, or has an unknown option or a wrong value.
     """
-    found = []
+    collected = []
     for file, document in _documents(folder, environment):
         for key, value in document.items():
             words = tuple(_words(options(), file, str(key), value))
-            found += [Default(words, str(key), file)] if words else []
-    return found
+            collected += [Default(words, str(key), file)] if words else []
+    return collected
 
 
 def by_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
@@ -126,9 +126,9 @@ def _yaml(file: Path) -> object:
     import yaml
 
     try:
-        found: object = yaml.safe_load(regular_files.read_text(file))
-        check_aliases(found)
-        return found
+        document: object = yaml.safe_load(regular_files.read_text(file))
+        check_aliases(document)
+        return document
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
         raise LaunchError(f"{file}{line}: not YAML: {error.problem}") from error

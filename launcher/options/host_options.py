@@ -13,7 +13,6 @@ from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..core.nearest import near
 from ..core.placement import PORT
-from ..core.reasons import reason_of
 from ..core.row import Row
 from ..schedulers.read_placement import SCHEDULERS
 from ..schedulers.this_host import Here, owns, this_host
@@ -56,7 +55,7 @@ class Shell:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HostOptions:
     """The user's options for hosts, in deepspeed's terms.
 
     Attributes:
@@ -91,13 +90,13 @@ class HostChoice:
     Attributes:
         hosts: the hosts in order of their ranks.
         source: the file or option that names them.
-        asked: the user's options.
+        options: the user's options.
         is_here: whether this machine is the only host, without ssh.
     """
 
     hosts: tuple[Host, ...]
     source: str
-    asked: Asked
+    options: HostOptions
     is_here: bool
 
     def row(self) -> Row:
@@ -143,31 +142,31 @@ def _launcher(text: str) -> str:
     return name
 
 
-def asked(given: argparse.Namespace) -> Asked:
+def host_options_of(options: argparse.Namespace) -> HostOptions:
     """Parses the options.
 
     Raises:
         LaunchError: the further options of ssh can't be split.
     """
     try:
-        shell = Shell(given.ssh_port, tuple(shlex.split(given.launcher_args)))
+        shell = Shell(options.ssh_port, tuple(shlex.split(options.launcher_args)))
     except ValueError as error:
-        raise LaunchError(f"--launcher_args {given.launcher_args!r}: {reason_of(error)}") from error
-    return Asked(
-        include=given.include,
-        exclude=given.exclude,
-        nodes=None if given.num_nodes == -1 else given.num_nodes,
-        devices=None if given.num_gpus == -1 else given.num_gpus,
-        address=given.master_addr or "",
-        port=int(given.master_port or PORT),
+        raise LaunchError.because(error, f"--launcher_args {options.launcher_args!r}") from error
+    return HostOptions(
+        include=options.include,
+        exclude=options.exclude,
+        nodes=None if options.num_nodes == -1 else options.num_nodes,
+        devices=None if options.num_gpus == -1 else options.num_gpus,
+        address=options.master_addr or "",
+        port=int(options.master_port or PORT),
         shell=shell,
-        force=given.force_multi,
-        venv_script=given.venv_script,
-        forwarded=given.signals_to_handle,
+        force=options.force_multi,
+        venv_script=options.venv_script,
+        forwarded=options.signals_to_handle,
     )
 
 
-def chosen(values: argparse.Namespace, devices: Callable[[], int]) -> HostChoice | None:
+def chosen(options: argparse.Namespace, devices: Callable[[], int]) -> HostChoice | None:
     """The hosts to launch on; None if none are named.
 
     Also uses deepspeed's default hostfile, unless another source sets the number of launchers.
@@ -175,46 +174,46 @@ def chosen(values: argparse.Namespace, devices: Callable[[], int]) -> HostChoice
     Raises:
         LaunchError: the options contradict each other, the hostfile, or other sources.
     """
-    given = vars(values)
-    stated = [f"--{name.replace('_', '-')}" for name in CHOOSING if given[name] not in (None, "")]
+    values = vars(options)
+    stated = [f"--{name.replace('_', '-')}" for name in CHOOSING if values[name] not in (None, "")]
     if not stated and not hostfile.DEFAULT.is_file():
         return None
     excluded = [
-        name for name in EXCLUDES if given[name] and not (values.no_ssh and name == "node_rank")
+        name for name in EXCLUDES if values[name] and not (options.no_ssh and name == "node_rank")
     ]
-    said = [f"--{name.replace('_', '-')} {given[name]}" for name in excluded]
-    other = contradiction(said, os.environ, this_host())
+    excluding = [f"--{name.replace('_', '-')} {values[name]}" for name in excluded]
+    other = contradiction(excluding, os.environ, this_host())
     if other is not None and stated:
         problem = f"{stated[0]} and {other} both choose where to launch"
         raise LaunchError(problem, "leave one of them out")
     if other is not None:
         return None
-    file = values.hostfile or (hostfile.DEFAULT if hostfile.DEFAULT.is_file() else None)
-    return _chosen(asked(values), file, devices() if file is None else 0)
+    file = options.hostfile or (hostfile.DEFAULT if hostfile.DEFAULT.is_file() else None)
+    return _chosen(host_options_of(options), file, devices() if file is None else 0)
 
 
-def _chosen(asked: Asked, file: Path | None, accelerators: int) -> HostChoice:
+def _chosen(options: HostOptions, file: Path | None, accelerators: int) -> HostChoice:
     """Chooses the hosts and devices to launch on.
 
     Raises:
         LaunchError: the options contradict each other or the hostfile.
     """
-    if (asked.nodes or asked.devices) and (asked.include or asked.exclude):
-        option = "--num_nodes" if asked.nodes else "--num_gpus"
-        other = "--include" if asked.include else "--exclude"
+    if (options.nodes or options.devices) and (options.include or options.exclude):
+        option = "--num_nodes" if options.nodes else "--num_gpus"
+        other = "--include" if options.include else "--exclude"
         raise LaunchError(f"{option} and {other} both choose among the hosts", "give one of them")
     if file is not None:
         hosts, source = hostfile.hosts_of(text_of(file, "--hostfile "), str(file)), str(file)
     else:
-        if (asked.include or asked.exclude) and not accelerators:
+        if (options.include or options.exclude) and not accelerators:
             problem = "--include and --exclude choose devices, and none was found on this host"
             raise LaunchError(problem, "on a machine without one give --num_gpus N")
-        count = accelerators or asked.devices or 1
+        count = accelerators or options.devices or 1
         hosts, source = (Host(LOCALHOST, tuple(range(count))),), "no hostfile"
-    hosts = hostfile.filtered(hosts, asked.include, asked.exclude)
-    hosts = hostfile.first(hosts, asked.nodes, asked.devices)
+    hosts = hostfile.filtered(hosts, options.include, options.exclude)
+    hosts = hostfile.first(hosts, options.nodes, options.devices)
     return HostChoice(
-        hosts, source, asked, len(hosts) == 1 and owns(hosts[0].name) and not asked.force
+        hosts, source, options, len(hosts) == 1 and owns(hosts[0].name) and not options.force
     )
 
 
@@ -252,7 +251,7 @@ def accelerators(options: argparse.Namespace, *, is_launch: bool) -> int:
     """
     from ..machine import detect, named_hardware
 
-    found = detect.detect()
+    here = detect.detect()
     if is_launch or options.hardware is None:
-        return found.accelerators
-    return named_hardware.hardware_of(options.hardware, found).accelerators
+        return here.accelerators
+    return named_hardware.hardware_of(options.hardware, here).accelerators

@@ -46,7 +46,7 @@ def hosts_of(text: str, source: str) -> tuple[Host, ...]:
     Raises:
         LaunchError: a line is invalid, a host is repeated, or there is no host.
     """
-    found: dict[str, Host] = {}
+    hosts: dict[str, Host] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.strip()
         if not words or words.startswith("#"):
@@ -56,13 +56,13 @@ def hosts_of(text: str, source: str) -> tuple[Host, ...]:
             problem = f"{source}:{number}: `{words}` isn't a host with its number of devices"
             raise LaunchError(problem, "a line is, e.g., `worker-1 slots=8`")
         name = entry["name"]
-        if name in found:
-            problem = f"{source}:{number}: {name} is in line {found[name].line} already"
+        if name in hosts:
+            problem = f"{source}:{number}: {name} is in line {hosts[name].line} already"
             raise LaunchError(problem, "name each host once, with all its slots")
-        found[name] = Host(name, tuple(range(int(entry["slots"]))), number)
-    if not found:
+        hosts[name] = Host(name, tuple(range(int(entry["slots"]))), number)
+    if not hosts:
         raise LaunchError(f"{source} names no host", "write a line for each: worker-1 slots=8")
-    return tuple(found.values())
+    return tuple(hosts.values())
 
 
 def filtered(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, ...]:
@@ -109,7 +109,7 @@ def filtered(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, .
 
 def _named(text: str, option: str) -> dict[str, set[int]]:
     """Parses hosts with slots; empty slots for all."""
-    found: dict[str, set[int]] = {}
+    hosts: dict[str, set[int]] = {}
     for part in text.split("@"):
         name, colon, slots = part.partition(":")
         words = slots.split(",") if colon else []
@@ -117,8 +117,8 @@ def _named(text: str, option: str) -> dict[str, set[int]]:
             problem = f"{option}: `{part}` isn't a host with slots"
             hint = "e.g. worker-1@worker-2:0,2: all of worker-1, two devices of worker-2"
             raise LaunchError(problem, hint)
-        found.setdefault(name, set()).update(int(word) for word in words)
-    return found
+        hosts.setdefault(name, set()).update(int(word) for word in words)
+    return hosts
 
 
 def first(hosts: Sequence[Host], nodes: int | None, slots: int | None) -> tuple[Host, ...]:

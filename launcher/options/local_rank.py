@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..workload.script.user_files import files_of, imported, tree_of
@@ -26,18 +25,16 @@ def with_local_rank(options: argparse.Namespace) -> list[str]:
     As torchrun passes no local rank and deepspeed always does, the form of the command line
     decides. Scripts seen to refuse the option don't get it.
     """
-    given: list[str] = list(options.arguments)
-    is_asked = not options.no_local_rank and not any(_is_given(name, given) for name in SPELLINGS)
-    if options.script is None or not is_asked or not any(getattr(options, key) for key in FORM):
-        return given
+    arguments: list[str] = list(options.arguments)
+    is_stated = any(argument.partition("=")[0] in SPELLINGS for argument in arguments)
+    if options.script is None or options.no_local_rank or is_stated:
+        return arguments
+    if not any(getattr(options, key) for key in FORM):
+        return arguments
     spelling = (
         SPELLINGS[0] if options.no_python else _spelling(options.script, is_module=options.module)
     )
-    return [f"{spelling}={LOCAL_RANK}", *given] if spelling else given
-
-
-def _is_given(option: str, arguments: Sequence[str]) -> bool:
-    return any(argument == option or argument.startswith(f"{option}=") for argument in arguments)
+    return [f"{spelling}={LOCAL_RANK}", *arguments] if spelling else arguments
 
 
 def _spelling(script: str, *, is_module: bool) -> str:

@@ -102,8 +102,6 @@ def refuse_misspelt_command(word: str, commands: Sequence[str]) -> None:
     Raises:
         LaunchError: it has.
     """
-    is_like_a_command = bool(meant(word, commands)) or word.isalpha()
-    if is_like_a_command:
-        raise LaunchError(
-            f"there is no script `{word}`, nor a command of that name", near(word, commands)
-        )
+    if meant(word, commands) or word.isalpha():
+        problem = f"there is no script `{word}`, nor a command of that name"
+        raise LaunchError(problem, near(word, commands))

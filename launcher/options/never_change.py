@@ -40,7 +40,7 @@ def elsewhere(defaults: Iterable[Default], environment: Mapping[str, str]) -> It
 
 def together(stated: Iterable[Kept]) -> Kept:
     """Every setting once, by the first source."""
-    found: dict[Setting, str] = {}
+    sources: dict[Setting, str] = {}
     for setting, source in (pair for pairs in stated for pair in pairs):
-        found.setdefault(setting, source)
-    return tuple(found.items())
+        sources.setdefault(setting, source)
+    return tuple(sources.items())

@@ -42,7 +42,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def given(chosen: argparse.Namespace) -> dict[str, str]:
+def stated(options: argparse.Namespace) -> dict[str, str]:
     """The given options for nodes, by torchrun's names."""
-    values = {name: getattr(chosen, name) for name in OPTIONS}
+    values = {name: getattr(options, name) for name in OPTIONS}
     return {name: value for name, value in values.items() if value is not None}

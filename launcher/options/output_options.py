@@ -43,53 +43,53 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def streams(given: argparse.Namespace, environment: Mapping[str, str]) -> Streams:
+def streams(options: argparse.Namespace, environment: Mapping[str, str]) -> Streams:
     """The destinations of the workers' output.
 
     Raises:
         LaunchError: the log path isn't a folder.
     """
-    folder = None if given.enable_each_rank_log == "None" else Path(given.enable_each_rank_log)
+    folder = None if options.enable_each_rank_log == "None" else Path(options.enable_each_rank_log)
     if folder is not None and folder.exists() and not folder.is_dir():
         raise LaunchError(f"--enable_each_rank_log {folder} isn't a folder")
-    filters = ((OUT, given.duplicate_stdout_filters), (ERR, given.duplicate_stderr_filters))
+    filters = ((OUT, options.duplicate_stdout_filters), (ERR, options.duplicate_stderr_filters))
     return Streams(
-        redirected=given.redirects,
-        teed=given.tee,
-        shown=given.local_ranks_filter,
+        redirected=options.redirects,
+        teed=options.tee,
+        shown=options.local_ranks_filter,
         words=tuple(words for words in filters if words[1]),
         folder=folder,
-        prefix=given.log_line_prefix_template or environment.get(TEMPLATE, PREFIX),
+        prefix=options.log_line_prefix_template or environment.get(TEMPLATE, PREFIX),
     )
 
 
-def make_folder(asked: Streams) -> None:
+def make_folder(routing: Streams) -> None:
     """Creates the folder of the ranks' logs, if requested.
 
     Raises:
         LaunchError: the folder can't be created.
     """
-    if asked.folder is not None:
+    if routing.folder is not None:
         try:
-            asked.folder.mkdir(parents=True, exist_ok=True)
+            routing.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            problem = f"--enable_each_rank_log {asked.folder} can't be made"
+            problem = f"--enable_each_rank_log {routing.folder} can't be made"
             raise LaunchError.because(error, problem, code=ExitCode.CANNOT_WRITE) from error
 
 
-def is_quiet(given: argparse.Namespace, environment: Mapping[str, str]) -> bool:
+def is_quiet(options: argparse.Namespace, environment: Mapping[str, str]) -> bool:
     """Whether the launcher is quiet, by its options or LOGLEVEL=ERROR."""
     level = environment.get("LOGLEVEL", "").upper()
-    return given.quiet or given.log_level in LEVELS[2:] or level in SILENT
+    return options.quiet or options.log_level in LEVELS[2:] or level in SILENT
 
 
 def _which(option: str) -> Callable[[str], Which]:
     def taken(text: str) -> Which:
-        found = which(text)
-        if found is None:
+        streams_by_rank = which(text)
+        if streams_by_rank is None:
             problem = f"{option} {text}: 0, 1, 2 or 3 is needed, or LOCAL_RANK:N,..."
             raise LaunchError(problem, "1 is stdout, 2 stderr, 3 both")
-        return found
+        return streams_by_rank
 
     return taken
 

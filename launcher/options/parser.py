@@ -116,12 +116,10 @@ class Parser(argparse.ArgumentParser):
         if option is not None and option.nargs == argparse.OPTIONAL:
             return following in (option.choices or ())
         names = [word] if word.startswith("--") else [f"-{letter}" for letter in word[1:]]
-        with_value = [place for place, name in enumerate(names) if _has_value(known.get(name))]
+        with_value = [
+            place for place, name in enumerate(names) if name in known and known[name].nargs is None
+        ]
         return with_value[:1] == [len(names) - 1]
-
-
-def _has_value(option: argparse.Action | None) -> bool:
-    return option is not None and option.nargs is None
 
 
 class ScriptParser(Parser):
@@ -139,8 +137,7 @@ class ScriptParser(Parser):
         script = command.pop(0) if command else None
         if script is not None and _is_too_long(script):
             self.error(f"{script[:40]}...: no script has such a long name")
-        found = argparse.Namespace(own=own, script=script, arguments=command)
-        return self.parse_args(own, found)
+        return self.parse_args(own, argparse.Namespace(own=own, script=script, arguments=command))
 
 
 def parser() -> ScriptParser:
@@ -265,14 +262,10 @@ def by_files(folder: Path, environment: Mapping[str, str]) -> list[Default]:
     Raises:
         LaunchError: a file or a value in it is invalid.
     """
-    found = configuration.defaults(lambda: OPTION_ACTIONS.of(parser()), folder, environment)
-    for default in found:
-        try:
-            parsed(default.words)
-        except LaunchError as error:
-            problem = f"{default.file}: {default.key}: {error.problem}"
-            raise LaunchError(problem, error.hint, code=error.code) from error
-    return found
+    defaults = configuration.defaults(lambda: OPTION_ACTIONS.of(parser()), folder, environment)
+    for default in defaults:
+        _check(default.words, f"{default.file}: {default.key}")
+    return defaults
 
 
 def by_variables(environment: Mapping[str, str]) -> list[str]:
@@ -282,13 +275,20 @@ def by_variables(environment: Mapping[str, str]) -> list[str]:
         LaunchError: a variable is invalid.
     """
     result: list[str] = []
-    own = configuration.by_variables(environment)
-    for variable, words in (*foreign.by_variables(environment), *own):
-        try:
-            parsed(words)
-        except LaunchError as error:
-            raise LaunchError(
-                f"{variable}: {error.problem}", error.hint, code=error.code
-            ) from error
+    ours = configuration.by_variables(environment)
+    for variable, words in (*foreign.by_variables(environment), *ours):
+        _check(words, variable)
         result += words
     return result
+
+
+def _check(words: Sequence[str], source: str) -> None:
+    """Checks that words from elsewhere than the command line can be parsed.
+
+    Raises:
+        LaunchError: they can't; the message names the source.
+    """
+    try:
+        parsed(words)
+    except LaunchError as error:
+        raise LaunchError(f"{source}: {error.problem}", error.hint, code=error.code) from error

@@ -82,13 +82,13 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def stop_times(given: argparse.Namespace, environment: Mapping[str, str]) -> StopTimes:
+def stop_times(options: argparse.Namespace, environment: Mapping[str, str]) -> StopTimes:
     """Times between consecutive signals to workers.
 
     Raises:
         LaunchError: torch elastic's variable isn't a number of seconds.
     """
-    terminate, variable = given.shutdown_timeout, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+    terminate, variable = options.shutdown_timeout, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
     if terminate is None and environment.get(variable):
         try:
             terminate = _seconds(environment[variable])
@@ -97,31 +97,31 @@ def stop_times(given: argparse.Namespace, environment: Mapping[str, str]) -> Sto
             raise LaunchError(problem) from error
     if terminate is None:
         terminate = StopTimes().terminate
-    return StopTimes(given.leave_timeout, given.interrupt_timeout, terminate)
+    return StopTimes(options.leave_timeout, options.interrupt_timeout, terminate)
 
 
-def hang_times(given: argparse.Namespace) -> HangTimes:
+def hang_times(options: argparse.Namespace) -> HangTimes:
     """Times to wait for workers without progress.
 
     Raises:
         LaunchError: the two times contradict each other.
     """
-    if given.hang_timeout is not None and given.hang_timeout < given.hang_report:
+    if options.hang_timeout is not None and options.hang_timeout < options.hang_report:
         problem = (
-            f"--hang-timeout {given.hang_timeout:g} is shorter than "
-            f"--hang-report {given.hang_report:g}"
+            f"--hang-timeout {options.hang_timeout:g} is shorter than "
+            f"--hang-report {options.hang_report:g}"
         )
         hint = "the ranks are asked where they stand before a run is ended: shorten both"
         raise LaunchError(problem, hint)
-    if given.hang_timeout is not None and not given.hang_report:
+    if options.hang_timeout is not None and not options.hang_report:
         problem = "--hang-report 0 switches off what --hang-timeout needs"
         raise LaunchError(problem, "give --hang-report a time")
-    return HangTimes(given.hang_report, given.hang_timeout)
+    return HangTimes(options.hang_report, options.hang_timeout)
 
 
 def applied(
     request: LaunchRequest,
-    given: argparse.Namespace,
+    options: argparse.Namespace,
     environment: Mapping[str, str],
     gpus: int,
     *,
@@ -132,7 +132,7 @@ def applied(
 
     Args:
         request: the request without them.
-        given: the options.
+        options: of the command line.
         environment: the launcher's environment.
         gpus: the number of GPUs on this host.
         is_launch: whether to launch, not only plan, so requirements must be met here.
@@ -141,64 +141,64 @@ def applied(
     Raises:
         LaunchError: options contradict each other, a time is invalid, or a requirement is missing.
     """
-    is_program = given.no_python and not given.run_path
-    _refuse_contradictions(given, is_program=is_program)
+    is_program = options.no_python and not options.run_path
+    _refuse_contradictions(options, is_program=is_program)
     if is_launch and is_program and shutil.which(request.script) is None:
         problem = f"--no-python: there is no program `{request.script}`"
         raise LaunchError(problem, "it must be executable, on PATH or with a path")
-    if is_launch and given.numa_binding:
-        core_binding.refuse_numa(given.numa_binding, gpus)
+    if is_launch and options.numa_binding:
+        core_binding.refuse_numa(options.numa_binding, gpus)
     interpreter = environment.get("PYTHON_EXEC", "")
     if is_launch and interpreter:
         _refuse_interpreter(interpreter)
-    bound = core_binding.cores_of(given, request.nproc, environment, elsewhere)
-    options = request.worker_options
+    bound = core_binding.cores_of(options, request.nproc, environment, elsewhere)
+    worker_options = request.worker_options
     request = replace(
         request,
         is_program=is_program,
         limits=replace(
             request.limits,
-            max_restarts=given.max_restarts,
-            allow_restart=request.limits.allow_restart or given.max_restarts > 0,
+            max_restarts=options.max_restarts,
+            allow_restart=request.limits.allow_restart or options.max_restarts > 0,
         ),
         worker_options=replace(
-            options,
-            stop_times=stop_times(given, environment),
-            hang_times=hang_times(given),
-            keep_warm=given.keep_warm,
+            worker_options,
+            stop_times=stop_times(options, environment),
+            hang_times=hang_times(options),
+            keep_warm=options.keep_warm,
             interpreter=interpreter,
-            role=given.role,
-            own_device=given.virtual_local_rank,
-            numa_binding=given.numa_binding or "",
+            role=options.role,
+            own_device=options.virtual_local_rank,
+            numa_binding=options.numa_binding or "",
             cores=bound,
-            forwarded=tuple(dict.fromkeys((*options.forwarded, *given.signals_to_handle))),
-            start_method=_start_method(given, interpreter, is_fresh=bool(bound) or is_program),
+            forwarded=tuple(dict.fromkeys((*worker_options.forwarded, *options.signals_to_handle))),
+            start_method=_start_method(options, interpreter, is_fresh=bool(bound) or is_program),
         ),
     )
-    if given.virtual_local_rank and elsewhere is None:
-        for variable in VISIBLE:
-            _refuse_too_few(variable, environment.get(variable), request.nproc)
+    if options.virtual_local_rank and elsewhere is None:
+        _refuse_too_few_devices(environment, request.nproc)
     return request
 
 
 def _start_method(
-    given: argparse.Namespace, interpreter: str, *, is_fresh: bool
+    options: argparse.Namespace, interpreter: str, *, is_fresh: bool
 ) -> Literal["spawn", "forkserver"]:
     """The workers' start method: `spawn` for settings a running process can't change.
 
     These are its program, its threads' cores, and torch's binding by numactl.
     """
-    if given.start_method == "spawn" or interpreter or is_fresh or given.numa_binding:
+    if options.start_method == "spawn" or interpreter or is_fresh or options.numa_binding:
         return "spawn"
     return "forkserver"
 
 
-def _refuse_contradictions(given: argparse.Namespace, *, is_program: bool) -> None:
+def _refuse_contradictions(options: argparse.Namespace, *, is_program: bool) -> None:
+    binds = options.bind_cores_to_rank
     for option, other, both in (
-        ("--no-python", "--module", is_program and given.module),
-        ("--run-path", "--module", given.run_path and given.module),
-        ("--no-python", "--bind_cores_to_rank", is_program and given.bind_cores_to_rank),
-        ("--numa-binding", "--bind_cores_to_rank", given.numa_binding and given.bind_cores_to_rank),
+        ("--no-python", "--module", is_program and options.module),
+        ("--run-path", "--module", options.run_path and options.module),
+        ("--no-python", "--bind_cores_to_rank", is_program and binds),
+        ("--numa-binding", "--bind_cores_to_rank", options.numa_binding and binds),
     ):
         if both:
             raise LaunchError(f"{option} and {other} can't go together", "give one")
@@ -216,10 +216,12 @@ def _refuse_interpreter(path: str) -> None:
         raise LaunchError(problem, "install it there, or unset PYTHON_EXEC")
 
 
-def _refuse_too_few(variable: str, value: str | None, nproc: int) -> None:
-    if value is not None and len(value.split(",")) < nproc:
-        problem = f"--virtual-local-rank: {count_of(nproc, 'worker')}, but {variable}={value}"
-        raise LaunchError(problem, "each needs a device of its own")
+def _refuse_too_few_devices(environment: Mapping[str, str], nproc: int) -> None:
+    for variable in VISIBLE:
+        value = environment.get(variable)
+        if value is not None and len(value.split(",")) < nproc:
+            problem = f"--virtual-local-rank: {count_of(nproc, 'worker')}, but {variable}={value}"
+            raise LaunchError(problem, "each needs a device of its own")
 
 
 def _count(text: str) -> int:

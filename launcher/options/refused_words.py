@@ -22,29 +22,25 @@ KINDS = {"int": "a whole number", "float": "a number"}
 
 def sentence(message: str) -> str:
     """Argparse's message without internal names."""
-    if found := CHOICE.fullmatch(message):
-        name, value, known = (
-            found[1],
-            shortened(found[2].strip("'\""), LONGEST),
-            ", ".join(_choices(found[3])),
-        )
-        return f"{_typed(name)}: `{value}` is none of {known}".removeprefix(": ")
-    if found := VALUE.fullmatch(message):
-        name, value = found[1], shortened(found[3].strip("'\""), LONGEST)
-        kind = KINDS.get(found[2])
+    if match := CHOICE.fullmatch(message):
+        value, known = shortened(match[2].strip("'\""), LONGEST), ", ".join(_choices(match[3]))
+        return f"{_typed(match[1])}: `{value}` is none of {known}".removeprefix(": ")
+    if match := VALUE.fullmatch(message):
+        value = shortened(match[3].strip("'\""), LONGEST)
+        kind = KINDS.get(match[2])
         problem = f"`{value}` isn't {kind}" if kind else f"`{value}` can't be read"
-        return f"{_typed(name)}: {problem}".removeprefix(": ")
-    if found := LACKING.fullmatch(message):
-        return f"{_typed(found[1])}: a value is needed"
-    if found := OTHER.fullmatch(message):
-        return f"{_typed(found[1])}: {found[2]}"
+        return f"{_typed(match[1])}: {problem}".removeprefix(": ")
+    if match := LACKING.fullmatch(message):
+        return f"{_typed(match[1])}: a value is needed"
+    if match := OTHER.fullmatch(message):
+        return f"{_typed(match[1])}: {match[2]}"
     return message
 
 
 def hint(message: str, known: Iterable[str]) -> str:
     """The likely spelling of a misspelled word, or its equivalent; empty if unknown."""
-    if found := CHOICE.fullmatch(message):
-        return meant(found[2].strip("'\""), _choices(found[3]))
+    if match := CHOICE.fullmatch(message):
+        return meant(match[2].strip("'\""), _choices(match[3]))
     word = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
     similar = meant(word, known) if word.startswith("--") else ""
     return accelerate_options.hint(word) or similar

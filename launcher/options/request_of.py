@@ -13,7 +13,7 @@ from ..core.placement import Placement
 from ..core.request import CheckOptions, Fix, LaunchRequest, Limits, WorkerOptions
 from ..frameworks.config_files.accelerate import Configuration
 from . import check_options, never_change, output_options
-from .worker_count import option_of, shows_all_devices, workers_asked
+from .worker_count import option_of, shows_all_devices, workers_of
 
 
 def request_of(
@@ -36,11 +36,11 @@ def request_of(
         from . import misplaced
 
         misplaced.refuse_misspelt_command(options.script, commands)
-    asked, option = option_of(options.nproc, environment)
-    if asked is None and placement.nproc is None and configured.workers is not None:
-        asked, option = str(configured.workers), configured.source
-    nproc, source = workers_asked(
-        asked, hardware.accelerator.name, hardware.accelerators, hardware.cores, placement, option
+    number, option = option_of(options.nproc, environment)
+    if number is None and placement.nproc is None and configured.workers is not None:
+        number, option = str(configured.workers), configured.source
+    nproc, source = workers_of(
+        number, hardware.accelerator.name, hardware.accelerators, hardware.cores, placement, option
     )
     shows_all = shows_all_devices(placement, nproc, hardware.accelerators)
     return LaunchRequest(

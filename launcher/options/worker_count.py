@@ -10,16 +10,16 @@ from ..core.placement import Placement
 from ..schedulers.reported import whole
 
 
-def option_of(asked: str | None, environment: Mapping[str, str]) -> tuple[str | None, str]:
+def option_of(number: str | None, environment: Mapping[str, str]) -> tuple[str | None, str]:
     """The number from --nproc or torchrun's variable, and its source."""
     variable = environment.get("PET_NPROC_PER_NODE")
-    if asked is None and variable:
+    if number is None and variable:
         return variable, "PET_NPROC_PER_NODE"
-    return asked, "--nproc"
+    return number, "--nproc"
 
 
-def workers_asked(
-    asked: str | None,
+def workers_of(
+    number: str | None,
     kind: str,
     accelerators: int,
     cores: int,
@@ -29,22 +29,22 @@ def workers_asked(
     """The number of workers and its source.
 
     Args:
-        asked: value of --nproc, if any.
+        number: value of --nproc, if any.
         kind: kind of the accelerators; `unknown` if only torch can count them.
         accelerators: number of accelerators.
         cores: CPU cores of this process.
         placement: this node's placement, with the scheduler's number.
-        option: the option or variable with the value `asked`.
+        option: the option or variable with the value `number`.
 
     Raises:
         LaunchError: the value is invalid, accelerators are missing, or the scheduler has started a
             launcher per worker.
     """
-    count, source = _workers(asked, kind, accelerators, cores, placement, option)
+    count, source = _workers(number, kind, accelerators, cores, placement, option)
     exact = placement.nproc if placement.beside > 1 else None
-    if exact is not None and asked is not None and count != exact:
+    if exact is not None and number is not None and count != exact:
         raise LaunchError(
-            f"{option} {asked} asks for {count} of each launcher, but the scheduler has started "
+            f"{option} {number} asks for {count} of each launcher, but the scheduler has started "
             f"{count_of(placement.beside, 'launcher')} on this host ({placement.nproc_source})",
             f"leave {option} out, or start one task a node",
         )
@@ -57,36 +57,37 @@ def shows_all_devices(placement: Placement, nproc: int, accelerators: int) -> bo
 
 
 def _workers(
-    asked: str | None,
+    number: str | None,
     kind: str,
     accelerators: int,
     cores: int,
     placement: Placement,
     option: str,
 ) -> tuple[int, str]:
-    """As `workers_asked`, regardless of other launchers on the host."""
-    match asked:
+    """As `workers_of`, regardless of other launchers on the host."""
+    match number:
         case None if placement.nproc is not None:
-            found = f"; {accelerators or 'none'} found" if accelerators != placement.nproc else ""
-            there = accelerators or placement.nproc
-            return min(placement.nproc, there), f"{placement.nproc_source}{found}"
+            differs = accelerators != placement.nproc
+            note = f"; {accelerators or 'none'} found" if differs else ""
+            count = min(placement.nproc, accelerators or placement.nproc)
+            return count, f"{placement.nproc_source}{note}"
         case None:
             return (accelerators, f"every {kind}") if accelerators else (1, "no accelerator found")
         case "auto" if not accelerators:
             return cores, f"{option} auto: one for each core, no accelerator found"
         case "auto" | "gpu" | "npu" | "cuda" if accelerators:
-            return accelerators, f"{option} {asked}: every {kind}"
+            return accelerators, f"{option} {number}: every {kind}"
         case "gpu" | "npu" | "cuda":
             raise LaunchError(
-                f"{option} {asked}: no accelerator was found on this host",
+                f"{option} {number}: no accelerator was found on this host",
                 "on a machine without one give a number, or --nproc cpu",
             )
         case "cpu":
             return cores, f"{option} cpu: one for each core"
-        case str() if accelerators and kind == "unknown" and asked.isidentifier():
-            return accelerators, f"{option} {asked}: every device that torch counts"
-    if not asked.isascii() or not asked.lstrip("+-").isdigit():
-        raise LaunchError(f"{option} {asked!r} is neither a whole number nor auto, gpu or cpu")
-    if asked.startswith("-") or not (workers := whole(asked.lstrip("+"), option)):
-        raise LaunchError(f"{option} {asked}: at least one worker is needed")
-    return workers, f"{option} {asked}"
+        case str() if accelerators and kind == "unknown" and number.isidentifier():
+            return accelerators, f"{option} {number}: every device that torch counts"
+    if not number.isascii() or not number.lstrip("+-").isdigit():
+        raise LaunchError(f"{option} {number!r} is neither a whole number nor auto, gpu or cpu")
+    if number.startswith("-") or not (workers := whole(number.lstrip("+"), option)):
+        raise LaunchError(f"{option} {number}: at least one worker is needed")
+    return workers, f"{option} {number}"

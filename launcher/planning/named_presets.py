@@ -15,7 +15,6 @@ from ..core.certainty import Origin
 from ..core.choices import Engine, Framework, Precision, Units
 from ..core.errors import LaunchError
 from ..core.nearest import near
-from ..core.reasons import reason_of
 from ..core.settings import OF_DDP, OF_DEEPSPEED, Fact, Setting, parse_value, range_of
 from ..core.workload import Known, Statement, Workload
 from ..system.regular_files import text_of
@@ -64,9 +63,9 @@ def wanted(name: str | None, overrides: Sequence[str]) -> MappingProxyType[Setti
         plain: Any = OmegaConf.to_container(OmegaConf.merge(whole, by_set), resolve=True)
         set_keys = set(by_set)
     except (OmegaConfBaseException, ValueError) as error:
-        raise LaunchError(f"{path or '--set'}: {reason_of(error)}") from error
+        raise LaunchError.because(error, str(path or "--set")) from error
     except Exception as error:  # PyYAML's own
-        raise LaunchError(f"{path or '--set'}: not YAML: {reason_of(error)}") from error
+        raise LaunchError.because(error, f"{path or '--set'}: not YAML") from error
     result = {}
     for key, value in plain.items():
         source = f"--set {key}" if key in set_keys else f"--preset {name}"

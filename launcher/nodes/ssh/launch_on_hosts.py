@@ -141,20 +141,20 @@ def _over_ssh(
                 devices=host.slots,
                 environment={**environment, **protected, **local_size(host.slots)},
                 expanded=written,
-                venv_script=chosen.asked.venv_script,
+                venv_script=chosen.options.venv_script,
             )
             for rank, host in enumerate(chosen.hosts)
         ]
 
     return remote_hosts.run(
-        *(chosen.hosts, chosen.source, chosen.asked.shell, run, jobs, patience, terminal.say),
-        forwarded=chosen.asked.forwarded,
+        *(chosen.hosts, chosen.source, chosen.options.shell, run, jobs, patience, terminal.say),
+        forwarded=chosen.options.forwarded,
     )
 
 
 def rank_options(chosen: HostChoice, rank: int, head: str = "") -> list[str]:
     """The options that give a launcher its node's rank; the first host is at `head`."""
-    hosts, options = chosen.hosts, chosen.asked
+    hosts, options = chosen.hosts, chosen.options
     address = options.address or head or hosts[0].name
     return [
         *("--nnodes", str(len(hosts)), "--node-rank", str(rank)),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from safe_launch.core.placement import Placement
 from safe_launch.machine.probes.by_torch import counted
-from safe_launch.options.worker_count import workers_asked
+from safe_launch.options.worker_count import workers_of
 
 TORCH = """\
 from types import SimpleNamespace
@@ -55,8 +55,8 @@ def test_torch_is_not_asked_in_vain(torch: Path) -> None:
 def test_words_of_workers() -> None:
     """Their meaning with known devices, and with devices that only torch can count."""
     for word in ("auto", "gpu", "npu", "cuda"):
-        assert workers_asked(word, "ascend-910b4", 8, 32, Placement())[0] == 8
+        assert workers_of(word, "ascend-910b4", 8, 32, Placement())[0] == 8
     for word in ("auto", "gpu", "xpu", "mlu"):
-        assert workers_asked(word, "unknown", 4, 32, Placement())[0] == 4
-    assert workers_asked("cpu", "unknown", 4, 32, Placement())[0] == 32
-    assert workers_asked("auto", "cpu", 0, 32, Placement())[0] == 32
+        assert workers_of(word, "unknown", 4, 32, Placement())[0] == 4
+    assert workers_of("cpu", "unknown", 4, 32, Placement())[0] == 32
+    assert workers_of("auto", "cpu", 0, 32, Placement())[0] == 32

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from safe_launch.core.errors import ExitCode, LaunchError
 from safe_launch.core.placement import PORT, JoinTimes, Placement
-from safe_launch.options.worker_count import option_of, shows_all_devices, workers_asked
+from safe_launch.options.worker_count import option_of, shows_all_devices, workers_of
 from safe_launch.schedulers.read_placement import SCHEDULERS, placement_of
 from safe_launch.schedulers.slurm import FIRST_PORT, PORTS, port_of
 from safe_launch.schedulers.slurm_hostlist import devices, hosts, tasks_on
@@ -227,10 +227,10 @@ def test_a_task_for_every_worker_runs_one() -> None:
     found = place(TASKS)
     assert where(found) == (16, 11, "n1")
     assert (found.local, found.beside, found.nproc) == (3, 8, 1)
-    assert workers_asked(None, "a100", 8, 32, found)[0] == 1
-    assert workers_asked("1", "a100", 8, 32, found)[0] == 1
+    assert workers_of(None, "a100", 8, 32, found)[0] == 1
+    assert workers_of("1", "a100", 8, 32, found)[0] == 1
     with pytest.raises(LaunchError, match=r"--nproc 8 asks for 8.*8 launchers on this host"):
-        workers_asked("8", "a100", 8, 32, found)
+        workers_of("8", "a100", 8, 32, found)
 
 
 def test_whose_devices_a_task_sees() -> None:
@@ -296,11 +296,11 @@ def test_a_heterogeneous_job_needs_words() -> None:
 def test_slurms_devices_bound_the_workers() -> None:
     """Without a cgroup more are visible; with a broken device fewer are."""
     found = place(STEP)
-    assert workers_asked(None, "a100", 8, 64, found) == (4, "SLURM_GPUS_ON_NODE; 8 found")
-    assert workers_asked(None, "a100", 4, 64, found) == (4, "SLURM_GPUS_ON_NODE")
-    assert workers_asked(None, "a100", 3, 64, found)[0] == 3
-    assert workers_asked(None, "cpu", 0, 64, found) == (4, "SLURM_GPUS_ON_NODE; none found")
-    assert workers_asked("2", "a100", 8, 64, found) == (2, "--nproc 2")
+    assert workers_of(None, "a100", 8, 64, found) == (4, "SLURM_GPUS_ON_NODE; 8 found")
+    assert workers_of(None, "a100", 4, 64, found) == (4, "SLURM_GPUS_ON_NODE")
+    assert workers_of(None, "a100", 3, 64, found)[0] == 3
+    assert workers_of(None, "cpu", 0, 64, found) == (4, "SLURM_GPUS_ON_NODE; none found")
+    assert workers_of("2", "a100", 8, 64, found) == (2, "--nproc 2")
     for name, value in (
         ("SLURM_STEP_GPUS", "0,1"),
         ("SLURM_GPUS_PER_NODE", "a100:2"),
@@ -314,13 +314,13 @@ def test_workers_by_torchruns_variable() -> None:
     """--nproc precedes PET_NPROC_PER_NODE, which precedes the scheduler's devices."""
     pet = {"PET_NPROC_PER_NODE": "3"}
     asked, option = option_of(None, pet)
-    assert workers_asked(asked, "a100", 8, 64, place(STEP), option) == (3, "PET_NPROC_PER_NODE 3")
+    assert workers_of(asked, "a100", 8, 64, place(STEP), option) == (3, "PET_NPROC_PER_NODE 3")
     assert option_of("2", pet) == ("2", "--nproc")
     assert option_of(None, {"PET_NPROC_PER_NODE": ""}) == (None, "--nproc")
     with pytest.raises(LaunchError, match="PET_NPROC_PER_NODE 'many'"):
-        workers_asked("many", "a100", 8, 64, Placement(), "PET_NPROC_PER_NODE")
+        workers_of("many", "a100", 8, 64, Placement(), "PET_NPROC_PER_NODE")
     with pytest.raises(LaunchError, match="PET_NPROC_PER_NODE 3 asks for 3 of each launcher"):
-        workers_asked(asked, "a100", 8, 64, place(TASKS), option)
+        workers_of(asked, "a100", 8, 64, place(TASKS), option)
 
 
 @pytest.mark.parametrize(
