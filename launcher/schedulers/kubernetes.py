@@ -25,9 +25,9 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     if index is None:
         return None
     name, domain = here.name.partition(".")[0], here.full_name().partition(".")[2]
-    job, dash, own = name.rpartition("-")
+    job, dash, ordinal = name.rpartition("-")
     report = Reported(by="Kubernetes", rank=Stated(index, "JOB_COMPLETION_INDEX"))
-    if not dash or own != str(index) or not domain:
+    if not dash or ordinal != str(index) or not domain:
         return report
     first = f"{job}-0.{domain.partition('.')[0]}"
     return replace(

@@ -56,7 +56,7 @@ def merged(
     address = first(report.address for report in every)
     port = first(report.port for report in every)
     job = first(report.job for report in every)
-    found = replace(
+    placement = replace(
         alone(scheduled, times),
         nodes=most,
         least=least,
@@ -67,7 +67,7 @@ def merged(
         hosts=() if scheduled is None else scheduled.hosts,
         job="" if job is None else job.value,
     )
-    return replace(found, sources=tuple(_rows(found, stated, scheduled)))
+    return replace(placement, sources=tuple(_rows(placement, stated, scheduled)))
 
 
 def _refuse_lone_rank(stated: Sequence[Reported], counted: Stated[tuple[int, int]] | None) -> None:
@@ -119,12 +119,12 @@ def _node_range(counted: Stated[tuple[int, int]], scheduled: Reported | None) ->
     least, most = counted.value
     if scheduled is None or scheduled.nodes is None or scheduled.nodes is counted:
         return least, most
-    there = scheduled.nodes.value[1]
-    if least <= there <= most:
-        return least, there
-    asked = f"{counted.source} {Placement(most, least).range_text}"
+    started = scheduled.nodes.value[1]
+    if least <= started <= most:
+        return least, started
+    requested = f"{counted.source} {Placement(most, least).range_text}"
     what = "launchers, several on a host" if scheduled.has_tasks else "nodes"
-    problem = f"{asked}, but {scheduled.by} has started {there} {what} "
+    problem = f"{requested}, but {scheduled.by} has started {started} {what} "
     raise LaunchError(
         f"{problem}({scheduled.nodes.source})",
         f"leave {counted.source} out: {scheduled.by} sets it; "
@@ -138,48 +138,48 @@ def _rank_of(every: Sequence[Reported], scheduled: Reported | None) -> Stated[in
     Raises:
         LaunchError: a source contradicts the scheduler.
     """
-    found = first(report.rank for report in every)
-    theirs = None if scheduled is None else scheduled.rank
-    if found is None or scheduled is None or theirs is None:
-        return found
-    if found.value != theirs.value:
+    rank = first(report.rank for report in every)
+    by_scheduler = None if scheduled is None else scheduled.rank
+    if rank is None or scheduled is None or by_scheduler is None:
+        return rank
+    if rank.value != by_scheduler.value:
         problem = (
-            f"{found.source} {found.value}, but to {scheduled.by} this is node "
-            f"{theirs.value} ({theirs.source})"
+            f"{rank.source} {rank.value}, but to {scheduled.by} this is node "
+            f"{by_scheduler.value} ({by_scheduler.source})"
         )
-        hint = f"leave {found.source} out"
+        hint = f"leave {rank.source} out"
         if scheduled.nodes is None:
-            hint += f", or unset {theirs.source} if it numbers something else"
+            hint += f", or unset {by_scheduler.source} if it numbers something else"
         raise LaunchError(problem, hint)
-    return found
+    return rank
 
 
-def _rows(found: Placement, stated: Sequence[Reported], scheduled: Reported | None) -> list[Row]:
+def _rows(place: Placement, stated: Sequence[Reported], scheduled: Reported | None) -> list[Row]:
     """Rows on the sources of values."""
 
     def source(name: str) -> str:
         """The source of a value, and its unused sources."""
-        own = [getattr(report, name) for report in stated]
-        used = first([*own, None if scheduled is None else getattr(scheduled, name)])
+        values = [getattr(report, name) for report in stated]
+        used = first([*values, None if scheduled is None else getattr(scheduled, name)])
         if used is None:
             return ""
-        unused = [each for each in own if each is not None and each.value != used.value]
+        unused = [each for each in values if each is not None and each.value != used.value]
         return "; ".join([used.source, *(f"{each.source} isn't used" for each in unused)])
 
-    count = str(found.nodes) if found.least == found.nodes else f"{found.least} to {found.nodes}"
+    count = str(place.nodes) if place.least == place.nodes else f"{place.least} to {place.nodes}"
     if scheduled is not None and scheduled.has_tasks:
-        count += f" launchers, {found.beside} of them on this host"
-    if found.rank is None:
+        count += f" launchers, {place.beside} of them on this host"
+    if place.rank is None:
         text = f"{count}, numbered as they join ({source('nodes')})"
     else:
         where = source("rank") or source("address")
-        text = f"{count}, this is node {found.rank} ({source('nodes')}, {where})"
+        text = f"{count}, this is node {place.rank} ({source('nodes')}, {where})"
     rows = [("nodes", text)]
-    if found.address:
-        shown = f"[{found.address}]" if ":" in found.address else found.address
+    if place.address:
+        shown = f"[{place.address}]" if ":" in place.address else place.address
         by = source("port") or "the default port"
-        text = f"{shown}:{found.port} ({', '.join(dict.fromkeys((source('address'), by)))})"
+        text = f"{shown}:{place.port} ({', '.join(dict.fromkeys((source('address'), by)))})"
         rows.append(("node 0", text))
-    if found.job:
-        rows.append(("job", f"{found.job} ({source('job')})"))
+    if place.job:
+        rows.append(("job", f"{place.job} ({source('job')})"))
     return rows

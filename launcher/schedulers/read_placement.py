@@ -28,7 +28,7 @@ SCHEDULERS: tuple[Callable[[Mapping[str, str], Here], Reported | None], ...] = (
 
 
 def placement_of(
-    given: Mapping[str, str],
+    options: Mapping[str, str],
     silence: float | None,
     environment: Mapping[str, str],
     here: Here,
@@ -37,7 +37,7 @@ def placement_of(
 ) -> Placement:
     """This launcher's placement by all sources, with the source of each value.
 
-    The `given` options are torchrun's, by names with underscores; `silence` is None by default.
+    The `options` are torchrun's, by names with underscores; `silence` is None by default.
     A plan, without `is_launch`, doesn't need this node's rank or node 0's address.
 
     Raises:
@@ -48,18 +48,18 @@ def placement_of(
     pet = torchrun_options.variables(environment)
     conf = {
         **torchrun_options.configuration(pet.get("rdzv_conf", ""), "PET_RDZV_CONF"),
-        **torchrun_options.configuration(given.get("rdzv_conf", ""), "--rdzv-conf"),
+        **torchrun_options.configuration(options.get("rdzv_conf", ""), "--rdzv-conf"),
     }
     times, notes = torchrun_options.times(conf, silence), torchrun_options.unknown_settings(conf)
-    if "standalone" in given or "standalone" in pet:
+    if "standalone" in options or "standalone" in pet:
         # Ignores everything else about other nodes, as torchrun does.
         return replace(alone(scheduled, times), sources=notes)
     stated = [
-        torchrun_options.reported(given, by_variable=False, here=here),
+        torchrun_options.reported(options, by_variable=False, here=here),
         torchrun_options.reported(pet, by_variable=True, here=here),
     ]
     if scheduled is None and not any(report.address for report in stated):
-        stated.append(torchrun_options.default_endpoint(given, pet))
+        stated.append(torchrun_options.default_endpoint(options, pet))
     placement = merged(stated, scheduled, times, is_launch=is_launch)
     if is_launch and not placement.is_alone and not placement.is_head and not placement.address:
         if scheduled is not None and scheduled.by == "Kubernetes":

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ..core.count_of import count_of
 from ..core.errors import LaunchError
-from ..core.reasons import reason_of
 from ..system import regular_files
 from .reported import Reported, Stated, number
 from .slurm_hostlist import devices, hosts, tasks_on
@@ -40,7 +39,7 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
     try:
         return _task(environment)
     except ValueError as error:
-        raise LaunchError(f"Slurm's environment can't be read: {reason_of(error)}") from error
+        raise LaunchError.because(error, "Slurm's environment can't be read") from error
 
 
 def is_task(environment: Mapping[str, str], here: Here) -> bool:
@@ -55,7 +54,9 @@ def is_task(environment: Mapping[str, str], here: Here) -> bool:
         return False
     if "SLURM_PTY_PORT" in environment and here.has_terminal:
         return False
-    return all(environment.get(job) == environment[own] for job, own in AGREE if own in environment)
+    return all(
+        environment.get(job) == environment[name] for job, name in AGREE if name in environment
+    )
 
 
 AGREE = (("SLURM_NNODES", "SLURM_STEP_NUM_NODES"), ("SLURM_NTASKS", "SLURM_STEP_NUM_TASKS"))
@@ -150,10 +151,10 @@ def munge_socket(environment: Mapping[str, str]) -> str:
     """The socket of this host's munged from slurm.conf's AuthInfo; empty for the default."""
     path = Path(environment.get("SLURM_CONF") or "/etc/slurm/slurm.conf")
     with suppress(OSError):
-        found = re.search(
+        match = re.search(
             r"^\s*AuthInfo\s*=\s*(?:[^#\n]*,)?\s*socket=([^\s,#]+)",
             regular_files.read(path).decode(errors="replace"),
             re.IGNORECASE | re.MULTILINE,
         )
-        return found[1] if found else ""
+        return match[1] if match else ""
     return ""

@@ -55,10 +55,10 @@ def _expanded(part: str) -> Iterator[str]:
         return
     inside, _, tail = rest.partition("]")
     for piece in inside.split(","):
-        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", piece)
-        if found is None:
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", piece)
+        if match is None:
             raise ValueError(f"{piece!r} in {part!r} is neither a number nor a range")
-        first, last = found[1], found[2] or found[1]
+        first, last = match[1], match[2] or match[1]
         if int(last) < int(first):
             raise ValueError(f"the range {piece!r} in {part!r} goes backwards")
         for value in range(int(first), int(last) + 1):
@@ -74,12 +74,12 @@ def tasks_on(text: str, node: int) -> int | None:
     """
     first = 0
     for part in text.split(","):
-        found = re.fullmatch(r"\s*(\d+)(?:\(x(\d+)\))?\s*", part)
-        if found is None:
+        match = re.fullmatch(r"\s*(\d+)(?:\(x(\d+)\))?\s*", part)
+        if match is None:
             raise ValueError(f"{part!r} isn't a number of tasks")
-        first += int(found[2] or 1)
+        first += int(match[2] or 1)
         if node < first:
-            return int(found[1])
+            return int(match[1])
     return None
 
 
@@ -90,13 +90,13 @@ def devices(text: str) -> int | None:
     """
     total, seen = 0, False
     for part in text.split(","):
-        found = re.fullmatch(r"(?:(.*?)[:=])?(\d+)(?:\([^)]*\))?", part.strip())
-        if found is None:
+        match = re.fullmatch(r"(?:(.*?)[:=])?(\d+)(?:\([^)]*\))?", part.strip())
+        if match is None:
             continue
-        name = (found[1] or "").lower().removeprefix("gres/").partition(":")[0]
+        name = (match[1] or "").lower().removeprefix("gres/").partition(":")[0]
         if name in NO_DEVICES:
             continue
-        total, seen = total + int(found[2]), True
+        total, seen = total + int(match[2]), True
     return total if seen else None
 
 

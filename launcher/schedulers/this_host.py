@@ -45,10 +45,10 @@ def owns(host: str) -> bool:
     if host in ("localhost", name, name.partition(".")[0]):
         return True
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return not _is_address(host) and host.partition(".")[0] == name.partition(".")[0]
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in addresses:
         with socket.socket(family, kind, protocol) as probe:
             try:
                 probe.bind(address)

@@ -54,10 +54,10 @@ YES, NO = ("1", "true", "t", "yes", "y"), ("0", "false", "f", "no", "n")
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The options in PET_* variables, without empty ones and switches that are off."""
-    given = {name: environment.get(f"PET_{name.upper()}", "") for name in OPTIONS}
-    if given["standalone"].lower() in NO:
-        given["standalone"] = ""
-    return {name: value for name, value in given.items() if value}
+    options = {name: environment.get(f"PET_{name.upper()}", "") for name in OPTIONS}
+    if options["standalone"].lower() in NO:
+        options["standalone"] = ""
+    return {name: value for name, value in options.items() if value}
 
 
 def spelled(name: str, *, by_variable: bool) -> str:
@@ -65,45 +65,45 @@ def spelled(name: str, *, by_variable: bool) -> str:
     return f"PET_{name.upper()}" if by_variable else f"--{name.replace('_', '-')}"
 
 
-def reported(given: Mapping[str, str], *, by_variable: bool, here: Here) -> Reported:
+def reported(options: Mapping[str, str], *, by_variable: bool, here: Here) -> Reported:
     """The placement stated by options.
 
-    The values are `given` by torchrun's names, from the command line or from PET_* variables.
+    The `options` are by torchrun's names, from the command line or from PET_* variables.
 
     Raises:
         LaunchError: a value is invalid.
     """
     name = {option: spelled(option, by_variable=by_variable) for option in OPTIONS}
-    refuse_backend(given.get("rdzv_backend", "static"), name["rdzv_backend"])
-    conf = configuration(given.get("rdzv_conf", ""), name["rdzv_conf"])
+    refuse_backend(options.get("rdzv_backend", "static"), name["rdzv_backend"])
+    conf = configuration(options.get("rdzv_conf", ""), name["rdzv_conf"])
 
     def taken(option: str, parse: Callable[[str, str], Value]) -> Stated[Value] | None:
-        text = given.get(option)
+        text = options.get(option)
         return None if text is None else stated(parse(text, name[option]), name[option])
 
     result = Reported(
         by="PET_*" if by_variable else "the command line",
         nodes=taken("nnodes", node_range),
         rank=taken("node_rank", whole),
-        job=stated(given.get("rdzv_id"), name["rdzv_id"]),
+        job=stated(options.get("rdzv_id"), name["rdzv_id"]),
         address=taken("master_addr", lambda text, _: _without_brackets(text)),
         port=taken("master_port", port),
     )
-    if "rdzv_endpoint" in given:
+    if "rdzv_endpoint" in options:
         label = name["rdzv_endpoint"]
-        address, own_port = endpoint(given["rdzv_endpoint"], label)
+        address, stated_port = endpoint(options["rdzv_endpoint"], label)
         beside = result.address
         unused = (
             f"; not {beside.source} {beside.value}" if beside and beside.value != address else ""
         )
-        listens = result.port if own_port is None else Stated(own_port, label)
+        listens = result.port if stated_port is None else Stated(stated_port, label)
         result = replace(result, address=Stated(address, f"{label}{unused}"), port=listens)
     if "is_host" in conf:
         return replace(result, is_head=conf["is_host"].lower() in YES)
     if result.address and result.rank is None:
-        own = _without_brackets(given.get("local_addr", ""))
+        local_address = _without_brackets(options.get("local_addr", ""))
         head = result.address.value
-        return replace(result, owns_address=head == own or here.owns(head))
+        return replace(result, owns_address=head == local_address or here.owns(head))
     return result
 
 
@@ -111,13 +111,13 @@ def _without_brackets(address: str) -> str:
     return address.removeprefix("[").removesuffix("]")
 
 
-def default_endpoint(*given: Mapping[str, str]) -> Reported:
+def default_endpoint(*sources: Mapping[str, str]) -> Reported:
     """Torchrun's default for node 0, on this host, from the options of each source by precedence.
 
     It serves trials of several nodes on one host (torch/distributed/run.py, `--master-addr`;
     c10d_rendezvous_backend.py, `_create_tcp_store`). Without a rank the static backend can't start.
     """
-    options = {name: value for source in reversed(given) for name, value in source.items()}
+    options = {name: value for source in reversed(sources) for name, value in source.items()}
     if options.get("rdzv_backend") == "c10d":
         listens = None if "master_port" in options else Stated(C10D_PORT, DEFAULT)
         return Reported(
@@ -146,10 +146,10 @@ def node_range(text: str, name: str) -> tuple[int, int]:
     Raises:
         LaunchError: the text has neither form.
     """
-    found = re.fullmatch(rf"(\d{{1,{DIGITS}}})(?::(\d{{1,{DIGITS}}}))?", text.strip(), re.ASCII)
-    if found is None:
+    match = re.fullmatch(rf"(\d{{1,{DIGITS}}})(?::(\d{{1,{DIGITS}}}))?", text.strip(), re.ASCII)
+    if match is None:
         raise LaunchError(f"{name} {text!r} is neither a number nor MIN:MAX")
-    least, most = int(found[1]), int(found[2] or found[1])
+    least, most = int(match[1]), int(match[2] or match[1])
     if least < 1:
         raise LaunchError(f"{name} {text}: at least one node is needed")
     if most < least:
@@ -166,11 +166,11 @@ def endpoint(text: str, name: str) -> tuple[str, int | None]:
         LaunchError: the text has none of these forms.
     """
     text = text.strip()
-    found = re.fullmatch(r"\[([^][]+)\](?::([^:/]*))?|([\w.-]+)(?::([^:/]*))?", text)
-    host = text if found is None else found[1] or found[3]
-    if (found is None or found[1]) and not is_ipv6(host):
+    match = re.fullmatch(r"\[([^][]+)\](?::([^:/]*))?|([\w.-]+)(?::([^:/]*))?", text)
+    host = text if match is None else match[1] or match[3]
+    if (match is None or match[1]) and not is_ipv6(host):
         raise LaunchError(f"{name} {text!r} is not of the form HOST, HOST:PORT or [IPV6]:PORT")
-    listens = None if found is None else found[2] if found[1] else found[4]
+    listens = None if match is None else match[2] if match[1] else match[4]
     # torchrun's own --standalone writes localhost:0.
     return host, None if listens in (None, "0") else port(listens, name)
 

@@ -25,9 +25,9 @@ def read(environment: Mapping[str, str], here: Here) -> Reported | None:
         LaunchError: a variable has an invalid value.
     """
     tasks = {
-        found[1]: [host for host in value.split(",") if host]
+        match[1]: [host for host in value.split(",") if host]
         for name, value in environment.items()
-        if (found := re.fullmatch(r"VC_(\w+)_HOSTS", name)) and value
+        if (match := re.fullmatch(r"VC_(\w+)_HOSTS", name)) and value
     }
     index = next((n for n in ("VC_TASK_INDEX", "VK_TASK_INDEX") if environment.get(n)), None)
     if not tasks or index is None:
