@@ -34,16 +34,16 @@ def find(paths: Sequence[Path], deepest: int = DEEPEST, most: int = MOST) -> Fil
 
     The limits are like `DEEPEST` and `MOST`; nearest files come first.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     left_out: list[str] = []
     for path in paths:
         if path.is_dir():
             below = _below(path, deepest, most)
-            found += below.files
+            files += below.files
             left_out += below.left_out
         else:
-            found.append(path)
-    return FilesBelow(tuple(found), tuple(left_out))
+            files.append(path)
+    return FilesBelow(tuple(files), tuple(left_out))
 
 
 def _below(top: Path, deepest: int, most: int) -> FilesBelow:

@@ -61,19 +61,13 @@ class KeptRun:
 
         On an unreachable host, a day without a sign of life counts as the end.
         """
+        states = [
+            record.state if isinstance(record, LauncherRecord) else None
+            for record in launcher_record.records(self.folder)
+        ]
         if (self.folder / "outcome.json").exists() or now - self.changed > DAY:
-            return not self._is_running()
-        found = launcher_record.records(self.folder)
-        over = (State.ENDED, State.GONE)
-        return bool(found) and all(
-            isinstance(each, LauncherRecord) and each.state in over for each in found
-        )
-
-    def _is_running(self) -> bool:
-        found = launcher_record.records(self.folder)
-        return any(
-            isinstance(each, LauncherRecord) and each.state is State.RUNNING for each in found
-        )
+            return State.RUNNING not in states
+        return bool(states) and all(state in (State.ENDED, State.GONE) for state in states)
 
 
 def default_limits(environment: Mapping[str, str]) -> Limits:
@@ -88,8 +82,8 @@ def default_limits(environment: Mapping[str, str]) -> Limits:
 def kept(root: Path) -> list[Path]:
     """The run directories in a folder, the latest first."""
     with suppress(OSError):
-        found = [(path.stat().st_mtime, path) for path in root.iterdir() if is_run(path)]
-        return [path for _, path in sorted(found, reverse=True)]
+        runs = [(path.stat().st_mtime, path) for path in root.iterdir() if is_run(path)]
+        return [path for _, path in sorted(runs, reverse=True)]
     return []
 
 
@@ -100,10 +94,10 @@ def is_run(folder: Path) -> bool:
     return False
 
 
-def _is_ours(folder: Path) -> bool:
+def _is_removable(folder: Path) -> bool:
     """Whether a folder may be removed: it has a run's name, and a launcher's record in it."""
-    found = launcher_record.records(folder)
-    is_recorded = any(isinstance(each, LauncherRecord) for each in found)
+    records = launcher_record.records(folder)
+    is_recorded = any(isinstance(record, LauncherRecord) for record in records)
     return is_recorded and NAME.fullmatch(folder.name) is not None
 
 
@@ -113,9 +107,9 @@ def measured(folder: Path) -> KeptRun:
     for parent, _, names in os.walk(folder):
         for path in (parent, *(f"{parent}/{name}" for name in names)):
             with suppress(OSError):
-                found = os.lstat(path)
-                size += found.st_blocks * 512
-                changed = max(changed, found.st_mtime)
+                status = os.lstat(path)
+                size += status.st_blocks * 512
+                changed = max(changed, status.st_mtime)
     return KeptRun(folder, size, changed)
 
 
@@ -128,13 +122,13 @@ def surplus(root: Path, limits: Limits) -> Iterator[KeptRun]:
         return
     now, number, size = time.time(), 0, 0
     for folder in kept(root):
-        if folder.is_symlink() or not _is_ours(folder):
+        if folder.is_symlink() or not _is_removable(folder):
             continue
-        found = measured(folder)
-        number, size = number + 1, size + found.size
+        run = measured(folder)
+        number, size = number + 1, size + run.size
         is_over = number > limits.runs or (size > limits.size and number > 1)
-        if (is_over or now - found.changed > limits.age) and found.has_ended(now):
-            yield found
+        if (is_over or now - run.changed > limits.age) and run.has_ended(now):
+            yield run
 
 
 def remove(run: KeptRun) -> Refused | None:

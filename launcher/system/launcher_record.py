@@ -78,14 +78,14 @@ def recorded(run: Path, node: int, command: str) -> Iterator[None]:
     """Keeps the record of this launcher in a run directory, if there is room for it."""
     pid = os.getpid()
     text = command.encode(errors="backslashreplace").decode()  # its words may have any bytes
-    own = LauncherRecord(
+    record = LauncherRecord(
         node, os.uname().nodename, _place(), pid, _started(pid) or 0, text, time.time()
     )
-    _write(run, own)
+    _write(run, record)
     try:
         yield
     finally:
-        _write(run, replace(own, ended=time.time()))
+        _write(run, replace(record, ended=time.time()))
 
 
 def records(run: Path) -> tuple[LauncherRecord | Refused, ...]:

@@ -131,18 +131,18 @@ def reaping_pause() -> float | None:
     return REAPING if os.getpid() == 1 else None
 
 
-def reap(own: set[int]) -> None:
+def reap(children: set[int]) -> None:
     """Reaps orphans that have ended, if this is a container's first process; else does nothing.
 
     Orphans become children of the first process, and no other process can reap them there. The
-    code that started this process's `own` children reaps them itself.
+    code that started this process's other `children` reaps them itself.
     """
     if os.getpid() != 1:
         return
     for pid in Path("/proc/self/task/1/children").read_text().split():
         try:
             state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-            if state == b"Z" and int(pid) not in own:
+            if state == b"Z" and int(pid) not in children:
                 os.waitpid(int(pid), os.WNOHANG)
         except OSError:
             continue

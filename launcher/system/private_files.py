@@ -23,8 +23,8 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(mode=0o700)
     except FileExistsError as error:
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or not _is_ours(found.st_uid, path.parent):
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or not _is_users(status.st_uid, path.parent):
             raise OSError(error.errno, "it is there, and isn't this user's folder") from error
 
 
@@ -65,9 +65,9 @@ def is_unshared(path: Path) -> bool:
     Raises:
         OSError: there is none.
     """
-    found = path.lstat()
-    is_private = stat.S_ISDIR(found.st_mode) and found.st_mode & 0o777 == 0o700
-    return is_private and found.st_uid == os.geteuid() and open_above(path) is None
+    status = path.lstat()
+    is_private = stat.S_ISDIR(status.st_mode) and status.st_mode & 0o777 == 0o700
+    return is_private and status.st_uid == os.geteuid() and open_above(path) is None
 
 
 def open_above(path: Path) -> Path | None:
@@ -83,7 +83,7 @@ def open_above(path: Path) -> Path | None:
     return None
 
 
-def _is_ours(owner: int, parent: Path) -> bool:
+def _is_users(owner: int, parent: Path) -> bool:
     """Whether an owner is this user, or the user to whom a share maps root.
 
     A share may do so (root_squash in exports(5)); the owner of a new folder shows it.

@@ -123,4 +123,4 @@ def lines(content: object, depth: int = 2) -> str:
 def _json(value: object) -> str:
     """A value as valid JSON: lone surrogates, from arbitrary bytes in names, become escapes."""
     text = json.dumps(value, default=plain, ensure_ascii=False)
-    return text if text.isascii() else SURROGATE.sub(lambda one: f"\\\\u{ord(one[0]):x}", text)
+    return text if text.isascii() else SURROGATE.sub(lambda match: f"\\\\u{ord(match[0]):x}", text)

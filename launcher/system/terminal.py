@@ -152,8 +152,8 @@ def verbatim(text: str) -> None:
 def _complain(text: str) -> None:
     """Writes to stderr, without secrets; a closed console isn't an error."""
     try:
-        own = _encodable(cleaned(redacted(text)), sys.stderr)
-        sys.stderr.write((_new_line() if text else "") + own)
+        printable = _encodable(cleaned(redacted(text)), sys.stderr)
+        sys.stderr.write((_new_line() if text else "") + printable)
         sys.stderr.flush()
     except (OSError, ValueError):
         _give_up(sys.stderr)

@@ -30,9 +30,9 @@ def choose(
         temporary = Path(tempfile.gettempdir())
     except FileNotFoundError as error:
         if spare is None:
-            problem = f"no folder for temporary files can be written: {reason_of(error)}"
+            problem = "no folder for temporary files can be written"
             hint = "set TMPDIR or --log-dir to a writable folder"
-            raise LaunchError(problem, hint, code=ExitCode.CANNOT_WRITE) from error
+            raise LaunchError.because(error, problem, hint, code=ExitCode.CANNOT_WRITE) from error
         temporary = spare
         environment["TMPDIR"] = str(temporary.absolute())
         tell(f"temporary files go to {temporary}: TMPDIR isn't set, and /tmp can't be written")
@@ -45,15 +45,15 @@ def choose(
     # Libraries built there are executed, so the folder must be this user's.
     places = [spare.absolute() / ".torch_extensions"] if spare else []
     problems = []
-    for found in (*places, temporary.absolute() / f".torch_extensions-{os.geteuid()}"):
+    for folder in (*places, temporary.absolute() / f".torch_extensions-{os.geteuid()}"):
         try:
-            private_files.make_folders(found.parent)
-            private_files.make_unshared(found)
+            private_files.make_folders(folder.parent)
+            private_files.make_unshared(folder)
         except OSError as error:
-            problems.append(f"{found}: {reason_of(error)}")
+            problems.append(f"{folder}: {reason_of(error)}")
             continue
-        environment[EXTENSIONS] = str(found)
-        tell(f"torch's extensions are built in {found}: {usual} can't be written")
+        environment[EXTENSIONS] = str(folder)
+        tell(f"torch's extensions are built in {folder}: {usual} can't be written")
         return
     tell(f"{usual} can't be written: DeepSpeed's operations can't be built ({'; '.join(problems)})")
 
@@ -65,5 +65,5 @@ def _cache(environment: MutableMapping[str, str]) -> Path:
 
 def _can_be_written(folder: Path) -> bool:
     """Whether a folder can be written or made; not one below an unknown home."""
-    there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-    return folder.parts[:1] != ("~",) and there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    above = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    return folder.parts[:1] != ("~",) and above.is_dir() and os.access(above, os.W_OK | os.X_OK)
