@@ -27,19 +27,19 @@ def patched(text: str, key: str, value: object) -> str | Refused:
     if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(plain, yaml.SafeLoader)):
         return Refused("it has aliases, so that a value may belong to several keys")
     parts = key.split(".")
-    found = node
-    while parts and isinstance(found, yaml.MappingNode):
-        values = [value for name, value in found.value if name.value == parts[0]]
+    place = node
+    while parts and isinstance(place, yaml.MappingNode):
+        values = [value for name, value in place.value if name.value == parts[0]]
         if not values:
             break
-        found, parts = values[-1], parts[1:]  # the last of several, as in JSON
-    if parts and isinstance(found, yaml.MappingNode):
+        place, parts = values[-1], parts[1:]  # the last of several, as in JSON
+    if parts and isinstance(place, yaml.MappingNode):
         nested: object = value
         for part in reversed(parts[1:]):
             nested = {part: nested}
-        text = _with_item(text, found, parts[0], nested)
-    elif not parts and isinstance(found, yaml.ScalarNode) and found.style not in ("|", ">"):
-        begin, end = found.start_mark.index, found.end_mark.index
+        text = _with_item(text, place, parts[0], nested)
+    elif not parts and isinstance(place, yaml.ScalarNode) and place.style not in ("|", ">"):
+        begin, end = place.start_mark.index, place.end_mark.index
         text = text[:begin] + json.dumps(value) + text[end:]
     else:
         return Refused(f"`{key}` isn't a single value there")
@@ -83,6 +83,6 @@ def _with_item(text: str, mapping: yaml.MappingNode, key: str, value: object) ->
     place = last_value.end_mark.index
     line = text.rfind("\n", 0, last_key.start_mark.index) + 1
     indent = text[line : last_key.start_mark.index]
-    is_own_line = mapping.start_mark.index < line and not indent.strip()
-    between = f",\n{indent}" if is_own_line else ", "
+    is_on_line = mapping.start_mark.index < line and not indent.strip()
+    between = f",\n{indent}" if is_on_line else ", "
     return text[:place] + between + item + text[place:]

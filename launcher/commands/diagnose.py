@@ -91,8 +91,8 @@ def _show_first(path: str, catalogue: Sequence[KnownFailure]) -> None:
     if end := sources.end_of(path):
         reader = Reader(catalogue)
         reader.read(path, BytesIO(end))
-        found = headline(decisive(judge(reader.attempts, catalogue)))
-        terminal.say(f"by the end of {path}, while all of it is being read: {found}")
+        diagnosis = headline(decisive(judge(reader.attempts, catalogue)))
+        terminal.say(f"by the end of {path}, while all of it is being read: {diagnosis}")
 
 
 def _show(text: str) -> None:
@@ -149,8 +149,8 @@ def _show_hang(
     entry = diagnose(failure.records(hang, 0.0), catalogue).root.entry
     verdict = Verdict.UNKNOWN if entry is None else Verdict.KNOWN
     if as_json:
-        found = {"verdict": verdict.value, "id": entry and entry.id, "hang": asdict(hang)}
-        _show(json.dumps(found, indent=1))
+        document = {"verdict": verdict.value, "id": entry and entry.id, "hang": asdict(hang)}
+        _show(json.dumps(document, indent=1))
         return CODES[verdict]
     lines = _hang_lines(hang)
     if entry is not None:

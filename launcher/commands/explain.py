@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
             hint = f"{nearest}; safe-launch catalogue WORDS searches by a message"
             raise LaunchError(problem, hint)
     if options.json:
-        found = [_document(name, entries, pages) for name in options.ids or entries]
-        terminal.show(json.dumps(found, indent=1))
+        documents = [_document(name, entries, pages) for name in options.ids or entries]
+        terminal.show(json.dumps(documents, indent=1))
     elif options.ids:
         texts = (
             entry_text(entries[name]) if name in entries else topic_text(pages[name])

@@ -33,7 +33,7 @@ class FilePatch:
     """A user's file, before and after the edits.
 
     Attributes:
-        after: the text with the edits; the same if they have been made.
+        after: the text with the edits; the same as before if they have already been made.
         refused: the edits that can't be made safely, and why.
     """
 
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     """
     status = run_search.status_of(run_search.named_or_latest(options.run, root_of(options)))
     if options.apply:
-        _require_own(status.folder)
+        _require_ownership(status.folder)
     edits = _edits(status)
     patches = [*_patches(edits)]
     words = [edit for edit in edits if not edit.is_written]
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     return ExitCode.USAGE if options.apply and is_left and not is_done else ExitCode.SUCCESS
 
 
-def _require_own(run: Path) -> None:
+def _require_ownership(run: Path) -> None:
     """Checks that a run is this user's, as its record names the files to write.
 
     Raises:
@@ -136,7 +136,7 @@ def _patch(path: Path, edits: Sequence[Edit]) -> FilePatch:
         for key, value in edit.values.items():
             if isinstance(changed, str):
                 change = partial(config_patch.patched, key=key, value=value)
-                changed = _with_own_ends(changed, change)
+                changed = _with_line_ends(changed, change)
         if isinstance(changed, Refused):
             refused.append((edit, changed.sentence))
         else:
@@ -144,7 +144,7 @@ def _patch(path: Path, edits: Sequence[Edit]) -> FilePatch:
     return FilePatch(path, before, text, tuple(refused))
 
 
-def _with_own_ends(text: str, change: Callable[[str], str | Refused]) -> str | Refused:
+def _with_line_ends(text: str, change: Callable[[str], str | Refused]) -> str | Refused:
     """The text changed; if all of its lines end as on Windows, the new ones do too."""
     if "\r\n" not in text or re.search(r"(?<!\r)\n", text):
         return change(text)
@@ -209,11 +209,11 @@ def _sentences(
             yield f"edit by hand: {edit}: {why}"
         if patch.after == patch.before and not patch.refused:
             yield f"{patch.path} already has this change"
-    given = " ".join(edit.text for edit in words if edit.is_argument)
-    if given:
+    arguments = " ".join(edit.text for edit in words if edit.is_argument)
+    if arguments:
         commands = [launcher.command for launcher in status.launchers[:1]]
-        yield f"pass to the script: {given}"
-        yield from (f"full command: {command} {given}" for command in commands)
+        yield f"pass to the script: {arguments}"
+        yield from (f"full command: {command} {arguments}" for command in commands)
     yield from (f"edit by hand: {edit}" for edit in words if not edit.is_argument)
     if any(patch.after != patch.before for patch in patches) and not copies:
         yield f"to write it: safe-launch fix {named(status.folder)} --apply"

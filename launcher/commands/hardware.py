@@ -27,18 +27,18 @@ def declare(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the hardware found on this host, and the known profiles."""
-    found = detect.detect()
+    detected = detect.detect()
     if options.json:
-        document = {"found": found, "profiles": profiles.profiles(), "nodes": profiles.nodes()}
+        document = {"found": detected, "profiles": profiles.profiles(), "nodes": profiles.nodes()}
         terminal.show(json.dumps(document, default=plain, indent=1))
         return ExitCode.SUCCESS
-    terminal.say(*terminal.table(found_rows(found), indent=0))
+    terminal.say(*terminal.table(hardware_rows(detected), indent=0))
     devices = [profiles.accelerator_of(profile) for profile in profiles.profiles()]
     terminal.show(known_table(devices, [node.name for node in profiles.nodes()]))
     return ExitCode.SUCCESS
 
 
-def found_rows(hardware: Hardware) -> list[Row]:
+def hardware_rows(hardware: Hardware) -> list[Row]:
     """Rows on the hardware that was found."""
     device = hardware.accelerator
     count = f"{hardware.accelerators} x " if hardware.accelerators else ""

@@ -37,8 +37,8 @@ def _launch_here(options: argparse.Namespace) -> int:
     from ..workers import start
 
     placement = placement_of(options, is_launch=True)
-    given = options.secret_file, placement, os.environ
-    trust = secret.of_job(*given, is_required=options.require_secret)
+    sources = options.secret_file, placement, os.environ
+    trust = secret.of_job(*sources, is_required=options.require_secret)
     for number in (*options.signals_to_handle, REPORT):  # for the workers, but none are running
         if signal.getsignal(number) is not signal.SIG_IGN:  # which workers would inherit
             signal.signal(number, lambda _number, _frame: None)
@@ -55,7 +55,7 @@ def _launch_here(options: argparse.Namespace) -> int:
             from ..session import head, multi_node  # the server imports meanwhile
 
             workload = training.workload(request)
-            own = multi_node.prepared(request, hardware, workload, server)
-        if own is None:
+            prepared = multi_node.prepared(request, hardware, workload, server)
+        if prepared is None:
             return head.launch_as_head(training, workload, server)
-        return multi_node.launch_with_others(training, own, server, trust)
+        return multi_node.launch_with_others(training, prepared, server, trust)

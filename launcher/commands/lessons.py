@@ -46,23 +46,23 @@ def run(options: argparse.Namespace) -> int:
     if options.do != "list" and options.name is None:
         raise LaunchError(f"{options.do} which lesson?", "`safe-launch lessons` lists their names")
     kept: list[Kept] = []
-    for found in store.find(store.folders(os.environ)):
-        if isinstance(found, Refused):
-            terminal.say(found.sentence)
+    for lesson in store.found(store.folders(os.environ)):
+        if isinstance(lesson, Refused):
+            terminal.say(lesson.sentence)
         else:
-            kept.append(found)
+            kept.append(lesson)
     if options.do == "list":
-        _show([one for one in kept if (options.name or "") in one.path.stem], options.json)
+        _show([lesson for lesson in kept if (options.name or "") in lesson.path.stem], options.json)
     elif options.do == "show":
-        one = _named(options.name, kept)
-        text = _document([one]) if options.json else "\n".join(terminal.table(_rows(one), indent=0))
-        terminal.show(text)
+        lesson = _named(options.name, kept)
+        table = terminal.table(_rows(lesson), indent=0)
+        terminal.show(_document([lesson]) if options.json else "\n".join(table))
     else:
-        one = _named(options.name, kept)
-        refused = store.forget(one.path)
+        lesson = _named(options.name, kept)
+        refused = store.forget(lesson.path)
         if refused is not None:
             raise LaunchError(refused.sentence, code=ExitCode.CANNOT_WRITE)
-        terminal.show(f"forgotten: {one.path}")
+        terminal.show(f"forgotten: {lesson.path}")
     return ExitCode.SUCCESS
 
 
@@ -72,7 +72,7 @@ def _named(text: str, kept: Sequence[Kept]) -> Kept:
     Raises:
         LaunchError: there is none, or there are several.
     """
-    known = {one.path.stem: one for one in kept}
+    known = {lesson.path.stem: lesson for lesson in kept}
     if name := names.meant(text, known, "lesson"):
         return known[name]
     hint = near(text, known)
@@ -83,20 +83,20 @@ def _show(kept: Sequence[Kept], as_json: bool) -> None:  # noqa: FBT001
     if as_json:
         terminal.show(_document(kept))
         return
-    latest = sorted(kept, key=lambda one: one.lesson.date, reverse=True)
-    lines = [f"{one.lesson.date[:16].replace('T', ' ')}  {one.path.stem}" for one in latest]
+    latest = sorted(kept, key=lambda entry: entry.lesson.date, reverse=True)
+    lines = [f"{entry.lesson.date[:16].replace('T', ' ')}  {entry.path.stem}" for entry in latest]
     terminal.show("\n".join(lines) or NONE)
 
 
 def _document(kept: Sequence[Kept]) -> str:
     documents = [
         {
-            "name": one.path.stem,
-            "path": str(one.path),
-            "owner": one.owner,
-            **msgspec.to_builtins(one.lesson),
+            "name": entry.path.stem,
+            "path": str(entry.path),
+            "owner": entry.owner,
+            **msgspec.to_builtins(entry.lesson),
         }
-        for one in kept
+        for entry in kept
     ]
     return json.dumps(documents, indent=1)
 

@@ -49,13 +49,13 @@ def run(options: argparse.Namespace) -> int:
     from ..session.metrics_process import require_library
 
     require_library()
-    found = run_search.named_or_latest(options.run, root_of(options))
+    folder = run_search.named_or_latest(options.run, root_of(options))
     if options.file is not None:
-        _write_until_the_end(found, options.file)
+        _write_until_the_end(folder, options.file)
     elif options.listener is not None:
-        _answer_until_the_end(found, options.listener)
+        _answer_until_the_end(folder, options.listener)
     else:
-        text = _text(run_search.status_of(found), as_json=options.json)
+        text = _text(run_search.status_of(folder), as_json=options.json)
         terminal.show(text.decode().removesuffix("\n"))
     return ExitCode.SUCCESS
 
@@ -138,15 +138,16 @@ def _answer_until_the_end(run: Path, listener: int) -> None:
 
         def service_actions(self) -> None:
             with lock:
-                for request in [one for one, at in since.items() if time.monotonic() - at > WHOLE]:
+                now = time.monotonic()
+                for request in [request for request, at in since.items() if now - at > WHOLE]:
                     drop(request)
 
         def handle_error(self, request: Any, client_address: Any) -> None:
             """Ignores a scraper that has gone."""
 
-    given = socket.socket(fileno=listener)
-    server = Server(given.getsockname()[:2], Handler, bind_and_activate=False)
+    listening = socket.socket(fileno=listener)
+    server = Server(listening.getsockname()[:2], Handler, bind_and_activate=False)
     server.socket.close()
-    server.socket = given
+    server.socket = listening
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdin.read()

@@ -45,83 +45,84 @@ def run(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     """Plans for this host; with `--ask`, from the script's own statements."""
     gc.disable()  # the process ends soon, and collecting would take an eighth of its time
-    found = training.training_of(options, is_launch=False)
-    request, hardware = found.request, found.hardware
-    workload = found.workload(request)
-    asked = None
+    described = training.training_of(options, is_launch=False)
+    request, hardware = described.request, described.hardware
+    workload = described.workload(request)
+    answers = None
     if options.ask is True:
         from ..machine import detect
         from ..session import asking
 
         here = hardware if options.hardware is None else detect.detect()
-        asked = asking.ask(request, hardware, here)
-    if asked is not None and asked.ending is Ending.FAILED:
-        terminal.say(f"error: {asked.why if asked.where else f'{asked.script}: {asked.why}'}")
-        terminal.verbatim(asked.output)
-    catalogue = Catalogue(found.site_entries, workload.versions)
-    start = earlier_runs.Learnt(workload)
+        answers = asking.ask(request, hardware, here)
+    if answers is not None and answers.ending is Ending.FAILED:
+        place = "" if answers.where else f"{answers.script}: "
+        terminal.say(f"error: {place}{answers.why}")
+        terminal.verbatim(answers.output)
+    catalogue = Catalogue(described.site_entries, workload.versions)
+    start = learning.Learnt(workload)
     if not request.limits.forget:
         start = earlier_runs.learnt(request, workload, hardware, catalogue, os.environ)
     known = (*known_constraints(catalogue.on_plans), *start.constraints)
-    workload, has_learnt = _informed(start.workload, asked), start.has_failed
+    workload, has_learnt = _informed(start.workload, answers), start.has_failed
     plan = planned(request, workload, hardware, known, has_failed=has_learnt)
     suspects = suspect_lines(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
-    told = fault_warnings(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
-    terminal.say(*start.notes, *start.sentences(catalogue), *told)
+    warnings = told_beforehand(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
+    terminal.say(*start.notes, *start.sentences(catalogue), *warnings)
     if options.json:
         document = plan_table.document(request, workload, hardware, plan)
         document["suspicions"] = [
             {"failure": suspect.entry.id, "line": suspect.spot} for suspect in suspects
         ]
-        if asked is not None:
-            document["asked"] = asked.document()
+        if answers is not None:
+            document["asked"] = answers.document()
         terminal.show(json.dumps(document, default=plain, indent=1))
     else:
-        terminal.show("\n".join(_text(plan, workload, suspects, asked)))
+        terminal.show("\n".join(_text(plan, workload, suspects, answers)))
     if isinstance(plan, NoPlan):
         return ExitCode.NO_PLAN
     refused = refused_by_strict(request, plan)
     if refused is not None:
         terminal.say(f"not launched: {refused.sentence}")
         return ExitCode.NO_PLAN
-    return 1 if asked is not None and asked.ending is Ending.FAILED else ExitCode.SUCCESS
+    return 1 if answers is not None and answers.ending is Ending.FAILED else ExitCode.SUCCESS
 
 
-def _informed(workload: Workload, asked: Asked | None) -> Workload:
+def _informed(workload: Workload, answers: Asked | None) -> Workload:
     """The workload with the script's answers."""
-    if asked is None:
+    if answers is None:
         return workload
     limit = workload.value(Fact.SEQUENCE_LENGTH) if workload.is_length_stated else 0
-    found = workload.informed(
+    informed = workload.informed(
         (name, known)
-        for name, known in asked.statements
+        for name, known in answers.statements
         # Some samples are shorter than a maximum that is stated.
         if not (name is Fact.SEQUENCE_LENGTH and int(known.value) <= int(limit or 0))
     )
-    found = replace(found, framework=asked.framework or found.framework)
-    source = f"asked {asked.script}"
-    return with_model(found, asked.shape or {}, source, Origin.OBSERVED)
+    informed = replace(informed, framework=answers.framework or informed.framework)
+    source = f"asked {answers.script}"
+    return with_model(informed, answers.shape or {}, source, Origin.OBSERVED)
 
 
-def _with_asked(rows: list[Row], asked: Asked | None) -> list[Row]:
+def _with_answers(rows: list[Row], answers: Asked | None) -> list[Row]:
     """The rows of a plan with how the script was asked: first, if that is incomplete."""
-    if asked is None:
+    if answers is None:
         return rows
-    told = explain_asked.rows(asked)
-    if asked.ending is not Ending.WHOLE:
-        return [*told, *rows]
-    return [*rows[:1], *told, *(row for row in rows[1:] if row[0] != "open")]
+    answer_rows = explain_asked.rows(answers)
+    if answers.ending is not Ending.WHOLE:
+        return [*answer_rows, *rows]
+    return [*rows[:1], *answer_rows, *(row for row in rows[1:] if row[0] != "open")]
 
 
 def _text(
-    plan: Plan | NoPlan, workload: Workload, suspects: Sequence[SuspectLine], asked: Asked | None
+    plan: Plan | NoPlan, workload: Workload, suspects: Sequence[SuspectLine], answers: Asked | None
 ) -> list[str]:
     """The plan, or why there is none; with `--verbose`, also the known values and candidates."""
     whole = terminal.is_verbose()
     job = model_sizes_of(workload)
     model = ("model", plan_table.model_text(workload, None if job is None else job.trained))
     if isinstance(plan, NoPlan):
-        rows = _with_asked([*explain_plan.dead_end_rows(plan), model], asked)
+        rows = _with_answers([*explain_plan.dead_end_rows(plan), model], answers)
         lines = [explain_plan.NOTHING_LEFT, *terminal.table(rows, indent=0)]
         table = plan_table.table(plan.rejected, None)
     else:
@@ -131,7 +132,7 @@ def _text(
 
             rows += suspect_rows(suspects, workload)
         rows.append(model)
-        lines = terminal.table(_with_asked(rows, asked), indent=0)
+        lines = terminal.table(_with_answers(rows, answers), indent=0)
         table = plan_table.table(plan.considered, plan.chosen) if plan.chosen.estimate else []
     if not whole:
         more = "-v before the script: the known values, their sources, the candidates"

@@ -93,11 +93,11 @@ def status_of(run: Path) -> RunStatus:
     """The status of a run; unreadable files become notes."""
     notes: list[str] = []
     launchers: list[LauncherRecord] = []
-    for found in launcher_record.records(run):
-        if isinstance(found, Refused):
-            notes.append(found.sentence)
+    for record in launcher_record.records(run):
+        if isinstance(record, Refused):
+            notes.append(record.sentence)
         else:
-            launchers.append(found)
+            launchers.append(record)
     outcome = _outcome(run / "outcome.json", notes)
     attempts = sorted(filter(None, map(_number, run.glob("attempt-*"))))
     failures = {number: _failure(run / f"attempt-{number}", notes) for number in attempts}
@@ -159,13 +159,13 @@ def _ranks(launcher: LauncherRecord, attempt: Path, notes: list[str]) -> list[Ra
         with suppress(OSError, ValueError):
             rows = () if link is None else board.rows(link)
             return [RankStatus(row, launcher.host, _letter(row.pid)) for row in rows]
-    found = snapshot.read(attempt, launcher.node)
-    if isinstance(found, Refused):
+    stored = snapshot.read(attempt, launcher.node)
+    if isinstance(stored, Refused):
         if launcher.state is State.ELSEWHERE:
-            notes.append(found.sentence)
+            notes.append(stored.sentence)
         return []
-    age = max(time.time() - found.written, 0.001)
-    return [RankStatus(row, found.host, None, age) for row in found.rows]
+    age = max(time.time() - stored.written, 0.001)
+    return [RankStatus(row, stored.host, None, age) for row in stored.rows]
 
 
 def _letter(pid: int) -> str | None:
@@ -181,8 +181,8 @@ def _letter(pid: int) -> str | None:
 
 def _failure(attempt: Path, notes: list[str]) -> str:
     """The first failure of an attempt: a known failure's id, or the exception; empty for none."""
-    found = _mapping(attempt / "failures.json", notes) or {}
-    findings = found.get("findings")
+    failures = _mapping(attempt / "failures.json", notes) or {}
+    findings = failures.get("findings")
     root: Any = findings[0] if isinstance(findings, Sequence) and findings else None
     record = root.get("record") if isinstance(root, dict) else None
     if not isinstance(record, dict):
@@ -194,11 +194,11 @@ def _failure(attempt: Path, notes: list[str]) -> str:
 
 def _mapping(path: Path, notes: list[str]) -> dict[str, Any] | None:
     """A JSON file of the run directory; None if there is none, or none that can be read."""
-    found = typed_json.read(path, dict[str, Any]) if path.exists() else None
-    if isinstance(found, Refused):
-        notes.append(found.sentence)
+    document = typed_json.read(path, dict[str, Any]) if path.exists() else None
+    if isinstance(document, Refused):
+        notes.append(document.sentence)
         return None
-    return found
+    return document
 
 
 def _number(attempt: Path) -> int:

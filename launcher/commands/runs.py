@@ -6,7 +6,6 @@ import argparse
 import json
 import math
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.count_of import count_of
@@ -59,13 +58,14 @@ def run(options: argparse.Namespace) -> int:
         if options.run is None:
             raise LaunchError("show which run?", "`safe-launch runs` lists them")
         return _show(run_search.past(run_search.named(options.run, root)), as_json=options.json)
-    found = [run for run in kept_runs.kept(root) if (options.run or "") in run.name]
+    folders = [run for run in kept_runs.kept(root) if (options.run or "") in run.name]
+    runs = [run_search.past(folder) for folder in folders]
     if options.json:
-        terminal.show(
-            json.dumps({"runs": [run_search.past(run).document() for run in found]}, indent=1)
-        )
+        terminal.show(json.dumps({"runs": [run.document() for run in runs]}, indent=1))
+    elif runs:
+        terminal.show("\n".join(terminal.columns((HEAD, *(run.cells() for run in runs)))))
     else:
-        terminal.show("\n".join(_table(found)) or f"no run is kept in {root}")
+        terminal.show(f"no run is kept in {root}")
     return ExitCode.SUCCESS
 
 
@@ -77,12 +77,6 @@ def _amount(text: str) -> float:
     if not 0 <= number < math.inf:
         raise argparse.ArgumentTypeError(f"a number of at least 0 is expected, not `{text}`")
     return number
-
-
-def _table(folders: Sequence[Path]) -> list[str]:
-    """The runs, a line each."""
-    rows = [run_search.past(folder).cells() for folder in folders]
-    return terminal.columns((HEAD, *rows)) if rows else []
 
 
 def _show(run: PastRun, *, as_json: bool) -> int:
@@ -104,20 +98,20 @@ def _prune(options: argparse.Namespace, root: Path) -> int:
     Raises:
         LaunchError: a run can't be removed.
     """
-    asked = Limits(options.keep, options.gib * GIB, options.days * DAY)
-    limits = kept_runs.default_limits(os.environ) if asked == Limits() else asked
-    found = [*kept_runs.surplus(root, limits)]
+    requested = Limits(options.keep, options.gib * GIB, options.days * DAY)
+    limits = kept_runs.default_limits(os.environ) if requested == Limits() else requested
+    surplus = [*kept_runs.surplus(root, limits)]
     going = "would be removed" if options.dry_run else "is removed"
-    if found and not options.json:  # before anything goes
-        terminal.show("\n".join(f"{going}: {run.folder}" for run in found))
-    refused = [] if options.dry_run else [*filter(None, map(kept_runs.remove, found))]
+    if surplus and not options.json:  # before anything is removed
+        terminal.show("\n".join(f"{going}: {run.folder}" for run in surplus))
+    refused = [] if options.dry_run else [*filter(None, map(kept_runs.remove, surplus))]
     gone = "would be removed" if options.dry_run else "removed"
-    size = sum(run.size for run in found) / GIB
+    size = sum(run.size for run in surplus) / GIB
     if options.json:
-        names = [run.folder.name for run in found]
+        names = [run.folder.name for run in surplus]
         terminal.show(json.dumps({"removed": names, "gib": size, "dry_run": options.dry_run}))
     else:
-        terminal.show(f"{count_of(len(found), 'run')} {gone}, {size:.2g} GiB")
+        terminal.show(f"{count_of(len(surplus), 'run')} {gone}, {size:.2g} GiB")
     if refused:
         raise LaunchError(refused[0].sentence, code=ExitCode.CANNOT_WRITE)
     return ExitCode.SUCCESS

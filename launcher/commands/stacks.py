@@ -49,11 +49,11 @@ def _launcher(run: Path) -> LauncherRecord:
     Raises:
         LaunchError: none does.
     """
-    found = [record for record in launcher_record.records(run) if not isinstance(record, Refused)]
-    for record in found:
+    records = [record for record in launcher_record.records(run) if not isinstance(record, Refused)]
+    for record in records:
         if record.state is State.RUNNING:
             return record
-    elsewhere = [record for record in found if record.state is State.ELSEWHERE]
+    elsewhere = [record for record in records if record.state is State.ELSEWHERE]
     if elsewhere:
         problem = f"{run.name} isn't running on this host"
         first = elsewhere[0]

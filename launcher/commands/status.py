@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         show_stacks(folder or _only_running(root), as_json=options.json)
         return ExitCode.SUCCESS
     if not options.watch:
-        terminal.show(_text(_found(folder, root), root, as_json=options.json))
+        terminal.show(_text(_statuses(folder, root), root, as_json=options.json))
         return ExitCode.SUCCESS
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
@@ -72,7 +72,7 @@ def _only_running(root: Path) -> Path:
     Raises:
         LaunchError: none runs, or several do.
     """
-    running = [run.folder for run in _found(None, root) if run.is_running]
+    running = [run.folder for run in _statuses(None, root) if run.is_running]
     if len(running) == 1:
         return running[0]
     names = ", ".join(folder.name for folder in running)
@@ -88,14 +88,14 @@ def _watch(folder: Path | None, root: Path, *, as_json: bool) -> None:
     """Shows the runs repeatedly; ends once the requested one has ended."""
     clear = CLEAR if sys.stdout.isatty() and not as_json else ""
     while True:
-        found = _found(folder, root)
-        terminal.show(_text(found, root, as_json=as_json), before=clear)
-        if folder is not None and not found[0].is_running:
+        runs = _statuses(folder, root)
+        terminal.show(_text(runs, root, as_json=as_json), before=clear)
+        if folder is not None and not runs[0].is_running:
             return
         time.sleep(PAUSE)
 
 
-def _found(folder: Path | None, root: Path) -> list[RunStatus]:
+def _statuses(folder: Path | None, root: Path) -> list[RunStatus]:
     """The requested run; else all that run, or the latest."""
     if folder is not None:
         return [run_search.status_of(folder)]
@@ -103,15 +103,15 @@ def _found(folder: Path | None, root: Path) -> list[RunStatus]:
     here = dict.fromkeys(path.resolve() for path in run_search.running_here())
     open_ones = [path for path in kept if not (path / "outcome.json").exists()]
     every = dict.fromkeys([*here, *(path.resolve() for path in open_ones)])
-    running = [found for found in map(run_search.status_of, every) if found.is_running]
+    running = [status for status in map(run_search.status_of, every) if status.is_running]
     return running or [run_search.status_of(path) for path in kept[:LATEST]]
 
 
-def _text(found: Sequence[RunStatus], root: Path, *, as_json: bool) -> str:
+def _text(runs: Sequence[RunStatus], root: Path, *, as_json: bool) -> str:
     if as_json:
-        return json.dumps({"runs": [run.document() for run in found]}, indent=1)
-    blocks = ["\n".join(run.lines()) for run in found]
-    if not any(run.is_running for run in found) and len(found) != 1:
-        what = "the latest that ended" if found else f"none is kept in {root}"
+        return json.dumps({"runs": [run.document() for run in runs]}, indent=1)
+    blocks = ["\n".join(run.lines()) for run in runs]
+    if not any(run.is_running for run in runs) and len(runs) != 1:
+        what = "the latest that ended" if runs else f"none is kept in {root}"
         blocks.insert(0, f"no run of yours is running on this host; {what}")
     return "\n\n".join(blocks)

@@ -214,8 +214,8 @@ def _exit_code(run: WrappedRun, command: Sequence[str]) -> int:
 
     Most tools turn every failure of a launch into 1; a scheduler needs the launch's own code.
     """
-    own = run.process.returncode
-    code = own if own >= 0 else 128 - own
+    status = run.process.returncode
+    code = status if status >= 0 else 128 - status
     last = run.codes[-1] if run.codes else None
     if run.stop is not None:
         if code == 0 and not last:

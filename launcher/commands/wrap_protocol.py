@@ -42,8 +42,8 @@ def unhooked(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment that a launch would have without `wrap`, except for the mark."""
     rest = {name: value for name, value in environment.items() if name not in (OPTIONS, SOCKET)}
     path = rest.pop("PYTHONPATH", "").split(os.pathsep)
-    own = [folder for folder in path if folder != str(HOOK)]
-    return rest | ({"PYTHONPATH": os.pathsep.join(own)} if any(own) else {})
+    folders = [folder for folder in path if folder != str(HOOK)]
+    return rest | ({"PYTHONPATH": os.pathsep.join(folders)} if any(folders) else {})
 
 
 def code_of(sent: bytes) -> int | None:

@@ -107,18 +107,18 @@ def run(args: argparse.Namespace) -> None:
 def shadowed() -> None:
     """Removes our folder from the path, and runs the `sitecustomize` that it has hidden."""
     sys.path[:] = [path for path in sys.path if path != HERE]
-    own = sys.modules.pop("sitecustomize")
+    hook = sys.modules.pop("sitecustomize")
     try:
         __import__("sitecustomize")
     except ImportError as error:
         if error.name != "sitecustomize":
             raise
-        sys.modules["sitecustomize"] = own
+        sys.modules["sitecustomize"] = hook
 
 
 if VARIABLE in os.environ:
-    found = launcher()
-    if found is not None:
-        replace(found)
+    name = launcher()
+    if name is not None:
+        replace(name)
     sys.meta_path.insert(0, Waiting())
     shadowed()

@@ -39,12 +39,11 @@ def shipped(path: str) -> str:
 
 def filled(text: str, lines: Mapping[str, str]) -> str:
     """A shipped file's text with whole lines replaced; indentation is kept."""
-    found = text.split("\n")
+    result = text.split("\n")
     for old, new in lines.items():
-        (place,) = [number for number, line in enumerate(found) if line.strip() == old]
-        indent = found[place][: -len(found[place].lstrip())] if found[place][:1].isspace() else ""
-        found[place] = indent + new
-    return "\n".join(found)
+        (place,) = [number for number, line in enumerate(result) if line.strip() == old]
+        result[place] = result[place].replace(old, new)
+    return "\n".join(result)
 
 
 def at_least(least: int) -> Callable[[str], int]:

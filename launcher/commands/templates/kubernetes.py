@@ -100,9 +100,9 @@ def _fill(
                 words = (_scalar(word.replace("$", "$$")) for word in command)
                 yield from (f"{script['indent']}{word}  # script" for word in words)
         elif marked is not None and values.keys() >= {*marks}:
-            given = [value for mark in marks if (value := values[mark]) is not None]
-            if given:
-                text = _with_value(marked["text"], given[0])
+            known = [value for mark in marks if (value := values[mark]) is not None]
+            if known:
+                text = _with_value(marked["text"], known[0])
                 yield f"{marked['indent']}{text}  # {marked['marks']}"
             elif marked["off"]:
                 yield line
@@ -113,11 +113,11 @@ def _fill(
 
 def _with_value(text: str, value: str) -> str:
     """A marked line's text with the job's value; unchanged if it holds none, or keeps its own."""
-    found = VALUE.fullmatch(text)
-    if found is None or not value:
+    match = VALUE.fullmatch(text)
+    if match is None or not value:
         return text
-    quoted = f'"{value}"' if found["value"].startswith('"') else value
-    return found["key"] + quoted
+    quoted = f'"{value}"' if match["value"].startswith('"') else value
+    return match["key"] + quoted
 
 
 def _name(job: TemplateJob) -> str:
