@@ -34,10 +34,9 @@ class Term:
         return beyond or value in self.values
 
     def __str__(self) -> str:
-        values = sorted(self.values, key=str)
-        told = [str(value) for value in values]
-        told += [] if self.least is None else [f">={self.least}"]
-        return f"{self.name}={'|'.join(told)}"
+        texts = sorted(map(str, self.values))
+        texts += [] if self.least is None else [f">={self.least}"]
+        return f"{self.name}={'|'.join(texts)}"
 
 
 class CauseKind(StrEnum):

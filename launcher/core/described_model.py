@@ -46,15 +46,15 @@ def shape_of(model: Any) -> dict[str, Any]:
     """
     counts: dict[tuple[str, tuple[int, ...], bool, float | None], int] = {}
     for name, parameter in model.named_parameters():
-        plain = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
-        plain = re.sub(r"(?<![^.])\d+(?![^.])", "*", plain)
-        plain = re.sub(r"^base_model\.model\.|\.base_layer|\.default(?=\.weight)", "", plain)
+        kind = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
+        kind = re.sub(r"(?<![^.])\d+(?![^.])", "*", kind)
+        kind = re.sub(r"^base_model\.model\.|\.base_layer|\.default(?=\.weight)", "", kind)
         state = getattr(parameter, "quant_state", None)
         whole = getattr(parameter, "ds_shape", None) or (
             parameter.shape if state is None else state.shape
         )
         bits = (8.0 if parameter.element_size() == 1 else None) if state is None else 4.5
-        key = (plain, tuple(int(size) for size in whole), bool(parameter.requires_grad), bits)
+        key = (kind, tuple(int(size) for size in whole), bool(parameter.requires_grad), bits)
         counts[key] = counts.get(key, 0) + 1
     config = getattr(model, "config", None)
     described = {} if config is None or not hasattr(config, "to_dict") else config.to_dict()

@@ -70,7 +70,7 @@ class Weight:
         return ".modules_to_save." in self.name
 
     @property
-    def _called(self) -> str:
+    def _module_name(self) -> str:
         """The last part of its module's name, without peft's wrappers."""
         parts = self.module.split(".")
         return parts[-2] if len(parts) > 1 and parts[-1] in _WRAPPED else parts[-1]
@@ -78,14 +78,14 @@ class Weight:
     @property
     def is_output(self) -> bool:
         """Whether it is the weight of the output projection, as language models call that."""
-        last = self._called
+        last = self._module_name
         named = last in _OUTPUTS and self.name.endswith(".weight") and "*" not in self.name
         return named and len(self.shape) == 2
 
     @property
     def is_embedding(self) -> bool:
         """Whether it is the weight of an embedding, as models call those."""
-        last = self._called
+        last = self._module_name
         named = last in _EMBEDDINGS or "embed" in last
         return named and len(self.shape) == 2 and not self.is_output
 

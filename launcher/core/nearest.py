@@ -24,12 +24,12 @@ def nearest(
 
 def near(word: object, known: Iterable[object], key: Callable[[str], str] = str.lower) -> str:
     """A hint with the nearest known words; empty if none are known."""
-    found = nearest(word, known, key=key)
-    if not found:
+    words = nearest(word, known, key=key)
+    if not words:
         return ""
-    likest, others = found[0], ", ".join(f"`{each}`" for each in found[1:])
+    likest, others = words[0], ", ".join(f"`{each}`" for each in words[1:])
     if _ratio(key(str(word)), key(likest)) < LIKE:
-        return f"the nearest are {', '.join(f'`{each}`' for each in found)}"
+        return f"the nearest are {', '.join(f'`{each}`' for each in words)}"
     return f"did you mean `{likest}`?" + (f" Near it are {others}" if others else "")
 
 
@@ -38,12 +38,10 @@ def meant(word: object, known: Iterable[object], likeness: float = 0.75) -> str:
 
     The `likeness` is the least ratio of `difflib`, from 0 to 1; `plna` for `plan` has 0.75.
     """
-    close = [
-        each
-        for each in nearest(word, known, 1)
-        if _ratio(str(word).lower(), each.lower()) >= likeness
-    ]
-    return f"did you mean `{close[0]}`?" if close else ""
+    for likest in nearest(word, known, 1):
+        if _ratio(str(word).lower(), likest.lower()) >= likeness:
+            return f"did you mean `{likest}`?"
+    return ""
 
 
 def _ratio(word: str, known: str) -> float:

@@ -39,8 +39,9 @@ class Preset:
 
     def __str__(self) -> str:
         """The settings in words, without the switches that are off."""
-        told = ((name, value) for name, value in self.settings().items() if value is not False)
-        return ", ".join(describe(setting, value) for setting, value in told)
+        return ", ".join(
+            describe(setting, value) for setting, value in self.values if value is not False
+        )
 
 
 def preset_of(values: Mapping[Setting, Value]) -> Preset:

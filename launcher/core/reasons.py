@@ -25,7 +25,7 @@ HINTS = {
     errno.ENOEXEC: "a script needs #! in its first line",
 }
 """Hints on system errors that follow from the number alone."""
-OWN = {
+REPLACEMENTS = {
     # https://docs.python.org/3/library/stdtypes.html#integer-string-conversion-length-limitation
     re.compile(r"Exceeds the limit \((\d+) digits\)"): r"it has a number of more than \1 digits",
     re.compile(r"embedded null (?:byte|character)"): "it has a null character",
@@ -85,9 +85,9 @@ def reason_of(error: BaseException) -> str:
 def _of_text(error: BaseException) -> str:
     """The clause for an error of a general type."""
     text = _first_line(error)
-    for theirs, own in OWN.items():
-        if found := theirs.match(text):
-            return found.expand(own)
+    for pattern, replacement in REPLACEMENTS.items():
+        if match := pattern.match(text):
+            return match.expand(replacement)
     # Of PyYAML, which isn't imported for this.
     problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
     if isinstance(problem, str):

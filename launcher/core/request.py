@@ -177,8 +177,8 @@ class LaunchRequest:
     def document(self) -> dict[str, object]:
         """All options in one mapping, for the run directory; without secrets."""
         groups = (self.limits, self.worker_options)
-        own = [field.name for field in fields(self) if getattr(self, field.name) not in groups]
-        found = {name: getattr(self, name) for name in own} | {
+        names = [field.name for field in fields(self) if getattr(self, field.name) not in groups]
+        options = {name: getattr(self, name) for name in names} | {
             field.name: getattr(group, field.name) for group in groups for field in fields(group)
         }
-        return found | {"arguments": hidden_arguments(self.arguments)}
+        return options | {"arguments": hidden_arguments(self.arguments)}

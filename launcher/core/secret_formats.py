@@ -153,11 +153,11 @@ def without_formats(text: str) -> str:
     return without(text, _keys(text))
 
 
-def _without_value(found: re.Match[str]) -> str:
-    name, value = found.groups()
+def _without_value(match: re.Match[str]) -> str:
+    name, value = match.groups()
     if not (_SIGNED.fullmatch(name) or is_secret_name(name)):
-        return found[0]
-    return found[0][: -len(value)] + HIDDEN
+        return match[0]
+    return match[0][: -len(value)] + HIDDEN
 
 
 @cache
@@ -173,14 +173,14 @@ def _format(begin: str) -> re.Pattern[str]:
 
 def _keys(text: str) -> Iterator[tuple[int, int]]:
     """The spans of services' keys."""
-    found = [
-        found.span()
+    spans = [
+        match.span()
         for begin in FORMATS
         if begin in text
-        for found in _format(begin).finditer(text)
+        for match in _format(begin).finditer(text)
     ]
     end = 0
-    for first, last in sorted(found):
+    for first, last in sorted(spans):
         if first >= end:
             end = last
             yield first, last
@@ -199,6 +199,6 @@ def without(text: str, places: Iterable[tuple[int, int]]) -> str:
 def passwords_in_urls(text: str) -> Iterator[str]:
     """The passwords in the URLs of a text, as they are written there and as they are."""
     if "://" in text:
-        for found in _USER.finditer(text):
-            if password := (found["password"] or "")[:-1]:
+        for match in _USER.finditer(text):
+            if password := (match["password"] or "")[:-1]:
                 yield from dict.fromkeys((password, unquote(password)))

@@ -64,19 +64,19 @@ _RANDOM = re.compile(r"(?=[^\d]{0,64}\d)(?=[^A-Za-z]{0,64}[A-Za-z])[A-Za-z0-9+=]
 
 def hidden_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
     """The words of a command line, without secrets."""
-    found = []
+    shown = []
     is_next = False
     for argument in arguments:
         assigned = _ASSIGNED.fullmatch(argument)
         if is_next and not argument.startswith("--"):
-            found.append(HIDDEN)
+            shown.append(HIDDEN)
         elif assigned is not None and is_secret_name(assigned[1]):
-            found.append(argument[: assigned.start(2)] + HIDDEN)
+            shown.append(argument[: assigned.start(2)] + HIDDEN)
         else:
-            found.append(hidden(argument))
+            shown.append(hidden(argument))
         option = _OPTION.fullmatch(argument)
         is_next = option is not None and is_secret_name(option[1])
-    return tuple(found)
+    return tuple(shown)
 
 
 def in_arguments(arguments: Sequence[str]) -> Iterator[str]:
@@ -179,12 +179,12 @@ def _quoted_value(text: str, quoted: re.Match[str], *, is_option: bool) -> tuple
     if not is_option and not re.search("[=:]", quoted["separator"]):
         return None
     mark = quoted["mark"]
-    found = _ENDS.get(mark, _ESCAPED_END).match(text, quoted.end())
-    assert found is not None
-    value = found[0]
+    match = _ENDS.get(mark, _ESCAPED_END).match(text, quoted.end())
+    assert match is not None
+    value = match[0]
     if len(value) < 4 or _NO_VALUE.fullmatch(value):
         return None
-    return found.span()
+    return match.span()
 
 
 def _is_secret_value(text: str, first: int, name: str, bare: re.Match[str]) -> bool:

@@ -118,8 +118,10 @@ class Workload:
     @property
     def asked(self) -> dict[Setting, Value]:
         """The settings that the user asked for, or the framework's defaults."""
-        own = {name: known.value for name, known in self.known.items() if isinstance(name, Setting)}
-        return own | {name: known.value for name, known in self.wanted.items()}
+        settings = {
+            name: known.value for name, known in self.known.items() if isinstance(name, Setting)
+        }
+        return settings | {name: known.value for name, known in self.wanted.items()}
 
     @property
     def micro_steps(self) -> int | None:
