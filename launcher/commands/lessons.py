@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if options.do != "list" and options.name is None:
         raise LaunchError(f"{options.do} which lesson?", "`safe-launch lessons` lists their names")
     kept: list[Kept] = []
-    for lesson in store.found(store.folders(os.environ)):
+    for lesson in store.find(store.folders(os.environ)):
         if isinstance(lesson, Refused):
             terminal.say(lesson.sentence)
         else:

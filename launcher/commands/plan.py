@@ -60,14 +60,14 @@ def _plan(options: argparse.Namespace) -> int:
         terminal.say(f"error: {place}{answers.why}")
         terminal.verbatim(answers.output)
     catalogue = Catalogue(described.site_entries, workload.versions)
-    start = learning.Learnt(workload)
+    start = earlier_runs.Learnt(workload)
     if not request.limits.forget:
         start = earlier_runs.learnt(request, workload, hardware, catalogue, os.environ)
     known = (*known_constraints(catalogue.on_plans), *start.constraints)
     workload, has_learnt = _informed(start.workload, answers), start.has_failed
     plan = planned(request, workload, hardware, known, has_failed=has_learnt)
     suspects = suspect_lines(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
-    warnings = told_beforehand(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
+    warnings = fault_warnings(plan, catalogue.on_plans) if isinstance(plan, Plan) else ()
     terminal.say(*start.notes, *start.sentences(catalogue), *warnings)
     if options.json:
         document = plan_table.document(request, workload, hardware, plan)
