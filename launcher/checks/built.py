@@ -176,6 +176,27 @@ def frozen_adapter(parts: Collection[str], where: str) -> Finding:
     )
 
 
+def unloaded_adapter(name: str, folder: str, where: str) -> Finding:
+    """Reports an adapter made anew of the configuration of one that has been trained.
+
+    Args:
+        name: a weight that is zero before the first step.
+        folder: the folder with the configuration and the trained weights.
+        where: the user's line that made the optimizer.
+    """
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"the adapter is new: its configuration was read from {folder}, but not the "
+        f"trained weights there ({name} is zero)",
+        advice="Load it with PeftModel.from_pretrained(model, folder, is_trainable=True); "
+        "get_peft_model makes a new one",
+        step=1,
+        parameter=name,
+        where=where,
+    )
+
+
 def new_and_frozen(names: Collection[str], layer: str, where: str) -> Finding:
     """Reports random parameters that nothing trains.
 

@@ -283,8 +283,9 @@ def gathered(step: int, where: str) -> Finding:
         certain=False,
         sentence="the features that all_gather collects have no gradient: the loss takes them for "
         "constants, so that a part of each rank's gradient is missing",
-        advice="Gather with torch.distributed.nn.functional.all_gather; if only the rank's own "
-        "features are put back into their place, other ranks' losses still add nothing to them",
+        advice="Gather with torch.distributed.nn.functional.all_gather. If only the rank's own "
+        "features are put back into their place, gradients are as many times too small as there "
+        "are ranks, or lack what other ranks' losses add to them",
         step=step,
         where=where,
     )

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ..core.count_of import count_of
 from .finding import Check, Finding, first_of
 
-MOST_UNCHANGED = 0.9
-"""Share of sampled elements with a gradient that stay unchanged."""
+MANY_UNCHANGED, NEARLY_ALL = 0.5, 0.9
+"""Shares of sampled elements with a gradient that stay unchanged: suspicious, certain."""
 LEAST = 64
 """Minimum number of such elements."""
 MOST_SKIPPED = 25
@@ -39,7 +39,7 @@ class Update:
 
 
 def unchanged(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
-    """Reports updates that change almost nothing despite gradients and a rate."""
+    """Reports updates that change less than half of the weights despite gradients and a rate."""
     hit = [
         (update, before != after)
         for update in updates
@@ -48,12 +48,12 @@ def unchanged(updates: Sequence[Update], optimizer: str, where: str, step: int) 
         if slope and before
     ]
     same = [update for update, is_changed in hit if not is_changed]
-    if len(hit) < LEAST or len(same) < MOST_UNCHANGED * len(hit):
+    if len(hit) < LEAST or len(same) < MANY_UNCHANGED * len(hit):
         return None
     first = same[0]
     return Finding(
         Check.TRAINED,
-        certain=True,
+        certain=len(same) >= NEARLY_ALL * len(hit),
         sentence=f"updates are lost: a step of {optimizer} left {len(same) / len(hit):.0%} of the "
         f"sampled weights with a gradient as they were, bit for bit ({first.dtype}, rate "
         f"{first.rate:g})",

@@ -92,6 +92,22 @@ def loads_nothing(
     )
 
 
+def loads_itself(count: int) -> Finding:
+    """Reports a state dict of which nothing comes from a checkpoint.
+
+    Args:
+        count: its tensors, all of them the model's own.
+    """
+    held = f"all of its {count_of(count, 'tensor')} are the model's own" if count else "it is empty"
+    return Finding(
+        Check.SAVED,
+        certain=True,
+        sentence=f"load_state_dict has loaded nothing: {held}",
+        advice="No name of the checkpoint may have fitted: compare them with the model's, as a "
+        "wrapper puts a prefix before them (module., model., _orig_mod.)",
+    )
+
+
 def fits_nothing(loaded: Collection[str], missing: Collection[str]) -> Finding:
     """Reports a checkpoint without any of its model's names.
 

@@ -10,6 +10,7 @@ from argparse import Namespace
 import torch
 from says_words import STEPS, Net, adam, batches, run, steps, texts
 from small_texts import rows, small, stored, trainer
+from torch.nn.functional import cross_entropy, normalize
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, Subset
 
@@ -103,8 +104,75 @@ def never_accumulated(right: bool) -> None:
             optimizer.zero_grad()
 
 
+def views_joined(right: bool) -> None:
+    """As in https://github.com/htdt/hyp_metric/issues/6: a rank's own features put back."""
+    from torch.distributed.nn.functional import all_gather
+
+    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    model = DistributedDataParallel(torch.nn.Linear(8, 16))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    for _ in range(STEPS):
+        views = normalize(model(torch.randn(4, 2, 8) + rank), dim=-1)
+        if right:
+            views = torch.cat(all_gather(views))
+        else:
+            with torch.no_grad():
+                gathered = [torch.empty_like(views) for _ in range(world)]
+                torch.distributed.all_gather(gathered, views)
+            gathered[rank] = views
+            views = torch.cat(gathered)
+        loss = cross_entropy(views[:, 0] @ views[:, 1].T / 0.1, torch.arange(4 * world))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def loaded_itself(right: bool) -> None:
+    """As in https://stackoverflow.com/questions/61854165: no name of a checkpoint fits."""
+    model = DistributedDataParallel(Net())
+    steps(model, adam(model), batches())
+    taken = model.module if right else model
+    kept = {name: value.clone() for name, value in taken.state_dict().items()}
+    other = Net()
+    states = other.state_dict()
+    states.update({name: value for name, value in kept.items() if name in states})
+    other.load_state_dict(states)
+
+
+def adapted_anew(right: bool) -> None:
+    """As in https://github.com/huggingface/peft/issues/793: a trained adapter's configuration."""
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    adapted = get_peft_model(small("Llama"), LoraConfig(target_modules=["q_proj"]))
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.01)
+    folder = stored(adapted)
+    torch.manual_seed(0)
+    base = small("Llama")
+    if right:
+        model = PeftModel.from_pretrained(base, folder, is_trainable=True)
+    else:
+        config = LoraConfig.from_pretrained(folder)
+        config.inference_mode = False
+        model = get_peft_model(base, config)
+    data = [{"input_ids": words[:4], "labels": words[:4]} for words in rows()]
+    trainer(model, data).train()
+
+
+def moved_in_part(right: bool) -> None:
+    """As in https://github.com/huggingface/accelerate/issues/2624: bfloat16 at a small rate."""
+    torch.manual_seed(0)
+    model = Net() if right else Net().to(torch.bfloat16)
+    model = DistributedDataParallel(model)
+    steps(model, adam(model, rate=3e-4), batches())
+
+
 FAULTS = {
     one.__name__: one
-    for one in (*(padded_metric, begun_again, followed_frozen, loaded_halved, never_accumulated),)
+    for one in (
+        *(padded_metric, begun_again, followed_frozen, loaded_halved, never_accumulated),
+        *(views_joined, loaded_itself, adapted_anew, moved_in_part),
+    )
 }
 run(FAULTS)

@@ -135,6 +135,10 @@ USUAL = {
     "followed_frozen": ("trained", "frozen layers change: body.1"),
     "loaded_halved": ("precision", "states are bfloat16 themselves"),
     "never_accumulated": ("divided", "steps is 4, but the Accelerator's is 1"),
+    "views_joined": ("gradients", "that all_gather collects have no gradient"),
+    "loaded_itself": ("saved", "all of its 5 tensors are the model's own"),
+    "adapted_anew": ("trained", "the adapter is new: its configuration was read from"),
+    "moved_in_part": ("trained", "updates are lost"),
 }
 """The same for the eighth."""
 SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE | ODD | USUAL

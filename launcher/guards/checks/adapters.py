@@ -1,8 +1,10 @@
-"""Finds peft adapters that are frozen while others train, or replaced by new ones."""
+"""Finds peft adapters that are frozen while others train, or new though one was to be loaded."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,13 +14,22 @@ from ...checks import built
 from ...checks.finding import Check, Finding
 from .reporting import is_on, report_here, safely
 
-HOOKED = ("peft.peft_model",)
+CONFIG = "peft.config"
+HOOKED = ("peft.peft_model", CONFIG)
 SECOND = ".lora_B."
 """Part of the names of weights that are zero in a new adapter."""
+WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+"""The files of an adapter's weights beside its configuration."""
+
+_read: list[tuple[weakref.ref[Any], str]] = []
+"""Configurations read from a folder that has weights, and the folder."""
 
 
 def install(module: ModuleType) -> None:
-    """Wraps the making of adapted models."""
+    """Wraps the reading of configurations and the making of adapted models."""
+    if module.__name__ == CONFIG:
+        wrapt.wrap_function_wrapper(module, "PeftConfigMixin.from_pretrained", _reading)
+        return
 
     def made(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
         model = args[0] if args else kwargs.get("model")
@@ -30,6 +41,14 @@ def install(module: ModuleType) -> None:
             safely(Check.TRAINED, _judge, held, instance)
 
     wrapt.wrap_function_wrapper(module, "PeftModel.__init__", made)
+
+
+def _reading(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+    config = wrapped(*args, **kwargs)
+    folder = str(args[0] if args else kwargs.get("pretrained_model_name_or_path"))
+    if is_on(Check.TRAINED) and any(Path(folder, name).is_file() for name in WEIGHTS):
+        _read.append((weakref.ref(config), folder))
+    return config
 
 
 def _weights_of(model: Any) -> Iterator[tuple[str, Any]]:
@@ -64,3 +83,23 @@ def frozen(models: Iterable[Any], where: str) -> Iterator[Finding]:
         ]
         if parts and not any(param.requires_grad for _, param in parts):
             yield built.frozen_adapter([*dict(parts)], where)
+
+
+def unloaded(models: Iterable[Any], where: str) -> Iterator[Finding]:
+    """Reports new adapters whose configuration was read beside trained weights.
+
+    Args:
+        models: the models, without wrappers, before the first step.
+        where: the user's line that made the optimizer.
+    """
+    folders = {id(config): folder for known, folder in _read if (config := known()) is not None}
+    for model in models:
+        for adapter, config in getattr(model, "peft_config", {}).items():
+            seconds = [
+                (name, param)
+                for name, param in model.named_parameters()
+                if f"{SECOND}{adapter}." in name and param.requires_grad and param.numel()
+            ]
+            is_known = id(config) in folders and not any(param.is_meta for _, param in seconds)
+            if is_known and seconds and not any(bool(param.detach().any()) for _, param in seconds):
+                yield built.unloaded_adapter(seconds[0][0], folders[id(config)], where)

@@ -1,14 +1,17 @@
 """Detects features that `all_gather` has collected without gradients, and that a loss uses.
 
-A row of another rank is remembered of each gather, and sought among the constants that the matrix
-products near the loss have saved.
+A row of another rank is remembered of each gather, and sought in what the matrix products near the
+loss have saved: among constants, or among features of which only this rank's have a gradient, as
+they were put back into their place.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -23,14 +26,37 @@ from .reporting import is_on, report, safely
 HOOKED = ("torch.distributed.distributed_c10d",)
 GATHERED = ("all_gather", "all_gather_into_tensor")
 PRODUCT = "MmBackward0"
+JOINED = ("CatBackward0", "StackBackward0")
 MOST = 16
 """Maximum gathers to remember between two backward passes."""
 LEAST = 8
 """Minimum features of a row: with fewer, rows are alike by chance."""
+VIEWS = 2
+"""Maximum parts of what was gathered at once, such as two views of each sample."""
 ELEMENTS = 1 << 24
 """Maximum elements of features to look at."""
 ALIKE = 0.999
 """Cosine of equal rows after a cast, a scale or a normalization."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """A completed gather.
+
+    Attributes:
+        row: a row of another rank.
+        rows: the number of all ranks' rows.
+        world: the number of ranks.
+        is_constant: whether what was sent had a gradient that the gather has cut off. Without
+            gradients at all, as of a teacher's features, constants are meant.
+        where: the user's line.
+    """
+
+    row: Any
+    rows: int
+    world: int
+    is_constant: bool
+    where: str
 
 
 class Gathers:
@@ -38,14 +64,14 @@ class Gathers:
 
     Attributes:
         is_open: whether to note further gathers.
-        noted: another rank's row, the number of rows and the user's line, of each gather.
+        noted: those since the last backward pass.
     """
 
     def __init__(self) -> None:
         self.is_open = True
-        self.noted: list[tuple[Any, int, str]] = []
+        self.noted: list[Gather] = []
 
-    def note(self, collected: Any, sent: Any, group: Any = None) -> None:
+    def note(self, collected: Any, sent: Any, group: Any = None, *, is_constant: bool) -> None:
         """Notes a completed gather."""
         import torch.distributed as dist
 
@@ -57,7 +83,8 @@ class Gathers:
         place = (dist.get_rank(group) + 1) % world
         part = collected if isinstance(collected, list | tuple) else collected.chunk(world)
         row = part[place].detach().reshape(-1, width)[0].clone()
-        self.noted.append((row, world * sent.numel() // width, user_place()))
+        rows = world * sent.numel() // width
+        self.noted.append(Gather(row, rows, world, is_constant, user_place()))
 
     def look(self, loss: Any) -> None:
         """Looks for noted rows in a loss, before its backward pass begins."""
@@ -70,31 +97,42 @@ class Gathers:
                 report(gradients.gathered(step, where))
 
 
-def _used(loss: Any, noted: Sequence[tuple[Any, int, str]]) -> str | None:
+def _used(loss: Any, noted: list[Gather]) -> str | None:
     """The user's line with the gather that a loss uses; None if it uses none."""
-    for node in (node for node in nodes_of(loss) if node.name() == PRODUCT):
-        for row, rows, where in noted:
-            if any(_has_row(matrix, row) for matrix in _constants(node, rows, row.numel())):
-                return where
+    nodes = list(nodes_of(loss)) if noted else []
+    joined = [node.next_functions for node in nodes if node.name() in JOINED]
+    for node in (node for node in nodes if node.name() == PRODUCT):
+        for gather in noted:
+            is_mixed = any(_is_of_one_rank(parts, gather.world) for parts in joined)
+            for matrix in _operands(node, gather.rows, gather.row.numel()):
+                is_sought = is_mixed if matrix.requires_grad else gather.is_constant
+                if is_sought and _has_row(matrix, gather.row):
+                    return gather.where
     return None
 
 
-def _constants(product: Any, rows: int, width: int) -> Iterator[Any]:
-    """A product's constants with at least so many rows; others may be costly to unpack."""
+def _is_of_one_rank(parts: Any, world: int) -> bool:
+    """Whether one of the joined ranks' features has a gradient, and the others are constants."""
+    return len(parts) == world and sum(before is not None for before, _ in parts) == 1
+
+
+def _operands(product: Any, rows: int, width: int) -> Iterator[Any]:
+    """A product's matrices with about so many rows or more; others may be costly to unpack."""
     OPERAND.of(type(product))
     for name in ("_saved_self", OPERAND.attribute):
         shape = [int(size) for size in getattr(product, f"{name}_sym_sizes")]
-        is_in_question = width in shape and rows * width <= math.prod(shape) <= ELEMENTS
+        least = rows * width // VIEWS
+        is_in_question = width in shape and least <= math.prod(shape) <= ELEMENTS
         saved = getattr(product, name) if is_in_question else None
-        if saved is not None and not (saved.requires_grad or hasattr(saved, "to_local")):
+        if saved is not None and not hasattr(saved, "to_local"):
             yield from (matrix for matrix in (saved, saved.T) if matrix.shape[-1] == width)
 
 
-def _has_row(constant: Any, row: Any) -> bool:
-    """Whether any row of a constant has this direction."""
+def _has_row(matrix: Any, row: Any) -> bool:
+    """Whether any row of a matrix has this direction."""
     from torch.nn.functional import cosine_similarity
 
-    return bool((cosine_similarity(constant.float(), row.float()) > ALIKE).any())
+    return bool((cosine_similarity(matrix.detach().float(), row.float()) > ALIKE).any())
 
 
 gathers = Gathers()
@@ -116,10 +154,12 @@ def _noting(function: Any) -> Any:
             return function(*args, **kwargs)
         result = function(*args, **kwargs)
         collected, sent, *others = *args, *kwargs.values()
-        has_gradient = torch.is_grad_enabled() and getattr(sent, "requires_grad", False)
+        has_gradient = getattr(sent, "requires_grad", False)
         if result is None and has_gradient and is_on(Check.GRADIENTS):
             group = kwargs.get("group", next(iter(others), None))
-            safely(Check.GRADIENTS, gathers.note, collected, sent, group)
+            is_constant = torch.is_grad_enabled()
+            note = partial(gathers.note, is_constant=is_constant)
+            safely(Check.GRADIENTS, note, collected, sent, group)
         return result
 
     return gather

@@ -1,4 +1,4 @@
-"""Checks state dicts that were kept as references to the weights, and used later."""
+"""Checks state dicts that refer to the weights: kept and used later, or loaded into themselves."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ class Taken:
 
     Attributes:
         states: a weak reference to it.
-        step: optimizer steps before.
+        step: optimizer steps before; None before the first optimizer.
         where: the user's line that took it.
+        writes: how often its tensors had been written in place.
     """
 
     states: weakref.ref[Any]
-    step: int
+    step: int | None
     where: str
+    writes: int
 
 
 _taken: dict[int, Taken] = {}
@@ -37,12 +39,11 @@ _taken: dict[int, Taken] = {}
 
 def note(states: Any) -> None:
     """Records a state dict that the user's code has taken."""
-    step = observations.step()
-    if step is None or not isinstance(states, OrderedDict):  # as others have no weak references
+    if not isinstance(states, OrderedDict):  # as others have no weak references
         return
     key = id(states)
     reference = weakref.ref(states, lambda _: _taken.pop(key, None))
-    _taken[key] = Taken(reference, step, user_place())
+    _taken[key] = Taken(reference, observations.step(), user_place(), _writes(states))
 
 
 def look(content: Any, *, is_loaded: bool) -> None:
@@ -50,13 +51,32 @@ def look(content: Any, *, is_loaded: bool) -> None:
     step = observations.step()
     for states in _states_in(content):
         taken = _taken[id(states)]
-        if step is None or taken.step >= step:
+        if step is None or taken.step is None or taken.step >= step:
             continue
         live = {_place(param) for _, _, param in parameters_in(known_models())} - {0}
         name = next((name for name, tensor in states.items() if _place(tensor) in live), None)
         if name is not None:
             steps = taken.step, step
             report_here(saved.by_reference(name, *steps, taken.where, is_loaded=is_loaded))
+
+
+def is_loaded_into_itself(model: Any, states: Mapping[str, Any]) -> bool:
+    """Whether a recorded state dict has the model's own tensors alone, unwritten since.
+
+    Loads of torch.distributed.checkpoint write into them before.
+    """
+    taken = _taken.get(id(states))
+    if taken is None or id(taken.states()) != id(states) or taken.writes != _writes(states):
+        return False
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    own = {name: _place(tensor) for name, tensor in tensors}
+    names = [name for name, tensor in states.items() if _place(tensor)]
+    return bool(names) and all(own.get(name) == _place(states[name]) for name in names)
+
+
+def _writes(states: Mapping[str, Any]) -> int:
+    """How often tensors were written in place, a count that parameters share with their states."""
+    return sum(getattr(tensor, "_version", 0) for tensor in states.values())
 
 
 def _states_in(content: Any) -> Iterator[Any]:

@@ -130,6 +130,7 @@ class Watch:
             initial_weights.remember(models)
             if len(alive) <= SEVERAL:
                 report(*adapters.frozen(models, self.where))
+                report(*adapters.unloaded(models, self.where))
                 report(*new_parameters.untrained(models, self.where))
             if not by_engine:  # DeepSpeed's groups are flat, and `engines` inspects its steps
                 report(*groups.judged(optimizer, names, models, self.where))

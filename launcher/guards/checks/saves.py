@@ -17,7 +17,7 @@ from ...checks import saved
 from ...checks.finding import Check, Finding
 from ...evidence.observations import observations
 from ...workload.models import safetensors_headers
-from ..callers import is_called_by
+from ..callers import FRAMEWORKS, is_called_by
 from . import initial_weights, kept_weights
 from .copies import sample
 from .models import known_models, parameters_in
@@ -79,16 +79,30 @@ def _watch_state_dicts(kind: Any) -> None:
     kind.state_dict = state_dict
 
 
-def _load(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+def _load(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Checks a load against its model."""
     states = args[0] if args else kwargs.get("state_dict")
     if is_on(Check.SAVED):
         safely(Check.SAVED, partial(kept_weights.look, is_loaded=True), states)
+        safely(Check.SAVED, _look_at_own, instance, states)
     result = wrapped(*args, **kwargs)
     if is_on(Check.SAVED) and getattr(result, "unexpected_keys", None):
-        keys = result.unexpected_keys, result.missing_keys
-        safely(Check.SAVED, lambda: report_here(saved.loads_nothing(states, *keys)))
+        safely(Check.SAVED, _look_at_load, states, result)
     return result
+
+
+def _look_at_own(instance: Any, states: Any) -> None:
+    """Checks that a load isn't one of nothing, as if no name of a checkpoint had fitted."""
+    if not isinstance(states, Mapping) or is_called_by(*FRAMEWORKS, "peft", "torch"):
+        return
+    is_empty = not states and bool(instance.state_dict())
+    if is_empty or kept_weights.is_loaded_into_itself(instance, states):
+        report_here(saved.loads_itself(len(states)))
+
+
+def _look_at_load(states: Any, result: Any) -> None:
+    """Checks the loaded names against the names that didn't fit."""
+    report_here(saved.loads_nothing(states, result.unexpected_keys, result.missing_keys))
 
 
 def _look_at_object(_instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None:

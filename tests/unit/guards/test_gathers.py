@@ -78,6 +78,7 @@ def test_constants_in_a_loss(world: World) -> None:
     [
         *(("plain", True), ("normalized", True), ("in bfloat16", True), ("the left side", True)),
         *(("own put back", False), ("unused", False), ("without grad", False)),
+        *(("own joined", True), ("own of two views joined", True), ("joined to others", False)),
         *(("detached", False), ("narrow", False), ("a mean", False)),
     ],
 )
@@ -90,7 +91,8 @@ def test_kinds_of_losses(kind: str, is_told: bool, world: World) -> None:
     if kind == "narrow":  # its logits
         given, collected = own[:, :2], torch.zeros(2 * ROWS, 2)
         module.all_gather_into_tensor = lambda *_given: None
-    with torch.no_grad() if kind == "without grad" else nullcontext():
+    is_joined = "joined" in kind
+    with torch.no_grad() if kind == "without grad" or is_joined else nullcontext():
         module.all_gather_into_tensor(collected, given)
     if kind == "own put back":
         collected[:ROWS] = own
@@ -102,6 +104,14 @@ def test_kinds_of_losses(kind: str, is_told: bool, world: World) -> None:
             loss = (own.bfloat16() @ collected.bfloat16().T).sum()
         case "the left side":
             loss = (collected @ own.T).sum()
+        case "own joined":
+            joined = torch.cat([own, collected[ROWS:]])
+            loss = (joined @ joined.T).sum()
+        case "own of two views joined":
+            joined = torch.cat([own, collected[ROWS:]]).view(ROWS, 2, WIDTH)
+            loss = (joined[:, 0] @ joined[:, 1].T).sum()
+        case "joined to others":  # a queue of earlier features
+            loss = (torch.cat([own, torch.randn(ROWS, WIDTH)]) @ own.T).sum()
         case "unused":
             loss = (own @ torch.randn(WIDTH, 2 * ROWS)).sum()
         case "a mean":
