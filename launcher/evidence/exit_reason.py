@@ -17,8 +17,8 @@ def death_text(record: FailureRecord) -> str:
         who += f" on {record.host}"
     done = ""
     if record.step is not None:
-        own = record.step - record.start
-        done = f" after {count_of(own, 'step')}"
+        steps = record.step - record.start
+        done = f" after {count_of(steps, 'step')}"
         done += f" from step {record.start} on" if record.start else ""
     if record.exception == HANG:
         return f"{'the run' if record.rank is None else who} stood still{done}"

@@ -58,16 +58,16 @@ def full_record(
     error: BaseException, first: FailureRecord, observations: Observations
 ) -> FailureRecord:
     """The complete record from the exception, its frames and the observations."""
-    found = (*frames(trimmed(error.__traceback__)), *_unparsed(error))
+    trace = (*frames(trimmed(error.__traceback__)), *_unparsed(error))
     led = (raised.frame.file for raised in chain(error) if raised.frame is not None)
     # A module whose import failed isn't loaded.
-    passed = filter(_is_users(), (*(frame.file for frame in found), *led))
+    passed = filter(_is_users(), (*(frame.file for frame in trace), *led))
     text = "".join(traceback.format_exception(type(error), error, trimmed(error.__traceback__)))
     return replace(
         first,
         message=message_of(error)[:MOST_TEXT],
         chain=tuple(chain(error)),
-        frames=found[-MOST_FRAMES:],
+        frames=trace[-MOST_FRAMES:],
         traceback=text if len(text) <= MOST_TEXT else f"...\n{text[-MOST_TEXT:]}",
         step=or_none(observations.step),
         has_trained=observations.has_trained,
@@ -173,14 +173,14 @@ def parameters(error: BaseException, observations: Observations) -> Iterator[str
     names = {id(parameter): name for model in models for name, parameter in named(model)}
     innermost = [entry.tb_frame.f_locals for entry in list(_entries(error.__traceback__))[-3:]]
     text = message_of(error)
-    for found in (
+    for matches in (
         [names[key] for scope in innermost for key in _repeated_ids(scope) if key in names],
         [names[id(value)] for scope in innermost for value in scope.values() if id(value) in names],
         list(_by_index(text, models)),
         list(_by_shape(text, models)),
     ):
-        if found:
-            yield from dict.fromkeys(found)
+        if matches:
+            yield from dict.fromkeys(matches)
             return
 
 

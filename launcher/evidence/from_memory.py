@@ -41,11 +41,11 @@ def process_data() -> int:
 
 def seen() -> dict[str, int]:
     """Bytes by name, as in `FailureRecord.memory`, without unknown values."""
-    found = dict(_process())
-    found.update(_limits(found))
+    sizes = dict(_process())
+    sizes.update(_limits(sizes))
     with contextlib.suppress(Exception):  # a failed device may raise again when queried
-        found.update(_device())
-    return found
+        sizes.update(_device())
+    return sizes
 
 
 def most_addresses() -> int:
@@ -98,14 +98,14 @@ def _process() -> Iterator[tuple[str, int]]:
                 yield FIELDS[name], int(value.split()[0]) * 1024
 
 
-def _limits(held: dict[str, int]) -> Iterator[tuple[str, int]]:
+def _limits(sizes: dict[str, int]) -> Iterator[tuple[str, int]]:
     """The limits of the process's data (`ulimit -d` and `-v`) and of its cgroup."""
     data, addresses = (
         resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_DATA, resource.RLIMIT_AS)
     )
     limits = [] if data == resource.RLIM_INFINITY else [data]
-    if addresses != resource.RLIM_INFINITY and {"addresses", "data"} <= held.keys():
-        limits.append(max(addresses - (held["addresses"] - held["data"]), 0))
+    if addresses != resource.RLIM_INFINITY and {"addresses", "data"} <= sizes.keys():
+        limits.append(max(addresses - (sizes["addresses"] - sizes["data"]), 0))
     if limits:
         yield "data_limit", min(limits)
     for path in LIMITS:

@@ -36,8 +36,8 @@ def stack_of(thread: int) -> str:
 
 def thread_of(link: str) -> int | None:
     """The thread that takes `OF_ALL`, from a descriptor's link in /proc."""
-    found = _LINK.fullmatch(link)
-    return int(found[1]) if found else None
+    match = _LINK.fullmatch(link)
+    return int(match[1]) if match else None
 
 
 def name_of(rank: int) -> str:

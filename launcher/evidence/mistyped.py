@@ -55,11 +55,11 @@ def _nearest(known: Sequence[str], unknown: Sequence[str], likeness: float) -> M
     by_plain: dict[str, str] = {}
     for name in known:
         by_plain.setdefault(_plain(name), name)
-    found = {}
+    nearest = {}
     for name in unknown:
         for near in difflib.get_close_matches(_plain(name), by_plain, n=1, cutoff=likeness):
-            found[name] = by_plain[near]
-    return dict(list(found.items())[:MOST])
+            nearest[name] = by_plain[near]
+    return dict(list(nearest.items())[:MOST])
 
 
 def _plain(name: str) -> str:
@@ -89,10 +89,10 @@ def _options(parser: Any) -> Iterator[str]:
 
 def _of_call(message: str, frames: Sequence[FrameType]) -> tuple[Sequence[str], Sequence[str]]:
     """The keywords of a function or class, and the unexpected one."""
-    found = _CALLED.match(message)
-    if found is None or not frames:
+    match = _CALLED.match(message)
+    if match is None or not frames:
         return (), ()
     names = {**frames[-1].f_globals, **frames[-1].f_locals}
     with suppress(KeyError, TypeError, ValueError):  # there is no such name, or no signature
-        return tuple(inspect.signature(names[found[1]]).parameters), (found[2],)
+        return tuple(inspect.signature(names[match[1]]).parameters), (match[2],)
     return (), ()

@@ -166,8 +166,8 @@ class Observations:
 
     def _describe_first(self, model: Any) -> None:
         """Notes the process's memory before the model, and sends the model's shape."""
-        own = sum(map(bytes_of, model.parameters()))
-        self.before_model = max(from_memory.process_data() - own, 0)
+        model_bytes = sum(map(bytes_of, model.parameters()))
+        self.before_model = max(from_memory.process_data() - model_bytes, 0)
         self._addresses = from_memory.most_addresses()
         self.see(**{Fact.OUTPUT: output_made_by(model)})
         self.send(ModelShape(shape_of(model)))
@@ -202,16 +202,16 @@ class Observations:
         if self.before_model and now - self._measured >= PAUSE:
             self._measured = now
             with contextlib.suppress(Exception):  # no measurement ends a training
-                held = from_memory.peak_so_far(self.before_model, self._addresses)
-                self.progress.held(*(held or (0, 0)))
+                peak = from_memory.peak_so_far(self.before_model, self._addresses)
+                self.progress.held(*(peak or (0, 0)))
 
     def end(self) -> None:
         """Notes on the board the script's completion and its training's memory."""
         with contextlib.suppress(Exception):  # a counter or a device may not answer any more
             step = self.steps_of_all()  # fewer after a resume, if their counter is gone
             self.progress.moved(None if step is None else max(step, self.progress.step))
-            held = self.before_model and from_memory.peak(self.before_model, self._addresses)
-            self.progress.held(*(held or (0, 0)))
+            peak = self.before_model and from_memory.peak(self.before_model, self._addresses)
+            self.progress.held(*(peak or (0, 0)))
         self.progress.enter(Phase.ENDED)
 
     def models(self) -> Iterator[Any]:

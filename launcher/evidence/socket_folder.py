@@ -49,8 +49,8 @@ def socket_folder(attempt: Path, node: int) -> Iterator[Path]:
     Raises:
         LaunchError: no folder can be created.
     """
-    own = partial(_made, attempt.absolute() / f"sockets-{node}")
-    with _first_of((own, *_temporary()), attempt) as folder:
+    in_attempt = partial(_made, attempt.absolute() / f"sockets-{node}")
+    with _first_of((in_attempt, *_temporary()), attempt) as folder:
         yield folder
 
 

@@ -34,9 +34,9 @@ MAXIMUM = 16 * 1024 * 1024
 NAME = "launcher"
 """Name of the socket in its folder."""
 KINDS: Mapping[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
-TOLD = (FailureBegun, Failure, Observed, ModelShape, Remark, Compared, Found, Skipped)
+REDACTED = (FailureBegun, Failure, Observed, ModelShape, Remark, Compared, Found, Skipped)
 """Messages whose texts are printed, written and sent to other nodes, without secrets."""
-FREE = ("frame", "shape")
+REDACTED_FIELDS = ("frame", "shape")
 """Fields of a question with the user's texts, also without secrets."""
 
 
@@ -58,10 +58,10 @@ def decoded(line: bytes) -> Envelope | None:
         content = json.loads(line)
         kind = KINDS[content["kind"]]
         message = content["message"]
-        if kind in TOLD:
+        if kind in REDACTED:
             message = json.loads(redacted(line.decode()))["message"]
         if kind is Ask:  # by its key the worker finds the answer, even if it looks like a secret
-            texts = {name: message.get(name) for name in FREE}
+            texts = {name: message.get(name) for name in REDACTED_FIELDS}
             message |= json.loads(redacted(json.dumps(texts)))
         return Envelope(msgspec.convert(content["rank"], int), msgspec.convert(message, kind))
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -123,7 +123,7 @@ class Receiver:
             del self.partial[connection]
             connection.close()
             is_open = False
-        return [found for line in lines if (found := decoded(line)) is not None], is_open
+        return [envelope for line in lines if (envelope := decoded(line)) is not None], is_open
 
     def listen(self, loop: EventLoop, hear: Hear) -> Callable[[], None]:
         """Has a loop hand over every message as it comes, with its worker's connection.

@@ -62,13 +62,13 @@ def _construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 def _prepare_model(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Observes a model that is trained on several ranks, and returned without DDP."""
     result = wrapped(*args, **kwargs)
-    given = args[0] if args else kwargs["model"]
+    model = args[0] if args else kwargs["model"]
     is_evaluated = args[2] if len(args) > 2 else kwargs.get("evaluation_mode", False)
     with suppress(Exception):  # another kind of model may have no parameters
         is_divided = instance.distributed_type.value.startswith("MULTI_") and not is_evaluated
-        trained = [each for each in given.parameters() if each.requires_grad]
-        is_plain = bool(trained) and not any(hasattr(each, "device_mesh") for each in trained)
-        is_left = result is given and not hasattr(given, "require_backward_grad_sync")
+        trained = [param for param in model.parameters() if param.requires_grad]
+        is_plain = bool(trained) and not any(hasattr(param, "device_mesh") for param in trained)
+        is_left = result is model and not hasattr(model, "require_backward_grad_sync")
         observations.see(left_unwrapped=(is_divided and is_plain and is_left) or None)
     return result
 

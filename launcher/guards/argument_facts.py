@@ -67,15 +67,15 @@ def _checkpointing(arguments: Any, *, validated: bool) -> Value | None:
     for name in names[:1] if validated else names:
         if not getattr(arguments, name):
             continue
-        if (asked := mode_of(getattr(arguments, f"{name}_kwargs", None))) is not None:
-            return asked
+        if (mode := mode_of(getattr(arguments, f"{name}_kwargs", None))) is not None:
+            return mode
     return None
 
 
 def mode_of(kwargs: Any) -> str | None:
     """The checkpointing implementation that the kwargs name, if any."""
     kwargs = json.loads(kwargs) if isinstance(kwargs, str) else kwargs
-    asked = (kwargs or {}).get("use_reentrant")
-    if asked is None:
+    is_reentrant = (kwargs or {}).get("use_reentrant")
+    if is_reentrant is None:
         return None
-    return (Checkpointing.REENTRANT if asked else Checkpointing.NON_REENTRANT).value
+    return (Checkpointing.REENTRANT if is_reentrant else Checkpointing.NON_REENTRANT).value

@@ -98,12 +98,12 @@ class BlockProbe:
         runs = 0
 
         @functools.wraps(function, updated=())
-        def watched(*given: Any, **named: Any) -> Any:
+        def watched(*arguments: Any, **keywords: Any) -> Any:
             nonlocal runs
             runs += 1
             if runs > 1:  # recomputed: a backward pass has begun
                 self._end(runs_twice=False)
-            return function(*given, **named)
+            return function(*arguments, **keywords)
 
         # Lives as long as the graph of this run, which recomputes the block.
         self._runs[block] = weakref.ref(watched)

@@ -49,15 +49,15 @@ def _for_torch(module: ModuleType) -> Callable[..., Any]:
     keywords = {
         parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
     }
-    own = keywords | {"preserve_rng_state"}
-    reentrant = own
+    names = keywords | {"preserve_rng_state"}
+    reentrant = names
     with observations.going_on():
         forward = CHECKPOINT_FUNCTION.of(module).forward
         reentrant = {*inspect.signature(forward).parameters}
     recomputations, probe = Recomputations(), BlockProbe()
 
     def checkpoint(function: Any = None, *args: Any, **kwargs: Any) -> Any:
-        options = {name: kwargs.pop(name) for name in own & kwargs.keys()}
+        options = {name: kwargs.pop(name) for name in names & kwargs.keys()}
         if function is None and not args:
             original(**options, **kwargs)  # raises on an unknown option
             return functools.partial(decorated, options)
@@ -86,24 +86,24 @@ def _for_torch(module: ModuleType) -> Callable[..., Any]:
         """Runs a block with the preset's mode; `checkpointed` binds a function and its options."""
         import torch
 
-        if (asked := _mode_asked()) is None:
+        if (mode := _mode_asked()) is None:
             probe.look_at_inputs(function, args, options)
-            asked = _mode_asked()  # as has just been answered
-        if asked is None and probe.applies(args, options):
+            mode = _mode_asked()  # as has just been answered
+        if mode is None and probe.applies(args, options):
             watched = probe.watched(function, args)
             if watched is not None:
                 observations.see(gradient_checkpointing=Checkpointing.REENTRANT.value)
                 probing = {**options, "use_reentrant": False, "determinism_check": "none"}
                 return checkpointed(watched, probing)(*args, **kwargs)
-            asked = _mode_asked()  # as has just been answered
-        if asked is Checkpointing.OFF:
+            mode = _mode_asked()  # as has just been answered
+        if mode is Checkpointing.OFF:
             return function(*args, **kwargs)
-        if asked is Checkpointing.REENTRANT and options.get("use_reentrant") is False:
-            taken = {name: value for name, value in options.items() if name in reentrant}
-            options = {**taken, "use_reentrant": True}
+        if mode is Checkpointing.REENTRANT and options.get("use_reentrant") is False:
+            accepted = {name: value for name, value in options.items() if name in reentrant}
+            options = {**accepted, "use_reentrant": True}
             function, args, kwargs = *_positional(function, args, kwargs), {}
             args = _with_gradient(args) if torch.is_grad_enabled() else args
-        elif asked is Checkpointing.NON_REENTRANT:
+        elif mode is Checkpointing.NON_REENTRANT:
             options = {**options, "use_reentrant": False}
         if torch.is_grad_enabled():
             # Without the argument torch takes the reentrant implementation.

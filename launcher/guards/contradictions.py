@@ -57,10 +57,10 @@ def _trainer(call: Call) -> Iterator[str]:
         yield from _configured(call, config, stated, passed)
     yield from _losses(call, stated)
     variable, steps = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "gradient_accumulation_steps"
-    around, own = os.environ.get(variable, "1"), getattr(call.owner.args, steps)
+    around, stated_steps = os.environ.get(variable, "1"), getattr(call.owner.args, steps)
     if config is None and around != "1":  # accelerate's default
-        held = Stated(own, f"TrainingArguments' {steps}")
-        yield from differing(Stated(int(around), f"${variable}"), held)
+        argument = Stated(stated_steps, f"TrainingArguments' {steps}")
+        yield from differing(Stated(int(around), f"${variable}"), argument)
 
 
 def _best(call: Call) -> Iterator[Finding]:
@@ -77,7 +77,7 @@ def _best(call: Call) -> Iterator[Finding]:
 def _anew(call: Call) -> Iterator[Finding]:
     """Reports a checkpoint that only TrainingArguments name, which `train` doesn't read."""
     wanted = call.owner.args.resume_from_checkpoint
-    if wanted and call.given.get("resume_from_checkpoint") is None:
+    if wanted and call.arguments.get("resume_from_checkpoint") is None:
         yield resumed.named_in_vain(str(wanted))
 
 
@@ -90,7 +90,7 @@ def _unshifted(call: Call) -> Iterator[Finding]:
     trainer, auto = call.owner, sys.modules["transformers.models.auto.modeling_auto"]
     known = {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()}
     kind = type(base_of(trainer.accelerator.unwrap_model(trainer.model)))
-    base = next((each.__name__ for each in kind.__mro__ if each.__name__ in known), None)
+    base = next((base.__name__ for base in kind.__mro__ if base.__name__ in known), None)
     is_own = type(trainer).compute_loss.__module__ != "transformers.trainer"
     is_smoothed = trainer.args.label_smoothing_factor and trainer.compute_loss_func is None
     if is_smoothed and base and kind.__name__ not in known and not is_own:
@@ -99,7 +99,7 @@ def _unshifted(call: Call) -> Iterator[Finding]:
 
 def _passed(call: Call) -> tuple[Stated, list[Mapping[str, Any]]] | None:
     """The optimizer passed to a Trainer, and its groups; None if the Trainer creates one."""
-    optimizer = (call.given.get("optimizers") or (None, None))[0]
+    optimizer = (call.arguments.get("optimizers") or (None, None))[0]
     if optimizer is None:
         return None
     kind = Stated(type(optimizer).__name__, "the passed optimizer", user_place())
@@ -108,7 +108,7 @@ def _passed(call: Call) -> tuple[Stated, list[Mapping[str, Any]]] | None:
 
 def _losses(call: Call, stated: Mapping[str, Stated]) -> Iterator[str]:
     """Arguments that a custom loss ignores."""
-    compute_loss, function = type(call.owner).compute_loss, call.given.get("compute_loss_func")
+    compute_loss, function = type(call.owner).compute_loss, call.arguments.get("compute_loss_func")
     smoothing = stated.get("label_smoothing_factor")
     if "super()" in (text := inspect.getsource(compute_loss)):
         compute_loss = sys.modules["transformers.trainer"].Trainer.compute_loss
@@ -122,8 +122,8 @@ def _losses(call: Call, stated: Mapping[str, Stated]) -> Iterator[str]:
                 ignored, Stated(compute_loss.__qualname__, "the loss of", place_of(compute_loss))
             )
         elif name == "label_smoother" and ignored is not None and function is not None:
-            held = Stated(function.__name__, "compute_loss_func", place_of(function))
-            yield line(ignored, held)
+            custom = Stated(function.__name__, "compute_loss_func", place_of(function))
+            yield line(ignored, custom)
 
 
 def _configured(
@@ -149,13 +149,13 @@ def _configured(
 def _stated(arguments: Any) -> dict[str, Stated]:
     """Training arguments that differ from the defaults of their class."""
     defaults = {field.name: field.default for field in dataclasses.fields(arguments)}
-    found: dict[str, Stated] = {}
+    stated: dict[str, Stated] = {}
     for name in ARGUMENTS:
         value, default = _plain(getattr(arguments, name)), _plain(defaults[name])
         if default is not dataclasses.MISSING and value != default:
             is_flag = any(word.partition("=")[0] == f"--{name}" for word in sys.argv)
-            found[name] = Stated(value, f"--{name}" if is_flag else f"TrainingArguments' {name}")
-    return found
+            stated[name] = Stated(value, f"--{name}" if is_flag else f"TrainingArguments' {name}")
+    return stated
 
 
 def _plain(value: Any) -> Any:
@@ -165,11 +165,11 @@ def _plain(value: Any) -> Any:
 def _engine(call: Call) -> Iterator[str]:
     """Compares DeepSpeed's configuration with the script's optimizer and schedule."""
     config, where = call.owner.config, "DeepSpeed's configuration"
-    given = {
+    passed_objects = {
         "optimizer": call.owner.client_optimizer,
         "scheduler": call.owner.client_lr_scheduler,
     }
-    for name, passed in given.items():
+    for name, passed in passed_objects.items():
         configured = section(config, name)
         if configured.get("type") and passed is not None and not is_called_by(*MAKERS):
             kind = Stated(configured["type"], f"{where}: {name}.type")
@@ -187,15 +187,17 @@ def _accelerator(call: Call) -> Iterator[str]:
         return
     at, config = user_place(), config_of(getattr(call.owner.state, "deepspeed_plugin", None)) or {}
     name, variable = "gradient_accumulation_steps", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
-    given = Stated(call.given.get(name, 1), f"Accelerator's {name}", at)
-    held = Stated(call.owner.gradient_accumulation_steps, f"${variable}")
-    if given.value != 1 and variable in os.environ:
-        yield from differing(given, held)
-    _accumulations[call.owner] = held if variable in os.environ else given
-    asked, variable = call.given.get("mixed_precision"), "ACCELERATE_MIXED_PRECISION"
-    own = Stated(str(asked).lower(), "Accelerator's mixed_precision", at) if asked else None
+    argument = Stated(call.arguments.get(name, 1), f"Accelerator's {name}", at)
+    in_force = Stated(call.owner.gradient_accumulation_steps, f"${variable}")
+    if argument.value != 1 and variable in os.environ:
+        yield from differing(argument, in_force)
+    _accumulations[call.owner] = in_force if variable in os.environ else argument
+    precision, variable = call.arguments.get("mixed_precision"), "ACCELERATE_MIXED_PRECISION"
+    stated = (
+        Stated(str(precision).lower(), "Accelerator's mixed_precision", at) if precision else None
+    )
     around = os.environ.get(variable, "").lower()
-    yield from of_precision(own, Stated(around, f"${variable}") if around else None, config)
+    yield from of_precision(stated, Stated(around, f"${variable}") if around else None, config)
 
 
 def _restored(call: Call) -> Iterator[Finding]:
@@ -218,12 +220,12 @@ def _forgotten(call: Call) -> Iterator[str]:
 
 def _prepared(call: Call) -> Iterator[str]:
     """Reports the accumulation that an Accelerator takes from DeepSpeed's configuration."""
-    stated, own = _accumulations.get(call.owner), call.owner.gradient_accumulation_steps
+    stated, in_force = _accumulations.get(call.owner), call.owner.gradient_accumulation_steps
     config = config_of(call.owner.state.deepspeed_plugin) or {}
-    held = config.get("gradient_accumulation_steps")
-    if stated is not None and stated.value == own != 1 and isinstance(held, int):
+    configured = config.get("gradient_accumulation_steps")
+    if stated is not None and stated.value == in_force != 1 and isinstance(configured, int):
         where = "gradient_accumulation_steps in DeepSpeed's configuration (1 if it has none)"
-        yield from differing(stated, Stated(held, where))
+        yield from differing(stated, Stated(configured, where))
 
 
 def _clipped(call: Call) -> Iterator[str]:
@@ -231,10 +233,10 @@ def _clipped(call: Call) -> Iterator[str]:
     wrapper = getattr(call.owner, "deepspeed_engine_wrapped", None)
     if wrapper is None or is_called_by("transformers"):
         return
-    asked = Stated(float(call.given["max_norm"]), "clip_grad_norm_'s max_norm", user_place())
-    held = float(wrapper.engine.gradient_clipping())
-    if not math.isinf(float(call.given["max_norm"])):  # which only asks for the norm
-        yield from differing(asked, Stated(held, "DeepSpeed's gradient_clipping"))
+    passed = Stated(float(call.arguments["max_norm"]), "clip_grad_norm_'s max_norm", user_place())
+    configured = float(wrapper.engine.gradient_clipping())
+    if not math.isinf(float(call.arguments["max_norm"])):  # which only asks for the norm
+        yield from differing(passed, Stated(configured, "DeepSpeed's gradient_clipping"))
 
 
 LOOKS: Looks = {

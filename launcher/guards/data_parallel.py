@@ -58,9 +58,9 @@ def install(module: ModuleType) -> None:
     wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", construct)
 
 
-def _in_force(given: inspect.BoundArguments) -> dict[str, Value | None]:
+def _in_force(call: inspect.BoundArguments) -> dict[str, Value | None]:
     """The engine and its flags in force."""
-    flags = {flag.value: bool(given.arguments[flag.value]) for flag in OF_DDP}
+    flags = {flag.value: bool(call.arguments[flag.value]) for flag in OF_DDP}
     return {Fact.ENGINE.value: Engine.DDP.value, **flags}
 
 

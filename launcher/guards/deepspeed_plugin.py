@@ -29,18 +29,18 @@ def is_partitioned(model: Any) -> bool:
 
 def change(plugin: Any, settings: Mapping[Setting, Value]) -> None:
     """Changes a plugin's configuration before its engine is created."""
-    held = plugin.hf_ds_config
-    changed = with_settings(held.config, settings)
-    if changed == held.config:
+    configuration = plugin.hf_ds_config
+    changed = with_settings(configuration.config, settings)
+    if changed == configuration.config:
         return
-    was_zero3 = held.is_zero3()
-    held.config.clear()
-    held.config.update(changed)
-    held.set_stage_and_offload()
+    was_zero3 = configuration.is_zero3()
+    configuration.config.clear()
+    configuration.config.update(changed)
+    configuration.set_stage_and_offload()
     for name, path in COPIES.items():
         if hasattr(plugin, name):
             setattr(plugin, name, _at(changed, path))
-    if held.is_zero3() != was_zero3:
+    if configuration.is_zero3() != was_zero3:
         plugin.zero3_init_flag = not was_zero3  # whether models are made partitioned
     if hasattr(plugin, "dschf"):  # the copy that transformers asks on loading a model
         plugin.set_deepspeed_weakref()

@@ -140,11 +140,13 @@ def digest_of(batch: object, elements: int = ELEMENTS) -> str:
     import torch
 
     samples = [tensor.detach() for tensor in islice(tensors_in(batch), TENSORS)]
-    if not any(one.numel() > 1 and bool((one != one.flatten()[0]).any()) for one in samples):
+    if not any(
+        tensor.numel() > 1 and bool((tensor != tensor.flatten()[0]).any()) for tensor in samples
+    ):
         return ""
     digest = hashlib.blake2b(digest_size=16)
-    for one in samples:
-        part = one.contiguous().flatten()[:elements].cpu()
+    for tensor in samples:
+        part = tensor.contiguous().flatten()[:elements].cpu()
         digest.update(part.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 

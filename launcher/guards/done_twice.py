@@ -33,13 +33,13 @@ def _divided_twice(call: Call) -> Iterator[Finding]:
 
     Both the loss's graph and the source must show it.
     """
-    held = call.owner.gradient_accumulation_steps
-    steps = int(held() if callable(held) else held)
+    accumulation = call.owner.gradient_accumulation_steps
+    steps = int(accumulation() if callable(accumulation) else accumulation)
     # DeepSpeed's decorator hides the name.
-    loss: Any = (*call.given.get("args", ()), call.given.get("loss"))[0]
-    is_left = call.given.get("scale_wrt_gas") is False
+    loss: Any = (*call.arguments.get("args", ()), call.arguments.get("loss"))[0]
+    is_left = call.arguments.get("scale_wrt_gas") is False
     is_divided = loss.grad_fn.name().startswith("DivBackward")
-    others = [maker for maker in MAKERS if maker != "accelerate" or callable(held)]
+    others = [maker for maker in MAKERS if maker != "accelerate" or callable(accumulation)]
     if steps < 2 or is_left or not is_divided or is_called_by(*others):
         return
     file, line = next(user_frames())
@@ -62,15 +62,15 @@ def _loader_divided_twice(call: Call) -> Iterator[Finding]:
     """Reports a loader with a DistributedSampler, which accelerate divides among ranks again."""
     import torch.utils.data.distributed as data
 
-    loader = call.given["data_loader"]
+    loader = call.arguments["data_loader"]
     samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
-    found = next(
+    sampler = next(
         (sampler for sampler in samplers if isinstance(sampler, data.DistributedSampler)), None
     )
     ranks = call.owner.num_processes
     is_meshed = getattr(call.owner, "parallelism_config", None) is not None
     is_prepared = type(loader).__module__.startswith("accelerate.")
-    if found is None or not 1 < ranks == found.num_replicas or is_meshed or is_prepared:
+    if sampler is None or not 1 < ranks == sampler.num_replicas or is_meshed or is_prepared:
         return
     yield Finding(
         Check.DATA,
@@ -84,19 +84,19 @@ def _loader_divided_twice(call: Call) -> Iterator[Finding]:
 def _gathered_twice(call: Call) -> Iterator[Finding]:
     """Reports an evaluation that gathers the samples which fill its last batch."""
     accelerator, state = call.owner, call.owner.gradient_state
-    tensor = next(iter(tensors_in(call.given["tensor"])), None)
+    tensor = next(iter(tensors_in(call.arguments["tensor"])), None)
     is_last = state.in_dataloader and state.end_of_dataloader and state.remainder > 0
     is_training = any(model.training for model in data_parallel.wrapped)
     if tensor is None or not tensor.ndim or tensor.requires_grad or is_training or not is_last:
         return
     if is_called_by("accelerate"):
         return  # by gather_for_metrics, which leaves them out
-    given = len(tensor) * accelerator.num_processes
-    if given > state.remainder:
+    gathered = len(tensor) * accelerator.num_processes
+    if gathered > state.remainder:
         yield Finding(
             Check.DATA,
             certain=False,
-            sentence=f"gather() returns {count_of(given, 'value')} for the evaluation's last "
+            sentence=f"gather() returns {count_of(gathered, 'value')} for the evaluation's last "
             f"{count_of(int(state.remainder), 'sample')}: padding of its last batch counts "
             "twice in a metric",
             advice="Use accelerator.gather_for_metrics(), which leaves them out",
@@ -130,12 +130,12 @@ def _accumulated_over_one(call: Call) -> Iterator[Finding]:
     if int(call.owner.gradient_accumulation_steps) > 1 or is_called_by("transformers"):
         return
     for name, value in user_values().items():
-        asked = inspect.getattr_static(value, ACCUMULATION, None)  # without the user's properties
-        if type(asked) is int and asked > 1:
+        stated = inspect.getattr_static(value, ACCUMULATION, None)  # without the user's properties
+        if type(stated) is int and stated > 1:
             yield Finding(
                 Check.DIVIDED,
                 certain=False,
-                sentence=f"{name}.{ACCUMULATION} is {asked}, but the Accelerator's is 1: under "
+                sentence=f"{name}.{ACCUMULATION} is {stated}, but the Accelerator's is 1: under "
                 "accumulate() each batch makes a step",
                 advice=f"Make it with Accelerator({ACCUMULATION}={name}.{ACCUMULATION})",
                 step=1,

@@ -119,20 +119,20 @@ def see_units() -> None:
 
     alive = {id(module): unit for unit in _units if (module := unit.module()) is not None}
     _units.clear()
-    for root, own in _outermost(alive):
+    for root, units in _outermost(alive):
         trained = next(
             (parameter for parameter in root.parameters() if parameter.requires_grad), None
         )
         if trained is None:
             continue  # a reference model, say
-        arguments, others = own[0].arguments, own[1:]
+        arguments, others = units[0].arguments, units[1:]
         freed = [unit.arguments.get("reshard_after_forward") is not False for unit in others]
         policy, mesh = arguments.get("mp_policy"), arguments.get("mesh")
         master = dtype_named(str(trained.dtype))
         computed = dtype_named(str(getattr(policy, "param_dtype", None))) or master
         reduced = dtype_named(str(getattr(policy, "reduce_dtype", None))) or computed
         is_offloaded = type(arguments.get("offload_policy")).__name__ == "CPUOffloadPolicy"
-        held = Offload.OPTIMIZER_AND_PARAMETERS if is_offloaded else Offload.NONE
+        offload = Offload.OPTIMIZER_AND_PARAMETERS if is_offloaded else Offload.NONE
         world = dist.get_world_size()
         shards = world if mesh is None else mesh.size(-1)
         observations.see(
@@ -142,7 +142,7 @@ def see_units() -> None:
             # Each replica of the model has its own shards.
             model_parallel=shards if shards < world else None,
             reshard_after_forward=any(freed) if freed else None,
-            offload=held.value,
+            offload=offload.value,
             precision=computed,
             master_precision=master,
             reduce_precision=reduced,
@@ -160,8 +160,8 @@ def _has_layers(units: Sequence[Unit]) -> bool:
 def _warn_of_undivided(model: Any) -> None:
     """Warns if a model is to be sharded by layer but names no layer class."""
     lists = (module for module in model.modules() if type(module).__name__ == "ModuleList")
-    modules = (layer for own in lists for layer in own if next(layer.children(), None))
-    layers = dict.fromkeys(type(each).__name__ for each in modules)
+    modules = (layer for items in lists for layer in items if next(layer.children(), None))
+    layers = dict.fromkeys(type(module).__name__ for module in modules)
     if layers and any(parameter.requires_grad for parameter in model.parameters()):
         observations.remark(
             "FSDP holds all layers in one unit, so that every rank gathers all weights at once: "
@@ -178,7 +178,7 @@ def _outermost(units: Mapping[int, Unit]) -> Iterator[tuple[Any, list[Unit]]]:
         id(module): [units[id(part)] for part in module.modules() if id(part) in units]
         for module in modules
     }
-    inner = {id(unit) for own in within.values() for unit in own[1:]}
+    inner = {id(unit) for group in within.values() for unit in group[1:]}
     for module in modules:
         if id(units[id(module)]) not in inner:
             yield module, within[id(module)]

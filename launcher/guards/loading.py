@@ -95,10 +95,10 @@ def install(module: ModuleType) -> None:
 
 
 def _make(boundary: Boundary, wrapped: Any, kind: Any, args: Any, kwargs: Any) -> Any:
-    own = _state.in_force
-    owner = None if own is None or _state.is_made else own.owner()
+    in_force = _state.in_force
+    owner = None if in_force is None or _state.is_made else in_force.owner()
     is_partitioning = getattr(sys.modules.get(PARTITIONING), "zero_init_context", 0)
-    if own is None or owner is None or is_partitioning or any(map(kwargs.get, ELSEWHERE)):
+    if in_force is None or owner is None or is_partitioning or any(map(kwargs.get, ELSEWHERE)):
         return wrapped(*args, **kwargs)
     changes: dict[Setting, Value] = {}
     with suppress(Exception):  # odd arguments, a model's own code: the call itself fails
@@ -107,21 +107,23 @@ def _make(boundary: Boundary, wrapped: Any, kind: Any, args: Any, kwargs: Any) -
             is_stored = boundary is Boundary.FROM_PRETRAINED
             dtype = dtype_named(str(dtype_of(config, kwargs, is_stored=is_stored)))
             build = partial(without_weights, kind, config)
-            facts: Facts = {**own.facts(owner), Fact.LOADED_PRECISION: dtype}
+            facts: Facts = {**in_force.facts(owner), Fact.LOADED_PRECISION: dtype}
             facts[Fact.DTYPE_BY_DEFAULT] = is_stored and not any(map(kwargs.get, DTYPES))
-            changes = _changes(boundary, own, owner, facts, build)
+            changes = _changes(boundary, in_force, owner, facts, build)
     if changes:
-        own.give(owner, changes)
+        in_force.give(owner, changes)
     return wrapped(*args, **kwargs)
 
 
 def _changes(
-    boundary: Boundary, own: InForce, owner: Any, facts: Facts, build: Callable[[], Any]
+    boundary: Boundary, in_force: InForce, owner: Any, facts: Facts, build: Callable[[], Any]
 ) -> dict[Setting, Value]:
     """Changes to the settings in force; reports the shape if node 0 asks for it."""
     if facts.get(Fact.ENGINE) != Engine.DEEPSPEED and facts.get(Setting.PRECISION) is None:
         facts[Setting.PRECISION] = facts[Fact.LOADED_PRECISION]
-    ask = partial(settling.answer_at, boundary, own.settable(owner), framework=own.framework.value)
+    ask = partial(
+        settling.answer_at, boundary, in_force.settable(owner), framework=in_force.framework.value
+    )
     answer = ask(facts)
     if answer is not None and answer.probes:
         model = build()

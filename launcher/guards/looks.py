@@ -23,12 +23,12 @@ class Call:
     """A framework call to check.
 
     Attributes:
-        given: the arguments passed, by name, without `self`.
+        arguments: the arguments passed, by name, without `self`.
         owner: the object whose method is called.
         steps: optimizer steps done by this process.
     """
 
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     owner: Any
     steps: int = 0
 

@@ -100,11 +100,11 @@ def _quantize(model: Any, quantization: Any) -> None:
     head = model.get_output_embeddings()
     for module in model.modules():
         if isinstance(module, torch.nn.Linear) and module is not head:
-            held = module.weight.detach()
-            held = held if is_4bit else held.to(torch.int8)
-            module.weight = torch.nn.Parameter(held, requires_grad=False)
+            weight = module.weight.detach()
+            weight = weight if is_4bit else weight.to(torch.int8)
+            module.weight = torch.nn.Parameter(weight, requires_grad=False)
             if is_4bit:
-                module.weight.quant_state = SimpleNamespace(shape=held.shape)
+                module.weight.quant_state = SimpleNamespace(shape=weight.shape)
     name = "is_loaded_in_4bit" if is_4bit else "is_loaded_in_8bit"
     setattr(model, name, True)
 

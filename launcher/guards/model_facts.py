@@ -21,14 +21,14 @@ NAMES = ("activation_checkpointing", "gradient_checkpointing")
 
 def facts_of(model: Any) -> dict[str, Value | None]:
     """The attention, the output, and the weights' dtype; None if unknown."""
-    found: dict[str, Value | None] = {}
+    facts: dict[str, Value | None] = {}
     with suppress(AttributeError, TypeError, ValueError):  # an unusual model
         floating = (weight for weight in model.parameters() if weight.is_floating_point())
         weight = next(floating, None)
-        found[Fact.LOADED_PRECISION] = None if weight is None else dtype_named(str(weight.dtype))
-        found[Fact.OUTPUT] = output_made_by(model)
-        found[Fact.ATTENTION] = _attention(getattr(model, "config", None))
-    return found
+        facts[Fact.LOADED_PRECISION] = None if weight is None else dtype_named(str(weight.dtype))
+        facts[Fact.OUTPUT] = output_made_by(model)
+        facts[Fact.ATTENTION] = _attention(getattr(model, "config", None))
+    return facts
 
 
 def see_facts(model: Any) -> None:

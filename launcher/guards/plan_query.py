@@ -171,15 +171,15 @@ def _validate(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
     The requested precision has been reported before, and is restored afterwards.
     """
     names = () if _has_device() else ("bf16", "fp16", "tf32", "bf16_full_eval", "fp16_full_eval")
-    asked = {name: getattr(instance, name) for name in names if hasattr(instance, name)}
-    for name, value in asked.items():
+    stated = {name: getattr(instance, name) for name in names if hasattr(instance, name)}
+    for name, value in stated.items():
         setattr(instance, name, False if value else value)
     wrapped(*args, **kwargs)
-    for name, value in asked.items():
+    for name, value in stated.items():
         setattr(instance, name, value)
 
 
-def facts_of_trainer(given: Mapping[str, Any], arguments: Any) -> dict[str, Value | None]:
+def facts_of_trainer(passed: Mapping[str, Any], arguments: Any) -> dict[str, Value | None]:
     """Facts available only in a query, which reads data, unlike a training."""
     if not os.environ.get(VARIABLE):
         return {}
@@ -188,7 +188,7 @@ def facts_of_trainer(given: Mapping[str, Any], arguments: Any) -> dict[str, Valu
     if any(getattr(arguments, name) for name in names):
         kwargs = getattr(arguments, f"{names[0]}_kwargs", None)
         facts[Setting.GRADIENT_CHECKPOINTING] = _mode(kwargs)
-    data, collate = given.get("train_dataset"), given.get("data_collator")
+    data, collate = passed.get("train_dataset"), passed.get("data_collator")
     micro = arguments.per_device_train_batch_size
     return {**facts, Fact.SEQUENCE_LENGTH: _length(data, collate, micro)}
 
@@ -246,7 +246,7 @@ def _facts_of(accelerator: Any, model: Any, args: Any) -> dict[str, Value | None
 
     facts = facts_of(model)
     half = dtype_named(str(accelerator.mixed_precision))  # None for `no`
-    loaders = (each for each in args if isinstance(each, torch.utils.data.DataLoader))
+    loaders = (argument for argument in args if isinstance(argument, torch.utils.data.DataLoader))
     loader = next(loaders, None)
     is_split = getattr(accelerator, "split_batches", False)
     if loader is not None and loader.batch_size and not is_split:

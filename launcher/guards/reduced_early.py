@@ -55,20 +55,20 @@ class Recomputations:
             MissingNameError: this torch lacks the names.
         """
         task = GRAPH_TASK.found()()
-        found = _parameters(outputs)
+        parameters = _parameters(outputs)
         if task != self.task:
             self.task, self.parameters = task, set()
-        if task >= 0 and found & self.parameters & data_parallel.reduced():
+        if task >= 0 and parameters & self.parameters & data_parallel.reduced():
             early = {Fact.REDUCED_EARLY.value: True}
             ENGINE.found().queue_callback(lambda: observations.see(**early))
-        self.parameters |= found
+        self.parameters |= parameters
 
 
 def _parameters(outputs: Iterable[Any]) -> set[int]:
     """Ids of the parameters in the graphs of a block's outputs."""
     import torch
 
-    found: set[int] = set()
+    parameters: set[int] = set()
     pending = [output.grad_fn for output in outputs if isinstance(output, torch.Tensor)]
     seen: set[Any] = {None}
     while pending:
@@ -77,6 +77,6 @@ def _parameters(outputs: Iterable[Any]) -> set[int]:
             seen.add(node)
             variable = getattr(node, "variable", None)
             if isinstance(variable, torch.nn.Parameter):
-                found.add(id(variable))
+                parameters.add(id(variable))
             pending += [following for following, _ in node.next_functions]
-    return found
+    return parameters

@@ -62,8 +62,8 @@ def give_late(arguments: Any, settings: Mapping[Setting, Value]) -> None:
 def is_turned_on() -> bool:
     """Whether the plan turns on checkpointing in a script not known to use it."""
     name = Setting.GRADIENT_CHECKPOINTING
-    asked = overrides().get(name, Checkpointing.OFF)
-    return asked != Checkpointing.OFF == replaced().get(name, Checkpointing.OFF)
+    mode = overrides().get(name, Checkpointing.OFF)
+    return mode != Checkpointing.OFF == replaced().get(name, Checkpointing.OFF)
 
 
 def _give(arguments: Any, settings: Mapping[Setting, Value]) -> None:

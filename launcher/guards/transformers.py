@@ -104,15 +104,15 @@ def _construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     observations.see_model(instance.model)  # the last: then the launcher estimates again
 
 
-def _settle(trainer: Any, given: Mapping[str, Any]) -> None:
+def _settle(trainer: Any, passed: Mapping[str, Any]) -> None:
     """Changes a Trainer's arguments based on facts that only its model has."""
-    model, arguments = given.get("model"), given.get("args")
+    model, arguments = passed.get("model"), passed.get("args")
     if arguments is None or not _is_module(model) or not observations.is_first(model):
         return
     try:
         facts = {**facts_of(model), **trainer_facts(arguments, validated=True)}
-        facts |= plan_query.facts_of_trainer(given, arguments)
-        facts[Fact.LOSS] = loss_of(trainer, model, arguments, given.get("compute_loss_func"))
+        facts |= plan_query.facts_of_trainer(passed, arguments)
+        facts[Fact.LOSS] = loss_of(trainer, model, arguments, passed.get("compute_loss_func"))
     except (AttributeError, TypeError, ValueError):  # the Trainer itself fails
         return
     if facts.get(Fact.ENGINE) != Engine.DEEPSPEED and facts[Setting.PRECISION] is None:
@@ -140,9 +140,9 @@ def _train(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     import torch
 
     for value in list(vars(instance).values()):
-        for held in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(held, torch.nn.Module):
-                observations.see_model(held, is_trained=False)
+        for part in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(part, torch.nn.Module):
+                observations.see_model(part, is_trained=False)
     if getattr(instance, "ref_model", instance) is None:
         observations.see(reference_model=False)
     times.has_trainer = True

@@ -36,11 +36,11 @@ def dtype_of(config: Any, kwargs: Mapping[str, Any], *, is_stored: bool) -> Any:
     import transformers
 
     plain = torch.get_default_dtype()
-    asked = next(filter(None, map(kwargs.get, DTYPES)), None)
-    if asked is None and is_stored and int(transformers.__version__.partition(".")[0]) < 5:
-        asked = plain
-    if asked in (None, "auto"):
+    dtype = next(filter(None, map(kwargs.get, DTYPES)), None)
+    if dtype is None and is_stored and int(transformers.__version__.partition(".")[0]) < 5:
+        dtype = plain
+    if dtype in (None, "auto"):
         dtypes = (getattr(config, name, None) for name in DTYPES)
-        asked = next(filter(None, dtypes), None if is_stored else plain)
-    asked = getattr(torch, asked.rpartition(".")[2]) if isinstance(asked, str) else asked
-    return asked if isinstance(asked, torch.dtype) else None
+        dtype = next(filter(None, dtypes), None if is_stored else plain)
+    dtype = getattr(torch, dtype.rpartition(".")[2]) if isinstance(dtype, str) else dtype
+    return dtype if isinstance(dtype, torch.dtype) else None

@@ -37,5 +37,5 @@ def write(folder: Path, points: Sequence[Point]) -> None:
 
 def read(folder: Path) -> tuple[Point, ...]:
     """Reads the points of an attempt; empty if missing or unreadable."""
-    found = typed_json.read(folder / "pace.json", tuple[Point, ...])
-    return () if isinstance(found, Refused) else found
+    points = typed_json.read(folder / "pace.json", tuple[Point, ...])
+    return () if isinstance(points, Refused) else points

@@ -53,16 +53,16 @@ def stragglers(rows: Sequence[RankProgress]) -> tuple[Straggler, ...]:
     if len(rows) < 2 or any(len(row.own) < WINDOW for row in rows):
         return ()
     means = [fmean(row.own) for row in rows]
-    found = []
+    stragglers = []
     for place, row in enumerate(rows):
         usual = median(means[:place] + means[place + 1 :])
         seconds = means[place] - usual
         matters = seconds >= max(LEAST, SHARE * fmean(row.whole))
         if matters and min(_parts(row.own)) > FACTOR * usual:
-            found.append(Straggler(row.rank, means[place] / max(usual, 1e-6), seconds))
-    if len(found) > 1 and 2 * len(found) >= len(rows):
+            stragglers.append(Straggler(row.rank, means[place] / max(usual, 1e-6), seconds))
+    if len(stragglers) > 1 and 2 * len(stragglers) >= len(rows):
         return ()
-    return tuple(sorted(found, key=lambda straggler: -straggler.seconds))
+    return tuple(sorted(stragglers, key=lambda straggler: -straggler.seconds))
 
 
 def _parts(times: Sequence[float]) -> list[float]:
