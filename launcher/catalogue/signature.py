@@ -116,7 +116,7 @@ class Signature:
             if not raised.is_routine
             and self._matches_exception(raised)
             and self._is_wanted(record, raised)
-            and (self.file or self.also_user_code or not record.is_users_own(raised))
+            and (self.file or self.also_user_code or not record.is_raised_by_user(raised))
         ]
         return depths[-1] if depths else None
 
@@ -139,7 +139,9 @@ class Signature:
         If the line is in an exception's message, the surrounding log, possibly about another
         failure, and exceptions of the user's code don't count.
         """
-        if record.exception and (self.log is None or record.is_users_own(next(record.raised()))):
+        if record.exception and (
+            self.log is None or record.is_raised_by_user(next(record.raised()))
+        ):
             return False
         if self.log is not None:
             said = collapsed(tuple(record.message.splitlines()))

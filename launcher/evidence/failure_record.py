@@ -159,7 +159,7 @@ class FailureRecord:
             yield Raised(self.exception, self.message, frame)
             yield from self.chain
 
-    def is_users_own(self, raised: Raised) -> bool:
+    def is_raised_by_user(self, raised: Raised) -> bool:
         """Whether a `raise` in the user's code raised it, which no entry matches.
 
         Operating system errors don't count, as any code passes them on.

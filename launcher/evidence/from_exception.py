@@ -132,14 +132,18 @@ def chain(error: BaseException) -> Iterator[Raised]:
         error = cause
 
 
-def is_ours(filename: str) -> bool:
+def is_launcher_code(filename: str) -> bool:
     """Whether a frame belongs to the launcher or its way of running the script."""
     return filename.startswith((*OURS, "<frozen runpy>"))
 
 
 def trimmed(trace: TracebackType | None) -> TracebackType | None:
     """The traceback without the launcher's own frames."""
-    kept = [entry for entry in _entries(trace) if not is_ours(entry.tb_frame.f_code.co_filename)]
+    kept = [
+        entry
+        for entry in _entries(trace)
+        if not is_launcher_code(entry.tb_frame.f_code.co_filename)
+    ]
     result: TracebackType | None = None
     for entry in reversed(kept):
         result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
@@ -242,7 +246,7 @@ def _is_users() -> Callable[[str], bool]:
         if not path.endswith(".py"):
             return False
         resolved = str(Path(path).resolve())
-        return not resolved.startswith(installed) and not is_ours(resolved)
+        return not resolved.startswith(installed) and not is_launcher_code(resolved)
 
     return is_users
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ..evidence.from_exception import is_ours
+from ..evidence.from_exception import is_launcher_code
 
 LOOPS = ("transformers", "lightning", "lightning_fabric", "pytorch_lightning")
 """Packages that run the training loop for the user."""
@@ -46,7 +46,7 @@ def _user_frames() -> Iterator[FrameType]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not (is_ours(file) or "-packages/" in file or file.startswith(("<", _PYTHON))):
+        if not (is_launcher_code(file) or "-packages/" in file or file.startswith(("<", _PYTHON))):
             yield frame
         frame = frame.f_back
 

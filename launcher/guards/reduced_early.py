@@ -8,6 +8,7 @@ one block that runs twice, the gradients of its second run are never reduced acr
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..core.private_names import ENGINE, GRAPH_TASK
 from ..core.settings import Fact
 from ..evidence.observations import observations
 from . import data_parallel
+from .checks.graphs import nodes_of
 
 
 class Recomputations:
@@ -54,29 +56,14 @@ class Recomputations:
         Raises:
             MissingNameError: this torch lacks the names.
         """
+        import torch
+
         task = GRAPH_TASK.found()()
-        parameters = _parameters(outputs)
+        variables = (getattr(node, "variable", None) for node in nodes_of(*outputs, most=math.inf))
+        parameters = {id(leaf) for leaf in variables if isinstance(leaf, torch.nn.Parameter)}
         if task != self.task:
             self.task, self.parameters = task, set()
         if task >= 0 and parameters & self.parameters & data_parallel.reduced():
             early = {Fact.REDUCED_EARLY.value: True}
             ENGINE.found().queue_callback(lambda: observations.see(**early))
         self.parameters |= parameters
-
-
-def _parameters(outputs: Iterable[Any]) -> set[int]:
-    """Ids of the parameters in the graphs of a block's outputs."""
-    import torch
-
-    parameters: set[int] = set()
-    pending = [output.grad_fn for output in outputs if isinstance(output, torch.Tensor)]
-    seen: set[Any] = {None}
-    while pending:
-        node = pending.pop()
-        if node not in seen:
-            seen.add(node)
-            variable = getattr(node, "variable", None)
-            if isinstance(variable, torch.nn.Parameter):
-                parameters.add(id(variable))
-            pending += [following for following, _ in node.next_functions]
-    return parameters

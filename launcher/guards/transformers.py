@@ -106,8 +106,12 @@ def _construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 
 def _settle(trainer: Any, passed: Mapping[str, Any]) -> None:
     """Changes a Trainer's arguments based on facts that only its model has."""
+    import torch
+
     model, arguments = passed.get("model"), passed.get("args")
-    if arguments is None or not _is_module(model) or not observations.is_first(model):
+    if not isinstance(model, torch.nn.Module) or not observations.is_first(model):
+        return
+    if arguments is None:
         return
     try:
         facts = {**facts_of(model), **trainer_facts(arguments, validated=True)}
@@ -127,12 +131,6 @@ def _settle(trainer: Any, passed: Mapping[str, Any]) -> None:
         model=model,
     )
     trainer_arguments.give_late(arguments, settling.changes_of(answer))
-
-
-def _is_module(model: Any) -> bool:
-    import torch
-
-    return isinstance(model, torch.nn.Module)
 
 
 def _train(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:

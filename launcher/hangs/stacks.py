@@ -22,7 +22,7 @@ from ..core.reasons import reason_of
 from ..core.refused import Refused
 from ..evidence import inquiry
 from ..evidence.failure_record import Frame
-from ..evidence.from_exception import is_ours
+from ..evidence.from_exception import is_launcher_code
 from . import proc
 
 UNKNOWN = "its stack can't be read"
@@ -123,7 +123,7 @@ def with_sources(frames: Iterable[Frame], pid: int) -> tuple[Frame, ...]:
     """The frames with the text of their lines, without the launcher's own."""
     result = []
     for frame in frames:
-        if not is_ours(frame.file):
+        if not is_launcher_code(frame.file):
             path = frame.file
             if not path.startswith(("/", "<")):  # as the process names it
                 path = str(Path(f"/proc/{pid}/cwd", path))
@@ -138,7 +138,7 @@ def user_files(frames: Iterable[Frame]) -> tuple[str, ...]:
     return tuple(
         file
         for file in files
-        if not (file.startswith("<") or _INSTALLED.search(file) or is_ours(file))
+        if not (file.startswith("<") or _INSTALLED.search(file) or is_launcher_code(file))
     )
 
 

@@ -11,7 +11,7 @@ from io import BytesIO
 from ..catalogue.entry import KnownFailure
 from ..diagnosis.root_cause import finding_of
 from ..evidence.failure_record import HANG, FailureRecord, ToldBy
-from ..evidence.from_exception import is_ours
+from ..evidence.from_exception import is_launcher_code
 from .launcher_messages import CHILD
 from .messages import by_message
 from .reader import Reader
@@ -93,7 +93,7 @@ def _by_output(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Fail
     seen = root.finding.record
     if not (seen.exception or root.finding.entry):
         return None
-    frames = tuple(frame for frame in seen.frames if not is_ours(frame.file))
+    frames = tuple(frame for frame in seen.frames if not is_launcher_code(frame.file))
     user_files = dict.fromkeys((*record.user_files, *seen.user_files))
     if not any(frame.file in user_files for frame in frames):
         frames = (*record.frames, *frames)  # a child's follow those of the worker that started it
@@ -106,7 +106,7 @@ def _by_output(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Fail
         chain=seen.chain,
         frames=frames,
         traceback="",
-        user_files=tuple(file for file in user_files if not is_ours(file)),
+        user_files=tuple(file for file in user_files if not is_launcher_code(file)),
         told_by=ToldBy.OUTPUT,
     )
 

@@ -196,7 +196,7 @@ def _suspect(root: Failure, reading: Reading, catalogue: Sequence[KnownFailure])
 def _reason(record: FailureRecord) -> Finding | None:
     """The complaint before an exception whose message is at most a word."""
     is_mute = record.exception.rpartition(".")[2] in MUTE and len(record.message.split()) < 2
-    if not is_mute or record.is_users_own(next(record.raised())):
+    if not is_mute or record.is_raised_by_user(next(record.raised())):
         return None
     complaint = next(iter(complaints_before(record)), None)
     return None if complaint is None else of_line(record.rank, record.at, complaint)

@@ -31,7 +31,7 @@ def script_line(case: Case) -> Step | None:
     frame = script_frame(case)
     if frame is None or not case.kind:
         return None
-    is_check = case.record.is_users_own(case.raised) and case.message
+    is_check = case.record.is_raised_by_user(case.raised) and case.message
     line = f"line {frame.line} of {frame.file}"
     if is_check:
         message = shortened(redacted(case.message), LONGEST)

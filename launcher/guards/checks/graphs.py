@@ -1,4 +1,4 @@
-"""Walks the autograd graph of a loss."""
+"""Walks autograd graphs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 NODES = 200
-"""Maximum nodes to visit, those next to the loss first."""
+"""Maximum nodes of a loss to visit, those next to it first."""
 
 
-def nodes_of(loss: Any) -> Iterator[Any]:
-    """The nodes next to a loss, breadth first, each once."""
-    coming = deque([getattr(loss, "grad_fn", None)])
+def nodes_of(*tensors: Any, most: float = NODES) -> Iterator[Any]:
+    """The nodes next to a loss or other tensors, breadth first, each once."""
+    coming = deque(getattr(tensor, "grad_fn", None) for tensor in tensors)
     seen = set[Any]()
-    while coming and len(seen) < NODES:
+    while coming and len(seen) < most:
         node = coming.popleft()
         if node is not None and node not in seen:
             seen.add(node)
