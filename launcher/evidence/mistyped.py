@@ -46,7 +46,8 @@ def mistyped(error: BaseException) -> Mapping[str, str]:
         name
         for name in names
         if re.fullmatch(r"--?[A-Za-z][\w-]*", name)
-        and not any(option.startswith(name) or _is_short(name, option) for option in known)
+        and not any(option.startswith(name) for option in known)
+        and (name.startswith("--") or name[:2] not in known)  # a short one with a value: `-n4`
     ]
     return _nearest(known, unknown, FLAG)
 
@@ -65,11 +66,6 @@ def _nearest(known: Sequence[str], unknown: Sequence[str], likeness: float) -> M
 def _plain(name: str) -> str:
     """Normalizes a name: `--batch-size` is `batch_size`."""
     return name.lstrip("-").replace("-", "_").lower()
-
-
-def _is_short(name: str, option: str) -> bool:
-    """Whether a name is a short option with a value, such as `-n4`."""
-    return len(option) == 2 and not name.startswith("--") and name.startswith(option)
 
 
 def _options(parser: Any) -> Iterator[str]:

@@ -11,7 +11,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -37,8 +37,7 @@ def at_folder(folder: str | Path, name: str) -> Iterator[str]:
         os.close(descriptor)
 
 
-@contextmanager
-def socket_folder(attempt: Path, node: int) -> Iterator[Path]:
+def socket_folder(attempt: Path, node: int) -> AbstractContextManager[Path]:
     """A folder for the sockets of a node's launcher and workers that only this user can enter.
 
     It is in the attempt's folder, which isn't cleaned like /tmp in a long run, and where a killed
@@ -49,20 +48,18 @@ def socket_folder(attempt: Path, node: int) -> Iterator[Path]:
     Raises:
         LaunchError: no folder can be created.
     """
-    in_attempt = partial(_made, attempt.absolute() / f"sockets-{node}")
-    with _first_of((in_attempt, *_temporary()), attempt) as folder:
-        yield folder
+    return _first_of(
+        (partial(_made, attempt.absolute() / f"sockets-{node}"), *_temporary()), attempt
+    )
 
 
-@contextmanager
-def temporary_socket_folder() -> Iterator[Path]:
+def temporary_socket_folder() -> AbstractContextManager[Path]:
     """A folder for sockets that only this user can enter, before any attempt.
 
     Raises:
         LaunchError: no folder could be created.
     """
-    with _first_of(_temporary()) as folder:
-        yield folder
+    return _first_of(_temporary())
 
 
 def _temporary() -> tuple[Callable[[], str], ...]:

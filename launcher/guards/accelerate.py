@@ -43,9 +43,10 @@ def _construct(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         Setting.ACCUMULATION: int(instance.gradient_accumulation_steps),
         **{name: value for name, value in deepspeed_facts(config).items() if value is not None},
     }
-    settings = settling.settings_at(
+    answer = settling.answer_at(
         Boundary.ACCELERATOR, SETTABLE, facts, framework=Framework.ACCELERATE.value
     )
+    settings = settling.settings_of(answer)
     settable = {name: value for name, value in settings.items() if name in SETTABLE}
     deepspeed_plugin.change(plugin, settable)
     loading.put_in_force(

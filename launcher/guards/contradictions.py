@@ -173,12 +173,8 @@ def _engine(call: Call) -> Iterator[str]:
         configured = section(config, name)
         if configured.get("type") and passed is not None and not is_called_by(*MAKERS):
             kind = Stated(configured["type"], f"{where}: {name}.type")
-            yield line(kind, Stated(_named(passed), f"the passed {name}"))
-
-
-def _named(passed: Any) -> str:
-    """Name of an object's class, or of a factory function."""
-    return str(getattr(passed, "__name__", type(passed).__name__))
+            factory = getattr(passed, "__name__", type(passed).__name__)
+            yield line(kind, Stated(str(factory), f"the passed {name}"))
 
 
 def _accelerator(call: Call) -> Iterator[str]:

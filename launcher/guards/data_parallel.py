@@ -38,12 +38,10 @@ def install(module: ModuleType) -> None:
         call.apply_defaults()
         model = call.arguments["module"]
         if observations.is_first(model):
-            settings = settling.settings_at(
-                Boundary.DATA_PARALLEL,
-                (*OF_DDP, Setting.GRADIENT_CHECKPOINTING),
-                {**_in_force(call), **facts_of(model)},
-                model=model,
-            )
+            changeable = (*OF_DDP, Setting.GRADIENT_CHECKPOINTING)
+            facts = {**_in_force(call), **facts_of(model)}
+            answer = settling.answer_at(Boundary.DATA_PARALLEL, changeable, facts, model=model)
+            settings = settling.settings_of(answer)
         else:
             settings = overrides()
         for setting, value in settings.items():

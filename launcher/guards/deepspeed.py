@@ -90,12 +90,9 @@ def _settled(arguments: Mapping[str, Any]) -> dict[Setting, Value]:
     if arguments.get("optimizer") is not None:
         fixed.add(Setting.OFFLOAD)
     changeable = {*CONFIGURED, Setting.GRADIENT_CHECKPOINTING} - fixed
-    return settling.settings_at(
-        Boundary.INITIALIZE,
-        sorted(changeable),
-        {**deepspeed_facts(config), **facts_of(model)},
-        model=model,
-    )
+    facts = {**deepspeed_facts(config), **facts_of(model)}
+    answer = settling.answer_at(Boundary.INITIALIZE, sorted(changeable), facts, model=model)
+    return settling.settings_of(answer)
 
 
 def _config_of(arguments: Mapping[str, Any]) -> Any:
@@ -197,7 +194,8 @@ def _partition(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
         with suppress(ConfigError):  # DeepSpeed reports the fault
             facts = deepspeed_facts(load(config))
             changeable = (Setting.ZERO_STAGE, Setting.GRADIENT_CHECKPOINTING)
-            settings = settling.settings_at(Boundary.PARTITION, changeable, facts)
+            answer = settling.answer_at(Boundary.PARTITION, changeable, facts)
+            settings = settling.settings_of(answer)
     if settings.get(Setting.ZERO_STAGE, 3) != 3:
         call.arguments["enabled"] = False
     return wrapped(*call.args, **call.kwargs)

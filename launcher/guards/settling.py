@@ -24,27 +24,6 @@ PATIENCE = 30.0
 """Maximum seconds to wait for an answer; a search takes tens of milliseconds."""
 
 
-def settings_at(
-    boundary: Boundary,
-    changeable: Iterable[Setting],
-    facts: Mapping[str, object],
-    *,
-    framework: str = "",
-    model: object = None,
-) -> dict[Setting, Value]:
-    """Settings enforced at a boundary, from the plan or the launcher's answer.
-
-    The arguments are those of `answer_at`.
-    """
-    answer = answer_at(boundary, changeable, facts, framework=framework, model=model)
-    return {**enforced.overrides(), **changes_of(answer)}
-
-
-def changes_of(answer: Answer | None) -> dict[Setting, Value]:
-    """The settings of an answer, without those enforced before."""
-    return {} if answer is None else parsed(answer.overrides)
-
-
 def answer_at(
     boundary: Boundary,
     changeable: Iterable[Setting],
@@ -84,3 +63,13 @@ def answer_at(
     if answer is not None:
         enforced.settle(parsed(answer.overrides), parsed(answer.replaced))
     return answer
+
+
+def changes_of(answer: Answer | None) -> dict[Setting, Value]:
+    """The settings of an answer, without those enforced before."""
+    return {} if answer is None else parsed(answer.overrides)
+
+
+def settings_of(answer: Answer | None) -> dict[Setting, Value]:
+    """The settings to enforce after an answer: the plan's, and the answer's changes."""
+    return {**enforced.overrides(), **changes_of(answer)}

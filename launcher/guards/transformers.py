@@ -61,9 +61,13 @@ def _settled(arguments: Any) -> dict[Setting, Value]:
         facts = trainer_facts(arguments)
     except (AttributeError, TypeError, ValueError):
         return overrides()
-    framework = Framework.TRANSFORMERS.value
-    where = Boundary.TRAINING_ARGUMENTS
-    return settling.settings_at(where, trainer_arguments.SETTABLE, facts, framework=framework)
+    answer = settling.answer_at(
+        Boundary.TRAINING_ARGUMENTS,
+        trainer_arguments.SETTABLE,
+        facts,
+        framework=Framework.TRANSFORMERS.value,
+    )
+    return settling.settings_of(answer)
 
 
 def _can_checkpoint(model: Any) -> bool:

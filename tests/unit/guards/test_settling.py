@@ -46,7 +46,7 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> Launcher:
 
 def ask(**facts: Value | None) -> dict[Setting, Value]:
     """A question at a boundary."""
-    return settling.settings_at(Boundary.INITIALIZE, [STAGE], facts)
+    return settling.settings_of(settling.answer_at(Boundary.INITIALIZE, [STAGE], facts))
 
 
 def test_what_is_known_is_said(launcher: Launcher) -> None:
