@@ -68,6 +68,6 @@ def write(records: Iterable[FailureRecord], folder: Path) -> None:
 
 
 def read(path: Path) -> tuple[FailedWorker, ...]:
-    """Reads the workers in the file; none if the launch ended otherwise."""
+    """Reads the workers in the file; none if no worker failed."""
     text = path.read_text(encoding="utf-8")
     return tuple(FailedWorker(**row) for row in json.loads(text or "[]"))

@@ -95,8 +95,8 @@ class FailureRecord:
         message: the exception's message; without an exception, a log line that reports the
             failure, if known.
         chain: earlier exceptions in its chain, nearest first.
-        frames: frames of the traceback, outermost first, without the launcher's own.
-        traceback: the traceback as Python prints it, without the launcher's own frames.
+        frames: frames of the traceback, outermost first, without the launcher's.
+        traceback: the traceback as Python prints it, without the launcher's frames.
         step: optimizer steps done; None if unknown.
         parameters: names of the parameters involved.
         observed: settings in force and facts observed in the worker, by name.

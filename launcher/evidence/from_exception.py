@@ -34,7 +34,7 @@ MOST_NAMES = 8
 def cause_of(error: BaseException) -> BaseException:
     """The exception that ended the script: the one it left for, and of a group the first.
 
-    Scripts catch an exception, print it and call `sys.exit(1)`. A text for `sys.exit` says why
+    Scripts catch an exception, print it and call `sys.exit(1)`. A text for `sys.exit` is a reason
     itself, 2 is a parser's refusal of the arguments, and click's `Exit` is no failure.
     """
     if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code != USAGE:
@@ -138,7 +138,7 @@ def is_launcher_code(filename: str) -> bool:
 
 
 def trimmed(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without the launcher's own frames."""
+    """The traceback without the launcher's frames."""
     kept = [
         entry
         for entry in _entries(trace)

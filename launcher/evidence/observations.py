@@ -34,7 +34,7 @@ class Observations:
     Attributes:
         observed: settings in force and facts, by name.
         before_model: bytes of the process's data at the first model's appearance, without the
-            model's own.
+            model's.
         has_trained: whether an earlier training of this process made steps.
         progress: this rank's slot on the board; unused outside of a worker and in its forks.
     """
@@ -191,7 +191,7 @@ class Observations:
         return next((before + count for count, before in self._counts()), None)
 
     def _counts(self) -> Iterator[tuple[int, int]]:
-        """What the counters say, the last first, and the steps before each."""
+        """The counters' values, the last first, and the steps before each."""
         for counter, before in reversed(self._steps):
             if (count := counter()) is not None:
                 yield count, before

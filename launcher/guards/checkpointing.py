@@ -34,7 +34,7 @@ def install(module: Any) -> None:
     module.checkpoint = functools.wraps(original)(wrapper_of(module))
 
 
-def _mode_asked() -> Checkpointing | None:
+def _enforced_mode() -> Checkpointing | None:
     value = overrides().get(Setting.GRADIENT_CHECKPOINTING)
     return None if value is None else Checkpointing(str(value))
 
@@ -86,16 +86,16 @@ def _for_torch(module: ModuleType) -> Callable[..., Any]:
         """Runs a block with the preset's mode; `checkpointed` binds a function and its options."""
         import torch
 
-        if (mode := _mode_asked()) is None:
+        if (mode := _enforced_mode()) is None:
             probe.look_at_inputs(function, args, options)
-            mode = _mode_asked()  # as has just been answered
+            mode = _enforced_mode()  # as has just been answered
         if mode is None and probe.applies(args, options):
             watched = probe.watched(function, args)
             if watched is not None:
                 observations.see(gradient_checkpointing=Checkpointing.REENTRANT.value)
                 probing = {**options, "use_reentrant": False, "determinism_check": "none"}
                 return checkpointed(watched, probing)(*args, **kwargs)
-            mode = _mode_asked()  # as has just been answered
+            mode = _enforced_mode()  # as has just been answered
         if mode is Checkpointing.OFF:
             return function(*args, **kwargs)
         if mode is Checkpointing.REENTRANT and options.get("use_reentrant") is False:
@@ -153,7 +153,7 @@ def _for_deepspeed(module: ModuleType) -> Callable[..., Any]:
         other = NON_REENTRANT.of(module)
 
     def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        match _mode_asked():
+        match _enforced_mode():
             case Checkpointing.OFF:
                 return function(*args, **kwargs)
             case Checkpointing.NON_REENTRANT if other is not None:

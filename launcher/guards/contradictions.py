@@ -54,8 +54,8 @@ def _trainer(call: Call) -> Iterator[str]:
         if passed is not None:
             yield from of_optimizer(stated, *passed)
     else:
-        yield from _configured(call, config, stated, passed)
-    yield from _losses(call, stated)
+        yield from _overruled_by_file(call, config, stated, passed)
+    yield from _ignored_by_loss(call, stated)
     variable, steps = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "gradient_accumulation_steps"
     around, stated_steps = os.environ.get(variable, "1"), getattr(call.owner.args, steps)
     if config is None and around != "1":  # accelerate's default
@@ -63,7 +63,7 @@ def _trainer(call: Call) -> Iterator[str]:
         yield from differing(Stated(int(around), f"${variable}"), argument)
 
 
-def _best(call: Call) -> Iterator[Finding]:
+def _worst_kept(call: Call) -> Iterator[Finding]:
     """Reports a Trainer that keeps the worst checkpoint as the best."""
     arguments = call.owner.args
     metric, is_greater = arguments.metric_for_best_model, arguments.greater_is_better
@@ -74,7 +74,7 @@ def _best(call: Call) -> Iterator[Finding]:
         yield from () if finding is None else (finding,)
 
 
-def _anew(call: Call) -> Iterator[Finding]:
+def _unused_checkpoint(call: Call) -> Iterator[Finding]:
     """Reports a checkpoint that only TrainingArguments name, which `train` doesn't read."""
     wanted = call.owner.args.resume_from_checkpoint
     if wanted and call.arguments.get("resume_from_checkpoint") is None:
@@ -106,7 +106,7 @@ def _passed(call: Call) -> tuple[Stated, list[Mapping[str, Any]]] | None:
     return kind, list(optimizer.param_groups)
 
 
-def _losses(call: Call, stated: Mapping[str, Stated]) -> Iterator[str]:
+def _ignored_by_loss(call: Call, stated: Mapping[str, Stated]) -> Iterator[str]:
     """Arguments that a custom loss ignores."""
     compute_loss, function = type(call.owner).compute_loss, call.arguments.get("compute_loss_func")
     smoothing = stated.get("label_smoothing_factor")
@@ -126,7 +126,7 @@ def _losses(call: Call, stated: Mapping[str, Stated]) -> Iterator[str]:
             yield line(ignored, custom)
 
 
-def _configured(
+def _overruled_by_file(
     call: Call,
     config: Config,
     stated: Mapping[str, Stated],
@@ -196,19 +196,19 @@ def _accelerator(call: Call) -> Iterator[str]:
     yield from of_precision(stated, Stated(around, f"${variable}") if around else None, config)
 
 
-def _restored(call: Call) -> Iterator[Finding]:
+def _unprepared_load(call: Call) -> Iterator[Finding]:
     """Reports states that are loaded before anything was prepared to take them."""
     if call.owner not in _used:
         yield resumed.loaded_in_vain()
 
 
-def _noted(call: Call) -> Iterator[str]:
+def _remember(call: Call) -> Iterator[str]:
     """Notes Accelerators that something is prepared with."""
     _used.add(call.owner)
     yield from ()
 
 
-def _forgotten(call: Call) -> Iterator[str]:
+def _forget(call: Call) -> Iterator[str]:
     """Notes Accelerators that release prepared objects."""
     _used.discard(call.owner)
     yield from ()
@@ -224,7 +224,7 @@ def _prepared(call: Call) -> Iterator[str]:
         yield from differing(stated, Stated(configured, where))
 
 
-def _clipped(call: Call) -> Iterator[str]:
+def _overruled_norm(call: Call) -> Iterator[str]:
     """Reports a passed norm that DeepSpeed replaces by its configured norm."""
     wrapper = getattr(call.owner, "deepspeed_engine_wrapped", None)
     if wrapper is None or is_called_by("transformers"):
@@ -238,19 +238,19 @@ def _clipped(call: Call) -> Iterator[str]:
 LOOKS: Looks = {
     "accelerate.accelerator": {
         "Accelerator.__init__": (Watched(_accelerator, is_after=True),),
-        "Accelerator.prepare": (Watched(_noted), Watched(_prepared)),
-        "Accelerator.prepare_model": (Watched(_noted),),
-        "Accelerator.load_state": (Watched(_restored),),
-        "Accelerator.free_memory": (Watched(_forgotten),),
-        "Accelerator.clip_grad_norm_": (Watched(_clipped, first=1),),
+        "Accelerator.prepare": (Watched(_remember), Watched(_prepared)),
+        "Accelerator.prepare_model": (Watched(_remember),),
+        "Accelerator.load_state": (Watched(_unprepared_load),),
+        "Accelerator.free_memory": (Watched(_forget),),
+        "Accelerator.clip_grad_norm_": (Watched(_overruled_norm, first=1),),
     },
     "deepspeed.runtime.engine": {"DeepSpeedEngine.__init__": (Watched(_engine, is_after=True),)},
     "transformers.trainer": {
         "Trainer.__init__": (
-            *(Watched(_trainer, is_after=True), Watched(_best, is_after=True)),
+            *(Watched(_trainer, is_after=True), Watched(_worst_kept, is_after=True)),
             Watched(_unshifted, is_after=True),
         ),
-        "Trainer.train": (Watched(_anew),),
+        "Trainer.train": (Watched(_unused_checkpoint),),
     },
 }
 HOOKED = tuple(LOOKS)

@@ -128,7 +128,7 @@ def _replace_config(arguments: dict[str, Any], settings: dict[Setting, Any]) -> 
     if names:
         arguments[names[0]] = edited(arguments[names[0]], settings)
     elif namespace is not None and getattr(namespace, "deepspeed_config", None) is not None:
-        arguments["args"] = copy.copy(namespace)  # the script's own namespace isn't changed
+        arguments["args"] = copy.copy(namespace)  # the script's namespace isn't changed
         arguments["args"].deepspeed_config = edited(namespace.deepspeed_config, settings)
 
 

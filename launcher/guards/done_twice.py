@@ -125,7 +125,7 @@ def _divided_for_nothing(call: Call) -> Iterator[Finding]:
         )
 
 
-def _accumulated_over_one(call: Call) -> Iterator[Finding]:
+def _ignored_accumulation(call: Call) -> Iterator[Finding]:
     """Reports an accumulation among the script's arguments that the Accelerator doesn't have."""
     if int(call.owner.gradient_accumulation_steps) > 1 or is_called_by("transformers"):
         return
@@ -148,7 +148,7 @@ LOOKS: Looks = {
             Watched(_divided_twice, first=1),
             Watched(_divided_for_nothing, first=2),
         ),
-        "Accelerator.accumulate": (Watched(_accumulated_over_one, first=1),),
+        "Accelerator.accumulate": (Watched(_ignored_accumulation, first=1),),
         "Accelerator.prepare_data_loader": (Watched(_loader_divided_twice),),
         "Accelerator.gather": (Watched(_gathered_twice),),
     },

@@ -1,4 +1,4 @@
-"""Settings that the plan enforces in this worker, and the script's own values."""
+"""Settings that the plan enforces in this worker, and the values that they replace."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def overrides() -> dict[Setting, Value]:
 
 
 def replaced() -> dict[Setting, Value]:
-    """The script's own values of the enforced settings, if known."""
+    """The script's values of the enforced settings, if known."""
     return {**_decoded(os.environ.get(preset.REPLACED_VARIABLE, "{}")), **_settled_replaced}

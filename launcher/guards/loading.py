@@ -101,7 +101,7 @@ def _make(boundary: Boundary, wrapped: Any, kind: Any, args: Any, kwargs: Any) -
     if in_force is None or owner is None or is_partitioning or any(map(kwargs.get, ELSEWHERE)):
         return wrapped(*args, **kwargs)
     changes: dict[Setting, Value] = {}
-    with suppress(Exception):  # odd arguments, a model's own code: the call itself fails
+    with suppress(Exception):  # odd arguments, or custom code: the call itself fails
         config = configuration_of(kind, args, kwargs)
         if getattr(config, "quantization_config", None) is None:
             is_stored = boundary is Boundary.FROM_PRETRAINED

@@ -8,12 +8,12 @@ from typing import Any
 from ..core.choices import Loss
 from .model_facts import base_of
 
-OWN = "transformers."
+PREFIX = "transformers."
 TRAINERS = ("transformers", "trl")
 """Packages whose Trainers compute the model's loss, or one made from it."""
 
 
-def loss_of(trainer: Any, model: Any, arguments: Any, own: Any) -> str | None:
+def loss_of(trainer: Any, model: Any, arguments: Any, custom: Any) -> str | None:
     """The kind of loss; None if other code than transformers' may compute it.
 
     A custom loss is a Trainer's method or argument (transformers/trainer.py, `compute_loss`).
@@ -22,13 +22,13 @@ def loss_of(trainer: Any, model: Any, arguments: Any, own: Any) -> str | None:
         trainer: the Trainer, which may not be constructed yet.
         model: its model.
         arguments: its TrainingArguments.
-        own: the loss function passed to it, if any.
+        custom: the loss function passed to it, if any.
     """
     is_replaced = (
-        own is not None
+        custom is not None
         or getattr(arguments, "label_smoothing_factor", None)
         or getattr(arguments, "use_liger_kernel", False)
-        or not _is_own(type(trainer).compute_loss)
+        or not _is_of_transformers(type(trainer).compute_loss)
     )
     return None if is_replaced else loss_of_labels(model)
 
@@ -41,12 +41,14 @@ def loss_of_labels(model: Any) -> str | None:
     """
     model = base_of(model)
     is_plain = (
-        "forward" not in vars(model) and _is_own(type(model).forward) and _is_own(type(model))
+        "forward" not in vars(model)
+        and _is_of_transformers(type(model).forward)
+        and _is_of_transformers(type(model))
     )
     is_language_model = type(model).__name__.endswith("LM")
     return Loss.CROSS_ENTROPY.value if is_plain and is_language_model else None
 
 
-def _is_own(part: Any) -> bool:
+def _is_of_transformers(part: Any) -> bool:
     """Whether transformers defines a function or class."""
-    return str(inspect.unwrap(part).__module__).startswith(OWN)
+    return str(inspect.unwrap(part).__module__).startswith(PREFIX)

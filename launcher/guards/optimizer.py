@@ -60,10 +60,10 @@ class Steps:
             self._is_new = optimizer not in self._known
             self._in_step.append(weakref.ref(optimizer))
         else:
-            has_begun_anew = self._is_new and bool(alive) and alive[-1] is optimizer
-            if has_begun_anew:
+            is_other_training = self._is_new and bool(alive) and alive[-1] is optimizer
+            if is_other_training:
                 self._over = [weakref.ref(other) for other in alive[:-1]]
-            self.most = done + 1 + has_begun_anew
+            self.most = done + 1 + is_other_training
             self._is_new, self._in_step = False, [weakref.ref(optimizer)]
         self._known.add(optimizer)
 
@@ -80,7 +80,7 @@ steps = Steps()
 
 
 def install(module: ModuleType) -> None:
-    """Wraps the constructor and counts steps, except torch's own before loading a state."""
+    """Wraps the constructor and counts steps, except those torch makes before loading a state."""
     if module.__name__ == INITIAL_STATE.module:
         with observations.going_on():
             INITIAL_STATE.of(module)

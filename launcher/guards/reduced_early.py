@@ -51,7 +51,7 @@ class Recomputations:
     def note(self, outputs: Iterable[Any]) -> None:
         """Notes a recomputed block; reports a second run at the end of the backward pass.
 
-        If DDP fails on the second run, the pass never ends, and the error itself says more.
+        If DDP fails on the second run, the pass never ends, and the error explains more.
 
         Raises:
             MissingNameError: this torch lacks the names.

@@ -81,8 +81,8 @@ def _loop(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """
     call = inspect.signature(wrapped).bind(*args, **kwargs)
     folder = resumed()[1]
-    is_ours = folder and call.arguments.get("resume_from_checkpoint") == folder
-    if is_ours and not instance.args.auto_find_batch_size:
+    is_from_launcher = folder and call.arguments.get("resume_from_checkpoint") == folder
+    if is_from_launcher and not instance.args.auto_find_batch_size:
         call.arguments["batch_size"] = instance.args.train_batch_size
     return wrapped(*call.args, **call.kwargs)
 

@@ -38,10 +38,10 @@ class StepTimes:
         self._step: int | None = None
         self._begun = 0  # of the step; 0 before the first is done
         self._own = 0
-        self._since = 0  # when the rank has last gone on by itself; 0 before it has
+        self._since = 0  # end of the last wait; 0 before any
         self._waits = 0  # depth of nested calls that don't count
         self._gathers = False  # its forward pass waits for weights
-        self._evaluates_since = 0  # in the user's own loop; 0 if it doesn't
+        self._evaluates_since = 0  # in a custom loop; 0 if it doesn't
         self._rests_until = 0  # 0 if the marks don't rest
         self._has_rested = False  # since `_begun`
         self._samples = self._tokens = 0  # since `_begun`
@@ -151,7 +151,7 @@ class StepTimes:
         """
         slot, step = observations.progress, observations.steps_of_all()
         if self._rests_until and time.monotonic_ns() < self._rests_until:
-            slot.count(step)  # the process may end without another word
+            slot.count(step)  # the process may end without another mark
             return
         self._since = now = slot.moved(step)
         before = self._step

@@ -35,7 +35,7 @@ def settable_late(arguments: Any, model: Any = None) -> list[Setting]:
     config = deepspeed_plugin.config_of(getattr(arguments, "deepspeed_plugin", None))
     if config is None or (model is not None and deepspeed_plugin.is_partitioned(model)):
         fixed |= {*OF_DEEPSPEED}
-    if _has_batch_of_its_own(type(arguments)):
+    if _adds_batch_fields(type(arguments)):
         fixed |= {*BATCH}
     return [setting for setting in SETTABLE if setting not in fixed]
 
@@ -97,7 +97,7 @@ def _mapping(value: Any) -> dict[str, Any]:
     return dict(json.loads(value) if isinstance(value, str) else value or {})
 
 
-def _has_batch_of_its_own(kind: type) -> bool:
+def _adds_batch_fields(kind: type) -> bool:
     """Whether a subclass of TrainingArguments adds batch fields."""
     names = {field.name for field in dataclasses.fields(kind) if "batch" in field.name}
     bases = (base for base in kind.__mro__ if base.__name__ == "TrainingArguments")

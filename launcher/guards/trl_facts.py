@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.settings import Fact, Value
 
-OWN = ("trl", "__main__")
+SUPPORTED = ("trl", "__main__")
 """Packages of supported trainer classes: subclasses elsewhere may have custom losses."""
 ON_POLICY = ("GKDTrainer", "GOLDTrainer")
 """Trainers that mask the padding in the model's output."""
@@ -18,7 +18,7 @@ def trl_facts(trainer: Any) -> dict[str, Value | None]:
     """The trainer and its settings; empty if trl doesn't define it."""
     kind = type(trainer)
     name = next((base.__name__ for base in kind.__mro__ if _package(base) == "trl"), None)
-    if name is None or _package(kind) not in OWN:
+    if name is None or _package(kind) not in SUPPORTED:
         return {}
     arguments = trainer.args
     masked = getattr(arguments, "mask_truncated_completions", False)

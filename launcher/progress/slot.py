@@ -61,7 +61,7 @@ class Slot:
         return self._words[START]
 
     def begin(self, thread: int) -> None:
-        """Notes the process and its main thread; called once in the worker's own process."""
+        """Notes the process and its main thread; called once in the worker's process."""
         self._pid = os.getpid()
         self._words[:WORDS] = memoryview(STATE.pack(0, 0, -1, thread, *[0] * 11)).cast("q")
         self._words[ENTERED] = self._changed
