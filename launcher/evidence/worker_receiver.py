@@ -6,7 +6,7 @@ import json
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -68,7 +68,6 @@ def decoded(line: bytes) -> Envelope | None:
         return None
 
 
-@dataclass(slots=True)
 class Receiver:
     """The launcher's end: a listening socket and the connections of the workers.
 
@@ -78,14 +77,11 @@ class Receiver:
         partial: the incomplete message of each connection.
     """
 
-    folder: Path
-    listener: socket.socket = field(
-        default_factory=lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    )
-    partial: dict[socket.socket, bytes] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        with at_folder(self.folder, NAME) as path:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.partial: dict[socket.socket, bytes] = {}
+        with at_folder(folder, NAME) as path:
             self.listener.bind(path)
         self.listener.listen(1024)
         self.listener.settimeout(0)
@@ -108,15 +104,14 @@ class Receiver:
 
     def receive(self, connection: socket.socket) -> tuple[list[Envelope], bool]:
         """The complete messages received, and whether the connection is still open."""
-        is_open = True
+        is_open = False
         try:
             while chunk := connection.recv(65536):
                 self.partial[connection] += chunk
-            is_open = False
         except BlockingIOError:
-            pass
+            is_open = True
         except OSError:
-            is_open = False
+            pass
         *lines, rest = self.partial[connection].split(b"\n")
         self.partial[connection] = rest
         if not is_open or len(rest) > MAXIMUM:
