@@ -149,7 +149,7 @@ class Settling:
             return None
         return known.answer
 
-    def went_on(self, rank: int, key: str) -> None:
+    def note_unanswered(self, rank: int, key: str) -> None:
         """Notes that a rank got no answer in time, and trains with its own settings."""
         self.reporter.note(
             f"rank {rank} got no answer in time when it asked for its settings, and stops asking"

@@ -39,7 +39,7 @@ class HangWatch:
         ranks: the ranks of each node.
         look: reads the progress of this node's ranks.
         asker: asks this node's ranks; readable once there is an answer.
-        tell: called with a report for the user.
+        show: called with a report for the user.
         at_end: ranks that hang and have only to exit; none if other nodes take part.
         proof: the report that ends the run; None while it may continue.
     """
@@ -49,7 +49,7 @@ class HangWatch:
     look: Callable[[], Sequence[RankProgress]]
     asker: Asker
     peers: Peers
-    tell: Callable[[HangReport], None]
+    show: Callable[[HangReport], None]
     notice: Callable[[str], None]
     at_end: frozenset[int] = frozenset()
     proof: HangReport | None = None
@@ -165,7 +165,7 @@ class HangWatch:
             return
         report = attributed(standings, quiet, self._limit, self._last)
         if quiet < self._limit:
-            self.tell(report)
+            self.show(report)
             return
         self.at_end = frozenset() if self.peers.connections else at_end(report)
         timeout = self.times.timeout
@@ -176,10 +176,10 @@ class HangWatch:
             self._again = min(self._again, now + timeout - quiet)
         self._last, shown = report, self._shown
         is_news = shown is None or (shown.kind, shown.culprits) != (report.kind, report.culprits)
-        is_due = report.is_proof or is_worth_telling(report, self.times.report)
+        is_due = report.is_proof or is_worth_showing(report, self.times.report)
         if wanted or (is_news and is_due):
             self._shown = report
-            self.tell(report)
+            self.show(report)
         if report.is_proof:
             why = f"--hang-timeout is {timeout:g} s" if has_run_out else "waiting can't help"
             self.notice(f"nothing has moved for {quiet:.0f} s, and {why}: the run is ended")
@@ -220,7 +220,7 @@ def limit_of(rows: Sequence[RankProgress], times: HangTimes) -> float:
     return usual if times.timeout is None else min(usual, times.timeout)
 
 
-def is_worth_telling(report: HangReport, patience: float) -> bool:
+def is_worth_showing(report: HangReport, patience: float) -> bool:
     """Whether the user should read an unrequested report.
 
     A rank that works isn't a hang; it is reported after a long while, as the others' collective may

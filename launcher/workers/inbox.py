@@ -100,7 +100,7 @@ class Inbox:
             case Ask() as question:
                 self.questions.ask(rank, question, connection)
             case WentOn(key=key):
-                self.questions.went_on(rank, key)
+                self.questions.note_unanswered(rank, key)
 
     def hear_node(self, node: int) -> None:
         """Acts on what another node's launcher has sent."""
@@ -120,7 +120,7 @@ class Inbox:
                 case messages.NodeAnswer(rank=rank, answer=answer):
                     self.questions.answered(rank, answer)
                 case messages.NodeWentOn(rank=rank, key=key):
-                    self.questions.went_on(rank, key)
+                    self.questions.note_unanswered(rank, key)
                 case messages.NodeFound(rank=rank, finding=finding):
                     self.checks.add(rank, finding)
                 case messages.NodeCompared(rank=rank, compared=compared):

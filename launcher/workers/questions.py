@@ -50,10 +50,10 @@ class Questions:
         if connection is not None:
             _reply(connection, answer)
 
-    def went_on(self, rank: int, key: str) -> None:
+    def note_unanswered(self, rank: int, key: str) -> None:
         """Notes that a worker continued without an answer, or informs node 0."""
         if self.judge is not None:
-            self.judge.went_on(rank, key)
+            self.judge.note_unanswered(rank, key)
         else:
             self.peers.send(NodeWentOn(rank, key))
 

@@ -33,7 +33,7 @@ class Judge(Protocol):
     ) -> Answer | None:
         """The answer to a rank at a boundary; None if the attempt ends instead."""
 
-    def went_on(self, rank: int, key: str) -> None:
+    def note_unanswered(self, rank: int, key: str) -> None:
         """Notes that a rank got no answer in time, and trains with its own settings."""
 
     def look(self, rows: Iterable[RankProgress]) -> None:

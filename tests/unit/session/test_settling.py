@@ -339,12 +339,12 @@ def test_ranks_that_differ_in_what_is_changed(tmp_path: Path) -> None:
 def test_a_rank_without_an_answer(tmp_path: Path) -> None:
     """It trains as requested, so the others must do the same."""
     there = world_of(tmp_path)
-    there.settling.went_on(1, "deepspeed.initialize#1")
+    there.settling.note_unanswered(1, "deepspeed.initialize#1")
     assert there.allows()  # all ranks are alike
     there = world_of(tmp_path)
     there.ask(0, asked())
     there.ask(1, asked())
-    there.settling.went_on(1, "deepspeed.initialize#1")
+    there.settling.note_unanswered(1, "deepspeed.initialize#1")
     assert not there.allows()
 
 

@@ -142,7 +142,7 @@ class FakeJudge:
         self.questions.append((rank, question))
         return Answer(question.key, self.overrides)
 
-    def went_on(self, rank: int, key: str) -> None:
+    def note_unanswered(self, rank: int, key: str) -> None:
         """Records the call."""
         self.silent.append((rank, key))
 
