@@ -203,9 +203,9 @@ def run_script(path: str, arguments: list[str]) -> None:
         return
     loader = SourceFileLoader("__main__", absolute)
     known = {"__file__": absolute, "__cached__": None, "__spec__": None, "__loader__": loader}
-    module = _become_main(known)
+    namespace = _become_main(known)
     source = regular_files.read(Path(absolute))
-    _execute(compile(source, absolute, "exec", dont_inherit=True), module)
+    exec(compile(source, absolute, "exec", dont_inherit=True), namespace)
 
 
 def run_module(name: str, arguments: list[str]) -> None:
@@ -226,7 +226,7 @@ def _run_spec(spec: ModuleSpec | None, problem: str) -> None:
     if spec is None or not isinstance(code, CodeType):
         print(f"{sys.executable}: {problem}", file=sys.stderr)  # noqa: T201
         sys.exit(1)
-    module = _become_main(
+    namespace = _become_main(
         {
             "__file__": spec.origin,
             "__cached__": spec.cached,
@@ -235,7 +235,7 @@ def _run_spec(spec: ModuleSpec | None, problem: str) -> None:
             "__package__": spec.parent,
         }
     )
-    _execute(code, module)
+    exec(code, namespace)
 
 
 def make_main(script: str | None) -> None:
@@ -250,14 +250,10 @@ def _absolute(path: str) -> str:
     return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - a Path would drop it
 
 
-def _become_main(attributes: dict[str, Any]) -> ModuleType:
-    """Fills `__main__`, where pickle and multiprocessing look for it."""
+def _become_main(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Fills `__main__`, where pickle and multiprocessing look for it; returns its namespace."""
     module = sys.modules["__main__"]
     module.__dict__.update(attributes, __builtins__=builtins)
     if "__mp_main__" in sys.modules:  # multiprocessing's name for it, if already imported
         sys.modules["__mp_main__"] = module
-    return module
-
-
-def _execute(code: CodeType, module: ModuleType) -> None:
-    exec(code, module.__dict__)
+    return module.__dict__
