@@ -22,7 +22,7 @@ Linux' include/linux/proc_ns.h)."""
 
 
 def clear(environment: Mapping[str, str]) -> Iterator[str]:
-    """Removes the locks that no process holds; yields a sentence on each that may be held by none.
+    """Removes the locks that no process holds; yields a sentence on each without a known holder.
 
     A held lock isn't mentioned: every load of an extension takes it for a moment, and the hang
     watch reports workers that wait for long.
