@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from .attempts import Evidence, Reading
 from .exception_lines import HANDLED
@@ -20,19 +20,11 @@ LINES_INTERLEAVED = 6
 """Number of mixed lines of two ranks to read together."""
 
 
-@dataclass(slots=True)
-class _Pending:
-    """An event and the lines after it so far."""
-
-    event: Evidence
-    after: list[str] = field(default_factory=list)
-
-
 class PendingEvents:
     """Events waiting for the following lines, which are part of their context."""
 
     def __init__(self) -> None:
-        self._pending: list[_Pending] = []
+        self._pending: list[tuple[Evidence, list[str]]] = []
         self._known: set[object] = set()
 
     def __len__(self) -> int:
@@ -45,7 +37,7 @@ class PendingEvents:
         if key in self._known:
             return False
         self._known.add(key)
-        self._pending.append(_Pending(event))
+        self._pending.append((event, []))
         return True
 
     def forget(self) -> None:
@@ -54,22 +46,19 @@ class PendingEvents:
 
     def follow(self, text: str) -> None:
         """Adds a line after the events."""
-        for pending in self._pending:
-            pending.after.append(text)
+        for _, after in self._pending:
+            after.append(text)
 
     def settle(self, most: int, reading: Reading) -> None:
         """Moves events with at least `most` following lines to the reading."""
         waiting = []
-        for pending in self._pending:
-            if len(pending.after) < most:
-                waiting.append(pending)
+        for event, after in self._pending:
+            if len(after) < most:
+                waiting.append((event, after))
             elif len(reading.events) < MOST_EVENTS:
-                record = pending.event.record
-                tail = (*record.log_tail, *pending.after)
-                record = replace(record, log_tail=tail)
-                is_handled = _is_handled(pending.event, pending.after)
-                event = replace(pending.event, record=record, is_handled=is_handled)
-                reading.events.append(event)
+                record = replace(event.record, log_tail=(*event.record.log_tail, *after))
+                is_handled = _is_handled(event, after)
+                reading.events.append(replace(event, record=record, is_handled=is_handled))
         self._pending = waiting
 
 

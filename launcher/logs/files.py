@@ -89,9 +89,10 @@ def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
             raise LaunchError("the path of the log is empty", "is a variable unset?")
         else:
             raise LaunchError(f"{path}: no such file or folder", "- reads the standard input")
-    runs = {
-        run: max(map(_changed, files)) for run, files in _by_run(logs).items() if run is not None
-    }
+    runs: dict[Path, float] = {}
+    for log in logs:
+        if (run := _run_of(log)) is not None:
+            runs[run] = max(runs.get(run, 0.0), _changed(log))
     newest = max(runs, key=lambda run: runs[run], default=None)
     kept = [path for path in logs if _run_of(path) in (None, newest)]
     if len(runs) > 1:
@@ -146,13 +147,6 @@ def _is_binary(head: bytes) -> bool:
 def _run_of(path: Path) -> Path | None:
     """The folder with the attempts of a file's run, if any."""
     return next((parent.parent for parent in path.parents if ATTEMPT.fullmatch(parent.name)), None)
-
-
-def _by_run(files: Sequence[Path]) -> dict[Path | None, list[Path]]:
-    runs: dict[Path | None, list[Path]] = {}
-    for path in files:
-        runs.setdefault(_run_of(path), []).append(path)
-    return runs
 
 
 def _changed(path: Path) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import chain, takewhile
+from itertools import chain
 
 from ..frameworks.registry import COMMANDS
 from .exception_lines import SEVERE, stated_exception
@@ -56,7 +56,17 @@ REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w
 
 def before_report(lines: Iterable[Written]) -> Sequence[Written]:
     """The lines of the last attempt before the launcher's first report of its failure."""
-    return list(takewhile(lambda line: not _is_report(line), _of_attempt(lines)))
+    attempt: list[Written] = []
+    is_reported = False
+    for line in lines:
+        if IS_START.search(line.text):
+            attempt.clear()
+            is_reported = False
+            continue
+        is_reported = is_reported or _is_report(line.text)
+        if not is_reported:
+            attempt.append(line)
+    return attempt
 
 
 def last_words(lines: Sequence[Written]) -> tuple[Written, ...]:
@@ -92,17 +102,6 @@ def complains(text: str) -> bool:
     return COMPLAINT.search(text) is not None and HARMLESS.search(text) is None
 
 
-def _of_attempt(lines: Iterable[Written]) -> Sequence[Written]:
-    """The lines of the last attempt."""
-    kept: list[Written] = []
-    for line in lines:
-        if IS_START.search(line.text):
-            kept.clear()
-        else:
-            kept.append(line)
-    return kept
-
-
-def _is_report(line: Written) -> bool:
+def _is_report(text: str) -> bool:
     """Whether a line is a launcher's report of the attempt's failure."""
-    return REPORT.search(line.text) is not None or death_of(0, line.text, None) is not None
+    return REPORT.search(text) is not None or death_of(0, text, None) is not None

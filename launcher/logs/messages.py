@@ -12,7 +12,7 @@ from functools import cache
 
 from ..catalogue.entry import Finding, KnownFailure
 from ..catalogue.regex_as_prose import plain
-from ..catalogue.signature import Signature
+from ..catalogue.signature import Pattern, Signature
 from ..evidence.failure_record import FailureRecord
 from .attempts import Evidence, Reading
 from .exception_lines import HANDLED, LONGEST_LINE, MILD, SPOKEN
@@ -52,21 +52,17 @@ def by_message(
     text = TORN.sub("", " ".join(line.split()).removesuffix("...").removeprefix("..."))
     if not is_of_failure(text):
         return None
-    candidates = [
-        (entry, sign, replace(record, exception=f"builtins.{sign.exception}", message=text))
-        for entry, sign in _of_messages(catalogue)
-    ]
-    begun = [candidate for candidate in candidates if is_first and _is_begun(text, candidate[1])]
-    sure = [candidate for candidate in begun if candidate[1].matches(candidate[2])]
-    known = {
-        entry.id: (entry, candidate)
-        for entry, sign, candidate in sure or candidates
-        if sure or (is_first and _is_end(text, sign)) or (is_last and _is_beginning(text, sign))
-    }
-    if len(known) != 1:
-        return None
-    entry, candidate = next(iter(known.values()))
-    return Finding(candidate, entry.role, entry)
+    whole: dict[str, Finding] = {}
+    partial: dict[str, Finding] = {}
+    for entry, sign, pattern in _of_messages(catalogue):
+        stated = replace(record, exception=f"builtins.{sign.exception}", message=text)
+        finding = Finding(stated, entry.role, entry)
+        if is_first and _is_begun(text, pattern) and sign.matches(stated):
+            whole[entry.id] = finding
+        elif (is_first and _is_end(text, pattern)) or (is_last and _is_beginning(text, pattern)):
+            partial[entry.id] = finding
+    findings = whole or partial
+    return next(iter(findings.values())) if len(findings) == 1 else None
 
 
 def failures_by_message(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterator[Failure]:
@@ -90,42 +86,41 @@ def is_of_failure(line: str) -> bool:
     return not (MILD.search(line) or HANDLED.search(line) or STEP.search(line))
 
 
-def _of_messages(catalogue: Sequence[KnownFailure]) -> Iterator[tuple[KnownFailure, Signature]]:
-    """Signatures that a message alone can match."""
+def _of_messages(
+    catalogue: Sequence[KnownFailure],
+) -> Iterator[tuple[KnownFailure, Signature, Pattern]]:
+    """Signatures that a message alone can match, with the message's pattern."""
     for entry in catalogue:
         for sign in entry.signatures:
             others = (sign.through, sign.wanted_by, sign.log, sign.context, sign.signal)
-            is_phrase = sign.message is not None and PHRASE.search(sign.message.pattern)
-            if sign.exception and is_phrase and others == (None,) * len(others):
-                yield entry, sign
+            pattern = sign.message
+            is_alone = sign.exception and others == (None,) * len(others)
+            if is_alone and pattern is not None and PHRASE.search(pattern.pattern):
+                yield entry, sign, pattern
 
 
-def _is_begun(text: str, sign: Signature) -> bool:
-    """Whether a text begins with the message of a signature."""
-    match = None if sign.message is None else sign.message.search(text)
+def _is_begun(text: str, pattern: Pattern) -> bool:
+    """Whether a text begins with a message."""
+    match = pattern.search(text)
     return match is not None and match.start() == 0
 
 
-def _is_end(text: str, sign: Signature) -> bool:
-    """Whether a text begins inside of a signature's message."""
+def _is_end(text: str, pattern: Pattern) -> bool:
+    """Whether a text begins inside of a message, and contains the rest of its fixed text."""
+    for message, part in _texts(pattern.pattern):
+        place = part.find(text[:LEAST])
+        is_rest = place >= 0 and text.startswith(part[place:])
+        if text[:SHORT] in message[1:] and (part in text or is_rest):
+            return True
+    return False
+
+
+def _is_beginning(text: str, pattern: Pattern) -> bool:
+    """Whether a text ends within the fixed text of a message."""
     return any(
-        text[:SHORT] in whole[1:] and (part in text or _goes_on(text, part))
-        for whole, part in _telling(sign)
-    )
-
-
-def _goes_on(text: str, part: str) -> bool:
-    """Whether a text begins inside of a fixed text and contains the rest."""
-    place = part.find(text[:LEAST])
-    return place >= 0 and text.startswith(part[place:])
-
-
-def _is_beginning(text: str, sign: Signature) -> bool:
-    """Whether a text ends within the fixed text of a signature's message."""
-    return any(
-        0 <= (place := text.rfind(part[:LEAST])) <= whole.find(part) + LONGEST_NAME
+        0 <= (place := text.rfind(part[:LEAST])) <= message.find(part) + LONGEST_NAME
         and part.startswith(text[place:])
-        for whole, part in _telling(sign)
+        for message, part in _texts(pattern.pattern)
     )
 
 
@@ -136,8 +131,3 @@ def _texts(pattern: str) -> tuple[tuple[str, str], ...]:
     return tuple(
         (text, part) for text, part in texts if len(part) >= LEAST and len(part.split()) >= WORDS
     )
-
-
-def _telling(sign: Signature) -> tuple[tuple[str, str], ...]:
-    """The literal texts in a signature's message."""
-    return () if sign.message is None else _texts(sign.message.pattern)

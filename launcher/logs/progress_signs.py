@@ -113,10 +113,11 @@ def reported_end(lines: Sequence[Written]) -> Written | None:
             is_last = all(done == total for done, total in counts) and bool(counts)
             is_last &= PART.search(OF_TOTAL.sub("", line.text)) is None
             has_trained = True
+        is_doubtful = DOUBT.search(line.text) and not HARMLESS.search(line.text)
         has_saved = SAVED.search(line.text) and (is_last or FINAL.search(line.text))
         if IS_COMPLETE.search(line.text):
             end, is_sure = line, True
-        elif (is_step and not is_last) or (not is_sure and _is_doubtful(line.text)):
+        elif (is_step and not is_last) or (not is_sure and is_doubtful):
             end, is_sure = None, False
         elif has_saved or _ends(line.text, has_trained=has_trained):
             end = line
@@ -140,7 +141,3 @@ def _ends(text: str, *, has_trained: bool) -> bool:
         ):
             return True
     return False
-
-
-def _is_doubtful(text: str) -> bool:
-    return DOUBT.search(text) is not None and HARMLESS.search(text) is None

@@ -50,8 +50,9 @@ def trained_nothing(lines: Sequence[Written]) -> Evidence | None:
         return None
     most, line, what = max(
         (
-            (_number(match["count"] or match["number"]), line, match["what"] or match["kind"])
+            (int(number.replace(",", "")), line, match["what"] or match["kind"])
             for line, match in counts
+            if (number := match["count"] or match["number"])
         ),
         key=lambda count: count[0],
     )
@@ -65,10 +66,6 @@ def trained_nothing(lines: Sequence[Written]) -> Evidence | None:
 def has_trained(lines: Sequence[Written]) -> bool:
     """Whether any line is of a running training."""
     return any(TRAINS.search(line.text) for line in lines)
-
-
-def _number(text: str) -> int:
-    return int(text.replace(",", ""))
 
 
 def _evidence(line: Written, message: str) -> Evidence:
