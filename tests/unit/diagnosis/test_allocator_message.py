@@ -81,7 +81,7 @@ NUMPY = "Unable to allocate 7.45 GiB for an array with shape (1000000000,)"
 def test_numbers_in_a_message(message: str, expected: tuple[float | None, ...]) -> None:
     """Less common wordings; 0 held is a number, a missing number is none."""
     seen = allocation_of(record("RuntimeError", message))
-    found = (seen.asked, seen.allocated, seen.reserved, seen.capacity, seen.free)
+    found = (seen.requested, seen.allocated, seen.reserved, seen.capacity, seen.free)
     for one, wanted in zip(found, expected, strict=True):
         assert one == (None if wanted is None else pytest.approx(wanted, abs=32))
 
@@ -98,7 +98,7 @@ def test_an_npus_complaint_is_in_the_log() -> None:
     older = NPU_LOG.replace("1.89", "0.50")
     one = record("builtins.RuntimeError", ASYNCHRONOUS, log_tail=(older, NPU_LOG, "Traceback"))
     assert entries(one) == ["accelerator-out-of-memory"]
-    assert allocation_of(one).asked == pytest.approx(1.89 * GIB, abs=1)
+    assert allocation_of(one).requested == pytest.approx(1.89 * GIB, abs=1)
     assert not is_of_host(one)
     other = record("builtins.RuntimeError", ASYNCHRONOUS, log_tail=("an aicore error",))
     assert entries(other) == []
