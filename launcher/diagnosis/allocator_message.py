@@ -54,9 +54,9 @@ class Allocation:
 
 
 def allocation_of(record: FailureRecord) -> Allocation:
-    """The numbers in a failure's message, or else the worker's own measurements.
+    """The numbers in a failure's message, or else the worker's measurements.
 
-    If the message has no size, as when an NPU operator fails asynchronously, the last such message
+    If the message has no size, e.g. if an NPU operator fails asynchronously, the last such message
     in the worker's log is used.
     """
     seen = record.memory

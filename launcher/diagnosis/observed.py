@@ -79,7 +79,7 @@ def with_model(
     weights = weights_of(seen)
     try:
         model = model_from_config(seen["config"], weights, source)
-    except LaunchError:  # a configuration that only the model's own code understands
+    except LaunchError:  # only the model's code understands this configuration
         return workload
     if model is None:
         return workload

@@ -84,7 +84,7 @@ class Reading:
         complaints: lines without an exception that may name the cause, at the end of each file.
         context: by file, the last lines before a launcher's report, or the end.
         untrained: evidence that a finished training made no step.
-        progress: signs of progress, where searched.
+        progress: signs of progress, as far as they were searched for.
         survived: exceptions that the training survived, by type and place.
     """
 

@@ -98,7 +98,7 @@ def _by_output(record: FailureRecord, catalogue: Sequence[KnownFailure]) -> Fail
     if not any(frame.file in user_files for frame in frames):
         frames = (*record.frames, *frames)  # a child's follow those of the worker that started it
     if seen.exception.rpartition(".")[2] == record.exception.rpartition(".")[2] != "":
-        return None  # its own traceback
+        return None  # the same exception
     return replace(
         record,
         exception=seen.exception,

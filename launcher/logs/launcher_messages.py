@@ -90,7 +90,7 @@ _OTHERS = "|".join(command for row in FRAMEWORKS if row.launching for command in
 CONSOLE_SCRIPT = re.compile(r"/bin/[^/.]+$")
 """The file that pip writes for a package's command."""
 LAUNCHER = re.compile(rf"[/\\]bin[/\\](?:torchrun|deepspeed|{_OTHERS})$")
-"""Launcher programs: the outermost frame of their own exceptions."""
+"""Launcher programs: the outermost frame of their exceptions."""
 LAUNCHED = re.compile(
     r"\btorchrun\b|torch[./]distributed[./](?:run|launch)|'(?:\S*/)?(?:deepspeed|accelerate)'|--local[-_]rank"
 )
@@ -214,7 +214,7 @@ def is_of_another(kind: str, message: str) -> bool:
 
 
 def is_of_launcher(files: tuple[str, ...]) -> bool:
-    """Whether a traceback comes from a launcher's own process."""
+    """Whether a traceback comes from a launcher's process."""
     return any(LAUNCHER.search(file) for file in files[:1])
 
 
@@ -224,6 +224,6 @@ def is_of_stopping(kind: str, message: str) -> bool:
 
 
 def is_users(file: str) -> bool:
-    """Whether a file in a traceback is likely to be the user's own."""
+    """Whether a file in a traceback is likely to be the user's."""
     is_named = not file.startswith("<") and LAUNCHER.search(file) is None
     return is_named and package_of_file(file) is None and CONSOLE_SCRIPT.search(file) is None

@@ -51,7 +51,7 @@ def complaints_before(record: FailureRecord) -> tuple[str, ...]:
 
 
 def _informative(record: FailureRecord) -> list[str]:
-    """The lines around a failure without noise and the failure's own message."""
+    """The lines around a failure without noise and the failure's message."""
     message = " ".join(f"{raised.exception}: {raised.message}" for raised in record.raised())
     reported = " ".join(f"{message} {record.message}".split())
     lines = [" ".join(line.split()) for line in record.log_tail if not _NOISE.match(line)]

@@ -157,7 +157,7 @@ def learned(prefix: str) -> re.Pattern[str] | None:
         None for a progress bar or a text that is too long. A rank isn't part of it.
     """
     prefix = _before(RANKS, prefix)
-    is_torn = prefix[-1:].isalnum()  # another rank's text, in the middle of which it stands
+    is_torn = prefix[-1:].isalnum()  # the header interrupts another rank's text
     if prefix.strip() in ("", "Original") or is_torn or len(prefix) > LONGEST or "%|" in prefix:
         return None
     return re.compile(re.sub(r"\d+", r"\\d+", re.escape(prefix)))

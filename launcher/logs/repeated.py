@@ -65,7 +65,7 @@ def _traceback(text: bytes, alike: bytes, at: int) -> tuple[int, int, tuple[byte
     Args:
         text: whole lines.
         alike: the same with all digits alike.
-        at: where its header stands.
+        at: the position of its header.
     """
     start = text.rfind(b"\n", 0, at) + 1
     prefix = alike[start:at]

@@ -85,7 +85,7 @@ def _bounded(path: str, file: IO[bytes]) -> Source:
 
 @dataclass(slots=True)
 class _Unpacked:
-    """A compressed log, read up to the point where it is cut off or damaged, with a note.
+    """A compressed log, read until it is cut off or damaged, with a note.
 
     Attributes:
         file: the log.

@@ -48,4 +48,4 @@ OF_PYTHON = re.compile(
     r"|[\w.<>]+\(\) got an unexpected keyword argument '\w+'$"
     r"|(?:list|tuple|string) index out of range$"
 )
-"""Python's own messages, complete in one line."""
+"""Python's messages, complete in one line."""

@@ -1,4 +1,4 @@
-"""Finds a user's words around a log that say that the run ended or hangs."""
+"""Finds a user's report around a log that the run ended or hangs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOUBTED = re.compile(r"\b(?:may|might|can|could|avoid|if|seems?|looks?)\b|\?\?",
 
 
 def users_words(first: Sequence[Written], last: Sequence[Written]) -> Written | None:
-    """Somebody's sentence that the run ended by itself or stands still, if there is one.
+    """A user's sentence that the run ended by itself or hangs, if any.
 
     A sentence above steps at the log's end may be about another run.
 

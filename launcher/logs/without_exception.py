@@ -58,9 +58,9 @@ def _refusal_in(lines: Sequence[Written]) -> Iterator[Written]:
 
 
 def _complaints(reading: Reading) -> Iterator[Written]:
-    """The last complaint of a run that ended or stands still in somebody's words, or the words.
+    """The last complaint of each file in which a user reports an end or a hang, or that report.
 
-    Without such words an error at a log's end may be one that the run survives.
+    Without such a report, the run may have survived an error at its log's end.
     """
     for file, lines in reading.last_lines.items():
         if not lines or file in reading.ends:

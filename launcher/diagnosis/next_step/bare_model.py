@@ -1,4 +1,4 @@
-"""Recognizes methods of the DeepSpeed engine that are asked of the model inside it."""
+"""Recognizes calls of the DeepSpeed engine's methods on the model inside it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OF_ENGINE = re.compile(
 
 
 def bare_model(case: Case) -> Step | None:
-    """The object to hand over instead."""
+    """Advises to hand over the engine instead of the model."""
     match = ATTRIBUTE.match(case.message) if case.kind == "AttributeError" else None
     if match is None or match["type"] in PLAIN or not OF_ENGINE.fullmatch(match["name"]):
         return None

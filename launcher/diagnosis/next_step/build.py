@@ -25,7 +25,7 @@ ERROR = re.compile(
     r"|error: command '\S+' failed: No such file|unrecognized command.line option"
     r"|Microsoft Visual C\+\+ .*is required|error: linker `\w+` not found"
 )
-"""The compiler's, linker's or shell's own error."""
+"""The compiler's, linker's or shell's error."""
 SETUPS = ("setup.py", "<string>")
 """Files that run only in a build."""
 PROBED = re.compile(r"-l(?:aio|cufile)\b")
@@ -55,7 +55,7 @@ def build(case: Case) -> Step | None:
 
 
 def isolated_build(case: Case) -> Step | None:
-    """A package that is missing in a build's own environment."""
+    """A package that is missing in a build's isolated environment."""
     match = re.search(r"No module named '(\w+)", case.message)
     if not match or not any(frame.file.endswith(SETUPS) for frame in case.frames):
         return None

@@ -86,8 +86,8 @@ REFUSALS = (
         r"__init__\(\) got an unexpected keyword argument"
         r" '(?P<key>\w+)'.*(?:Config|Arguments)|^(?:\w*(?:Config|Arguments))\.__init__\(\) got an"
         r" unexpected keyword argument '(?P<other>\w+)'",
-        "`{key}` isn't a setting of this version: it was renamed or removed, or came later. Its"
-        " release notes and `help(...)` of the class tell.",
+        "`{key}` isn't a setting of this version: it was renamed or removed, or came later. See"
+        " its release notes and `help(...)` of the class.",
     ),
 )
 """Readers' error messages; the first match counts."""

@@ -1,4 +1,4 @@
-"""Advises where to find the error if a log ends without one."""
+"""Advises how to find the error if a log ends without one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SIGNALS: Mapping[int, str] = {
 
 
 def ended_silently(case: Case) -> Step | None:
-    """The known facts about an end without an error, and where to find the error."""
+    """The meaning of an end without an error, and how to find the error."""
     record = case.record
     if record.exception or (record.exit_code is None and record.signal is None):
         return None

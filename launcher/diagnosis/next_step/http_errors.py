@@ -105,7 +105,7 @@ MEANINGS = {
     ),
 }
 SERVER = "{name} itself has failed: wait, and try again; the script is not at fault"
-LOCAL_SERVER = "{name} itself has failed: read what it wrote at that time, in its own log"
+LOCAL_SERVER = "{name} itself has failed: read what it wrote at that time, in its log"
 LOST = re.compile(
     r"RemoteDisconnected|Connection(?: aborted|Reset| reset| refused|Refused|Aborted)"
     r"|Server disconnected|Max retries exceeded|All connection attempts failed"
@@ -113,7 +113,7 @@ LOST = re.compile(
 """Messages of HTTP clients about lost connections."""
 CLIENTS = ("openai.", "anthropic.", "httpx.", "aiohttp.", "requests.", "urllib3.")
 """Modules of HTTP clients' exceptions."""
-OTHER = "{name} refused the request with {code}: its text says why"
+OTHER = "{name} refused the request with {code}: its text has the reason"
 NAMES = {
     "404": r"RepositoryNotFound|EntryNotFound|RevisionNotFound",
     "403": "GatedRepo",

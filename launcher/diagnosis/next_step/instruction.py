@@ -78,11 +78,11 @@ def sentences(message: str) -> list[str]:
 
 def instruction(case: Case) -> Step | None:
     """The instruction in the message."""
-    sentences = _matching(case, INSTRUCTION)
+    matching = _matching(case, INSTRUCTION)
     is_pythons = "did you mean" in case.message.lower() and case.kind == "AttributeError"
-    if not sentences or is_pythons:  # Python's own guess, which another version makes wrong
+    if not matching or is_pythons:  # Python's guess, which another version makes wrong
         return None
-    return Step(f"{_speaker(case)} itself says what to do: {_quoted(sentences)}", Basis.QUOTED)
+    return Step(f"{_speaker(case)} advises: {_quoted(matching)}", Basis.QUOTED)
 
 
 def refused_itself(case: Case) -> Step | None:
@@ -116,7 +116,7 @@ def requirement(case: Case) -> Step | None:
     if not matching:
         return None
     do = next((do for words, do in COMPARED if words.search(" ".join(matching))), _unfit(matching))
-    text = f"{do}{_speaker(case)} itself says what is wrong: {_quoted(matching)}"
+    text = f"{do}{_speaker(case)} reports: {_quoted(matching)}"
     every = ("".join(name) for name in NAME.findall(" ".join(matching)))
     names = [name for name in every if name not in GUARDS]
     if MICRO_BATCHES.search(text):
@@ -127,7 +127,7 @@ def requirement(case: Case) -> Step | None:
     frame = yours or case.frame
     if frame is not None and not case.is_users and not frame.source.startswith("raise "):
         source = f", `{frame.source}`" if frame.source else ""
-        where = "It was called from" if yours else "It stands in"
+        where = "It was called from" if yours else "It was raised in"
         text += f" {where} line {frame.line} of {frame.file}{source}."
     return Step(text, Basis.QUOTED)
 

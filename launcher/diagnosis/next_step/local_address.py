@@ -1,4 +1,4 @@
-"""Recognizes connections between nodes to an address that each node has itself."""
+"""Recognizes connections to another node through an address that is local to each node."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LONGEST = 60
 
 
 def local_address(case: Case) -> Step | None:
-    """Names the address that nodes share or can't reach, and the right one."""
+    """Names the local or unreachable address, and the right one."""
     messages = "\n".join(f"{raised.exception}: {raised.message}" for raised in case.record.raised())
     messages = messages or case.message
     unresolved = UNRESOLVED.search(messages) or UNRESOLVED.search(case.around)

@@ -1,4 +1,4 @@
-"""Recognizes tensors of two dtypes where a group of them needs one: shards, optimizer states."""
+"""Recognizes groups of tensors that need one dtype and have two: shards, optimizer states."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOPS = ("transformers", "accelerate", "lightning", "pytorch_lightning", "trl")
 
 
 def mixed_dtypes(case: Case) -> Step | None:
-    """What has two types, and how to give it one."""
+    """Names the tensors with two dtypes, and how to give them one."""
     functions = {frame.function for frame in case.frames[-4:]}
     if functions & {*GATHERED} and UNIQUE.search(case.message):
         return _gathered(case)

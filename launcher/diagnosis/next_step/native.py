@@ -1,4 +1,4 @@
-"""Recognizes messages of compiled libraries: whose they are, what they mean, what stands in."""
+"""Recognizes messages of compiled libraries: the library, the meaning, a substitute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .step import Case, Step
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A compiled library: the words that it is known by, its name, and what stands in for it."""
+    """A compiled library: the pattern of its paths, its name, and a substitute."""
 
     words: re.Pattern[str]
     name: str
@@ -66,7 +66,7 @@ LIBRARIES = (
     Library(re.compile(r"mamba|causal[-_]conv1d"), "mamba-ssm", "its implementation in Python"),
     Library(re.compile(r"vllm"), "vLLM", "another attention backend (`VLLM_ATTENTION_BACKEND`)"),
 )
-"""Libraries by a part of a path or message, with what does the same without them."""
+"""Libraries by a part of their paths, with substitutes."""
 CLASSES = (
     MessageClass(
         re.compile(r"invalid configuration argument|grid (?:size|dimension)|INT_MAX|2\^31"),
@@ -115,11 +115,11 @@ WANTS_MPI: Mapping[str, str] = {
     ),
     r"horovod|hvd\.": "start it by `horovodrun`, or build Horovod with gloo",
 }
-"""Settings that begin MPI, and what does without it."""
+"""Settings that begin MPI, and substitutes without it."""
 
 
 def native(case: Case) -> Step | None:
-    """The library, the class of its message, and what stands in for it."""
+    """The meaning of a compiled library's message, and a substitute for the library."""
     if MPI.search(case.message):
         return _without_mpi(case)
     place = OF_FILE.search(case.message)
@@ -141,14 +141,14 @@ def native(case: Case) -> Step | None:
 
 
 def _largest(case: Case) -> int:
-    """The largest number of elements in the log that 32 bits don't hold; 0 if none."""
+    """The largest number of elements in the log above 31 bits; 0 if none."""
     lines = (line for line in case.around.splitlines() if SIZED.search(line))
     sizes = [int(text) for line in lines for text in LARGE.findall(line)]
     return max((size for size in sizes if size >= LARGEST), default=0)
 
 
 def _without_mpi(case: Case) -> Step:
-    """MPI that was begun in processes which no MPI has started."""
+    """MPI in processes that another launcher started."""
     around = case.around
     by = next((name for words, name in STARTED if words.search(around)), "another launcher")
     asks = next((do for words, do in WANTS_MPI.items() if re.search(words, around)), "")

@@ -19,7 +19,7 @@ MESSAGE = re.compile(
 
 
 def no_step(case: Case) -> Step | None:
-    """Which number to change for one batch at least."""
+    """Names the number to change, so that there is at least one batch."""
     match = MESSAGE.search(case.message) if not case.kind else None
     if match is None:
         return None

@@ -14,7 +14,7 @@ from .meanings import MEANINGS, PROGRAMMING
 from .step import Basis, Case, Step, filled
 from .value_meanings import MEANINGS_OF_VALUES, NAME, Meaning
 
-GENERAL = "Print the values in this line just before it; the message tells which of them is wrong."
+GENERAL = "Print the values in this line just before it; the message shows which of them is wrong."
 WANTED = re.compile(r"'NoneType' object has no attribute '(?P<name>\w+)'")
 PIPELINE = re.compile(
     r"(?-i:\|PP=[1-9]\b)|\bpp(?:_size|_rank)?\W{1,4}[2-9]\b"
@@ -59,7 +59,7 @@ def called_line(case: Case) -> Step | None:
 
 
 def _what_is_none(case: Case, caller: Frame, wanted: str) -> str:
-    """Which value is None: by the raising line, or else the value that the script passes."""
+    """Names the value that is None, from the raising line or from the script's call."""
     source = case.frame.source if case.frame else ""
     match = re.search(rf"(?P<name>{NAME}(?:\([^()]*\))?)\.{wanted}\b", source)
     if case.frame is not None and match is not None and match["name"] != "self":

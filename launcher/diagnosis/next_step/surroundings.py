@@ -31,7 +31,7 @@ SEGMENTS = re.compile(
     r"expandable_segments:True|\bunsloth\b|\bvGPU\b|\bGRID\b|\b(?:A|L|H)\d+S?-\d+(?:C|Q)\b|\bWSL|microsoft",
     re.IGNORECASE,
 )
-"""What turns expandable segments on, or a card that may not support them."""
+"""Signs of expandable segments, or of a card that may not support them."""
 CONNECTION = re.compile(
     r"got 0 bytes|[Cc]onnection (?:reset|refused|closed|was likely closed)|Broken pipe"
     r"|recvValue failed|connection to the C10d store has failed|timed out",
@@ -141,7 +141,7 @@ def unfinished_checkpoint(case: Case) -> Step | None:
 
 
 def other_nodes_disk(case: Case) -> Step | None:
-    """A file that a rank of another node has written to its own disk."""
+    """A file that a rank of another node has written to its local disk."""
     match = MISSING.search(case.message)
     if match is None:
         return None

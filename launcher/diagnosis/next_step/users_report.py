@@ -1,4 +1,4 @@
-"""Advises where to look if only a user's words say that a run ended or hangs."""
+"""Advises how to find out more if only a user reports that a run ended or hangs."""
 
 from __future__ import annotations
 
