@@ -69,13 +69,13 @@ def advised(*texts: str) -> Advice:
     first, *others = [" ".join(text.split()) for text in texts if text.strip()] or [""]
     step, rest = _step_of(first)
     second, rest = _step_of(rest)
-    found = COMMAND.fullmatch(step)
-    if found is None:
+    command = COMMAND.fullmatch(step)
+    if command is None:
         return Advice(step, "", tuple(filter(None, (second, rest, *others))))
-    do = f"{found['do']}."
+    do = f"{command['do']}."
     fits = bool(second) and len(do) + len(second) < MOST
     kept = (rest,) if fits else (second, rest)
-    return Advice(do, found["run"], tuple(filter(None, (*kept, *others))), second if fits else "")
+    return Advice(do, command["run"], tuple(filter(None, (*kept, *others))), second if fits else "")
 
 
 def _step_of(text: str) -> tuple[str, str]:
@@ -98,9 +98,9 @@ def advice(entry: KnownFailure, record: FailureRecord, traits: frozenset[Trait])
     kind of run come before the general one.
     """
     shown = ((variant.advice(record), variant.is_settled) for variant in entry.variants)
-    own, is_settled = next(((text, settled) for text, settled in shown if text), ("", False))
+    specific, is_settled = next(((text, settled) for text, settled in shown if text), ("", False))
     general = () if is_settled else reversed(meant_for(entry.sections["What to do"], traits))
-    texts = (own, *general)
+    texts = (specific, *general)
     device = device_of(record)
     return advised(*(named_for(device, text) for text in texts))
 

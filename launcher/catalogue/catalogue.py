@@ -35,10 +35,10 @@ class Catalogue:
 
     def named(self, name: str) -> KnownFailure | None:
         """An entry by name; None if missing or irrelevant to the versions."""
-        found = [entry for entry in self.site_entries if entry.id == name]
+        matching = [entry for entry in self.site_entries if entry.id == name]
         shipped = reader.shipped(name)
         read = [] if shipped is None else [shipped]
-        return next(iter(self._concerning(found or read)), None)
+        return next(iter(self._concerning(matching or read)), None)
 
     def _concerning(self, entries: Iterable[KnownFailure]) -> Sequence[KnownFailure]:
         return tuple(entry for entry in entries if reader.concerns(entry, self.versions))

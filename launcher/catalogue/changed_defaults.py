@@ -20,30 +20,19 @@ from .reader import read_terms
 FILE = Path(__file__).with_name("changed_defaults.yaml")
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedDefault:
+class ChangedDefault(Struct, frozen=True, forbid_unknown_fields=True):
     """A default changed by a release.
 
     Attributes:
         package: the distribution.
         since: the first version with the new default.
-        when: conditions of affected runs.
+        when: conditions of affected runs, which `changed_defaults` parses.
         before: the old default's effect, as a clause.
         now: the new default's effect, as a clause.
         keep: how a script keeps the old behaviour, as a clause.
         source: source of both effects.
     """
 
-    package: str
-    since: str
-    when: tuple[Term, ...]
-    before: str
-    now: str
-    keep: str
-    source: str
-
-
-class _Row(Struct, frozen=True, forbid_unknown_fields=True):
     package: str
     since: str
     when: dict[str, Any]
@@ -55,26 +44,17 @@ class _Row(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    changes: list[_Row] = MISSING  # type: ignore[assignment]
+    changes: list[ChangedDefault] = MISSING  # type: ignore[assignment]
 
 
 @cache
-def changed_defaults() -> tuple[ChangedDefault, ...]:
-    """All known changed defaults."""
+def changed_defaults() -> tuple[tuple[ChangedDefault, tuple[Term, ...]], ...]:
+    """All known changed defaults, with the conditions of affected runs."""
     text = text_of(FILE)
-    rows = read_document(FILE, text, _Document).changes
     place = Place(FILE, "changes", text)
     return tuple(
-        ChangedDefault(
-            row.package,
-            row.since,
-            read_terms(place.item(number), row.when),
-            row.before,
-            row.now,
-            row.keep,
-            row.source,
-        )
-        for number, row in enumerate(rows)
+        (default, read_terms(place.item(number), default.when))
+        for number, default in enumerate(read_document(FILE, text, _Document).changes)
     )
 
 
@@ -88,11 +68,11 @@ def upgrade_sentences(
         f"{default.package} {versions[default.package]} "
         f"({earlier.versions[default.package]} in {earlier.source}): "
         f"before {default.since} {default.before}, now {default.now}; {default.keep}"
-        for default in changed_defaults()
+        for default, conditions in changed_defaults()
         if _is_between(
             default.since, earlier.versions.get(default.package), versions.get(default.package)
         )
-        and all(term.holds(point) for term in default.when)
+        and all(term.holds(point) for term in conditions)
     )
 
 

@@ -53,16 +53,16 @@ TWICE = re.compile(r"(`[^`]+`) \(\1\)")
 
 def named_for(device: Device | None, text: str) -> str:
     """Replaces NVIDIA's names in a text with the device's."""
-    for name, own in NAMES.get(device or Device.CUDA, {}).items():
-        text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![ ]?-|\w)", own, text)
+    for name, other in NAMES.get(device or Device.CUDA, {}).items():
+        text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![ ]?-|\w)", other, text)
     return TWICE.sub(r"\1", text)
 
 
 def device_of(record: FailureRecord) -> Device | None:
     """The accelerator named in the failure's own texts, or else in the lines around it."""
-    own = [record.message, *(raised.message for raised in record.chain)]
-    own += [f"{frame.file} {frame.source}" for frame in record.frames]
-    for texts in (own, [*record.versions, *record.log_tail]):
+    failure = [record.message, *(raised.message for raised in record.chain)]
+    failure += [f"{frame.file} {frame.source}" for frame in record.frames]
+    for texts in (failure, [*record.versions, *record.log_tail]):
         text = "\n".join(texts)
         for device, words in WORDS.items():
             if re.search(words, text):

@@ -58,26 +58,26 @@ def owners_of(name: str) -> tuple[str, ...]:
 @cache
 def _packages() -> Mapping[str, list[tuple[History, str]]]:
     """The changes of each package, with the names after each still as text."""
-    found: dict[str, list[tuple[History, str]]] = defaultdict(list)
+    changes: dict[str, list[tuple[History, str]]] = defaultdict(list)
     text = FILE.read_text(encoding="utf-8")
     for section in re.split(r"\n(?=\w)", text)[1:]:
         line, _, names = section.partition("\n")
         package, kind, before, after = line.split()
         is_gone = kind == "gone"
         has, lacks = (before, after) if is_gone else (after, before)
-        found[package].append((History(has, lacks, is_gone=is_gone), names))
-    return found
+        changes[package].append((History(has, lacks, is_gone=is_gone), names))
+    return changes
 
 
 @cache
 def _histories(package: str) -> Mapping[str, History]:
     """The histories of a package's names, `OWNER:NAME` for those of an owner."""
-    found: dict[str, History] = {}
+    histories: dict[str, History] = {}
     for history, names in _packages().get(package, ()):
         owner = ""
         for word in names.split():
             if word.endswith(":"):
                 owner = word
             else:
-                found[owner + word] = history
-    return found
+                histories[owner + word] = history
+    return histories

@@ -151,8 +151,8 @@ def path_in_package(path: str) -> str | None:
     Args:
         path: with forward slashes.
     """
-    found = INSTALLED.match(path) or CHECKOUT.match(path)
-    return path[found.start("package") :] if found else None
+    match = INSTALLED.match(path) or CHECKOUT.match(path)
+    return path[match.start("package") :] if match else None
 
 
 def package_of_module(module: str) -> str | None:

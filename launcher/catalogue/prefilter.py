@@ -43,12 +43,13 @@ def prefilter(catalogue: Sequence[KnownFailure], records: int) -> Prefilter:
     def narrowed(record: FailureRecord) -> Sequence[KnownFailure]:
         names = {raised.exception.rpartition(".")[2] for raised in record.raised()}
         known = [need for name in (None, *names) for need in by_exception.get(name, ())]
-        found = {text for part in own_texts(record) for text in search.found(part)}
+        matched = {text for part in texts_of(record) for text in search.matching(part)}
         if record.exception:
-            known = [need for need in known if need.of_itself <= found]
-        if any(not need.patterns <= found for need in known):
-            found.update(text for line in collapsed(record.log_tail) for text in search.found(line))
-        places = {need.place for need in known if need.patterns <= found}
+            known = [need for need in known if need.of_itself <= matched]
+        if any(not need.patterns <= matched for need in known):
+            lines = collapsed(record.log_tail)
+            matched.update(text for line in lines for text in search.matching(line))
+        places = {need.place for need in known if need.patterns <= matched}
         return [catalogue[place] for place in sorted(places)]
 
     return narrowed
@@ -82,7 +83,7 @@ def patterns_of(sign: Signature, *, with_log: bool = True) -> Iterable[str]:
     return (part.pattern for part in parts if part is not None)
 
 
-def own_texts(record: FailureRecord) -> Iterable[str]:
+def texts_of(record: FailureRecord) -> Iterable[str]:
     """The record's texts to search, without the log."""
     for raised in record.raised():
         yield from collapsed((raised.message, raised.message.partition("\n")[0]))

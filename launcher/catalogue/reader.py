@@ -109,8 +109,8 @@ def packed(folder: Path) -> str:
     for path in _entries(folder):
         read_entry(path)
         parts = asdict(_front_matter(path)[0])
-        said = {key: value for key, value in parts.items() if value != nothing[key]}
-        lines.append(f"{json.dumps(path.stem)}: {json.dumps(said, ensure_ascii=False)}")
+        stated = {key: value for key, value in parts.items() if value != nothing[key]}
+        lines.append(f"{json.dumps(path.stem)}: {json.dumps(stated, ensure_ascii=False)}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

@@ -60,8 +60,8 @@ class LinearPattern:
         match = self.search(text)
         if match is None:
             return None
-        found = match.groupdict().items()
-        return {name.decode(): part.decode() for name, part in found if part is not None}
+        groups = match.groupdict().items()
+        return {name.decode(): part.decode() for name, part in groups if part is not None}
 
 
 class LinearPatterns:
@@ -79,7 +79,7 @@ class LinearPatterns:
             self._set.Add(pattern.encode())
         self._set.Compile()
 
-    def found(self, text: str) -> list[str]:
+    def matching(self, text: str) -> list[str]:
         """The patterns that match anywhere in a text."""
         places = self._set.Match(text.encode("utf-8", "replace")) or ()
         return [self.patterns[place] for place in places]

@@ -51,22 +51,22 @@ def search(text: str, entries: Sequence[KnownFailure]) -> tuple[Hit, ...]:
     Sorted by number of shared words, then by their rarity; words of name and title count twice.
     Entries with at most half as many shared words as the first are left out.
     """
-    asked = words(text)
+    terms = words(text)
     known = {entry.id: vocabulary(entry) for entry in entries}
-    hits = [Hit(entry, is_shown(text, entry), len(asked & known[entry.id])) for entry in entries]
+    hits = [Hit(entry, is_shown(text, entry), len(terms & known[entry.id])) for entry in entries]
     shown = [hit for hit in hits if hit.is_shown]
     if not shown:
         most = max((hit.shared for hit in hits), default=0)
         hits = [hit for hit in hits if hit.shared > most / 2]
-    found = shown or hits
-    rarity = {word: 1 / max(1, sum(word in terms for terms in known.values())) for word in asked}
+    ranked = shown or hits
+    rarity = {word: 1 / max(1, sum(word in others for others in known.values())) for word in terms}
 
     def closeness(entry: KnownFailure) -> float:
-        both = [*(asked & known[entry.id]), *(asked & words(f"{entry.id} {entry.title}"))]
+        both = [*(terms & known[entry.id]), *(terms & words(f"{entry.id} {entry.title}"))]
         return sum(rarity[word] for word in both)
 
-    found.sort(key=lambda hit: (-hit.shared, -closeness(hit.entry), hit.entry.id))
-    return tuple(found if shown else found[:MOST])
+    ranked.sort(key=lambda hit: (-hit.shared, -closeness(hit.entry), hit.entry.id))
+    return tuple(ranked if shown else ranked[:MOST])
 
 
 def is_shown(text: str, entry: KnownFailure) -> bool:
@@ -101,8 +101,8 @@ def _records(text: str, signature: Signature) -> Iterator[FailureRecord]:
 
 def words(text: str) -> frozenset[str]:
     """The words of a text in the singular, without ignored ones."""
-    found = set(re.findall(r"[a-z0-9_]{2,}", text.lower())) - EMPTY
-    return frozenset(re.sub(r"(?<=[^\Ws]{3})s$", "", word) for word in found)
+    distinct = set(re.findall(r"[a-z0-9_]{2,}", text.lower())) - EMPTY
+    return frozenset(re.sub(r"(?<=[^\Ws]{3})s$", "", word) for word in distinct)
 
 
 def vocabulary(entry: KnownFailure) -> frozenset[str]:

@@ -144,8 +144,8 @@ class Signature:
         ):
             return False
         if self.log is not None:
-            said = collapsed(tuple(record.message.splitlines()))
-            lines = said if said or record.exception else collapsed(record.log_tail)
+            message = collapsed(tuple(record.message.splitlines()))
+            lines = message if message or record.exception else collapsed(record.log_tail)
             if not any(map(self.log.search, lines)):
                 return False
         if self.context is not None and not any(map(self.context.search, lines_of(record))):

@@ -51,8 +51,8 @@ def traits_of(record: FailureRecord, workload: Workload) -> frozenset[Trait]:
         workload: known facts about the training; empty for a log.
     """
     adapters = Trait.LORA if _is_adapted(record, workload) else None
-    found = (_loop(record, workload), _engine(record, workload), adapters)
-    return frozenset(trait for trait in found if trait is not None)
+    traits = (_loop(record, workload), _engine(record, workload), adapters)
+    return frozenset(trait for trait in traits if trait is not None)
 
 
 def scheduled_by(environment: Mapping[str, str]) -> frozenset[Trait]:
@@ -106,7 +106,7 @@ def required(paragraph: str) -> frozenset[Trait]:
     return frozenset(known[part] for part in parts)
 
 
-def told(prose: str, traits: frozenset[Trait]) -> str:
+def prose_for(prose: str, traits: frozenset[Trait]) -> str:
     """A section's advice to a run, as a line."""
     return " ".join(meant_for(prose, traits))
 
@@ -118,10 +118,10 @@ def meant_for(prose: str, traits: frozenset[Trait]) -> list[str]:
     """
     paragraphs = [" ".join(paragraph.split()) for paragraph in prose.split("\n\n")]
     general = [paragraph for paragraph in paragraphs[:1] if not required(paragraph)]
-    own = [
+    specific = [
         (len(needed), paragraph)
         for paragraph in paragraphs
         if (needed := required(paragraph)) and needed <= traits
     ]
-    most = max((count for count, _ in own), default=0)
-    return [*general, *(paragraph for count, paragraph in own if count == most)]
+    most = max((count for count, _ in specific), default=0)
+    return [*general, *(paragraph for count, paragraph in specific if count == most)]

@@ -108,11 +108,12 @@ class Variant:
         beside = _groups(around)
         if raised is None or beside is None:
             return None
-        found = raised | beside
-        if any(name not in found for name in PLACEHOLDER.findall(self.do)):
+        groups = raised | beside
+        if any(name not in groups for name in PLACEHOLDER.findall(self.do)):
             return None
         return PLACEHOLDER.sub(
-            lambda place: found[MENDED] if place[1] == MENDED else _shown(found[place[1]]), self.do
+            lambda place: groups[MENDED] if place[1] == MENDED else _shown(groups[place[1]]),
+            self.do,
         )
 
     def _raised(self, record: FailureRecord) -> dict[str, str] | None:
@@ -121,8 +122,8 @@ class Variant:
         if not any((self.exception, self.message, *of_frame)):
             return {}
         raised = list(record.raised()) or [Raised("", record.message)]
-        found = (self._of(error, record) for error in raised)
-        return next((groups for groups in found if groups is not None), None)
+        matches = (self._of(error, record) for error in raised)
+        return next((groups for groups in matches if groups is not None), None)
 
     def _of(self, raised: Raised, record: FailureRecord) -> dict[str, str] | None:
         """The groups matched in an exception of a record; None if a part is missing."""
@@ -146,10 +147,10 @@ class Variant:
             }
             if f"{{{MENDED}}}" in self.do:
                 wanted[MENDED] = direction(skew, record)
-        said = collapsed((raised.message, raised.message.partition("\n")[0]))
+        texts = collapsed((raised.message, raised.message.partition("\n")[0]))
         source = () if frame is None else (frame.source,)
-        found = _groups(((self.message, said), (self.source, source)))
-        return None if found is None else wanted | found
+        groups = _groups(((self.message, texts), (self.source, source)))
+        return None if groups is None else wanted | groups
 
 
 def _library(record: FailureRecord) -> tuple[str, ...]:
@@ -163,7 +164,7 @@ def _groups(
     searches: Iterable[tuple[LinearPattern | None, Iterable[str]]],
 ) -> dict[str, str] | None:
     """The matched named groups; None if a pattern matches none of its texts."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for pattern, texts in searches:
         if pattern is None:
             continue
@@ -171,8 +172,8 @@ def _groups(
         first = next(matches, None)
         if first is None:
             return None
-        found |= first
-    return found
+        result |= first
+    return result
 
 
 def _shown(text: str) -> str:

@@ -79,13 +79,14 @@ def _by_age(skew: Skew) -> str:
 
     Packages declare minimum versions, rarely maximum ones, so the caller is too old.
     """
-    one, other = pip_name(skew.package), pip_name(skew.wanting)
-    if skew.kind is not Wanting.PACKAGE or not other:
+    package, wanting = pip_name(skew.package), pip_name(skew.wanting)
+    if skew.kind is not Wanting.PACKAGE or not wanting:
         return (
-            f"Install the version of {one} that the calling code's requirements name: an older one"
-            f" if the name was removed, else the newest (`pip install -U {one}`)."
+            f"Install the version of {package} that the calling code's requirements name: an older"
+            f" one if the name was removed, else the newest (`pip install -U {package}`)."
         )
     return (
-        f"Upgrade {other}, or downgrade {one}: `pip install -U {other}`. If {one} is the older"
-        f" of the two (`pip show {other} {one}`), it is {one} that must be newer."
+        f"Upgrade {wanting}, or downgrade {package}: `pip install -U {wanting}`. If {package} is"
+        f" the older of the two (`pip show {wanting} {package}`), it is {package} that must be"
+        " newer."
     )

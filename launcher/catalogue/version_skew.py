@@ -95,11 +95,11 @@ def skew_of(record: FailureRecord, raised: Raised) -> Skew | None:
     return None
 
 
-def owner_in(found: re.Match[str]) -> str:
+def owner_in(match: re.Match[str]) -> str:
     """The module, class or function in a match of one of the messages above."""
-    if found.re is SUBMODULE:
+    if match.re is SUBMODULE:
         return MODULES
-    groups = found.groupdict()
+    groups = match.groupdict()
     if module := groups.get("module"):
         return module.partition(".")[2] or module
     function = groups.get("function") or ""
@@ -116,54 +116,54 @@ def _skew(frame: Frame, package: str, name: str, owner: str = "") -> Skew | None
 
 
 def _of_import(message: str, frames: Sequence[Frame]) -> Skew | None:
-    if found := IMPORTED.match(message):
-        own = package_of_file(found["path"])
-        package = package_of_module(found["module"])
+    if match := IMPORTED.match(message):
+        owner = package_of_file(match["path"])
+        package = package_of_module(match["module"])
         if package != PYTHON:  # a file of the user's may have the name of a package
-            package = own if own == found["module"].partition(".")[0] else None
-    elif found := SUBMODULE.match(message):
-        is_part = found["module"] in SPACES and "." not in found["name"]
-        package = None if is_part else package_of_module(found["module"])
-    if found is None or package is None:
+            package = owner if owner == match["module"].partition(".")[0] else None
+    elif match := SUBMODULE.match(message):
+        is_part = match["module"] in SPACES and "." not in match["name"]
+        package = None if is_part else package_of_module(match["module"])
+    if match is None or package is None:
         return None
-    return _skew(frames[-1], package, found["name"], owner_in(found))
+    return _skew(frames[-1], package, match["name"], owner_in(match))
 
 
 def _of_attribute(message: str, frames: Sequence[Frame]) -> Skew | None:
     callers = [frame for frame in frames if frame.function not in LAZY]
     if not callers or UNSET.search(message):
         return None
-    if found := OF_MODULE.match(message):
-        package = package_of_module(found["module"])
-        skew = package and _skew(callers[-1], package, found["name"], owner_in(found))
+    if match := OF_MODULE.match(message):
+        package = package_of_module(match["module"])
+        skew = package and _skew(callers[-1], package, match["name"], owner_in(match))
         # Within a package, a circular import looks the same.
         return skew if skew and skew.kind is not Wanting.SAME else None
-    if found := OF_OBJECT.match(message):
-        package, own = package_of_name(found["class"]), package_of_file(callers[-1].file)
-        if own == MODEL_CODE and OF_MODEL.match(found["class"]):
+    if match := OF_OBJECT.match(message):
+        package, caller = package_of_name(match["class"]), package_of_file(callers[-1].file)
+        if caller == MODEL_CODE and OF_MODEL.match(match["class"]):
             package = "transformers"
-        is_trainer = SUBCLASSED.match(found["class"]) and not found["name"].startswith("_")
-        if package == own and own == "trl" and is_trainer:
+        is_trainer = SUBCLASSED.match(match["class"]) and not match["name"].startswith("_")
+        if package == caller and caller == "trl" and is_trainer:
             package = "transformers"
-        skew = package and _skew(callers[-1], package, found["name"], owner_in(found))
+        skew = package and _skew(callers[-1], package, match["name"], owner_in(match))
         return skew if skew and skew.kind in (Wanting.PACKAGE, Wanting.MODEL) else None
     return None
 
 
 def _of_call(message: str, frames: Sequence[Frame]) -> Skew | None:
     """The skew of a call; arguments passed on by the package itself are its caller's."""
-    if (found := CALLED.match(message)) is None:
+    if (match := CALLED.match(message)) is None:
         return None
-    name = found["name"] or found["missing"] or f"{found['function']}()"
-    package = package_of_name(found["class"] or found["function"])
+    name = match["name"] or match["missing"] or f"{match['function']}()"
+    package = package_of_name(match["class"] or match["function"])
     ran = {package_of_file(frame.file) for frame in frames}
     if package == "transformers":
         package = next((server for server in SERVERS if server in ran), package)
-    if MODEL_CODE in ran and found["class"]:
-        return Skew(Wanting.MODEL, MODEL_CODE, "transformers", name, owner_in(found))
+    if MODEL_CODE in ran and match["class"]:
+        return Skew(Wanting.MODEL, MODEL_CODE, "transformers", name, owner_in(match))
     callers = [
         frame
         for frame in frames
         if package_of_file(frame.file) != package and "*args, **kwargs" not in frame.source
     ]
-    return _skew(callers[-1], package, name, owner_in(found)) if package and callers else None
+    return _skew(callers[-1], package, name, owner_in(match)) if package and callers else None

@@ -33,26 +33,26 @@ def versions_of(record: FailureRecord) -> Mapping[str, str]:
     machine), then the log.
     """
     texts = [*record.log_tail, record.message, *(frame.file for frame in record.frames)]
-    said: dict[str, str] = {}
+    in_log: dict[str, str] = {}
     for text in texts:
         for pattern in (IN_PATH, NAMED):
-            for found in pattern.finditer(text):
-                said[import_name(found["name"])] = found["version"]
+            for match in pattern.finditer(text):
+                in_log[import_name(match["name"])] = match["version"]
     here = {import_name(name): dist.version for name, dist in installed(record).items()}
     versions = {import_name(name): version for name, version in record.versions.items()}
-    return said | here | versions
+    return in_log | here | versions
 
 
 def installed(record: FailureRecord) -> Mapping[str, Distribution]:
     """Known packages in the folder of the traceback's files; empty if it isn't here."""
     sites = {place["site"] for frame in record.frames if (place := SITE.match(frame.file))}
-    found: dict[str, Distribution] = {}
+    distributions: dict[str, Distribution] = {}
     for site in sites:
         for info in sorted(Path(site).glob("*.dist-info")):
             name = import_name(info.name.partition("-")[0])
             if name in PACKAGES:
-                found[name] = PathDistribution(info)
-    return found
+                distributions[name] = PathDistribution(info)
+    return distributions
 
 
 def import_name(distribution: str) -> str:

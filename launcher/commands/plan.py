@@ -23,7 +23,7 @@ from ..options.parser import declare
 from ..planning.estimates.model_sizes import model_sizes_of
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned, refused_by_strict
-from ..report import explain_asked, explain_plan, plan_table
+from ..report import explain_answers, explain_plan, plan_table
 from ..session.fault_warnings import fault_warnings
 from ..session.lessons import earlier_runs
 from ..session.suspect_lines import SuspectLine, suspect_lines
@@ -108,7 +108,7 @@ def _with_answers(rows: list[Row], answers: Asked | None) -> list[Row]:
     """The rows of a plan with how the script was asked: first, if that is incomplete."""
     if answers is None:
         return rows
-    answer_rows = explain_asked.rows(answers)
+    answer_rows = explain_answers.rows(answers)
     if answers.ending is not Ending.WHOLE:
         return [*answer_rows, *rows]
     return [*rows[:1], *answer_rows, *(row for row in rows[1:] if row[0] != "open")]

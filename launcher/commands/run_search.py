@@ -128,7 +128,7 @@ def _outcome(path: Path, notes: list[str]) -> dict[str, Any] | None:
         return None
     if "throughput" in outcome:
         try:
-            msgspec.convert(outcome["throughput"], throughput.Told)
+            msgspec.convert(outcome["throughput"], throughput.Throughput)
         except msgspec.ValidationError as error:
             notes.append(f"{path}: the throughput isn't one: {error}")
             return {name: value for name, value in outcome.items() if name != "throughput"}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..catalogue.advice import Advice, advised
 from ..catalogue.entry import Finding, KnownFailure
-from ..catalogue.situation import told, traits_of
+from ..catalogue.situation import prose_for, traits_of
 from ..core.shortened import shortened
 from ..core.workload import Workload
 from ..diagnosis.next_step.choose import next_step
@@ -25,7 +25,7 @@ LONGEST_QUOTED = 160
 
 def reason_of(entry: KnownFailure, record: FailureRecord) -> str:
     """An entry's explanation, for a record's situation."""
-    return told(entry.sections["What happens"], traits_of(record, Workload()))
+    return prose_for(entry.sections["What happens"], traits_of(record, Workload()))
 
 
 def step_of(judgement: Judgement, record: FailureRecord) -> Step:

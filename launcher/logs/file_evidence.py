@@ -210,7 +210,7 @@ class FileEvidence:
     def match_line(self, number: int, text: str, stream: Stream) -> None:
         """Adds a line as evidence if further patterns of the catalogue match it."""
         rank = self._rank(stream, text)
-        search = self.searches.logs.found
+        search = self.searches.logs.matching
         text = max((text, *behind_header(text)), key=lambda part: len(search(part)))
         matches = {(pattern, rank) for pattern in search(text)}
         if matches <= stream.matched:

@@ -12,7 +12,7 @@ from ..workload.script.harmless_calls import dotted
 from ..workload.script.source_files import SourceFile
 from ..workload.script.unguarded_calls import called
 
-ASKED_AT = re.compile(r", (?P<file>[^,]+):(?P<line>\d+)(?:, in a later training)?")
+QUESTION_AT = re.compile(r", (?P<file>[^,]+):(?P<line>\d+)(?:, in a later training)?")
 """The user's line at which a worker asked, at the end of a source."""
 HANDING_ON = ("dict", "partial", "replace", "set_defaults", "update")
 """Functions whose keywords can be the Trainer's arguments elsewhere."""
@@ -35,7 +35,7 @@ def lines_that_set(
     nothing sets yet. Only calls count that make the Trainer's arguments or hand them on, not those
     of other functions of packages. Attributes of `self` only count in classes of such arguments.
     """
-    own = {node for each in _own_classes(files) for node in ast.walk(each)}
+    in_classes = {node for definition in _argument_classes(files) for node in ast.walk(definition)}
     taken = set(_taken_by_packages(files, {call for _, call in made}))
     handing_on = [
         (file, call)
@@ -50,17 +50,17 @@ def lines_that_set(
     for file in files:
         others = (node for node in ast.walk(file.tree) if not isinstance(node, ast.keyword))
         counted = (node for node in others if node not in taken)
-        nodes += [(file, node) for node in counted if node in own or not _is_of_self(node)]
+        nodes += [(file, node) for node in counted if node in in_classes or not _is_of_self(node)]
     names = [*arguments]
     for place in reversed(range(len(names))):
         rest = {name: arguments[name] for name in names[place:]}
-        found = [
-            (file, line, given)
+        lines = [
+            (file, line, stated)
             for file, node in nodes
-            for line, given in _setting(node, names[place], rest, arguments)
+            for line, stated in _setting(node, names[place], rest, arguments)
         ]
-        if found:
-            return found
+        if lines:
+            return lines
     return []
 
 
@@ -71,7 +71,7 @@ def _taken_by_packages(files: Sequence[SourceFile], made: Set[ast.Call]) -> Iter
     """
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     nodes = (node for file in files for node in ast.walk(file.tree))
-    own = {node.name for node in nodes if isinstance(node, functions)}
+    users = {node.name for node in nodes if isinstance(node, functions)}
     waiting: list[tuple[ast.AST, bool]] = [(file.tree, False) for file in files]
     while waiting:
         node, is_taken = waiting.pop()
@@ -80,13 +80,13 @@ def _taken_by_packages(files: Sequence[SourceFile], made: Set[ast.Call]) -> Iter
         if isinstance(node, ast.Call):
             waiting.append((node.func, is_taken))
             name = called(node)
-            if node in made or name in own or name in READING:
+            if node in made or name in users or name in READING:
                 is_taken = False
             elif name not in HANDING_ON:
                 is_taken = True
-            waiting += [(each, is_taken) for each in (*node.args, *node.keywords)]
+            waiting += [(child, is_taken) for child in (*node.args, *node.keywords)]
         else:
-            waiting += [(each, is_taken) for each in ast.iter_child_nodes(node)]
+            waiting += [(child, is_taken) for child in ast.iter_child_nodes(node)]
 
 
 def _setting(
@@ -117,34 +117,33 @@ def makers(files: Sequence[SourceFile], source: str, names: Set[str]) -> list[Ma
     The `source` of the old value may end with the line at which a worker asked. A call at that line
     with one of these argument names counts, whichever function it calls.
     """
-    own = {each.name for each in _own_classes(files)}
+    classes = {item.name for item in _argument_classes(files)}
     made = [
         (file, call)
         for file, call in calls_of(files)
-        if called(call) in own or _is_training(file, called(call))
+        if called(call) in classes or _is_training(file, called(call))
     ]
-    asked = ASKED_AT.search(source)
-    if asked is None:
+    question = QUESTION_AT.search(source)
+    if question is None:
         return made
-    path, line = Path(asked["file"]).resolve(), int(asked["line"])
+    path, line = Path(question["file"]).resolve(), int(question["line"])
     there = [
         (file, call)
         for file, call in calls_of(files)
         if call.lineno == line and file.path.resolve() == path
-        if (file, call) in made or not names.isdisjoint(each.arg for each in call.keywords)
+        if (file, call) in made or not names.isdisjoint(item.arg for item in call.keywords)
     ]
     return there or made
 
 
-def _own_classes(files: Sequence[SourceFile]) -> Iterator[ast.ClassDef]:
-    """The user's own classes of the Trainer's arguments."""
+def _argument_classes(files: Sequence[SourceFile]) -> Iterator[ast.ClassDef]:
+    """The user's classes of the Trainer's arguments."""
     for file in files:
         for node in ast.walk(file.tree):
-            match node:
-                case ast.ClassDef(bases=bases) if any(
-                    _is_training(file, dotted(base)) for base in bases
-                ):
-                    yield node
+            if isinstance(node, ast.ClassDef) and any(
+                _is_training(file, dotted(base)) for base in node.bases
+            ):
+                yield node
 
 
 def _is_training(file: SourceFile, name: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..catalogue.advice import Advice, advice, advised, cases
 from ..catalogue.entry import Diagnosis, Finding, Kind, KnownFailure, Role
-from ..catalogue.situation import Trait, scheduled_by, told, traits_of
+from ..catalogue.situation import Trait, prose_for, scheduled_by, traits_of
 from ..core.control_sequences import cleaned
 from ..core.count_of import count_of, noun_of
 from ..core.preset import describe
@@ -62,7 +62,7 @@ def failure_rows(
     if entry.role is Role.CASCADE:
         rows.append(("note", WAITED))
     rows += [("where", text) for text in where_texts(record, spots)]
-    happens = told(entry.sections["What happens"], traits)
+    happens = prose_for(entry.sections["What happens"], traits)
     rows.append(("why", f"{entry.subject}\n{happens}" if whole else entry.subject))
     if whole and record.model:
         rows.append(("model", model_text(record)))
@@ -121,8 +121,8 @@ def unexplained_rows(diagnosis: Diagnosis, log: Path, *, whole: bool = False) ->
         ]
         rows.append(("then", f"{', '.join(later)} failed too"))
     if whole or not (record.traceback and rows):
-        own = f"{log.parent.name}/{log.name} in the run directory of {record.host}"
-        rows.append(("log", own if record.host else str(log)))
+        name = f"{log.parent.name}/{log.name} in the run directory of {record.host}"
+        rows.append(("log", name if record.host else str(log)))
     return rows
 
 

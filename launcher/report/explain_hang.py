@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from ..core.control_sequences import cleaned
@@ -12,12 +11,11 @@ from ..core.row import Row
 from ..evidence.failure_record import Frame
 from ..hangs.activity import is_busy, is_process_busy
 from ..hangs.at_end import at_end
-from ..hangs.places import Place, place_of, shown_frame, waiting_function, without_wrappers
+from ..hangs.places import Place, place_of, waiting_function
 from ..hangs.report import HangKind, HangReport
 from ..hangs.standing import Child, Standing
 from ..hangs.words import collective_text
-from ..progress.board import Phase
-from .explain_failure import short
+from .hang_places import line_text, place_text, short_place, spot
 
 MOST_PLACES = 8
 """Places that are shown at most, each with its ranks."""
@@ -26,16 +24,6 @@ MOST_DOINGS = 3
 """Different activities in the headline, at most."""
 MOVES = 1.0
 """Least seconds without a movement that are mentioned."""
-LONGEST = 160
-"""Characters of a source line that are shown."""
-PHASES = {
-    Phase.STARTING: "starting",
-    Phase.LOADING: "before its first step",
-    Phase.EVALUATION: "in evaluation",
-    Phase.SAVING: "saving",
-    Phase.ENDED: "at the end of its script",
-}
-"""Phases that are shown beside a place; training isn't mentioned."""
 ADVICE = {
     HangKind.ABSENT: "look at what it waits for at that line, and why only some ranks do",
     HangKind.BUSY: "nothing, if only some ranks are meant to do this; else let all ranks do it, "
@@ -101,7 +89,7 @@ def _what(report: HangReport) -> str:
 
 def _doing(kind: HangKind, standing: Standing) -> tuple[str, str]:
     """A culprit's activity, in the singular and the plural."""
-    where = _short_place(standing)
+    where = short_place(standing)
     match kind:
         case HangKind.STOPPED:
             how = "held by a debugger" if standing.state == "t" else "stopped (SIGSTOP)"
@@ -130,11 +118,10 @@ def _doing(kind: HangKind, standing: Standing) -> tuple[str, str]:
 
 def _stuck_children(standing: Standing) -> str:
     """Positions of data loader workers, if the user's code shows in their stacks."""
-    files = set(standing.own_files)
     spots = {
-        f"in {cleaned(own[-1].function)} at {_spot(own[-1])}"
+        f"in {cleaned(frames[-1].function)} at {spot(frames[-1])}"
         for child in standing.children
-        if (own := [frame for frame in child.frames if frame.file in files])
+        if (frames := _users_frames(standing, child))
     }
     return f", whose processes are {spots.pop()}" if len(spots) == 1 else ""
 
@@ -181,62 +168,10 @@ def _by_place(report: HangReport) -> list[tuple[list[int], str]]:
     """The ranks by where they stand, the culprits first, then the largest groups."""
     groups: dict[tuple[bool, str], list[int]] = {}
     for standing in report.standings:
-        key = standing.rank in report.culprits, _place_text(standing)
+        key = standing.rank in report.culprits, place_text(standing)
         groups.setdefault(key, []).append(standing.rank)
     order = sorted(groups.items(), key=lambda item: (not item[0][0], -len(item[1]), item[1]))
     return [(ranks, text) for (_, text), ranks in order]
-
-
-def _place_text(standing: Standing) -> str:
-    """A rank's position: the user's line with its text, then the waiting call."""
-    frame = shown_frame(standing)
-    if frame is None:
-        return _without_stack(standing)
-    text = _line_text(frame)
-    inner = without_wrappers(standing.frames)[-1]
-    call = waiting_function(standing.frames)
-    if inner is not frame:
-        text += f"\nin {call or cleaned(inner.function)} ({_spot(inner)})"
-    if standing.phase in PHASES and (standing.step is not None or standing.phase > Phase.LOADING):
-        text += f"\n{PHASES[standing.phase]}"
-    return text
-
-
-def _without_stack(standing: Standing) -> str:
-    if standing.state in ("", "Z", "X"):
-        if standing.phase is Phase.ENDED:
-            return "its script has ended, and so has its process"
-        return "its process is gone" if standing.pid else "it can't be reached"
-    if standing.state == "T":
-        return "its process is stopped"
-    if standing.phase is Phase.ENDED:
-        return "its script has ended"
-    if standing.pending:
-        return f"waiting in {collective_text(standing.pending[0])}"
-    done = [entry for entry in standing.collectives or () if not entry.is_message]
-    if done:
-        return f"its last collective, which is done, was {collective_text(done[-1])}"
-    return "not known"
-
-
-def _short_place(standing: Standing) -> str:
-    """The user's function and line, else the innermost ones."""
-    frame = shown_frame(standing)
-    if frame is None:
-        return _without_stack(standing)
-    name = "" if frame.function == "<module>" else f"in {cleaned(frame.function)} "
-    return f"{name}at {_spot(frame)}"
-
-
-def _line_text(frame: Frame) -> str:
-    source = cleaned(frame.source)[:LONGEST]
-    return f"{_spot(frame)} in {cleaned(frame.function)}" + (f": {source}" if source else "")
-
-
-def _spot(frame: Frame) -> str:
-    """File and line; an installed file from its package on."""
-    path = re.split(r"/(?:site|dist)-packages/", frame.file)[-1]
-    return f"{cleaned(short(path))}:{frame.line}"
 
 
 def _idleness(standing: Standing) -> str:
@@ -290,14 +225,12 @@ def _child_text(standing: Standing, child: Child) -> str:
     if what is None:
         what = "works" if is_process_busy(child, standing.window) else "is idle"
     owner = f"of rank {standing.rank}, {cleaned(child.name)[:40]}, {what}"
-    files = set(standing.own_files)
-    own = [frame for frame in child.frames if frame.file in files] or list(child.frames)
-    if not own:
-        return owner
-    frame = own[-1]
-    return (
-        f"{owner}: {_spot(frame)} in {cleaned(frame.function)}: {cleaned(frame.source)[:LONGEST]}"
-    )
+    frame = next(reversed(_users_frames(standing, child) or child.frames), None)
+    return owner if frame is None else f"{owner}: {line_text(frame)}"
+
+
+def _users_frames(standing: Standing, child: Child) -> list[Frame]:
+    return [frame for frame in child.frames if frame.file in standing.own_files]
 
 
 def _notes(report: HangReport) -> list[str]:

@@ -26,7 +26,7 @@ from .plan_table import components_text
 
 DECIDED_BY_SCRIPTS = {*BATCH, *OF_DDP}
 """Settings that scripts often compute: shown only if known for certain."""
-TOLD_BY_TRAINERS = (*BATCH, Setting.GRADIENT_CHECKPOINTING, Setting.PRECISION)
+REPORTED_BY_TRAINERS = (*BATCH, Setting.GRADIENT_CHECKPOINTING, Setting.PRECISION)
 """Settings that a Trainer always has, so that its workers report them."""
 NOTHING_LEFT = "nothing is left to launch"
 KEEP = "--fix suggest launches the requested settings, even if they are known to fail"
@@ -38,14 +38,14 @@ def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
     rows += [("change", change_text(plan, change, whole=whole)) for change in plan.changes]
     if plan.chosen.estimate is not None:
         rows.append(("memory", memory_text(plan)))
-    rows += [("proof", text) for text in filter(None, [proof_text(plan)])]
+    rows.append(("proof", proof_text(plan)))
     if plan.doubt is not None:
         rows.append(("doubt", doubt_text(plan, plan.doubt)))
-    rows += [("open", text) for text in filter(None, [open_text(plan)])]
+    rows.append(("open", open_text(plan)))
     rows += [("propose", text) for text in plan.proposals]
     if any(change.constraint.cause.kind is not CauseKind.REQUEST for change in plan.changes):
         rows.append(("keep", KEEP))
-    rows += [("preset", text) for text in filter(None, [preset_text(plan)])]
+    rows.append(("preset", preset_text(plan)))
     if whole and plan.workload.not_understood:
         rows.append(("note", f"not understood: {', '.join(plan.workload.not_understood)}"))
     rows += [("note", note) for note in (*plan.workload.unmodelled, *_notes(plan))]
@@ -54,7 +54,7 @@ def plan_rows(plan: Plan, *, whole: bool = False) -> list[Row]:
         rows += [("command", plan.request.command), on_row(plan.request, plan.hardware)]
         if plan.chosen.estimate is not None:
             rows.append(("largest", components_text(plan.chosen.estimate)))
-    return _each_once(rows)
+    return list(dict.fromkeys(row for row in rows if row[1]))
 
 
 def launch_rows(plan: Plan) -> list[Row]:
@@ -62,19 +62,15 @@ def launch_rows(plan: Plan) -> list[Row]:
 
     That line has the global batch; notes stay.
     """
-    placed = [row for row in plan.request.placement.sources if row[0] == "note"]
-    if not _is_plainly_as_asked(plan):
+    if not _is_unchanged(plan):
         return plan_rows(plan)
+    placed = (row for row in plan.request.placement.sources if row[0] == "note")
+    notes = (("note", note) for note in _notes(plan))
     text = verdict_text(plan) + _batch_text(plan)
-    return _each_once([("plan", text), *(("note", note) for note in _notes(plan)), *placed])
+    return list(dict.fromkeys([("plan", text), *notes, *placed]))
 
 
-def _each_once(rows: list[Row]) -> list[Row]:
-    """The rows without duplicates from several sources."""
-    return list(dict.fromkeys(rows))
-
-
-def _is_plainly_as_asked(plan: Plan) -> bool:
+def _is_unchanged(plan: Plan) -> bool:
     """Whether nothing is changed, in doubt or proposed, and the memory suffices."""
     estimate = plan.chosen.estimate
     usable = capacity(plan.hardware, ranks_of(plan.request, plan.hardware))
@@ -98,12 +94,12 @@ def preset_text(plan: Plan) -> str:
     """The preset with its global batch; unknown settings are left to the script, maybe all."""
     engine = plan.workload.engine
     hidden = () if engine in (None, Engine.DDP) else OF_DDP
-    told = {
+    shown = {
         setting: value
         for setting, value in plan.preset.settings().items()
         if setting not in hidden and (setting not in DECIDED_BY_SCRIPTS or _is_known(plan, setting))
     }
-    text = str(preset_of(told))
+    text = str(preset_of(shown))
     if engine is Engine.FSDP:
         version = plan.workload.value(Fact.FSDP_VERSION) or ""
         text = ", ".join(filter(None, (f"FSDP{version}", text)))
@@ -113,7 +109,7 @@ def preset_text(plan: Plan) -> str:
 def open_text(plan: Plan) -> str:
     """The settings that the script decides itself, which its workers are asked for."""
     workload, request = plan.workload, plan.request
-    names = [each for each in TOLD_BY_TRAINERS if each not in workload.known]
+    names = [setting for setting in REPORTED_BY_TRAINERS if setting not in workload.known]
     if workload.framework is not Framework.TRANSFORMERS or not (names and request.limits.asks):
         return ""
     return f"{', '.join(names)}: {Path(request.script).name} decides, asked at launch"
@@ -174,8 +170,8 @@ def doubt_text(plan: Plan, doubt: Doubt) -> str:
 
 def proof_text(plan: Plan) -> str:
     """The evidence for a plan's changes if the installed version wasn't measured itself."""
-    settings, asked = plan.preset.settings(), plan.workload.asked
-    if not any(settings.get(name) != asked.get(name) for name in MEASURED):
+    settings, requested = plan.preset.settings(), plan.workload.asked
+    if not any(settings.get(name) != requested.get(name) for name in MEASURED):
         return ""
     proof = proof_of(settings, plan.workload, shipped_sweeps())
     if proof is None or proof.is_exact:
@@ -290,9 +286,9 @@ def dead_end_rows(refused: NoPlan) -> list[Row]:
 
 def barred_text(refused: NoPlan, preset: Preset) -> str:
     """The changes that a `never-change` setting forbids, and where it is stated."""
-    asked = refused.workload.asked
-    new = {name: value for name, value in preset.settings().items() if asked.get(name) != value}
-    changes = ", ".join(f"{name}: {asked.get(name)} -> {value}" for name, value in new.items())
+    requested = refused.workload.asked
+    new = {name: value for name, value in preset.settings().items() if requested.get(name) != value}
+    changes = ", ".join(f"{name}: {requested.get(name)} -> {value}" for name, value in new.items())
     never = [(name, source) for name, source in refused.request.limits.never_changed if name in new]
     why = "; ".join(f"{name} is never changed ({source})" for name, source in never)
     return f"{changes} would work, but {why}"

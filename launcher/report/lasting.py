@@ -44,22 +44,22 @@ def _edits(plan: Plan, change: Change) -> Iterator[Edit]:
     """The edits of one change; below stage 3 `deepspeed.zero.Init` would still partition."""
     setting, new, row = change.setting, change.new, change.setting.row
     has_keys = not issubclass(setting.kind, Enum)  # no file has our own words as a key's value
-    found = IN_FILE.fullmatch(change.source)
+    in_file = IN_FILE.fullmatch(change.source)
     files = source_files(plan.request).files
     if setting is Setting.ZERO_STAGE and new != 3:
         yield from _with_argument(files, "deepspeed", ("Init",), "enabled", value=False)
-    if calls := [*_in_own_calls(files, change)]:
+    if calls := [*_in_users_calls(files, change)]:
         yield from calls
-    elif found and has_keys:
-        text = f"{found['key']}: {json.dumps(new)}"
-        path = _file_named(plan.request, found["file"])
-        yield Edit(found["file"], text, path, values={found["key"]: new})
+    elif in_file and has_keys:
+        text = f"{in_file['key']}: {json.dumps(new)}"
+        path = _file_named(plan.request, in_file["file"])
+        yield Edit(in_file["file"], text, path, values={in_file["key"]: new})
     elif (variable := IN_ENVIRONMENT.fullmatch(change.source)) and has_keys:
         yield Edit("the environment", f"{variable['name']}={_word(new)}")
     elif plan.workload.framework is Framework.TRANSFORMERS and (
-        given := _arguments(setting, new, _names_of_checkpointing(plan, change.source))
+        arguments := _arguments(setting, new, _names_of_checkpointing(plan, change.source))
     ):
-        yield from _of_trainer(files, change.source, given)
+        yield from _of_trainer(files, change.source, arguments)
     elif row.deepspeed:
         yield Edit("DeepSpeed's configuration", f"{row.deepspeed}: {new}")
     elif row.fsdp:
@@ -71,14 +71,14 @@ def _file_named(request: LaunchRequest, name: str) -> str:
     words = (word.rpartition("=")[2] for word in request.arguments)
     named = [Path(word) for word in words if Path(word).name == name]
     near = [Path(name), Path(request.script).with_name(name)]
-    found = {str(path.resolve()) for path in named or near if path.is_file()}
-    return found.pop() if len(found) == 1 else ""
+    paths = {str(path.resolve()) for path in named or near if path.is_file()}
+    return paths.pop() if len(paths) == 1 else ""
 
 
 def _names_of_checkpointing(plan: Plan, source: str) -> tuple[str, str]:
     """The names that the script's own arguments have, or that the installed transformers has."""
-    given = any(word.lstrip("-").startswith(NEWER[0]) for word in plan.request.arguments)
-    is_newer = given or NEWER[0] in source or is_at_least(plan.workload, "transformers", 6, 0)
+    is_stated = any(word.lstrip("-").startswith(NEWER[0]) for word in plan.request.arguments)
+    is_newer = is_stated or NEWER[0] in source or is_at_least(plan.workload, "transformers", 6, 0)
     return NEWER if is_newer else OF_CHECKPOINTING
 
 
@@ -107,8 +107,8 @@ def _of_trainer(files: Sequence[SourceFile], source: str, arguments: Arguments) 
         return
     calls = [] if is_trainers else makers(files, source, names)
     if not is_trainers and (lines := lines_that_set(files, calls, arguments)):
-        for file, line, given in lines:
-            yield _edit(file, line, _keywords(given))
+        for file, line, stated in lines:
+            yield _edit(file, line, _keywords(stated))
     elif calls:
         for file, call in calls:
             yield _edit(file, call.lineno, f"{called(call)}(..., {keywords})")
@@ -131,7 +131,7 @@ def _word(value: object) -> str:
     return f"'{text}'" if isinstance(value, dict) else text
 
 
-def _in_own_calls(files: Sequence[SourceFile], change: Change) -> Iterator[Edit]:
+def _in_users_calls(files: Sequence[SourceFile], change: Change) -> Iterator[Edit]:
     """The user's own lines that call a function of torch's which takes the setting."""
     setting, row, value = change.setting, change.setting.row, change.new
     if not row.calls or value == Checkpointing.OFF.value:

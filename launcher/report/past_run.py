@@ -23,12 +23,12 @@ class PastRun:
     @property
     def begun(self) -> float | None:
         """When it began, in seconds of the wall clock; None if no launcher left a record."""
-        return min((each.begun for each in self.status.launchers), default=None)
+        return min((launcher.begun for launcher in self.status.launchers), default=None)
 
     @property
     def seconds(self) -> float | None:
         """The run's duration so far; None if unknown."""
-        ends = [each.ended for each in self.status.launchers[:1]]
+        ends = [launcher.ended for launcher in self.status.launchers[:1]]
         if self.begun is None or (not self.status.is_running and None in ends):
             return None
         return (ends[0] or time.time()) - self.begun

@@ -88,9 +88,9 @@ def table(considered: Sequence[Considered], chosen: Considered | None) -> list[s
         visible = (candidate.bound, candidate.seconds, _verdict(candidate, chosen))
         distinct.setdefault((label(candidate), *visible), candidate)
     shown = _selected(tuple(distinct.values()), chosen)
-    asked_seconds = next((candidate.seconds for candidate in considered if candidate.seconds), None)
+    reference = next((candidate.seconds for candidate in considered if candidate.seconds), None)
     if chosen is not None and chosen.seconds:
-        asked_seconds = chosen.seconds
+        reference = chosen.seconds
     width = max(len(label(candidate)) for candidate in shown)
     head = " ".join(f"{name:>6}" for name, _ in GROUPS)
     lines = [f"  {'candidate':<{width}} {head} {'most':>6} {'time':>5}  verdict"]
@@ -100,9 +100,7 @@ def table(considered: Sequence[Considered], chosen: Considered | None) -> list[s
             peak = candidate.estimate.peak.components
             sizes = [sum(peak.get(part, 0) for part in parts) for _, parts in GROUPS]
             cells = [f"{gib(size):>6}" for size in (*sizes, candidate.estimate.bound)]
-            ratio = (
-                candidate.seconds / asked_seconds if candidate.seconds and asked_seconds else None
-            )
+            ratio = candidate.seconds / reference if candidate.seconds and reference else None
             cells.append(f"{'-' if ratio is None else format(ratio, '.2f'):>5}")
         name, verdict = label(candidate), _verdict(candidate, chosen)
         lines.append(f"  {name:<{width}} {' '.join(cells)}  {verdict}")

@@ -136,7 +136,7 @@ def lost_seconds(status: RunStatus) -> float:
     begins = [begin for number in status.failures if (begin := _begin(status.folder, number))]
     if not begins:
         return 0.0
-    ends = [each.ended for each in status.launchers[:1] if each.ended]
+    ends = [launcher.ended for launcher in status.launchers[:1] if launcher.ended]
     failed = status.outcome is not None and status.outcome["exit_code"] != 0
     return max(0.0, (ends[0] if failed and ends else begins[-1]) - begins[0])
 

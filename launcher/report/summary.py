@@ -29,8 +29,8 @@ def show_end(
     outcomes: Sequence[Outcome], findings: Mapping[int, Finding], run: Path, code: int
 ) -> None:
     """Prints the records' path, the throughput, and the last attempt's end unless it failed."""
-    is_told = isinstance(outcomes[-1], Failed)
-    lines = [] if is_told else [attempt_line(outcomes[-1], findings)]
+    is_reported = isinstance(outcomes[-1], Failed)
+    lines = [] if is_reported else [attempt_line(outcomes[-1], findings)]
     speed = throughput_of(outcomes)
     lines += [] if speed is None else [line_of(speed)]
     if isinstance(outcomes[-1], Succeeded) and not outcomes[-1].remarks:

@@ -17,7 +17,7 @@ Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Rate = Annotated[float, Meta(ge=0, lt=1e18)]
 
 
-class Told(TypedDict):
+class Throughput(TypedDict):
     """The throughput of a run, as in `outcome.json`; unknown values are missing.
 
     The rates are those of the last attempt that has timed steps: all but its first.
@@ -42,7 +42,7 @@ class Told(TypedDict):
     lost: Rate
 
 
-def line_of(document: Told) -> str:
+def line_of(document: Throughput) -> str:
     """A throughput as a line of text."""
     parts = [f"{_number(document['steps_per_second'])} steps/s"]
     if "samples_per_second" in document:
@@ -59,7 +59,7 @@ def line_of(document: Told) -> str:
     return f"trained {done}: {', '.join(parts)}{failures}"
 
 
-def throughput_of(outcomes: Sequence[Outcome]) -> Told | None:
+def throughput_of(outcomes: Sequence[Outcome]) -> Throughput | None:
     """The throughput of a run; None without timed steps."""
     last = next((outcome for outcome in reversed(outcomes) if _first(outcome)), None)
     row = None if last is None else _first(last)
@@ -67,7 +67,8 @@ def throughput_of(outcomes: Sequence[Outcome]) -> Told | None:
         return None
     start = min(first.start for first in map(_first, outcomes) if first is not None)
     rate, lost = row.timed / row.trained, _lost(outcomes)
-    known = Told(steps=row.step - start, seconds=row.trained, steps_per_second=rate, lost=lost)
+    seconds, steps = row.trained, row.step - start
+    known = Throughput(steps=steps, seconds=seconds, steps_per_second=rate, lost=lost)
     batch, length = _sizes(last, row.timed)
     if batch is not None:
         known["samples_per_second"] = rate * batch
@@ -99,11 +100,8 @@ def _sizes(outcome: Outcome, steps: int) -> tuple[float | None, float | None]:
         batch = samples * plan.request.world / len(rows) / steps
         return batch, tokens / samples or None
     workload = with_seen(plan.workload, outcome.attempt, outcome.seen)
-    each = []
-    for setting in BATCH:
-        own = workload.asked.get(setting) if workload.is_certain(setting) else None
-        each.append(plan.overrides.get(setting, own))
-    micro, accumulation = each
+    requested = {name: workload.asked.get(name) for name in BATCH if workload.is_certain(name)}
+    micro, accumulation = ({**requested, **plan.overrides}.get(name) for name in BATCH)
     if micro is None or accumulation is None or workload.makes_batches:
         return None, None
     return int(micro) * int(accumulation) * plan.request.world, None
@@ -112,13 +110,8 @@ def _sizes(outcome: Outcome, steps: int) -> tuple[float | None, float | None]:
 def _lost(outcomes: Sequence[Outcome]) -> float:
     """The part of the time that neither the last attempt nor a step that it stands on took."""
     begin, end = outcomes[0].seen.span[0], outcomes[-1].seen.span[1]
-    used = [_span(outcomes[-1]), *map(_kept, outcomes, outcomes[1:])]
+    used = [end - outcomes[-1].seen.span[0], *map(_kept, outcomes, outcomes[1:])]
     return max(0.0, 1 - sum(used) / (end - begin)) if end > begin else 0.0
-
-
-def _span(outcome: Outcome) -> float:
-    begin, end = outcome.seen.span
-    return end - begin
 
 
 def _kept(outcome: Outcome, following: Outcome) -> float:

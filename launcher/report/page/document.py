@@ -20,7 +20,7 @@ from ..past_run import HEAD, PastRun
 from ..run_status import span
 from ..throughput import line_of
 from . import plots
-from .told_attempt import Failure, ToldAttempt, told
+from .past_attempt import Failure, PastAttempt, read_attempt
 
 MOST_RANKS = 64
 """Rows of the table of ranks."""
@@ -50,7 +50,7 @@ def page(run: PastRun) -> str:
     status = run.status
     numbers = sorted(status.failures)
     attempts = [
-        told(status.folder / f"attempt-{number}", number, max(1, len(status.launchers)))
+        read_attempt(status.folder / f"attempt-{number}", number, max(1, len(status.launchers)))
         for number in numbers
     ]
     last = attempts[-1] if attempts else None
@@ -70,7 +70,7 @@ def page(run: PastRun) -> str:
         memory=plots.memory(attempts),
         ranks=rows[:MOST_RANKS],
         left=max(0, len(rows) - MOST_RANKS),
-        slow=[found.text(hosts[found.rank]) for found in slow],
+        slow=[straggler.text(hosts[straggler.rank]) for straggler in slow],
         speed=line_of(speed) if speed else "",
     )
 
@@ -92,9 +92,9 @@ def is_page(path: Path) -> bool:
         return MARK in file.read(HEAD_SIZE)
 
 
-def verdict(run: PastRun, attempts: Sequence[ToldAttempt]) -> str:
+def verdict(run: PastRun, attempts: Sequence[PastAttempt]) -> str:
     """The result of the run, in a sentence."""
-    first = next((one.failures[0] for one in attempts if one.failures), None)
+    first = next((attempt.failures[0] for attempt in attempts if attempt.failures), None)
     cause = "" if first is None else _cause(first)
     changes = ", ".join(run.changes)
     if run.status.is_running:

@@ -33,18 +33,18 @@ def losses(attempt: Path) -> tuple[Loss, ...]:
         if not log.is_file():
             return ()
         with regular_files.opened(log) as file:
-            found = list(_found(file.read(LONGEST)))
+            parsed = list(_parsed(file.read(LONGEST)))
     except OSError:
         return ()
-    every = -(-len(found) // MOST) or 1
-    return (*found[:-1:every], *found[-1:])
+    stride = -(-len(parsed) // MOST) or 1
+    return (*parsed[:-1:stride], *parsed[-1:])
 
 
-def _found(text: bytes) -> Iterator[Loss]:
+def _parsed(text: bytes) -> Iterator[Loss]:
     for loss, epoch in LINE.findall(text):
         try:
-            one = Loss(float(epoch), float(loss))
+            point = Loss(float(epoch), float(loss))
         except ValueError:
             continue
-        if math.isfinite(one.epoch) and math.isfinite(one.loss):
-            yield one
+        if math.isfinite(point.epoch) and math.isfinite(point.loss):
+            yield point

@@ -12,7 +12,7 @@ from typing import Any
 from ...core.units import GIB
 from ...progress.pace import Point
 from ...progress.snapshot import Snapshot
-from .told_attempt import ToldAttempt
+from .past_attempt import PastAttempt
 
 INK, FAINT = "#010101", "#020202"
 GOOD, BAD = "#030303", "#040404"
@@ -46,7 +46,7 @@ STYLE = {
 """Settings of matplotlib, which draws nothing else in this process."""
 
 
-def timeline(attempts: Sequence[ToldAttempt], hosts: Sequence[str]) -> str:
+def timeline(attempts: Sequence[PastAttempt], hosts: Sequence[str]) -> str:
     """The attempts over all nodes; empty if no attempt's times are known."""
     timed = [(attempt, attempt.span) for attempt in attempts if attempt.span]
     if not timed:
@@ -54,7 +54,7 @@ def timeline(attempts: Sequence[ToldAttempt], hosts: Sequence[str]) -> str:
     begin, names = timed[0][1][0], hosts[:MOST_NODES] or ("this node",)
     figure, axes = _axes(0.55 + 0.3 * len(names))
     for attempt, (first, last) in timed:
-        ends = {found.node: found.written for found in attempt.nodes}
+        ends = {snapshot.node: snapshot.written for snapshot in attempt.nodes}
         colour = BAD if attempt.failures else GOOD
         for node in range(len(names)):
             end = min(last, ends.get(node, last))
@@ -66,13 +66,13 @@ def timeline(attempts: Sequence[ToldAttempt], hosts: Sequence[str]) -> str:
     return _svg(figure, "timeline")
 
 
-def curves(attempts: Sequence[ToldAttempt]) -> str:
+def curves(attempts: Sequence[PastAttempt]) -> str:
     """Losses and steps a second across attempts; empty if neither is known."""
-    parts = [any(one.losses for one in attempts), any(map(_speeds, attempts))]
+    parts = [any(attempt.losses for attempt in attempts), any(map(_speeds, attempts))]
     if not any(parts):
         return ""
-    figure, every = _figure(sum(parts), 2.4 * sum(parts))
-    axes = iter(every)
+    figure, all_axes = _figure(sum(parts), 2.4 * sum(parts))
+    axes = iter(all_axes)
     if parts[0]:
         _draw(next(axes), attempts, "loss", "epochs")
     if parts[1]:
@@ -80,15 +80,19 @@ def curves(attempts: Sequence[ToldAttempt]) -> str:
     return _svg(figure, "curves")
 
 
-def memory(attempts: Sequence[ToldAttempt]) -> str:
+def memory(attempts: Sequence[PastAttempt]) -> str:
     """Predicted memory by component, and the observed memory.
 
     Of attempts that have trained or have run out of memory; empty without one.
     """
-    shown = [one for one in attempts if one.observed_memory or (one.components and one.has_trained)]
+    shown = [
+        attempt
+        for attempt in attempts
+        if attempt.observed_memory or (attempt.components and attempt.has_trained)
+    ]
     if not shown:
         return ""
-    names = list(dict.fromkeys(name for one in shown for name in one.components))
+    names = list(dict.fromkeys(name for attempt in shown for name in attempt.components))
     legend = -(-len(names) // LEGEND_COLUMNS)
     figure, axes = _axes(0.9 + 0.5 * len(shown) + 0.22 * legend)
     for row, attempt in enumerate(shown):
@@ -104,7 +108,7 @@ def memory(attempts: Sequence[ToldAttempt]) -> str:
                 axes.plot([held / GIB] * 2, [row - 0.38, row + 0.38], color=colour, lw=2.5)
                 text = "observed" if name == "held" else name
                 axes.text(held / GIB, row - 0.4, text, ha="center", va="bottom", color=colour)
-    axes.set_yticks(range(len(shown)), [f"attempt {one.number}" for one in shown])
+    axes.set_yticks(range(len(shown)), [f"attempt {attempt.number}" for attempt in shown])
     axes.set_ylim(len(shown) - 0.4, -0.75)
     axes.set_xlim(left=0)
     axes.set_xlabel("GiB a rank")
@@ -113,14 +117,15 @@ def memory(attempts: Sequence[ToldAttempt]) -> str:
     return _svg(figure, "memory")
 
 
-def _draw(axes: Any, attempts: Sequence[ToldAttempt], what: str, unit: str) -> None:
+def _draw(axes: Any, attempts: Sequence[PastAttempt], what: str, unit: str) -> None:
     """One curve for each attempt; a line marks the start of each relaunch."""
-    begin = next((one.span[0] for one in attempts if one.span), None)
+    begin = next((attempt.span[0] for attempt in attempts if attempt.span), None)
     if begin is None:
-        begin = min((moment for one in attempts for moment, _ in _speeds(one)), default=0.0)
+        moments = (moment for attempt in attempts for moment, _ in _speeds(attempt))
+        begin = min(moments, default=0.0)
     for number, attempt in enumerate(attempts):
         if what == "loss":
-            points = [(one.epoch, one.loss) for one in attempt.losses]
+            points = [(loss.epoch, loss.loss) for loss in attempt.losses]
             start = points[0][0] if points else None
         else:
             points = [(moment - begin, speed) for moment, speed in _speeds(attempt)]
@@ -145,17 +150,17 @@ def _draw(axes: Any, attempts: Sequence[ToldAttempt], what: str, unit: str) -> N
     axes.grid(visible=True, color=FAINT, lw=0.4, alpha=0.4)
 
 
-def _speeds(attempt: ToldAttempt) -> list[tuple[float, float]]:
+def _speeds(attempt: PastAttempt) -> list[tuple[float, float]]:
     """Until when there were so many steps a second; first, from when on."""
     last = [point for node in attempt.nodes[:1] for point in _last_steps(node)]
     seen = sorted({*attempt.points, *last}, reverse=True)
     first_seen = {step: moment for moment, step in seen}
     points = [*_apart(sorted((moment, step) for step, moment in first_seen.items()))]
-    found = [
+    speeds = [
         (later, (step - before) / (later - earlier))
         for (earlier, before), (later, step) in pairwise(points)
     ]
-    return [(points[0][0], found[0][1]), *found] if found else []
+    return [(points[0][0], speeds[0][1]), *speeds] if speeds else []
 
 
 def _apart(points: Sequence[Point]) -> Iterator[Point]:

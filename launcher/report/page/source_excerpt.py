@@ -34,16 +34,17 @@ class Excerpt:
 
 def excerpt(frames: Sequence[Mapping[str, Any]]) -> Excerpt | None:
     """The lines around the innermost frame of the user with a text; None without one."""
-    own = [frame for frame in frames if _is_own(frame) and str(frame.get("source") or "").strip()]
-    if not own:
+    users = filter(_is_users, frames)
+    with_source = [frame for frame in users if str(frame.get("source") or "").strip()]
+    if not with_source:
         return None
-    frame = own[-1]
+    frame = with_source[-1]
     file, line, text = frame["file"], frame["line"], str(frame["source"])
     around = _around(Path(file), line, text.strip())
     return Excerpt(file, str(frame.get("function") or ""), line, around or ((line, text),))
 
 
-def _is_own(frame: Mapping[str, Any]) -> bool:
+def _is_users(frame: Mapping[str, Any]) -> bool:
     file, line = frame.get("file"), frame.get("line")
     is_library = isinstance(file, str) and any(part in file for part in LIBRARIES)
     is_source = isinstance(file, str) and not file.startswith("<")  # <frozen importlib._bootstrap>
@@ -53,11 +54,11 @@ def _is_own(frame: Mapping[str, Any]) -> bool:
 def _around(path: Path, line: int, text: str) -> tuple[tuple[int, str], ...]:
     """The lines, only of a Python file that still has this text there: a record may name any."""
     with suppress(OSError, ValueError):
-        found = path.lstat()
-        if path.suffix != ".py" or not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:
+        status = path.lstat()
+        if path.suffix != ".py" or not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
             return ()
-        every = regular_files.read_text(path).splitlines()
-        if text and 0 < line <= len(every) and every[line - 1].strip() == text:
-            first, last = max(1, line - AROUND), min(len(every), line + AROUND)
-            return tuple((number, every[number - 1]) for number in range(first, last + 1))
+        lines = regular_files.read_text(path).splitlines()
+        if text and 0 < line <= len(lines) and lines[line - 1].strip() == text:
+            first, last = max(1, line - AROUND), min(len(lines), line + AROUND)
+            return tuple((number, lines[number - 1]) for number in range(first, last + 1))
     return ()

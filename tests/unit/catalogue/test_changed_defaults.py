@@ -119,6 +119,6 @@ def test_what_a_configuration_leaves_to_the_default() -> None:
 
 def test_every_row_has_its_source() -> None:
     """Every condition requires that a setting was left to its default."""
-    for one in changed_defaults():
-        assert one.source
-        assert any(str(term.name).endswith("_by_default") for term in one.when)
+    for default, conditions in changed_defaults():
+        assert default.source
+        assert any(str(term.name).endswith("_by_default") for term in conditions)

@@ -102,6 +102,6 @@ def test_more_parts_weigh_more() -> None:
 def test_patterns_in_one_pass() -> None:
     """All matching patterns are returned, even with half a surrogate pair in the text."""
     patterns = LinearPatterns(["a+b", "z", "é"])
-    assert patterns.found("xaab\udc80é") == ["a+b", "é"]
+    assert patterns.matching("xaab\udc80é") == ["a+b", "é"]
     with pytest.raises(PatternError, match=r"escape"):
         compiled(r"(a)\1").search("aa")

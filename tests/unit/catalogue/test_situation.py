@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safe_launch.catalogue.entry import KnownFailure
 from safe_launch.catalogue.reader import read_catalogue, read_entry
-from safe_launch.catalogue.situation import Trait, required, scheduled_by, told, traits_of
+from safe_launch.catalogue.situation import Trait, prose_for, required, scheduled_by, traits_of
 from safe_launch.core.choices import Engine, Framework
 from safe_launch.core.settings import Fact
 from safe_launch.core.workload import Workload
@@ -44,7 +44,7 @@ It passes.
 )
 def test_who_is_told_what(traits: tuple[Trait, ...], expected: str) -> None:
     """The first paragraph is followed by the most specific ones that apply."""
-    assert told(PROSE, frozenset(traits)) == expected
+    assert prose_for(PROSE, frozenset(traits)) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_engine_that_a_worker_saw_decides(engine: str, own: str, others: str
     """Two engines share the words, and no log line names either."""
     (entry,) = (each for each in read_catalogue() if each.id == "zero3-weight-not-gathered")
     traits = traits_of(FailureRecord(0, 0.0, observed={"engine": engine}), world({}))
-    advice = told(entry.sections["What to do"], traits)
+    advice = prose_for(entry.sections["What to do"], traits)
     assert own in advice
     assert others not in advice
 
@@ -66,18 +66,18 @@ def test_each_scheduler_has_its_own_advice() -> None:
     words = ("sbatch", "kubectl", "sacct")
     slurm, pod = {"SLURM_JOB_ID": "7"}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     for environment, expected in ((slurm, {"sbatch", "sacct"}), (pod, {"kubectl"}), ({}, set())):
-        advice = told(entries["node-lost"].sections["What to do"], scheduled_by(environment))
+        advice = prose_for(entries["node-lost"].sections["What to do"], scheduled_by(environment))
         assert {word for word in words if word in advice} == expected
     del entries["slurm-node-failure"]  # Slurm's own
     for entry in entries.values():
-        advice = told(entry.sections["What to do"], scheduled_by(pod))
+        advice = prose_for(entry.sections["What to do"], scheduled_by(pod))
         assert not re.search(r"slurm|sbatch|srun", advice, re.IGNORECASE), entry.id
 
 
 def test_nothing_is_told_to_whom_nothing_is_meant_for() -> None:
     """A first paragraph may apply to some runs only."""
-    assert told("Under FSDP: wait.", frozenset({Trait.TRAINER})) == ""
-    assert told("Under FSDP: wait.", frozenset({Trait.FSDP})) == "Under FSDP: wait."
+    assert prose_for("Under FSDP: wait.", frozenset({Trait.TRAINER})) == ""
+    assert prose_for("Under FSDP: wait.", frozenset({Trait.FSDP})) == "Under FSDP: wait."
 
 
 def test_words_before_a_colon_are_a_condition_or_not() -> None:
@@ -181,7 +181,7 @@ OWN = {
 @table("entry", read_catalogue(), name=lambda entry: entry.id)
 def test_nobody_is_told_to_change_what_he_does_not_have(entry: KnownFailure) -> None:
     """Advice for an unknown run has no framework's flags or calls."""
-    advice = told(entry.sections["What to do"], frozenset())
+    advice = prose_for(entry.sections["What to do"], frozenset())
     for trait, words in OTHERS.items():
         if not re.search(OWN[trait], f"{entry.id} {entry.title}"):
             assert re.findall(words, advice) == [], trait
@@ -191,8 +191,8 @@ def test_nobody_is_told_to_change_what_he_does_not_have(entry: KnownFailure) -> 
 def test_everybody_is_told_something(entry: KnownFailure) -> None:
     """Trainer users with adapters under DeepSpeed and plain loops both get advice."""
     for traits in ((), (Trait.TRAINER, Trait.LORA, Trait.DEEPSPEED), (Trait.LIGHTNING,)):
-        assert told(entry.sections["What to do"], frozenset(traits))
-        assert told(entry.sections["What happens"], frozenset(traits))
+        assert prose_for(entry.sections["What to do"], frozenset(traits))
+        assert prose_for(entry.sections["What happens"], frozenset(traits))
 
 
 def test_the_failures_that_many_loops_meet_name_each_ones_own_way() -> None:
@@ -204,5 +204,5 @@ def test_the_failures_that_many_loops_meet_name_each_ones_own_way() -> None:
         Trait.LIGHTNING: 'strategy="ddp_find_unused_parameters_true"',
     }.items():
         for other in (Trait.TRAINER, Trait.ACCELERATE, Trait.LIGHTNING):
-            advice = told(entry.sections["What to do"], frozenset({other}))
+            advice = prose_for(entry.sections["What to do"], frozenset({other}))
             assert (own in advice) == (other is trait)

@@ -14,7 +14,7 @@ from safe_launch.commands.stacks import HangReport
 from safe_launch.core.errors import LaunchError
 from safe_launch.report import explain_hang, run_metrics
 from safe_launch.report.page import document
-from safe_launch.report.page.told_attempt import told
+from safe_launch.report.page.past_attempt import read_attempt
 from support import full_run
 
 RECORDS = (
@@ -38,7 +38,7 @@ def read(folder: Path) -> None:
     assert past.status.lines()
     assert run_metrics.openmetrics(past.status)
     for number in (1, 2):
-        attempt = told(folder / f"attempt-{number}", number, 1)
+        attempt = read_attempt(folder / f"attempt-{number}", number, 1)
         assert isinstance(attempt.changes, list)
         assert isinstance(attempt.components, dict)
         assert isinstance(attempt.has_trained, bool)
@@ -61,7 +61,7 @@ def test_all_of_it_is_read(folder: Path) -> None:
     assert past.status.failures == {1: "rank 0: zero2-gradient-reduced-twice", 2: ""}
     text = "\n".join(past.status.lines())
     assert "trained 45 steps: 0.5 steps/s, 2.25 samples/s, 22.5 tokens/s at 10 a sample" in text
-    first, second = (told(folder / f"attempt-{number}", number, 1) for number in (1, 2))
+    first, second = (read_attempt(folder / f"attempt-{number}", number, 1) for number in (1, 2))
     assert first.failures[0].excerpt is not None
     assert len(second.points) == 9
     assert len(second.hangs) == len(second.nodes) == len(second.changes) == 1

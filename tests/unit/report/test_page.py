@@ -186,11 +186,11 @@ def test_frames_without_source(tmp_path: Path) -> None:
 
 def test_the_curves_are_of_what_was_printed_and_counted(run: RunFolder, tmp_path: Path) -> None:
     """Finite losses, and steps between snapshots; snapshots without a step are skipped."""
+    from safe_launch.report.page.past_attempt import read_attempt
     from safe_launch.report.page.plots import _speeds
-    from safe_launch.report.page.told_attempt import told
 
     corrected(run, tmp_path / "train.py")
-    first, second = (told(run.path / f"attempt-{number}", number, 1) for number in (1, 2))
+    first, second = (read_attempt(run.path / f"attempt-{number}", number, 1) for number in (1, 2))
     assert [(one.epoch, one.loss) for one in first.losses] == [(0.1, 2.5)]
     assert [one.loss for one in second.losses] == [2.25, 1.75]
     assert [speed for _, speed in _speeds(second)] == pytest.approx([0.5] * 10)
@@ -198,7 +198,7 @@ def test_the_curves_are_of_what_was_printed_and_counted(run: RunFolder, tmp_path
     slow = [(NOW + 10 * n, n // 4) for n in range(400)]
     third = run.attempt(3)
     pace.write(third, slow)
-    speeds = [speed for _, speed in _speeds(told(third, 3, 1))]
+    speeds = [speed for _, speed in _speeds(read_attempt(third, 3, 1))]
     assert len(speeds) > 30
     assert all(speed == pytest.approx(0.025, rel=0.4) for speed in speeds)
 

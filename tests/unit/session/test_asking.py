@@ -15,7 +15,7 @@ from safe_launch.core.settings import Fact, Setting
 from safe_launch.core.workload import Known
 from safe_launch.evidence.failure_record import FailureRecord, Frame
 from safe_launch.evidence.worker_messages import Ask, Boundary, Failure, Finished, Message, Observed
-from safe_launch.report import explain_asked
+from safe_launch.report import explain_answers
 from safe_launch.session import asked_process, asking
 from support.worlds import HARDWARE, world
 
@@ -130,7 +130,7 @@ def test_what_matters_comes_first() -> None:
 def test_files_and_missing_devices_are_told() -> None:
     """A few files by name, the others by count."""
     files = tuple(f"out/{number}" for number in range(8))
-    rows = dict(explain_asked.rows(asked(Ending.WHOLE, written=files, lacking="h100-80gb")))
+    rows = dict(explain_answers.rows(asked(Ending.WHOLE, written=files, lacking="h100-80gb")))
     assert "out/4 and 3 more" in rows["wrote"]
     assert "out/5" not in rows["wrote"]
     assert "h100-80gb" in rows["note"]

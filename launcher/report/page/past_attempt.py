@@ -70,7 +70,7 @@ class PlannedChange(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class ToldAttempt:
+class PastAttempt:
     """An attempt.
 
     Attributes:
@@ -104,11 +104,11 @@ class ToldAttempt:
     @property
     def changes(self) -> list[PlannedChange]:
         """The plan's changes to the request; invalid rows are left out."""
-        found = []
+        changes = []
         for change in _dicts(self.plan.get("changes")):
             with suppress(msgspec.ValidationError):
-                found.append(msgspec.convert(change, PlannedChange))
-        return found
+                changes.append(msgspec.convert(change, PlannedChange))
+        return changes
 
     @property
     def has_trained(self) -> bool:
@@ -120,26 +120,26 @@ class ToldAttempt:
     def components(self) -> dict[str, int]:
         """The predicted memory by component in bytes; empty if it isn't estimated."""
         estimate = self.plan.get("estimate")
-        found = estimate.get("components") if isinstance(estimate, dict) else None
-        sizes = found.items() if isinstance(found, dict) else ()
+        components = estimate.get("components") if isinstance(estimate, dict) else None
+        sizes = components.items() if isinstance(components, dict) else ()
         return {str(name): size for name, size in sizes if isinstance(size, int) and size > 0}
 
 
-def told(folder: Path, number: int, nodes: int) -> ToldAttempt:
+def read_attempt(folder: Path, number: int, nodes: int) -> PastAttempt:
     """An attempt of a run on that number of nodes."""
     failed = _json(folder / "failures.json")
     findings = _dicts(failed.get("findings"))
-    records = [found["record"] for found in findings if isinstance(found.get("record"), dict)]
+    records = [finding["record"] for finding in findings if isinstance(finding.get("record"), dict)]
     span = _json(folder / "observed.json").get("span")
     is_span = isinstance(span, list) and [type(part) for part in span] == [float, float]
     read = [snapshot.read(folder, node) for node in range(nodes)]
-    snapshots = [found for found in read if isinstance(found, Snapshot)]
-    rows = [row for found in snapshots for row in found.rows]
-    return ToldAttempt(
+    snapshots = [finding for finding in read if isinstance(finding, Snapshot)]
+    rows = [row for finding in snapshots for row in finding.rows]
+    return PastAttempt(
         number,
         (span[0], span[1]) if is_span and isinstance(span, list) else None,
         _json(folder / "plan.json"),
-        _with_each_line_once([_failure(found) for found in findings[:MOST_FAILURES]]),
+        _without_repeated_lines([_failure(finding) for finding in findings[:MOST_FAILURES]]),
         _rows(failed.get("rows")),
         len(findings),
         tuple(_hangs(folder)),
@@ -151,22 +151,22 @@ def told(folder: Path, number: int, nodes: int) -> ToldAttempt:
     )
 
 
-def _failure(found: Mapping[str, Any]) -> Failure:
-    record = found.get("record")
+def _failure(finding: Mapping[str, Any]) -> Failure:
+    record = finding.get("record")
     record = record if isinstance(record, dict) else {}
     host = f" on {record['host']}" if record.get("host") else ""
     rank = record.get("rank")
     return Failure(
         f"a node{host}" if rank is None else f"rank {rank}{host}",
         title_of(record).partition("\n")[0],
-        str(found.get("entry") or ""),
-        str(found.get("role") or ""),
+        str(finding.get("entry") or ""),
+        str(finding.get("role") or ""),
         excerpt(_dicts(record.get("frames"))),
         str(record.get("traceback") or str(record.get("message") or "").strip()),
     )
 
 
-def _with_each_line_once(failures: Sequence[Failure]) -> tuple[Failure, ...]:
+def _without_repeated_lines(failures: Sequence[Failure]) -> tuple[Failure, ...]:
     """The failures; of those at the same line only the first shows it."""
     seen: set[tuple[str, int]] = set()
     result: list[Failure] = []
@@ -220,10 +220,10 @@ def _rows(value: object) -> tuple[Row, ...]:
 
 
 def _dicts(value: object) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _json(path: Path) -> dict[str, Any]:
     """A file's document; empty if there is none that can be read: the status says why."""
-    found = typed_json.read(path, dict[str, Any])
-    return {} if isinstance(found, Refused) else found
+    document = typed_json.read(path, dict[str, Any])
+    return {} if isinstance(document, Refused) else document
