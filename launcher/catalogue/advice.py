@@ -18,7 +18,7 @@ WANTING = {
     Wanting.PACKAGE: "another package",
     Wanting.SAME: "the package itself",
     Wanting.SCRIPT: "the script",
-    Wanting.MODEL: "a model's own files",
+    Wanting.MODEL: "a model's files",
 }
 """The owner of the code that needs a missing name, in words."""
 SENTENCE = re.compile(r"(?:`[^`]*`|“[^”]*”|[^`“])+?(?:(?<!e\.g)(?<!i\.e)(?<!vs)[.!?] (?=[A-Z])|$)")
@@ -116,7 +116,7 @@ def _conditions(variant: Variant) -> Iterator[str]:
     if variant.exception is not None:
         yield f"the exception is {variant.exception}"
     if variant.message is not None:
-        yield f"the message says {_quoted(variant.message.pattern)}"
+        yield f"the message has {_quoted(variant.message.pattern)}"
     if variant.file is not None:
         yield f"it is raised in {variant.file}"
     if variant.function is not None:
@@ -127,9 +127,9 @@ def _conditions(variant: Variant) -> Iterator[str]:
         yield f"the traceback has {_quoted(variant.through.pattern)}"
     for pattern in (variant.log, variant.context):
         if pattern is not None:
-            yield f"the log says {_quoted(pattern.pattern)}"
+            yield f"the log has {_quoted(pattern.pattern)}"
     if variant.library is not None:
-        yield f"the line that fails is a library's, {_quoted(variant.library.pattern)}"
+        yield f"the failed line is in the library {_quoted(variant.library.pattern)}"
     if variant.wanted_by is not None:
         yield f"it is wanted by {WANTING[variant.wanted_by]}"
     for name, allowed in variant.when.items():

@@ -59,7 +59,7 @@ def named_for(device: Device | None, text: str) -> str:
 
 
 def device_of(record: FailureRecord) -> Device | None:
-    """The accelerator named in the failure's own texts, or else in the lines around it."""
+    """The accelerator named in the failure's texts, or else in the lines around it."""
     failure = [record.message, *(raised.message for raised in record.chain)]
     failure += [f"{frame.file} {frame.source}" for frame in record.frames]
     for texts in (failure, [*record.versions, *record.log_tail]):

@@ -65,7 +65,7 @@ class KnownFailure:
         forbids: conjunctions of terms that cause it.
         tells: conjunctions of terms that cause it with any settings: reported, not refused.
         is_general: whether the entry is broad and counts only if no other does.
-        points_at: name of the search that finds the user's own line, see
+        points_at: name of the search that finds the user's line, see
             `workload/script/line_searches.py`.
         proof: the evidence for the entry.
         sources: further reading, best first.

@@ -54,7 +54,7 @@ def check_prose(path: Path) -> None:
                 required(paragraph)
             except ValueError as error:
                 hint = near(str(error), [trait.value for trait in Trait])
-                problem = f"whom it is for: `{error}`"
+                problem = f"unknown kind of run: `{error}`"
                 raise DocumentError(path, _line(text, paragraph), problem, hint) from None
 
 

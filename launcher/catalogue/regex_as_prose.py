@@ -15,7 +15,7 @@ ESCAPES = {
     **dict.fromkeys("sntrfv", " "),
     **dict.fromkeys("bBAzQE", ""),
 }
-"""Texts for RE2's escapes that don't represent their own character."""
+"""Texts for RE2's escapes that don't represent themselves."""
 QUOTES = set("'\"`")
 MOST = 5
 """Maximum alternatives to show within a message."""
@@ -57,7 +57,7 @@ class _PatternReader:
     def alternatives(self) -> list[str]:
         """The text up to the end or to the closing parenthesis, split at the bars.
 
-        Optional parts at the beginning are omitted: usually a log's own prefixes.
+        Optional parts at the beginning are omitted: usually a log's prefixes.
         """
         texts = [""]
         while self.at < len(self.pattern) and self.pattern[self.at] != ")":

@@ -1,4 +1,4 @@
-"""The user's own lines that set the Trainer's arguments: calls, dicts and assignments."""
+"""The user's lines that set the Trainer's arguments: calls, dicts and assignments."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def lines_that_set(
 def _taken_by_packages(files: Sequence[SourceFile], made: Set[ast.Call]) -> Iterator[ast.AST]:
     """Nodes within calls that neither make nor hand on the Trainer's arguments.
 
-    The user's own functions and classes may do either.
+    The user's functions and classes may do either.
     """
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     nodes = (node for file in files for node in ast.walk(file.tree))
@@ -112,7 +112,7 @@ def _is_of_self(node: ast.AST) -> bool:
 
 
 def makers(files: Sequence[SourceFile], source: str, names: Set[str]) -> list[Maker]:
-    """The user's own calls that make the Trainer's arguments: the one that asked, else all.
+    """The user's calls that make the Trainer's arguments: the one that asked, else all.
 
     The `source` of the old value may end with the line at which a worker asked. A call at that line
     with one of these argument names counts, whichever function it calls.
@@ -147,7 +147,7 @@ def _argument_classes(files: Sequence[SourceFile]) -> Iterator[ast.ClassDef]:
 
 
 def _is_training(file: SourceFile, name: str) -> bool:
-    """Whether a name in a file stands for a class of the Trainer's arguments."""
+    """Whether a name in a file denotes a class of the Trainer's arguments."""
     _, original = file.names.get(name, ("", name))
     return bool(TRAINING.search(original.rpartition(".")[2]))
 

@@ -78,7 +78,7 @@ def failure_rows(
 
 
 def mistyped_rows(record: FailureRecord) -> list[Row]:
-    """A row for each argument that isn't known, with the nearest that is."""
+    """A row for each unknown argument, with the nearest known one."""
     return [
         ("do", f"write `{near}` instead of `{name}`, which is unknown")
         for name, near in record.mistyped.items()
@@ -192,12 +192,12 @@ def diagnosis_rows(
 
 
 def suspect_row(changed: Mapping[Setting, tuple[Value | None, Value]], first: int) -> Row:
-    """The row on our own correction that may have caused the failure.
+    """The row on the correction that may have caused the failure.
 
     `changed` has old and new values; `first` is the corrected attempt, from 0.
     """
     what = ", ".join(f"{setting.value} {old} -> {new}" for setting, (old, new) in changed.items())
-    text = f"our own correction of attempt {first + 1} ({what}): this failure first came with it"
+    text = f"the correction of attempt {first + 1} ({what}): this failure first came with it"
     return "suspect", f"{text}, at no later step. The next remedy is tried without it"
 
 
@@ -217,7 +217,7 @@ def outcome_text(outcome: Outcome, findings: Mapping[int, Finding]) -> str:
 
 
 def where_texts(record: FailureRecord, spots: Sequence[SourceLocation]) -> list[str]:
-    """The user's own lines that the failure is about, then the parameters."""
+    """The user's lines that the failure is about, then the parameters."""
     texts = [spot_text(spot) for spot in spots]
     frame = user_frame(record)
     if frame is not None and not spots:

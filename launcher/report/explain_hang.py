@@ -1,4 +1,4 @@
-"""Reports on a run that stands still: a headline, and where the ranks stand."""
+"""Reports on a hanging run: a headline, and the positions of its ranks."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ ADVICE = {
     HangKind.LOADER: "`num_workers=0` shows whether the loader's processes are at fault: locks or "
     "threads from before the fork, files or sockets that they share",
     HangKind.IDLE: "look at the lines above: no rank is in a known collective",
-    HangKind.UNKNOWN: "if it lasts, the network or a device may be at fault: the devices' own logs "
+    HangKind.UNKNOWN: "if it lasts, the network or a device may be at fault: the devices' logs "
     "(`dmesg`), NCCL_DEBUG=INFO",
 }
 """Advice, for each kind."""
 
 
 def headline(report: HangReport) -> str:
-    """The headline: which rank stands still, where, and who waits for it."""
+    """The headline: the rank that hangs, its position, and the ranks that wait for it."""
     since = f"nothing has moved for {report.quiet:.0f} s: " if report.quiet >= MOVES else ""
     parts = [f"{since}{_what(report)}"]
     if report.culprits and report.waiting:
@@ -54,7 +54,7 @@ def headline(report: HangReport) -> str:
 
 
 def rows(report: HangReport) -> list[Row]:
-    """The rows below the headline: where the ranks stand, what isn't known, and what to do."""
+    """The rows below the headline: the ranks' positions, missing facts, and the advice."""
     places = _by_place(report)
     result: list[Row] = []
     for ranks, text in places[:MOST_PLACES]:
@@ -165,7 +165,7 @@ def _wait(report: HangReport, count: int) -> str:
 
 
 def _by_place(report: HangReport) -> list[tuple[list[int], str]]:
-    """The ranks by where they stand, the culprits first, then the largest groups."""
+    """The ranks by their position, the culprits first, then the largest groups."""
     groups: dict[tuple[bool, str], list[int]] = {}
     for standing in report.standings:
         key = standing.rank in report.culprits, place_text(standing)
@@ -234,7 +234,7 @@ def _users_frames(standing: Standing, child: Child) -> list[Frame]:
 
 
 def _notes(report: HangReport) -> list[str]:
-    """Ranks that couldn't be asked, and why."""
+    """Ranks that didn't answer, with the reasons."""
     problems: dict[str, list[int]] = {}
     for standing in report.standings:
         if standing.problem:

@@ -1,4 +1,4 @@
-"""Where a rank of a run that stands still is, in words."""
+"""Positions of the ranks of a hanging run, in words."""
 
 from __future__ import annotations
 

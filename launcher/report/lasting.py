@@ -43,7 +43,9 @@ def edits(plan: Plan) -> list[Edit]:
 def _edits(plan: Plan, change: Change) -> Iterator[Edit]:
     """The edits of one change; below stage 3 `deepspeed.zero.Init` would still partition."""
     setting, new, row = change.setting, change.new, change.setting.row
-    has_keys = not issubclass(setting.kind, Enum)  # no file has our own words as a key's value
+    has_keys = not issubclass(
+        setting.kind, Enum
+    )  # these are safe-launch's words, which no file has
     in_file = IN_FILE.fullmatch(change.source)
     files = source_files(plan.request).files
     if setting is Setting.ZERO_STAGE and new != 3:
@@ -76,7 +78,7 @@ def _file_named(request: LaunchRequest, name: str) -> str:
 
 
 def _names_of_checkpointing(plan: Plan, source: str) -> tuple[str, str]:
-    """The names that the script's own arguments have, or that the installed transformers has."""
+    """The names in the script's arguments, or else in the installed transformers."""
     is_stated = any(word.lstrip("-").startswith(NEWER[0]) for word in plan.request.arguments)
     is_newer = is_stated or NEWER[0] in source or is_at_least(plan.workload, "transformers", 6, 0)
     return NEWER if is_newer else OF_CHECKPOINTING
@@ -132,7 +134,7 @@ def _word(value: object) -> str:
 
 
 def _in_users_calls(files: Sequence[SourceFile], change: Change) -> Iterator[Edit]:
-    """The user's own lines that call a function of torch's which takes the setting."""
+    """The user's calls of a function of torch that takes the setting."""
     setting, row, value = change.setting, change.setting.row, change.new
     if not row.calls or value == Checkpointing.OFF.value:
         return
@@ -157,7 +159,7 @@ def _with_argument(
 
 
 def _is_of(package: str, name: str, functions: Sequence[str], file: SourceFile) -> bool:
-    """Whether a name stands for one of a package's functions, not for a function of the user's."""
+    """Whether a name denotes one of a package's functions, and not the user's."""
     first, _, rest = name.partition(".")
     module, original = file.names.get(first) or (file.modules.get(first, ""), first)
     function = rest.rpartition(".")[2] if rest else original

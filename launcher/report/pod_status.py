@@ -32,7 +32,7 @@ MESSAGE = 2000
 def failure_line(
     code: int, finding: Finding, workload: Workload, spots: Sequence[SourceLocation] = ()
 ) -> str:
-    """A failed training as one line: the root cause, the user's own line, and what to do."""
+    """A failed training as one line: the root cause, the user's line, and what to do."""
     from ..catalogue.situation import scheduled_by, traits_of
     from ..evidence.exit_reason import death_text
     from . import explain_failure

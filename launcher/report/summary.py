@@ -52,7 +52,7 @@ def document(outcomes: Sequence[Outcome], code: int) -> dict[str, object]:
 def show_hidden_output(outcome: Outcome, findings: Mapping[int, Finding]) -> None:
     """Prints the full traceback of the rank that failed first, or its last output, if hidden.
 
-    A worker prints its own traceback, unless it is stopped before. Hidden are also ranks that this
+    A worker prints its traceback, unless it is stopped before. Hidden are also ranks that this
     console doesn't show, and those of other nodes whose output goes elsewhere.
     """
     if not isinstance(outcome, Failed):

@@ -108,7 +108,7 @@ def _sizes(outcome: Outcome, steps: int) -> tuple[float | None, float | None]:
 
 
 def _lost(outcomes: Sequence[Outcome]) -> float:
-    """The part of the time that neither the last attempt nor a step that it stands on took."""
+    """The part of the time outside the last attempt and the steps that it continued from."""
     begin, end = outcomes[0].seen.span[0], outcomes[-1].seen.span[1]
     used = [end - outcomes[-1].seen.span[0], *map(_kept, outcomes, outcomes[1:])]
     return max(0.0, 1 - sum(used) / (end - begin)) if end > begin else 0.0

@@ -60,7 +60,7 @@ def test_a_correction_that_fails_is_taken_back(tmp_path: Path) -> None:
     ours, told = launched(CURRENT, tmp_path, *run, *own)
     assert ours == pytest.approx(expected, rel=1e-4)
     plain = " ".join(told.replace("[safe-launch]", "").split())
-    assert "suspect our own correction of attempt 1" in plain
+    assert "suspect the correction of attempt 1" in plain
     assert "zero_stage: 2 -> 1" in plain
     assert attempts(told) == 3
 

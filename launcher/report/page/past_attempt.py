@@ -224,6 +224,6 @@ def _dicts(value: object) -> list[Mapping[str, Any]]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """A file's document; empty if there is none that can be read: the status says why."""
+    """A file's document; empty if it can't be read, for which the status has the reason."""
     document = typed_json.read(path, dict[str, Any])
     return {} if isinstance(document, Refused) else document

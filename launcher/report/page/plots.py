@@ -1,4 +1,4 @@
-"""The plots of a run's page: SVG whose text is text, in the page's own colours."""
+"""The plots of a run's page: SVG whose text is text, in the page's colours."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_a_mistaken_trait_is_named_with_its_line(tmp_path: Path) -> None:
     path.write_text(GOOD.replace("Something else.", "On the Trainer, with LoRRA: something."))
     with pytest.raises(DocumentError) as caught:
         read_entry(path)
-    assert caught.value.problem.startswith(f"{path}:22: whom it is for: `with lorra`")
+    assert caught.value.problem.startswith(f"{path}:22: unknown kind of run: `with lorra`")
     assert "`with lora`" in caught.value.hint
 
 

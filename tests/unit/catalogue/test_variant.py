@@ -296,12 +296,12 @@ def test_a_page_has_all_cases(tmp_path: Path) -> None:
     """Cases are given in words, and the search finds them."""
     entry = read_entry(with_variants(tmp_path))
     assert list(cases(entry)) == [
-        ("the message says `for <size>`", "Free <size>."),
-        ("the log says `process <process> has`", "End <process>."),
+        ("the message has `for <size>`", "Free <size>."),
+        ("the log has `process <process> has`", "End <process>."),
         ("torch is >=2 and the accelerator is of kind npu", "Wait."),
     ]
     page = entry_text(entry)
-    assert "\nIf the log says `process <process> has`:\nEnd <process>.\n" in page
+    assert "\nIf the log has `process <process> has`:\nEnd <process>.\n" in page
     assert page.index("Something else.") < page.index("Free <size>.") < page.index("How it is")
     assert [hit.entry.id for hit in search("free process", (entry,))] == ["sample"]
 
