@@ -24,20 +24,6 @@ NOT_MODELLED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
-    """The facts and constraints of an explained failure.
-
-    Attributes:
-        statements: new facts, and settings observed in force.
-        constraint: a constraint beyond the catalogue; None if the catalogue with the new facts
-            already forbids the attempt's plan.
-    """
-
-    statements: tuple[Statement, ...]
-    constraint: Constraint | None
-
-
-@dataclass(frozen=True, slots=True)
 class Learned:
     """Workload and constraints after a failure."""
 
@@ -68,9 +54,7 @@ def learned_from(
         return Refused(
             "the settings that are known to cure it are for another engine than this run's"
         )
-    lesson = lesson_of(attempt, root, rules, now)
-    added = () if lesson.constraint is None else (lesson.constraint,)
-    return Learned(now.informed(lesson.statements), (*rules.constraints, *added))
+    return _explained(now, attempt, root.entry, observed, rules)
 
 
 def _forbid_offload(workload: Workload, attempt: Attempt, rules: Rules) -> Learned | Refused:
@@ -110,24 +94,25 @@ def is_about(entry: KnownFailure, workload: Workload) -> bool:
     )
 
 
-def lesson_of(attempt: Attempt, finding: Finding, rules: Rules, workload: Workload) -> Lesson:
-    """The lesson of a failure explained by an entry; always forbids the attempt's plan.
+def _explained(
+    workload: Workload,
+    attempt: Attempt,
+    entry: KnownFailure,
+    observed: tuple[Statement, ...],
+    rules: Rules,
+) -> Learned:
+    """Workload and constraints after a failure of an entry, which forbid the attempt's plan.
 
     First adds the facts that the entry proves, with which the catalogue may already forbid the
     attempt's plan. Otherwise, e.g. if the supposed cure was in force, forbids the attempt's values
     of the entry's settings.
     """
-    entry = finding.entry
-    assert entry is not None, "only an explained failure teaches"
     number = str(attempt.number + 1)
     source = f"proven by attempt {number}: {entry.id}"
-    statements = (
-        *observed_statements(attempt, finding.record.observed),
-        *((fact, Known(value, Origin.LESSON, source)) for fact, value in entry.proves.items()),
-    )
-    workload = workload.informed(statements)
+    proven = ((fact, Known(value, Origin.LESSON, source)) for fact, value in entry.proves.items())
+    workload = workload.informed((*observed, *proven))
     if is_hopeless(attempt, workload, rules):
-        return Lesson(statements, None)
+        return Learned(workload, rules.constraints)
     tried = tried_settings(attempt, workload)
     concerned = {term.name for terms in entry.forbids for term in terms} & tried.keys()
     terms = tuple(
@@ -136,10 +121,10 @@ def lesson_of(attempt: Attempt, finding: Finding, rules: Rules, workload: Worklo
         if setting in concerned or not concerned
     )
     reference = entry.sources[0] if entry.sources else ""
-    summary = f"attempt {number} failed with it: {entry.subject}"
-    return Lesson(
-        statements, Constraint(terms, Cause(CauseKind.ATTEMPT, number, summary, reference))
+    cause = Cause(
+        CauseKind.ATTEMPT, number, f"attempt {number} failed with it: {entry.subject}", reference
     )
+    return Learned(workload, (*rules.constraints, Constraint(terms, cause)))
 
 
 def is_hopeless(attempt: Attempt, workload: Workload, rules: Rules) -> bool:

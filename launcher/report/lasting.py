@@ -43,9 +43,7 @@ def edits(plan: Plan) -> list[Edit]:
 def _edits(plan: Plan, change: Change) -> Iterator[Edit]:
     """The edits of one change; below stage 3 `deepspeed.zero.Init` would still partition."""
     setting, new, row = change.setting, change.new, change.setting.row
-    has_keys = not issubclass(
-        setting.kind, Enum
-    )  # these are safe-launch's words, which no file has
+    has_keys = not issubclass(setting.kind, Enum)  # no file has safe-launch's words
     in_file = IN_FILE.fullmatch(change.source)
     files = source_files(plan.request).files
     if setting is Setting.ZERO_STAGE and new != 3:
