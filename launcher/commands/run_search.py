@@ -124,7 +124,7 @@ def _outcome(path: Path, notes: list[str]) -> dict[str, Any] | None:
         return None
     code = outcome.get("exit_code")
     if type(code) is not int or code not in EXIT_CODES:
-        notes.append(f"{path} doesn't say how the run ended")
+        notes.append(f"{path} has no valid exit code of the run")
         return None
     if "throughput" in outcome:
         try:

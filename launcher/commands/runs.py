@@ -24,7 +24,7 @@ def declare(parser: Parser) -> None:
     """Declares the arguments."""
     parser.epilog = (
         f"The default folder keeps {kept_runs.MOST} runs and 2 GiB at most; "
-        f"{VARIABLE}=N says how many GiB, 0 sets no limit."
+        f"{VARIABLE}=N sets another number of GiB, 0 no limit."
     )
     parser.add_argument("do", choices=("list", "show", "prune"), nargs="?", default="list")
     parser.add_argument(

@@ -55,7 +55,7 @@ class LaunchError(Exception):
 
     Attributes:
         problem: what is wrong, with the setting or file and line.
-        hint: what to do; empty if the problem says it all.
+        hint: what to do; empty if none is needed.
         code: the launcher's exit code.
     """
 

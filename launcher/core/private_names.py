@@ -54,7 +54,7 @@ class PrivateName:
         except AttributeError:
             raise MissingNameError(self) from None
 
-    def found(self) -> Any:
+    def imported(self) -> Any:
         """Its value in its module, which is imported.
 
         Raises:
@@ -78,7 +78,7 @@ _ELASTIC = "torch.distributed.elastic.multiprocessing.api"
 _ACCELERATE = ("accelerate.commands.launch", "its configuration files can't be read in full")
 _DDP = ("torch", "", "torch.nn.parallel.distributed")
 _EARLY = "gradients that DDP has reduced too early aren't noticed"
-_STACKS = "what ranks that hang wait for isn't asked of torch"
+_STACKS = "torch isn't queried for what hanging ranks wait for"
 
 LOGS_SPECS = PrivateName(
     *("torch", ">=2.3", _ELASTIC, "LogsSpecs"),
@@ -150,7 +150,7 @@ CHECKPOINT_FUNCTION = PrivateName(
 )
 DEFAULT_DEVICE = PrivateName(
     *("torch", "", "torch.utils._device", "CURRENT_DEVICE"),
-    "torch's getter is asked for the default device, which imports more",
+    "the default device is read with torch's getter, which imports more",
 )
 PARAM_DICT = PrivateName(
     *("deepspeed", "", "deepspeed.runtime.config", "DeepSpeedConfig._param_dict"),

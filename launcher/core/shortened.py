@@ -33,7 +33,7 @@ def _shortened_path(path: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, of at most so many characters and an ellipsis, which says that more follows.
+    """The text, cut to `most` characters if it is longer, with an ellipsis for the rest.
 
     It ends after a whole word, so that no part of a path or a number is taken for the whole;
     only a word that fills half of the place is cut.

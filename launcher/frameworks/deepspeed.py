@@ -30,10 +30,8 @@ def read(script: Script) -> Iterator[Statement]:
     Raises:
         LaunchError: a file named *.json doesn't exist or isn't a JSON object.
     """
-    for name in FLAGS:
-        flag = script.text(name)
-        if flag is None:
-            continue
+    flag = script.first(*FLAGS)
+    if flag is not None:
         value = flag.value
         is_inline = isinstance(value, dict) or str(value).lstrip().startswith("{")
         if is_inline or str(value).endswith(".json"):
@@ -43,10 +41,9 @@ def read(script: Script) -> Iterator[Statement]:
                 raise LaunchError(f"{flag.source}: {error}") from error
             yield from statements(config, flag.source if is_inline else Path(value).name, script)
             return
-        if name != "ds_config":
+        if flag is not script.flags.all.get("ds_config"):
             # Some frameworks have named configurations: `--deepspeed zero2`.
             yield Fact.ENGINE, flag.known(Engine.DEEPSPEED.value)
-        break
     if is_bare(script):
         yield from _made_by_script(script)
 

@@ -143,7 +143,7 @@ class Script:
         return self.world <= 1 and not any(names and "," not in names for names in listed)
 
     def replaces(self, *names: str) -> bool:
-        """Whether a framework has defaults of its own for these arguments of the Trainer."""
+        """Whether the script's framework replaces defaults of these arguments of the Trainer."""
         return self.owner is not None and not self.owner.own_defaults.isdisjoint(names)
 
     def declares(self, name: str) -> bool:

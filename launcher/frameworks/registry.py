@@ -1,4 +1,4 @@
-"""All frameworks: a row each, in a module of its own if more is known than its names."""
+"""All frameworks, a row each; one of which more is known than its names has a module."""
 
 from __future__ import annotations
 

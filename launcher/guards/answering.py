@@ -135,7 +135,7 @@ def _serve(torch: ModuleType, folder: str, rank: int, version: tuple[int, ...]) 
         return
     if version < (2, 11) and not is_asked:
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
-    server_of = WORKER_SERVER.found()
+    server_of = WORKER_SERVER.imported()
     with (
         socket_folder.at_folder(folder, inquiry.name_of(rank)) as path,
         _silence(torch),

@@ -138,7 +138,7 @@ def _join(wrapped: Any, _instance: Any, _args: Any, _kwargs: Any) -> None:
     """
     store = None
     with observations.going_on():
-        store = FAKE_STORE.found()()  # its module registers the backend, too
+        store = FAKE_STORE.imported()()  # its module registers the backend, too
     if store is None:
         raise EndOfQueryError(FAKE_STORE.sentence)
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

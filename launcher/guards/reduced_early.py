@@ -58,12 +58,12 @@ class Recomputations:
         """
         import torch
 
-        task = GRAPH_TASK.found()()
+        task = GRAPH_TASK.imported()()
         variables = (getattr(node, "variable", None) for node in nodes_of(*outputs, most=math.inf))
         parameters = {id(leaf) for leaf in variables if isinstance(leaf, torch.nn.Parameter)}
         if task != self.task:
             self.task, self.parameters = task, set()
         if task >= 0 and parameters & self.parameters & data_parallel.reduced():
             early = {Fact.REDUCED_EARLY.value: True}
-            ENGINE.found().queue_callback(lambda: observations.see(**early))
+            ENGINE.imported().queue_callback(lambda: observations.see(**early))
         self.parameters |= parameters

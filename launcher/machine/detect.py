@@ -56,7 +56,7 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
             device = replace(accelerator_of(profile_named(kind)), measured=False, sized=False)
             what = count_of(count, f"{kind} device")
             note = (
-                f"{what}, but none of the vendor's tools says which: planned for "
+                f"{what}, but no tool of the vendor identifies them: planned for "
                 f"{device.memory / GIB:.1f} GiB each, the smallest known, and nothing is changed "
                 "because of that; --hardware names them"
             )

@@ -75,7 +75,7 @@ def hardware_of(name: str, detected: Hardware) -> Hardware:
         if count is not None:
             has = count_of(hardware.accelerators, "device")
             problem = f"{source}: the node {chosen} has {has}, so that {count} isn't understood"
-            raise LaunchError(problem, "--nnodes says how many nodes there are")
+            raise LaunchError(problem, "--nnodes sets the number of nodes")
     else:
         profile = read_profile(known_devices[chosen])
         hardware = _hardware_of_profile(profile, source, detected, count)

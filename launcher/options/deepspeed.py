@@ -43,8 +43,8 @@ HOSTS = (
     _option(
         "--no-ssh",
         "launch only this host's part of the hostfile; run the command on every host yourself",
-        differs="--node_rank may be left out where this host's name is in the hostfile; the first "
-        "host's name is --master_addr where none is given",
+        differs="--node_rank may be left out if this host's name is in the hostfile; --master_addr "
+        "defaults to the first host's name",
     ),
     _option("--no-ssh-check", "no effect: all hosts are always checked before the launch"),
     _option(
@@ -60,8 +60,8 @@ WORKERS = (
         "--no-local-rank",
         "don't pass --local_rank=N to the script; --use-env in torch.distributed.launch",
         short=("--use-env",),
-        differs="without it that is done where another of deepspeed's options for hosts or workers "
-        "is given, and the script isn't seen to refuse it",
+        differs="without it, the option is passed if another of deepspeed's options for hosts or "
+        "workers is given, unless the script's source refuses it",
     ),
     _option(
         "--bind-cores-to-rank",
@@ -101,7 +101,7 @@ OUTPUT = (
         "--enable-each-rank-log",
         "write each rank's output to FOLDER/TIME_rankN.log instead of the console",
         "FOLDER",
-        differs="every attempt has files of its own",
+        differs="every attempt has separate files",
     ),
     _option(
         "--log-level",

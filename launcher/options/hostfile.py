@@ -95,12 +95,9 @@ def filtered(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, .
             raise LaunchError(problem, f"its slots are 0 to {slots_of[name][-1]}")
     left = []
     for host in hosts:
-        meant = named.get(host.name, set()) or {*host.slots}
-        if include:
-            chosen = meant if host.name in named else set()
-        else:
-            chosen = {*host.slots} - meant if host.name in named else {*host.slots}
-        if chosen:
+        slots = {*host.slots}
+        listed = (named[host.name] or slots) if host.name in named else set()
+        if chosen := listed if include else slots - listed:
             left.append(replace(host, slots=tuple(sorted(chosen))))
     if not left:
         raise LaunchError(f"{option} leaves no device")
@@ -139,6 +136,6 @@ def first(hosts: Sequence[Host], nodes: int | None, slots: int | None) -> tuple[
     for host in chosen:
         if slots is not None and slots > len(host.slots):
             problem = f"--num_gpus {slots}: {host.name} has slots={len(host.slots)}"
-            line = f"the hostfile says so in line {host.line}"
+            line = f"see line {host.line} of the hostfile"
             raise LaunchError(problem, line if host.line else "that many devices were found there")
     return tuple(replace(host, slots=host.slots[:slots]) for host in chosen)

@@ -221,7 +221,7 @@ def _refuse_too_few_devices(environment: Mapping[str, str], nproc: int) -> None:
         value = environment.get(variable)
         if value is not None and len(value.split(",")) < nproc:
             problem = f"--virtual-local-rank: {count_of(nproc, 'worker')}, but {variable}={value}"
-            raise LaunchError(problem, "each needs a device of its own")
+            raise LaunchError(problem, "each worker needs one device")
 
 
 def _count(text: str) -> int:

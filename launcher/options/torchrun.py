@@ -29,8 +29,8 @@ NODES = (
         "port of node 0 (default: 29500)",
         "PORT",
         tools=BOTH,
-        differs="with several nodes this is the launchers' port; the workers use a free one, their "
-        "MASTER_PORT, in every attempt another",
+        differs="with several nodes this is the launchers' port; the workers' MASTER_PORT is a free "
+        "one, different in every attempt",
     ),
     _option(
         "--rdzv-endpoint",
@@ -71,8 +71,8 @@ WORKERS = (
         "restarts, with unchanged settings, after failures of unknown cause or signals from "
         "outside (default: 0)",
         "N",
-        differs="corrections of known failures don't count; what is known to be the script's own "
-        "mistake, or has failed in the same way twice, isn't restarted",
+        differs="corrections of known failures don't count; a failure known to be the script's "
+        "mistake, or one that has occurred twice in the same way, isn't followed by a restart",
     ),
     _option(
         "--monitor-interval",
@@ -113,10 +113,10 @@ WORKERS = (
         "--signals-to-handle",
         "further signals to pass on to the workers",
         "SIGNAL,...",
-        differs="SIGTERM, SIGINT and SIGHUP always stop the workers, SIGQUIT asks where every rank "
-        "stands; SIGUSR1, SIGUSR2 and whatever else is named goes to the workers with a handler "
-        "for it, and the training continues, where torchrun ends it; what was ignored when "
-        "safe-launch was started, as SIGHUP is under nohup, stays ignored",
+        differs="SIGTERM, SIGINT and SIGHUP always stop the workers, SIGQUIT reports where every "
+        "rank stands; SIGUSR1, SIGUSR2 and the named signals go to the workers with a handler for "
+        "them, and the training continues (torchrun ends it); signals that were ignored when "
+        "safe-launch was started, such as SIGHUP under nohup, stay ignored",
     ),
     _option(
         "--shutdown-timeout",
@@ -133,7 +133,7 @@ WORKERS = (
         "--numa-binding",
         "bind each worker to the cores near its GPU, as in torch",
         "node|socket|exclusive|core-complex",
-        differs="an error where no GPU or no numactl is found; workers are fresh processes",
+        differs="an error if no GPU or no numactl is found; workers are fresh processes",
         variable=False,
     ),
 )

@@ -127,7 +127,7 @@ def _spawn(
     """
     from torch.distributed.elastic.multiprocessing import SignalException, start_processes
 
-    specs, destinations = LOGS_SPECS.found(), LOGS_DEST.found()
+    specs, destinations = LOGS_SPECS.imported(), LOGS_DEST.imported()
 
     class Pipes(specs):  # type: ignore[misc, valid-type]  # torch is typed as Any
         """Sends each worker's stdout and stderr into our pipes instead of into files."""
@@ -174,5 +174,5 @@ def _binding(request: LaunchRequest) -> dict[str, Any]:
     """Arguments for torch to bind workers near their GPUs, if that is requested."""
     if not request.worker_options.numa_binding:
         return {}
-    mode = AFFINITY_MODE.found()(request.worker_options.numa_binding)
-    return {"numa_options": NUMA_OPTIONS.found()(mode)}
+    mode = AFFINITY_MODE.imported()(request.worker_options.numa_binding)
+    return {"numa_options": NUMA_OPTIONS.imported()(mode)}

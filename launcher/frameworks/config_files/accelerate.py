@@ -178,7 +178,7 @@ def _by_accelerate(path: Path) -> dict[str, str]:
         check=False,
     )
     if done.returncode:
-        last = next(reversed(done.stderr.strip().splitlines()), "it said nothing")
+        last = next(reversed(done.stderr.strip().splitlines()), "it printed nothing")
         if f"cannot import name '{VALIDATE_LAUNCH.path}'" in last:
             raise MissingNameError(VALIDATE_LAUNCH)
         raise LaunchError(f"{path}: accelerate can't use it: {last}")

@@ -104,7 +104,7 @@ def test_a_node_whose_board_is_elsewhere(
     ("file", "content", "words"),
     [
         ("outcome.json", '{"exit_code": 0, "att', "outcome.json isn't of this version"),
-        ("outcome.json", '{"attempts": 2}', "doesn't say how the run ended"),
+        ("outcome.json", '{"attempts": 2}', "has no valid exit code of the run"),
         ("outcome.json", "[]", "outcome.json isn't of this version"),
         ("launcher-0.json", "\0\0\0", "launcher-0.json isn't of this version"),
         ("attempt-1/failures.json", '{"findings": [', "failures.json isn't of this version"),

@@ -165,7 +165,7 @@ def test_a_number_of_nodes(name: str) -> None:
     """The number of nodes is another option."""
     with pytest.raises(LaunchError) as caught:
         hardware_of(name, HERE)
-    assert caught.value.hint == "--nnodes says how many nodes there are"
+    assert caught.value.hint == "--nnodes sets the number of nodes"
 
 
 @table(
