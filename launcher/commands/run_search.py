@@ -25,8 +25,6 @@ from ..system.kept_runs import is_run, kept
 from ..system.launcher_record import LauncherRecord, State
 from . import names
 
-EXIT_CODES = range(256)
-
 
 def running_here() -> Iterator[Path]:
     """The run directories of this user's launchers on this host, wherever they are.
@@ -123,7 +121,7 @@ def _outcome(path: Path, notes: list[str]) -> dict[str, Any] | None:
     if outcome is None:
         return None
     code = outcome.get("exit_code")
-    if type(code) is not int or code not in EXIT_CODES:
+    if type(code) is not int or code not in range(256):
         notes.append(f"{path} has no valid exit code of the run")
         return None
     if "throughput" in outcome:

@@ -21,7 +21,6 @@ from . import hostfile, table
 from .hostfile import Host
 from .option import named_path
 
-LOCALHOST = "localhost"
 LAUNCHERS = ("ssh", "pdsh")
 """Supported launchers. deepspeed's pdsh only starts an ssh for each host (it sets
 PDSH_RCMD_TYPE=ssh), and doesn't pass on standard input, which the job needs here; so ssh is
@@ -209,7 +208,7 @@ def _chosen(options: HostOptions, file: Path | None, accelerators: int) -> HostC
             problem = "--include and --exclude choose devices, and none was found on this host"
             raise LaunchError(problem, "on a machine without one give --num_gpus N")
         count = accelerators or options.devices or 1
-        hosts, source = (Host(LOCALHOST, tuple(range(count))),), "no hostfile"
+        hosts, source = (Host("localhost", tuple(range(count))),), "no hostfile"
     hosts = hostfile.filtered(hosts, options.include, options.exclude)
     hosts = hostfile.first(hosts, options.nodes, options.devices)
     return HostChoice(

@@ -11,7 +11,6 @@ from ..core.hardware import Hardware
 from ..core.settings import Fact, Setting
 from ..core.workload import Known, Workload
 
-FSDP_ONLY = (Setting.RESHARD_AFTER_FORWARD, Setting.OFFLOAD)
 WITHOUT_EFFECT = (
     "FSDP has no effect here: on a CPU accelerate trains with DDP, and every rank holds "
     "all (safe-launch explain fsdp-trains-ddp-on-cpu)"
@@ -30,7 +29,8 @@ def on_device(workload: Workload, hardware: Hardware) -> Workload:
     if stated is None or workload.engine is not Engine.FSDP or not is_changed:
         return workload
     engine = Known(Engine.DDP.value, stated.origin, f"{stated.source}, on a CPU")
-    informed = workload.without(FSDP_ONLY).informed([(Fact.ENGINE, engine)])
+    without_fsdp = workload.without((Setting.RESHARD_AFTER_FORWARD, Setting.OFFLOAD))
+    informed = without_fsdp.informed([(Fact.ENGINE, engine)])
     return replace(informed, notes=(*workload.notes, WITHOUT_EFFECT))
 
 

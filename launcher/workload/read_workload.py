@@ -29,7 +29,6 @@ from .readers import (
 )
 from .script.read_script import read_script
 
-PROGRAM = "a program run directly (--no-python): its training can't be seen or corrected"
 OWN_BATCHES = {
     *("batch_sampler", "BatchSampler", "get_train_dataloader"),
     *("split_batches", "dispatch_batches"),
@@ -59,9 +58,8 @@ def read_workload(request: LaunchRequest) -> Workload:
         LaunchError: the script, or a file that it names, can't be used.
     """
     if request.is_program:
-        return Workload(
-            framework=Framework.NONE, versions=installed(VERSIONED), unmodelled=(PROGRAM,)
-        )
+        note = "a program run directly (--no-python): its training can't be seen or corrected"
+        return Workload(versions=installed(VERSIONED), unmodelled=(note,))
     script = read_script(request)
     workload = Workload(framework=_framework(script), versions=script.versions)
     for reader in READERS:
