@@ -96,7 +96,9 @@ def _require_ownership(run: Path) -> None:
     """
     owner = run.stat().st_uid
     if owner != os.geteuid():
-        problem = f"{run} belongs to {regular_files.owner(owner)}, whose record names the files to write"
+        problem = (
+            f"{run} belongs to {regular_files.owner(owner)}, whose record names the files to write"
+        )
         raise LaunchError(problem, "without --apply, the patch is only shown")
 
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from ..catalogue.catalogue import Catalogue
 from ..catalogue.entry import known_constraints
-from ..core.asked import Asked, Ending
 from ..core.certainty import Origin
 from ..core.errors import ExitCode
 from ..core.plain_json import plain
 from ..core.row import Row
+from ..core.script_answers import Ending, ScriptAnswers
 from ..core.settings import Fact
 from ..core.workload import Workload
 from ..diagnosis.observed import with_model
@@ -88,7 +88,7 @@ def _plan(options: argparse.Namespace) -> int:
     return 1 if answers is not None and answers.ending is Ending.FAILED else ExitCode.SUCCESS
 
 
-def _informed(workload: Workload, answers: Asked | None) -> Workload:
+def _informed(workload: Workload, answers: ScriptAnswers | None) -> Workload:
     """The workload with the script's answers."""
     if answers is None:
         return workload
@@ -104,7 +104,7 @@ def _informed(workload: Workload, answers: Asked | None) -> Workload:
     return with_model(informed, answers.shape or {}, source, Origin.OBSERVED)
 
 
-def _with_answers(rows: list[Row], answers: Asked | None) -> list[Row]:
+def _with_answers(rows: list[Row], answers: ScriptAnswers | None) -> list[Row]:
     """The rows of a plan with how the script was asked: first, if that is incomplete."""
     if answers is None:
         return rows
@@ -115,7 +115,10 @@ def _with_answers(rows: list[Row], answers: Asked | None) -> list[Row]:
 
 
 def _text(
-    plan: Plan | NoPlan, workload: Workload, suspects: Sequence[SuspectLine], answers: Asked | None
+    plan: Plan | NoPlan,
+    workload: Workload,
+    suspects: Sequence[SuspectLine],
+    answers: ScriptAnswers | None,
 ) -> list[str]:
     """The plan, or why there is none; with `--verbose`, also the known values and candidates."""
     whole = terminal.is_verbose()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..core.asked import Asked, Ending
 from ..core.row import Row
+from ..core.script_answers import Ending, ScriptAnswers
 
 NAMED = 5
 """Files that are named at most."""
 
 
-def rows(answers: Asked) -> list[Row]:
+def rows(answers: ScriptAnswers) -> list[Row]:
     """Rows on the script's progress and the consequences."""
     result = [("asked", f"{answers.script}, in one process: {_how(answers)}")]
     if answers.written:
@@ -24,7 +24,7 @@ def rows(answers: Asked) -> list[Row]:
     return result
 
 
-def _how(answers: Asked) -> str:
+def _how(answers: ScriptAnswers) -> str:
     seconds, where = f"{answers.seconds:.1f} s", answers.where
     so_far = "the plan uses its answers so far"
     match answers.ending:

@@ -13,11 +13,11 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-from ..core.asked import Asked, Ending
 from ..core.choices import Framework
 from ..core.errors import LaunchError
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
+from ..core.script_answers import Ending, ScriptAnswers
 from ..evidence.from_exception import name_of as qualified
 from ..evidence.plan_query import EndOfQueryError
 from ..system import files_below, terminal
@@ -34,7 +34,7 @@ ON_META = re.compile(r"\bmeta tensors?\b|\bdevice:? ?'?meta\b|\bmeta device\b|te
 WITHOUT_DEVICE = re.compile(r"\b(CUDA|NVIDIA|GPU|NPU|XPU|HIP)\b", re.IGNORECASE)
 
 
-def ask(request: LaunchRequest, hardware: Hardware, here: Hardware) -> Asked:
+def ask(request: LaunchRequest, hardware: Hardware, here: Hardware) -> ScriptAnswers:
     """Runs a script in one process until its plan for some hardware is known; returns its answers.
 
     This host has the hardware `here`.
@@ -62,7 +62,7 @@ def ask(request: LaunchRequest, hardware: Hardware, here: Hardware) -> Asked:
     lacks = hardware.accelerators and hardware.accelerator.kind not in kinds
     lines = reports.output.decode(errors="replace").splitlines()
     frameworks = [question.framework for question in reports.questions if question.framework]
-    return Asked(
+    return ScriptAnswers(
         script=name,
         ending=ending,
         seconds=seconds,

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import pytest
 from safe_launch.commands import plan
-from safe_launch.core.asked import Asked, Ending
 from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
 from safe_launch.core.errors import ExitCode, LaunchError
 from safe_launch.core.request import LaunchRequest
+from safe_launch.core.script_answers import Ending, ScriptAnswers
 from safe_launch.core.settings import Fact, Setting
 from safe_launch.core.workload import Known
 from safe_launch.evidence.failure_record import FailureRecord, Frame
@@ -96,10 +96,10 @@ def test_later_words_hold() -> None:
     assert {known.origin for known in found.known.values()} == {Origin.OBSERVED}
 
 
-def asked(ending: Ending, length: int = 512, **told: object) -> Asked:
+def asked(ending: Ending, length: int = 512, **told: object) -> ScriptAnswers:
     """A script that was asked, with its samples' length."""
     known = (Fact.SEQUENCE_LENGTH, Known(length, Origin.OBSERVED, "Trainer"))
-    return Asked("train.py", ending, 2.0, statements=(known,), **told)  # type: ignore[arg-type]
+    return ScriptAnswers("train.py", ending, 2.0, statements=(known,), **told)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("length", "expected"), [(512, 1024), (2048, 2048)])

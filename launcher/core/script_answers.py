@@ -27,7 +27,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ScriptAnswers:
     """A script's answers.
 
     Attributes:
