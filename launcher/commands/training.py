@@ -46,7 +46,7 @@ def run(
     defaults = by_files(_folder_of(stated.script), os.environ)
     script = [] if stated.script is None else [stated.script, *stated.arguments]
     words = [word for default in defaults for word in default.words]
-    options = parsed([*words, *by_variables(os.environ), *stated.own, "--", *script])
+    options = parsed([*words, *by_variables(os.environ), *stated.option_words, "--", *script])
     options.arguments = local_rank.with_local_rank(options)
     options.never_change[:0] = never_change.elsewhere(defaults, os.environ)
     terminal.be_quiet(wanted=is_launch and output_options.is_quiet(options, os.environ))
@@ -75,7 +75,7 @@ def run(
 
     script = [options.script, *options.arguments]
     return launch_on_hosts.launch_on_hosts(
-        hosts, options.own, script, options, is_launch=is_launch, run=again
+        hosts, options.option_words, script, options, is_launch=is_launch, run=again
     )
 
 

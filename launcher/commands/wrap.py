@@ -183,7 +183,7 @@ def run(options: argparse.Namespace) -> int:
         is_done = False
         with SignalWakeup((*STOPS, *FORWARDED)) as wakeup:
             try:
-                process = _start(command, hooked(os.environ, mark, sockets, options.own))
+                process = _start(command, hooked(os.environ, mark, sockets, options.option_words))
                 wrapped = WrappedRun(process, patience, mark)
                 wrapped.watch(listener, wakeup)
                 is_done = wrapped.stop is None

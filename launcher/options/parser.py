@@ -83,15 +83,15 @@ class Parser(argparse.ArgumentParser):
         Raises:
             LaunchError: an option's prefix is ambiguous.
         """
-        own, rest = [], list(words)
+        options, rest = [], list(words)
         while rest and rest[0].startswith("-") and rest[0] != "-":
             word = rest.pop(0)
             if word == "--":
                 break
-            own.append(self._spelt_out(word))
-            if rest and self._awaits_value(own[-1], rest[0]):
-                own.append(rest.pop(0))
-        return own, rest
+            options.append(self._spelt_out(word))
+            if rest and self._awaits_value(options[-1], rest[0]):
+                options.append(rest.pop(0))
+        return options, rest
 
     def _spelt_out(self, word: str) -> str:
         name, equals, value = word.partition("=")
@@ -126,18 +126,17 @@ class ScriptParser(Parser):
     """A parser of options before a script or a command, whose words stay unchanged."""
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parses the words: the options, and `own`, `script` (may be None) and `arguments`.
-
-        `own` are the words of the options.
+        """Parses the words: the options, `option_words`, `script` (may be None) and `arguments`.
 
         Raises:
             LaunchError: they are invalid.
         """
-        own, command = self.apart(words)
+        option_words, command = self.apart(words)
         script = command.pop(0) if command else None
         if script is not None and _is_too_long(script):
             self.error(f"{script[:40]}...: no script has such a long name")
-        return self.parse_args(own, argparse.Namespace(own=own, script=script, arguments=command))
+        known = {"option_words": option_words, "script": script, "arguments": command}
+        return self.parse_args(option_words, argparse.Namespace(**known))
 
 
 def parser() -> ScriptParser:

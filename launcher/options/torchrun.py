@@ -29,8 +29,8 @@ NODES = (
         "port of node 0 (default: 29500)",
         "PORT",
         tools=BOTH,
-        differs="with several nodes this is the launchers' port; the workers' MASTER_PORT is a free "
-        "one, different in every attempt",
+        differs="with several nodes this is the launchers' port; the workers' MASTER_PORT is a "
+        "free one, different in every attempt",
     ),
     _option(
         "--rdzv-endpoint",

@@ -45,7 +45,7 @@ REFUSED = [one for one in table.TABLE if one.instead]
 def parsed(words: Sequence[str]) -> argparse.Namespace:
     """A command line's values, without the options' spelling."""
     found = parser.parsed(words)
-    del found.own
+    del found.option_words
     return found
 
 
