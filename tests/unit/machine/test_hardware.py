@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from safe_launch.commands.hardware import found_rows, known_table
+from safe_launch.commands.hardware import hardware_rows, known_table
 from safe_launch.core.choices import Precision
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.hardware import Hardware
@@ -437,7 +437,7 @@ def test_devices_that_differ_and_are_listed_by_number(monkeypatch: pytest.Monkey
 def test_what_the_command_shows() -> None:
     """Detected hardware in rows; profiles as a table without the fallback ones."""
     found = of_devices(HERE, [device("NVIDIA L40S", 45)] * 2)
-    rows = found_rows(found)
+    rows = hardware_rows(found)
     assert rows[:2] == [
         ("found", "2 x l40s, 44.3 GiB each"),
         ("host", "4 cores, 64.0 GiB of memory"),
