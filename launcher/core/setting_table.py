@@ -41,16 +41,16 @@ Cost = Callable[[Value | None, Value, Mapping[str, Value], int], str]
 """The cost of a change: old value (None if unknown), new one, the model's numbers, ranks."""
 
 
-def _distance(new: Value | None, asked: Value | None) -> float:
+def _distance(new: Value | None, requested: Value | None) -> float:
     """The difference of two numbers; of others, whether they differ."""
-    if isinstance(new, int) and isinstance(asked, int):
-        return abs(new - asked)
-    return float(new != asked)
+    if isinstance(new, int) and isinstance(requested, int):
+        return abs(new - requested)
+    return float(new != requested)
 
 
-def _toggles(new: Value | None, asked: Value | None) -> float:
+def _toggles(new: Value | None, requested: Value | None) -> float:
     """Whether checkpointing was turned on or off, beyond a change of its implementation."""
-    return float((new == Checkpointing.OFF) != (asked == Checkpointing.OFF))
+    return float((new == Checkpointing.OFF) != (requested == Checkpointing.OFF))
 
 
 class Kept(NamedTuple):

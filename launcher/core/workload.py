@@ -116,7 +116,7 @@ class Workload:
         return None if value is None else Engine(str(value))
 
     @property
-    def asked(self) -> dict[Setting, Value]:
+    def requested(self) -> dict[Setting, Value]:
         """The settings that the user asked for, or the framework's defaults."""
         settings = {
             name: known.value for name, known in self.known.items() if isinstance(name, Setting)
@@ -126,7 +126,7 @@ class Workload:
     @property
     def micro_steps(self) -> int | None:
         """Samples per rank in an optimizer step, as asked for; None if unknown."""
-        micro, steps = (self.asked.get(name) for name in BATCH)
+        micro, steps = (self.requested.get(name) for name in BATCH)
         return None if micro is None or steps is None else int(micro) * int(steps)
 
     def is_pinned(self, setting: Setting) -> bool:

@@ -57,7 +57,7 @@ def _source(workload: Workload, name: Name, value: Value) -> str:
 
 def tried_settings(attempt: Attempt, workload: Workload) -> dict[Setting, Value]:
     """The attempt's settings in force, if known."""
-    return {**workload.asked, **attempt.plan.overrides}
+    return {**workload.requested, **attempt.plan.overrides}
 
 
 def with_seen(workload: Workload, attempt: Attempt, seen: Seen) -> Workload:

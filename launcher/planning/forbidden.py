@@ -24,11 +24,11 @@ def first_that_forbids(
     one. Cells that the sweep proved wrong forbid only such changes.
     """
     whole, certain = point_of(candidate, workload), certain_point_of(candidate, workload)
-    asked = point_of(workload.asked, workload)
+    requested = point_of(workload.requested, workload)
 
     def forbids(constraint: Constraint) -> bool:
         is_assumed = constraint.cause.kind is CauseKind.KNOWN_FAILURE and not has_failed
-        is_entered = constraint.cause.is_silent and not constraint.forbids(asked)
+        is_entered = constraint.cause.is_silent and not constraint.forbids(requested)
         if constraint.cause.kind is CauseKind.MEASUREMENT and not is_entered:
             return False
         return constraint.forbids(certain if is_assumed and not is_entered else whole)
@@ -46,9 +46,9 @@ def point_of(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
 
 def certain_point_of(candidate: Candidate, workload: Workload) -> dict[Name, Value]:
     """The same without assumptions about the script; a plan's changes are certain."""
-    asked = workload.asked
+    requested = workload.requested
     return {
         name: value
         for name, value in point_of(candidate, workload).items()
-        if workload.is_certain(name) or (isinstance(name, Setting) and asked.get(name) != value)
+        if workload.is_certain(name) or (isinstance(name, Setting) and requested.get(name) != value)
     }

@@ -18,7 +18,7 @@ PREFERENCES: tuple[tuple[Kept, Setting], ...] = tuple(
 """The reasons to keep a setting, most valuable first."""
 
 
-def departure(candidate: Candidate, asked: Candidate) -> tuple[float, ...]:
+def departure(candidate: Candidate, requested: Candidate) -> tuple[float, ...]:
     """The candidate's distance from the request; smaller is better.
 
     Compares the most valuable setting first. Of two stages at equal distance the lower is
@@ -26,7 +26,7 @@ def departure(candidate: Candidate, asked: Candidate) -> tuple[float, ...]:
     passes.
     """
     return (
-        *(kept.distance(candidate.get(name), asked.get(name)) for kept, name in PREFERENCES),
+        *(kept.distance(candidate.get(name), requested.get(name)) for kept, name in PREFERENCES),
         float(candidate.get(Setting.ZERO_STAGE, 0)),
         float(candidate.get(Setting.GRADIENT_CHECKPOINTING) == Checkpointing.REENTRANT),
     )
@@ -41,7 +41,7 @@ def rank(
     against the request (speedups don't count), and by distance from the request. Another micro
     batch doesn't change a stated setting, as the global batch stays; offload always counts.
     """
-    departed = departure(candidate, workload.asked)
+    departed = departure(candidate, workload.requested)
     given_up = (
         distance
         for (kept, setting), distance in zip(PREFERENCES, departed, strict=False)

@@ -143,11 +143,11 @@ def proposals(plan: Plan, rules: Rules) -> tuple[str, ...]:
         return ()
     if workload.model is None or not workload.model.vocabulary:
         return ()
-    asked = workload.asked
-    before = evaluate_candidate(asked, workload, rules)
+    requested = workload.requested
+    before = evaluate_candidate(requested, workload, rules)
     kind = Loss.CHUNKED if rules.hardware.accelerator.kind == "npu" else Loss.FUSED
     with_loss = supposed(workload, Fact.LOSS, kind.value)
-    after = evaluate_candidate(asked, with_loss, rules)
+    after = evaluate_candidate(requested, with_loss, rules)
     if before.estimate is None or after.estimate is None:
         return ()
     saved = before.estimate.peak.needed - after.estimate.peak.needed

@@ -89,12 +89,12 @@ def resolve(
     rules = rules_of(request, hardware, constraints, has_failed=has_failed)
     rules = replace(rules, by_memory=by_memory)
     sizes = calibrated_sizes(workload, rules.hardware, rules.ranks)
-    asked = workload.asked
-    reference = evaluate(asked, workload, rules, sizes)
+    requested = workload.requested
+    reference = evaluate(requested, workload, rules, sizes)
     every = [
         (candidate, evaluate(candidate, workload, rules, sizes))
         for candidate in candidates(workload, growth(request), fixed)
-        if all(candidate.get(kept) == asked.get(kept) for kept in request.limits.kept)
+        if all(candidate.get(kept) == requested.get(kept) for kept in request.limits.kept)
     ]
     every.sort(key=lambda pair: rank(pair[0], pair[1], workload, reference))
     considered = tuple(evaluated for _, evaluated in every)
@@ -124,7 +124,7 @@ def resolve(
 def as_asked(request: LaunchRequest, workload: Workload, hardware: Hardware) -> Plan:
     """The plan that changes nothing, even if it is forbidden."""
     rules = rules_of(request, hardware, ())
-    only = evaluate_candidate(workload.asked, workload, rules)
+    only = evaluate_candidate(workload.requested, workload, rules)
     return Plan(request, workload, hardware, only.preset, (), (only,), only)
 
 
@@ -168,59 +168,59 @@ def candidates(
     accumulation change together to keep the global batch, even if workers were lost: then a rank's
     share of it grows by `factor`. The `fixed` settings can't be changed any more.
     """
-    asked = workload.asked
+    requested = workload.requested
     single = {
         setting: [fixed[setting]] if setting in fixed else _alternatives(setting, value, workload)
-        for setting, value in asked.items()
+        for setting, value in requested.items()
         if setting not in BATCH
     }
     set_batch = {setting: value for setting, value in fixed.items() if setting in BATCH}
     pairs = [set_batch] if set_batch else _batches(workload, factor)
     for values in itertools.product(*single.values()):
         settings = dict(zip(single, values, strict=True))
-        if _is_possible(settings, asked):
+        if _is_possible(settings, requested):
             for pair in pairs:
                 yield {**settings, **pair}
 
 
-def _is_possible(settings: Candidate, asked: Candidate) -> bool:
+def _is_possible(settings: Candidate, requested: Candidate) -> bool:
     """Whether DeepSpeed supports a combination; the request always counts as possible.
 
     DeepSpeed offloads no parameters below stage 3, and no optimizer at stage 0
     (deepspeed/runtime/zero/config.py).
     """
     stage, offload = settings.get(Setting.ZERO_STAGE), settings.get(Setting.OFFLOAD)
-    if stage is None or offload in (None, asked.get(Setting.OFFLOAD)):
+    if stage is None or offload in (None, requested.get(Setting.OFFLOAD)):
         return True
     least = {Offload.NONE: 0, Offload.OPTIMIZER: 1, Offload.OPTIMIZER_AND_PARAMETERS: 3}
     return int(stage) >= least[Offload(str(offload))]
 
 
-def _alternatives(setting: Setting, asked: Value, workload: Workload) -> list[Value]:
+def _alternatives(setting: Setting, requested: Value, workload: Workload) -> list[Value]:
     """The values of a setting that guards can apply, given the requested one."""
     engine, framework = workload.engine, workload.framework
     lightest = setting.row.values.lightest
-    lighter = [asked] if lightest in (None, asked) else [asked, lightest]
+    lighter = [requested] if lightest in (None, requested) else [requested, lightest]
     if setting is Setting.GRADIENT_CHECKPOINTING:
         # Only the Trainer has a switch to turn it on; under FSDP, accelerate's is non-reentrant.
-        is_switchable = asked != Checkpointing.OFF or framework is Framework.TRANSFORMERS
+        is_switchable = requested != Checkpointing.OFF or framework is Framework.TRANSFORMERS
         values = lighter if engine is Engine.FSDP else setting.values
-        return values if is_switchable else [asked]
+        return values if is_switchable else [requested]
     if engine is None or setting.row.engine is not engine:
-        return [asked]
+        return [requested]
     if engine is not Engine.FSDP:
         return setting.values
     # accelerate creates FSDP2's units, whose settings can be changed from outside.
     is_second = workload.value(Fact.FSDP_VERSION) == 2
-    return lighter if is_second and framework is not Framework.NONE else [asked]
+    return lighter if is_second and framework is not Framework.NONE else [requested]
 
 
 def _batches(workload: Workload, factor: Fraction) -> list[Candidate]:
     """The requested micro batch and accumulation, and all with the same product if settable."""
-    asked = workload.asked
-    micro, steps = asked.get(Setting.MICRO_BATCH), asked.get(Setting.ACCUMULATION)
+    requested = workload.requested
+    micro, steps = requested.get(Setting.MICRO_BATCH), requested.get(Setting.ACCUMULATION)
     if micro is None or steps is None or workload.framework is not Framework.TRANSFORMERS:
-        return [{setting: value for setting, value in asked.items() if setting in BATCH}]
+        return [{setting: value for setting, value in requested.items() if setting in BATCH}]
     batch = int(int(micro) * int(steps) * factor)
     small = [size for size in range(1, math.isqrt(batch) + 1) if batch % size == 0]
     least = int(micro) if workload.value(Fact.LOSS_SPANS_BATCH) else 1
@@ -244,14 +244,14 @@ def _changes(
     The cause is a launcher option, or the constraint that forbids the chosen candidate with only
     this setting as requested, or else the constraint that forbids the whole request.
     """
-    asked = workload.asked
+    requested = workload.requested
     changes = []
     for setting, new in candidate.items():
         stated = workload.known.get(setting)
         if stated is not None and stated.value == new:
             continue
         wanted = workload.wanted.get(setting)
-        single = forbidden_by({**candidate, setting: asked[setting]}, workload, rules)
+        single = forbidden_by({**candidate, setting: requested[setting]}, workload, rules)
         if wanted is not None and wanted.value == new:
             cause: Constraint | None = Constraint(
                 (), Cause(CauseKind.REQUEST, wanted.source, f"requested by {wanted.source}")

@@ -73,8 +73,8 @@ def doubt_of(
 
     def fits_as(lighter: Sequence[Name]) -> bool:
         supposedly = _lightened(workload, lighter)
-        before, asked = workload.asked, supposedly.asked
-        held = {name: value for name, value in fixed.items() if asked.get(name) == before.get(name)}
+        before, after = workload.requested, supposedly.requested
+        held = {name: value for name, value in fixed.items() if after.get(name) == before.get(name)}
         other = search(result.request, supposedly, result.hardware, fixed=held)
         return isinstance(other, Plan) and (
             isinstance(result, NoPlan) or not other.changed_for_memory

@@ -170,7 +170,7 @@ def doubt_text(plan: Plan, doubt: Doubt) -> str:
 
 def proof_text(plan: Plan) -> str:
     """The evidence for a plan's changes if the installed version wasn't measured itself."""
-    settings, requested = plan.preset.settings(), plan.workload.asked
+    settings, requested = plan.preset.settings(), plan.workload.requested
     if not any(settings.get(name) != requested.get(name) for name in MEASURED):
         return ""
     proof = proof_of(settings, plan.workload, shipped_sweeps())
@@ -248,7 +248,7 @@ def correction_rows(
     rows = []
     changes = {change.setting: change for change in plan.changes}
     for setting, new in plan.preset.settings().items():
-        old = {**plan.workload.asked, **before.overrides}.get(setting)
+        old = {**plan.workload.requested, **before.overrides}.get(setting)
         if old == new:
             continue
         text, change = f"{setting.value}: {old} -> {new}", changes.get(setting)
@@ -286,7 +286,7 @@ def dead_end_rows(refused: NoPlan) -> list[Row]:
 
 def barred_text(refused: NoPlan, preset: Preset) -> str:
     """The changes that a `never-change` setting forbids, and where it is stated."""
-    requested = refused.workload.asked
+    requested = refused.workload.requested
     new = {name: value for name, value in preset.settings().items() if requested.get(name) != value}
     changes = ", ".join(f"{name}: {requested.get(name)} -> {value}" for name, value in new.items())
     never = [(name, source) for name, source in refused.request.limits.never_changed if name in new]

@@ -100,7 +100,7 @@ def _sizes(outcome: Outcome, steps: int) -> tuple[float | None, float | None]:
         batch = samples * plan.request.world / len(rows) / steps
         return batch, tokens / samples or None
     workload = with_seen(plan.workload, outcome.attempt, outcome.seen)
-    requested = {name: workload.asked.get(name) for name in BATCH if workload.is_certain(name)}
+    requested = {name: workload.requested.get(name) for name in BATCH if workload.is_certain(name)}
     micro, accumulation = ({**requested, **plan.overrides}.get(name) for name in BATCH)
     if micro is None or accumulation is None or workload.makes_batches:
         return None, None

@@ -21,7 +21,7 @@ def fault_warnings(plan: Plan, entries: Sequence[KnownFailure]) -> tuple[str, ..
     And a line for each default that an upgrade has changed since an earlier run of the script.
     """
     # The settings that workers ask for are in the workload alone.
-    settings = {**plan.preset.settings(), **plan.workload.asked, **plan.overrides}
+    settings = {**plan.preset.settings(), **plan.workload.requested, **plan.overrides}
     point = point_of(settings, plan.workload)
     point[Fact.DEVICE] = plan.hardware.accelerator.kind
     point[Fact.NODES] = len(plan.request.nodes)

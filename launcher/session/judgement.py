@@ -52,7 +52,7 @@ def is_mistaken(attempt: Attempt, stated: Iterable[Statement]) -> bool:
     A value that was read or learnt may have changed since; the global batch would change with it.
     """
     plan = attempt.plan
-    believed = plan.workload.asked
+    believed = plan.workload.requested
     return any(
         name in plan.overrides and name in believed and believed[name] != known.value
         for name, known in stated

@@ -237,7 +237,7 @@ class Settling:
             workload = workload.informed(expected(workload, where))
         else:
             self.informed(replace(base.plan, workload=workload))
-        tried, asked = tried_settings(base, workload), workload.asked
+        tried, asked = tried_settings(base, workload), workload.requested
         fixed = {name: value for name, value in tried.items() if name not in question.changeable}
         is_wrong, better = is_mistaken(base, stated), None
         if is_wrong or is_hopeless(base, workload, self.rules):

@@ -167,7 +167,7 @@ def test_what_is_read_is_what_transformers_reads(arguments: tuple[str, ...]) -> 
         Setting.FIND_UNUSED_PARAMETERS: theirs.ddp_find_unused_parameters,
         Setting.STATIC_GRAPH: bool(theirs.ddp_static_graph),
     }
-    asked = read(*arguments).asked
+    asked = read(*arguments).requested
     assert {name: asked.get(name) for name in values} == values
 
 
@@ -624,7 +624,7 @@ def test_variables_of_the_wrong_type_are_noted(
     monkeypatch.setenv(name, text)
     found = read(script="loop.py")
     assert found.notes == (f"${name}: {note}",)
-    assert found.asked == {}
+    assert found.requested == {}
 
 
 def test_accelerates_fsdp_and_a_flag_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def test_a_trainer_on_ddp_is_given_fsdp() -> None:
     switched = with_wanted(workload, wanted("fsdp2", ()))
     assert switched.engine is Engine.FSDP
     assert Setting.STATIC_GRAPH not in switched.known
-    assert switched.asked[Setting.RESHARD_AFTER_FORWARD] is True
+    assert switched.requested[Setting.RESHARD_AFTER_FORWARD] is True
     facts = (Fact.FSDP_VERSION, Fact.FSDP_UNITS, Fact.MASTER_PRECISION)
     assert [switched.value(fact) for fact in facts] == [2, "layers", "fp32"]
     plain = with_wanted(replace(world(DDP), versions=NEWER), wanted("fsdp2", ()))

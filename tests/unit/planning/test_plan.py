@@ -496,7 +496,7 @@ def test_a_plan_over_two_nodes() -> None:
     wide = replace(one, nproc=16)
     found = {
         name: evaluate(
-            workload.asked,
+            workload.requested,
             workload,
             rules_of(request, replace(hardware, accelerators=count), ()),
             calibrated_sizes(workload, hardware, Ranks(8, 8)),

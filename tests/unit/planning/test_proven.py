@@ -54,7 +54,7 @@ def asked(version: str, **other: Value) -> Workload:
 def proof(version: str, sweeps: dict[str, Sweep]) -> Proof:
     """The evidence for a request."""
     workload = asked(version)
-    found = proof_of(workload.asked, workload, sweeps)
+    found = proof_of(workload.requested, workload, sweeps)
     assert found is not None
     return found
 
@@ -63,7 +63,7 @@ def proof(version: str, sweeps: dict[str, Sweep]) -> Proof:
 def test_a_block_that_runs_once(letters: str, verdict: Verdict | None) -> None:
     """If only the harder model was measured, its success counts, its failure doesn't."""
     workload = asked("0.17.0", **{Fact.BLOCK_RUNS_TWICE: False})
-    found = proof_of(workload.asked, workload, sweep(letters, "0.17.0"))
+    found = proof_of(workload.requested, workload, sweep(letters, "0.17.0"))
     assert found is not None
     assert found.verdict is verdict
 
@@ -95,10 +95,10 @@ def test_the_worst_of_what_may_be_counts() -> None:
     sweeps, workload = sweep("= x", "0.19.8"), asked("0.19.8")
     assert proof("0.19.8", sweeps).verdict is Verdict.WRONG
     (constraint,) = wrong_cells(workload, sweeps)
-    assert constraint.forbids({**workload.facts, **workload.asked})
+    assert constraint.forbids({**workload.facts, **workload.requested})
     known = world({**ASKED, TWICE: False})
     known = replace(known, versions=workload.versions)
-    once = proof_of(known.asked, known, sweeps)
+    once = proof_of(known.requested, known, sweeps)
     assert once is not None
     assert once.verdict is Verdict.EQUAL
     assert list(wrong_cells(known, sweeps)) == []

@@ -375,7 +375,7 @@ def test_under_any_constraints(lattice: dict[Name, Value], rules: list[Constrain
     result = resolve(REQUEST, workload, HARDWARE, rules)
     if isinstance(result, Plan):
         chosen = result.preset.settings()
-        asked = workload.asked
+        asked = workload.requested
         assert chosen in allowed
         assert departure(chosen, asked) == min(departure(one, asked) for one in allowed)
         changes = {change.setting: (change.old, change.new) for change in result.changes}

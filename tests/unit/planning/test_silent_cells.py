@@ -101,7 +101,7 @@ def after_failure(values: Mapping[Name, Value], setting: Setting | None) -> list
 def wrong(plan: Plan, release: str) -> list[str]:
     """The entries that apply to a plan after a change, or although they are certain."""
     point = point_of(plan.preset.settings(), plan.workload)
-    before = point_of(plan.workload.asked, plan.workload)
+    before = point_of(plan.workload.requested, plan.workload)
     certain = plan.workload.is_certain(Setting.ZERO_STAGE)
     return [
         rule.cause.name

@@ -160,7 +160,7 @@ def test_a_change_has_its_own_cause() -> None:
         Change(Setting.ZERO_STAGE, 2, "--stage", 3, rule(zero_stage=2)),
     )
     new = {change.setting: change.new for change in changes}
-    plan = replace(asked, changes=changes, preset=preset_of({**world(values).asked, **new}))
+    plan = replace(asked, changes=changes, preset=preset_of({**world(values).requested, **new}))
     assert [change_text(plan, change) for change in changes] == [
         "micro_batch: 4 -> 1 (from --micro): if kept, it needs 9 GiB a rank at most",
         "accumulation: 1 -> 4 (from --steps): the global batch is kept",
