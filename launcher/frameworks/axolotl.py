@@ -33,5 +33,5 @@ AXOLOTL = FrameworkRow(
         "optimizer": "adamw_torch_fused",
         "gradient_checkpointing": False,
     },
-    own_defaults=frozenset({"gradient_checkpointing", "bf16"}),
+    replaced_defaults=frozenset({"gradient_checkpointing", "bf16"}),
 )

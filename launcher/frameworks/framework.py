@@ -61,7 +61,7 @@ class FrameworkRow:
         takes_file: its program takes `[train] FILE`, then `key=value` or flags.
         renamed: its arguments that the readers know by another name, and that name.
         defaults: its arguments' values without conditions, if they aren't the Trainer's.
-        own_defaults: the Trainer's arguments whose defaults it replaces.
+        replaced_defaults: the Trainer's arguments whose defaults it replaces.
         methods: the default `rlhf_type` of programs with a word in their path, by the word.
         adapts: it trains adapters unless asked otherwise, in a critic too.
         rewards_by_logits: its reward models compute the vocabulary's logits too.
@@ -83,7 +83,7 @@ class FrameworkRow:
     takes_file: bool = False
     renamed: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Value] = field(default_factory=dict)
-    own_defaults: frozenset[str] = frozenset()
+    replaced_defaults: frozenset[str] = frozenset()
     methods: Mapping[str, str] = field(default_factory=dict)
     adapts: bool = False
     rewards_by_logits: bool = False
@@ -144,7 +144,7 @@ class Script:
 
     def replaces(self, *names: str) -> bool:
         """Whether the script's framework replaces defaults of these arguments of the Trainer."""
-        return self.owner is not None and not self.owner.own_defaults.isdisjoint(names)
+        return self.owner is not None and not self.owner.replaced_defaults.isdisjoint(names)
 
     def declares(self, name: str) -> bool:
         """Whether the source has its own parser with this option."""

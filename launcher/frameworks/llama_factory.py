@@ -102,7 +102,7 @@ LLAMA_FACTORY = FrameworkRow(
         "lora_rank": 8,
         "lora_target": "all",
     },
-    own_defaults=frozenset({"gradient_checkpointing", "bf16"}),
+    replaced_defaults=frozenset({"gradient_checkpointing", "bf16"}),
     rewards_by_logits=True,
     read=read,
 )

@@ -227,7 +227,7 @@ MS_SWIFT = FrameworkRow(
     program=r"(^|[./])swift[./]cli[./]",
     functions=frozenset({"sft_main", "pt_main", "rlhf_main"}),
     renamed={"model_name": "name_that_the_model_learns"},
-    own_defaults=frozenset(
+    replaced_defaults=frozenset(
         {
             *("gradient_checkpointing", "bf16"),
             *("per_device_train_batch_size", "gradient_accumulation_steps"),
