@@ -77,14 +77,14 @@ class Weight:
 
     @property
     def is_output(self) -> bool:
-        """Whether it is the weight of the output projection, as language models call that."""
+        """Whether it is the weight of an output projection, by its name in language models."""
         last = self._module_name
         named = last in _OUTPUTS and self.name.endswith(".weight") and "*" not in self.name
         return named and len(self.shape) == 2
 
     @property
     def is_embedding(self) -> bool:
-        """Whether it is the weight of an embedding, as models call those."""
+        """Whether it is the weight of an embedding, by its name."""
         last = self._module_name
         named = last in _EMBEDDINGS or "embed" in last
         return named and len(self.shape) == 2 and not self.is_output

@@ -85,7 +85,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 QUIET = 0.25
-"""Seconds without further output after which an incomplete line is shown: a prompt. An unbuffered
-Python writes a line in two parts, which shouldn't be torn apart on a busy machine."""
+"""Seconds without further output after which an incomplete line, such as a prompt, is shown. An
+unbuffered Python writes a line in two parts; on a busy machine, they should still stay together."""
 LONGEST = 1024 * 1024
 """Bytes after which an incomplete line is shown."""

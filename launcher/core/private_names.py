@@ -1,7 +1,7 @@
 """Private names in other packages that safe-launch uses.
 
 Names with an underscore, or without documentation, may vanish in any release. So each is here, with
-the consequences of its absence; its user prints that in a line and continues, if possible.
+the consequences of its absence; code that uses it prints them in a line and continues, if possible.
 `scripts/versions` finds out which of the versions that it tries have them. Names that are only
 recognized, in tracebacks and on stacks, aren't here: if they vanish, nothing is recognized.
 """

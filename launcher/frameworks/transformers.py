@@ -174,8 +174,8 @@ def _takes_default(script: Script) -> bool:
     trl had another default before transformers 5, and takes the reentrant one with adapters at
     stage 3 (trl/trainer/sft_trainer.py, `SFTTrainer.__init__`).
     """
-    is_own = script.decides(*(f"{switch}_kwargs" for switch in SWITCHES))
-    if is_own or script.replaces(*SWITCHES):
+    is_set = script.decides(*(f"{switch}_kwargs" for switch in SWITCHES))
+    if is_set or script.replaces(*SWITCHES):
         return False
     if "trl" in script.names:
         is_recent = not script.versions.get("transformers", "4").startswith("4.")
@@ -225,8 +225,8 @@ def _precision(script: Script) -> Iterator[Statement]:
         flag = script.on(precision.value)
         if flag is not None:
             # Workers report the flag's meaning in the script's own parser.
-            is_own = script.declares(precision.value) and not is_trainers(script)
-            origin = Origin.SCRIPT if is_own else flag.origin
+            is_declared = script.declares(precision.value) and not is_trainers(script)
+            origin = Origin.SCRIPT if is_declared else flag.origin
             yield Setting.PRECISION, Known(precision.value, origin, flag.source)
             return
     mixed = script.text("mixed_precision")

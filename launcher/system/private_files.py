@@ -60,7 +60,7 @@ def make_unshared(path: Path) -> None:
 
 
 def is_unshared(path: Path) -> bool:
-    """Whether it is a folder of this user's that nobody else can enter or replace.
+    """Whether a path is a folder of this user, which nobody else can enter or replace.
 
     Raises:
         OSError: there is none.

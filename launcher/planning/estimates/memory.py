@@ -113,11 +113,11 @@ def estimate_of(
     """A candidate's memory, from sizes computed once for all candidates."""
     states = states_of(sizes, candidate, ranks.world)
     context = hardware.accelerator.taken if sizes.context is None else sizes.context
-    own_memory = hardware.accelerator.memory > 0
+    has_memory = hardware.accelerator.memory > 0
     stays = {
         Component.PARAMETERS: int(states.parameters),
         # On a CPU, offloaded data is in the same memory.
-        Component.OPTIMIZER: int(states.optimizer + (0 if own_memory else states.host)),
+        Component.OPTIMIZER: int(states.optimizer + (0 if has_memory else states.host)),
         Component.CONTEXT: context,
     }
     allocator = allocator_of(sizes.workload, hardware)
@@ -148,7 +148,7 @@ def estimate_of(
     return Estimate(
         phases=tuple(phases),
         bound=allocator.bound(most, held, fixed, room),
-        host=int(states.host * ranks.on_host) if own_memory else 0,
+        host=int(states.host * ranks.on_host) if has_memory else 0,
         # A configuration measured to run out of memory isn't retried within the error.
         error=-SPREAD if sizes.workload.measured else ERRORS[family_of(sizes)],
         assumed=tuple(taken),
