@@ -217,8 +217,7 @@ def split(arguments: Sequence[str]) -> tuple[Command, list[str]]:
 
 def _before_the_first_word(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """The options at the beginning, and what follows; `-v plan` is the command as well."""
-    if not arguments or not arguments[0].startswith("-"):
-        return [], list(arguments)
-    with suppress(LaunchError):  # an ambiguous one: the parser reports it
-        return parser().apart(arguments)
+    if arguments and arguments[0].startswith("-"):
+        with suppress(LaunchError):  # an ambiguous one: the parser reports it
+            return parser().apart(arguments)
     return [], list(arguments)

@@ -69,5 +69,5 @@ class LaunchError(Exception):
     def because(
         cause: BaseException, problem: str, hint: str = "", *, code: ExitCode = ExitCode.USAGE
     ) -> LaunchError:
-        """The error that another one causes: its reason follows the problem, its hint comes first."""
+        """The error that another one causes, whose reason follows the problem."""
         return LaunchError(f"{problem}: {reason_of(cause)}", hint_of(cause, hint), code=code)

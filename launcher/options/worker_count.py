@@ -40,31 +40,6 @@ def workers_of(
         LaunchError: the value is invalid, accelerators are missing, or the scheduler has started a
             launcher per worker.
     """
-    count, source = _workers(number, kind, accelerators, cores, placement, option)
-    exact = placement.nproc if placement.beside > 1 else None
-    if exact is not None and number is not None and count != exact:
-        raise LaunchError(
-            f"{option} {number} asks for {count} of each launcher, but the scheduler has started "
-            f"{count_of(placement.beside, 'launcher')} on this host ({placement.nproc_source})",
-            f"leave {option} out, or start one task a node",
-        )
-    return count, source
-
-
-def shows_all_devices(placement: Placement, nproc: int, accelerators: int) -> bool:
-    """Whether this launcher also sees the devices of the other launchers on its host."""
-    return not 0 < accelerators < nproc * placement.beside
-
-
-def _workers(
-    number: str | None,
-    kind: str,
-    accelerators: int,
-    cores: int,
-    placement: Placement,
-    option: str,
-) -> tuple[int, str]:
-    """As `workers_of`, regardless of other launchers on the host."""
     match number:
         case None if placement.nproc is not None:
             differs = accelerators != placement.nproc
@@ -74,20 +49,35 @@ def _workers(
         case None:
             return (accelerators, f"every {kind}") if accelerators else (1, "no accelerator found")
         case "auto" if not accelerators:
-            return cores, f"{option} auto: one for each core, no accelerator found"
+            count, reason = cores, ": one for each core, no accelerator found"
         case "auto" | "gpu" | "npu" | "cuda" if accelerators:
-            return accelerators, f"{option} {number}: every {kind}"
+            count, reason = accelerators, f": every {kind}"
         case "gpu" | "npu" | "cuda":
             raise LaunchError(
                 f"{option} {number}: no accelerator was found on this host",
                 "on a machine without one give a number, or --nproc cpu",
             )
         case "cpu":
-            return cores, f"{option} cpu: one for each core"
-        case str() if accelerators and kind == "unknown" and number.isidentifier():
-            return accelerators, f"{option} {number}: every device that torch counts"
-    if not number.isascii() or not number.lstrip("+-").isdigit():
-        raise LaunchError(f"{option} {number!r} is neither a whole number nor auto, gpu or cpu")
-    if number.startswith("-") or not (workers := whole(number.lstrip("+"), option)):
-        raise LaunchError(f"{option} {number}: at least one worker is needed")
-    return workers, f"{option} {number}"
+            count, reason = cores, ": one for each core"
+        case _ if accelerators and kind == "unknown" and number.isidentifier():
+            count, reason = accelerators, ": every device that torch counts"
+        case _:
+            if not number.isascii() or not number.lstrip("+-").isdigit():
+                problem = f"{option} {number!r} is neither a whole number nor auto, gpu or cpu"
+                raise LaunchError(problem)
+            if number.startswith("-") or not (count := whole(number.lstrip("+"), option)):
+                raise LaunchError(f"{option} {number}: at least one worker is needed")
+            reason = ""
+    exact = placement.nproc if placement.beside > 1 else None
+    if exact is not None and count != exact:
+        raise LaunchError(
+            f"{option} {number} asks for {count} of each launcher, but the scheduler has started "
+            f"{count_of(placement.beside, 'launcher')} on this host ({placement.nproc_source})",
+            f"leave {option} out, or start one task a node",
+        )
+    return count, f"{option} {number}{reason}"
+
+
+def shows_all_devices(placement: Placement, nproc: int, accelerators: int) -> bool:
+    """Whether this launcher also sees the devices of the other launchers on its host."""
+    return not 0 < accelerators < nproc * placement.beside

@@ -101,10 +101,7 @@ def with_wanted(workload: Workload, wanted: Mapping[Setting, Known]) -> Workload
     if stage.value == 0:
         kept = {setting: known for setting, known in wanted.items() if setting not in OF_DEEPSPEED}
         return replace(workload, wanted=MappingProxyType(kept))
-    if workload.framework is not Framework.TRANSFORMERS or workload.engine is not Engine.DDP:
-        problem = f"{stage.source}: the script trains with {workload.engine}, not DeepSpeed"
-        hint = "only scripts that use Hugging Face's Trainer can be switched to DeepSpeed"
-        raise LaunchError(problem, hint)
+    _check_switchable(workload, stage.source, "DeepSpeed")
     if "deepspeed" not in workload.versions:
         raise LaunchError(f"{stage.source}: deepspeed isn't installed")
     statements = (
@@ -120,11 +117,7 @@ def _with_fsdp(workload: Workload, wanted: Mapping[Setting, Known], by: Known) -
     Raises:
         LaunchError: the script doesn't use accelerate's engine, or uses another engine.
     """
-    if workload.framework is not Framework.TRANSFORMERS or workload.engine is not Engine.DDP:
-        engine = workload.engine or "its own loop"
-        problem = f"{by.source}: the script trains with {engine}, not FSDP"
-        hint = "only scripts that use Hugging Face's Trainer can be switched to FSDP"
-        raise LaunchError(problem, hint)
+    _check_switchable(workload, by.source, "FSDP")
     too_old = [
         name for name, least in FSDP_NEEDS.items() if not is_at_least(workload, name, *least)
     ]
@@ -140,6 +133,19 @@ def _with_fsdp(workload: Workload, wanted: Mapping[Setting, Known], by: Known) -
         masters = Known(Precision.FP32.value, Origin.LESSON, by.source)
         statements.append((Fact.MASTER_PRECISION, masters))
     return replace(workload.without(OF_DDP), wanted=wanted).informed(statements)
+
+
+def _check_switchable(workload: Workload, source: str, engine: str) -> None:
+    """Checks that the script can train with an engine of the launcher's choice.
+
+    Raises:
+        LaunchError: it doesn't use the Trainer, or uses another engine than DDP.
+    """
+    if workload.framework is not Framework.TRANSFORMERS or workload.engine is not Engine.DDP:
+        present = workload.engine or "its own loop"
+        problem = f"{source}: the script trains with {present}, not {engine}"
+        hint = f"only scripts that use Hugging Face's Trainer can be switched to {engine}"
+        raise LaunchError(problem, hint)
 
 
 def _path(name: str) -> Path:

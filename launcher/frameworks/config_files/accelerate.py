@@ -38,12 +38,14 @@ ALONE = "starts one process on CPUs, unless mpirun starts it"
 FURTHER = ("dynamo_config", "dynamo_backend", "fp8_config", "parallelism_config")
 """Sections whose variables only accelerate can derive."""
 VARIABLES = {
-    **{name: name.upper() for name in vocabulary.DEEPSPEED},
-    "zero3_init_flag": "ZERO3_INIT",
-    "zero3_save_16bit_model": "ZERO3_SAVE_16BIT_MODEL",
-    "deepspeed_config_file": "CONFIG_FILE",
+    **{name: f"DEEPSPEED_{name.upper()}" for name in vocabulary.DEEPSPEED},
+    "zero3_init_flag": "DEEPSPEED_ZERO3_INIT",
+    "zero3_save_16bit_model": "DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
+    "deepspeed_config_file": "DEEPSPEED_CONFIG_FILE",
+    "gradient_accumulation_steps": "GRADIENT_ACCUMULATION_STEPS",
+    "gradient_clipping": "GRADIENT_CLIPPING",
 }
-"""Keys of `deepspeed_config`, and the suffixes of their variables ACCELERATE_DEEPSPEED_*."""
+"""Keys of `deepspeed_config`, and the suffixes of their variables ACCELERATE_*."""
 QUESTION = f"""
 import json, sys
 from {VALIDATE_LAUNCH.module} import {VALIDATE_LAUNCH.path}, launch_command_parser
@@ -153,10 +155,7 @@ def _variables(config: Mapping[str, Any], kind: str, path: Path, text: str) -> d
     variables["ACCELERATE_USE_DEEPSPEED"] = "true"
     for key, end in VARIABLES.items():
         if key in section:
-            variables[f"ACCELERATE_DEEPSPEED_{end}"] = _text(section[key])
-    for key in ("gradient_accumulation_steps", "gradient_clipping"):
-        if key in section:
-            variables[f"ACCELERATE_{key.upper()}"] = _text(section[key])
+            variables[f"ACCELERATE_{end}"] = _text(section[key])
     stage = section.get("zero_stage")
     if stage is not None and stage not in (0, 1, 2, 3):
         line = line_of("zero_stage", text, 1)

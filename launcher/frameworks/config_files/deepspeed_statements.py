@@ -64,18 +64,12 @@ def of_config(config: Config, label: str, script: Script) -> Iterator[Statement]
     yield from _sizes(zero, label, script)
     yield from _optimizer(config, label, script)
     yield from _schedule(config, label)
+    super_offload = section(zero, "offload_optimizer").get("super_offload") is True
+    load_universal = section(config, "checkpoint").get("load_universal") is True
     for fact, key, is_on in (
-        (
-            Fact.SUPER_OFFLOAD,
-            "zero_optimization.offload_optimizer.super_offload",
-            section(zero, "offload_optimizer").get("super_offload") is True,
-        ),
+        (Fact.SUPER_OFFLOAD, "zero_optimization.offload_optimizer.super_offload", super_offload),
         (Fact.SHARDS_QUANTIZED, "zero_optimization.zero_hpz_partition_size", _is_quantized(zero)),
-        (
-            Fact.LOADS_UNIVERSAL,
-            "checkpoint.load_universal",
-            section(config, "checkpoint").get("load_universal") is True,
-        ),
+        (Fact.LOADS_UNIVERSAL, "checkpoint.load_universal", load_universal),
     ):
         if is_on:
             yield fact, known(value=True, key=key)
