@@ -52,13 +52,14 @@ def run(options: argparse.Namespace) -> int:
         else:
             kept.append(lesson)
     if options.do == "list":
-        _show([lesson for lesson in kept if (options.name or "") in lesson.path.stem], options.json)
-    elif options.do == "show":
-        lesson = _named(options.name, kept)
+        listed = [lesson for lesson in kept if (options.name or "") in lesson.path.stem]
+        _show(listed, as_json=options.json)
+        return ExitCode.SUCCESS
+    lesson = _named(options.name, kept)
+    if options.do == "show":
         table = terminal.table(_rows(lesson), indent=0)
         terminal.show(_document([lesson]) if options.json else "\n".join(table))
     else:
-        lesson = _named(options.name, kept)
         refused = store.forget(lesson.path)
         if refused is not None:
             raise LaunchError(refused.sentence, code=ExitCode.CANNOT_WRITE)
@@ -79,7 +80,7 @@ def _named(text: str, kept: Sequence[Kept]) -> Kept:
     raise LaunchError(f"there is no lesson `{text}`", hint if known else NONE)
 
 
-def _show(kept: Sequence[Kept], as_json: bool) -> None:  # noqa: FBT001
+def _show(kept: Sequence[Kept], *, as_json: bool) -> None:
     if as_json:
         terminal.show(_document(kept))
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,7 +45,7 @@ def shape_of(model: Any) -> dict[str, Any]:
     Each kind has a name (every number in it as `*`), shape, trained, bits if quantized
     (bitsandbytes keeps the logical shape of 4-bit weights in `quant_state`), and count.
     """
-    counts: dict[tuple[str, tuple[int, ...], bool, float | None], int] = {}
+    counts: Counter[tuple[str, tuple[int, ...], bool, float | None]] = Counter()
     for name, parameter in model.named_parameters():
         kind = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
         kind = re.sub(r"(?<![^.])\d+(?![^.])", "*", kind)
@@ -54,8 +55,7 @@ def shape_of(model: Any) -> dict[str, Any]:
             parameter.shape if state is None else state.shape
         )
         bits = (8.0 if parameter.element_size() == 1 else None) if state is None else 4.5
-        key = (kind, tuple(int(size) for size in whole), bool(parameter.requires_grad), bits)
-        counts[key] = counts.get(key, 0) + 1
+        counts[kind, tuple(map(int, whole)), bool(parameter.requires_grad), bits] += 1
     config = getattr(model, "config", None)
     described = {} if config is None or not hasattr(config, "to_dict") else config.to_dict()
     weights = [[*key, count] for key, count in counts.items()]

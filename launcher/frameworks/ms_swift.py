@@ -30,12 +30,8 @@ CONFIGURATIONS = {
     "zero3": (3, Offload.NONE),
     "zero2_offload": (2, Offload.OPTIMIZER),
     "zero3_offload": (3, Offload.OPTIMIZER_AND_PARAMETERS),
-    "default-zero2": (2, Offload.NONE),
-    "default-zero3": (3, Offload.NONE),
-    "zero2-offload": (2, Offload.OPTIMIZER),
-    "zero3-offload": (3, Offload.OPTIMIZER_AND_PARAMETERS),
 }
-"""Stage and offload by name; `zero3-offload` of 2.x leaves the optimizer on the device."""
+"""Stage and offload by 3.x's names; 2.x's `zero3-offload` leaves the optimizer on the device."""
 BUCKET = 200_000_000
 """Both bucket sizes below stage 3; "auto" at stage 3."""
 ANSWERED = {"grpo": 512}
@@ -86,16 +82,16 @@ def _major(script: Script) -> int | None:
 def _configuration(script: Script) -> Iterator[Statement]:
     """Statements of a named configuration, from its file if ms-swift is installed."""
     named = script.text("deepspeed")
-    if named is None or str(named.value) not in CONFIGURATIONS:
+    name = "" if named is None else str(named.value).removeprefix("default-").replace("-", "_")
+    if named is None or name not in CONFIGURATIONS:
         return
     source = f"{named.source} {named.value}"
-    file = str(named.value).removeprefix("default-").replace("-", "_") + ".json"
     for folder in package_folders("swift"):
-        for path in (folder / name / file for name in FOLDERS):
+        for path in (folder / inner / f"{name}.json" for inner in FOLDERS):
             if path.is_file():
                 yield from _shipped(path, source, script)
                 return
-    stage, offload = CONFIGURATIONS[str(named.value)]
+    stage, offload = CONFIGURATIONS[name]
     values: list[tuple[Setting | Fact, Value]] = [
         (Fact.ENGINE, Engine.DEEPSPEED.value),
         (Setting.ZERO_STAGE, stage),
@@ -106,8 +102,8 @@ def _configuration(script: Script) -> Iterator[Statement]:
         values.append((Fact.AUTO_BUCKETS, True))
     else:
         values += [(Fact.REDUCE_BUCKET, BUCKET), (Fact.ALLGATHER_BUCKET, BUCKET)]
-    for name, value in values:
-        yield name, Known(value, named.origin, source)
+    for setting, value in values:
+        yield setting, Known(value, named.origin, source)
 
 
 def _shipped(path: Path, source: str, script: Script) -> Iterator[Statement]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -158,11 +159,11 @@ def _is_tied(config: Config, text: Config) -> bool:
 
 def _prefixes(weights: tuple[Weight, ...]) -> tuple[str, str]:
     """The prefixes of the layers' names in the language model and in the vision tower."""
-    totals: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     for weight in weights:
         start, star, _ = weight.name.partition(".*.")
         if star:
-            totals[f"{start}."] = totals.get(f"{start}.", 0) + weight.total
+            totals[f"{start}."] += weight.total
     towers = [total for total in totals if _TOWER_NAMES & set(total.split("."))]
     language = [total for total in totals if total not in towers]
     return (

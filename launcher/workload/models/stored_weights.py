@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -53,10 +54,10 @@ def weights_of(
             plain.append(tensor)
     quantization = config.get("quantization_config")
     settings = quantization if isinstance(quantization, Mapping) else {}
-    quantized: dict[tuple[str, tuple[int, ...], float], int] = {}
-    for name, shape, bits in _quantized(pieces, tensors, settings):
-        key = (grouped([(name, shape, False)])[0].name, shape, bits)
-        quantized[key] = quantized.get(key, 0) + 1
+    quantized = Counter(
+        (grouped([(name, shape, False)])[0].name, shape, bits)
+        for name, shape, bits in _quantized(pieces, tensors, settings)
+    )
     packed = {f"{module}.weight" for module in pieces}
     others = [
         weight for weight in plain if weight.name not in packed and weight.dtype not in _FLOATS
