@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _only_running(root: Path) -> Path:
-    """The one run that runs.
+    """The only run that is running.
 
     Raises:
         LaunchError: none runs, or several do.

@@ -18,7 +18,7 @@ class Term:
 
     Attributes:
         name: of a setting or a fact.
-        least: a number from which on all values are part of it, too; None for none.
+        least: from this number on, all values are part of it as well; None for none.
     """
 
     name: Name

@@ -42,11 +42,11 @@ class StopTimes:
 
 @dataclass(frozen=True, slots=True)
 class HangTimes:
-    """When a run that doesn't move is reported, and when it is ended.
+    """Times after which a run without progress is reported, and ended.
 
     Attributes:
-        report: least seconds without a movement before the ranks are asked; 0 for never.
-        timeout: seconds without a movement after which the run is ended; None to end it only if
+        report: least seconds without progress before the ranks are queried; 0 for never.
+        timeout: seconds without progress after which the run is ended; None to end it only if
             waiting is proven not to help.
     """
 
@@ -59,7 +59,7 @@ class Limits:
     """The launcher's freedom to act by itself.
 
     Attributes:
-        fix: how far it may go in correcting.
+        fix: the corrections that it may make.
         strict: refuse a launch that would need a change.
         allow_restart: a correction may restart from scratch if it can't resume.
         max_restarts: how often a failure of unknown cause is restarted with the same plan.

@@ -117,12 +117,12 @@ def is_known_as_loopback() -> bool:
     return ipaddress.ip_address(str(addresses[0][4][0]).partition("%")[0]).is_loopback
 
 
-def oom_kills(statistics: Path = Path("/proc/vmstat")) -> int:
+def oom_kills() -> int:
     """Number of out-of-memory kills on this host, including cgroup limits.
 
     0 if the kernel doesn't count them (before Linux 4.13).
     """
-    lines = _text(statistics).splitlines()
+    lines = _text(Path("/proc/vmstat")).splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 

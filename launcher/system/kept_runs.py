@@ -116,7 +116,7 @@ def measured(folder: Path) -> KeptRun:
 def surplus(root: Path, limits: Limits) -> Iterator[KeptRun]:
     """The runs that have ended and are beyond the limits, the oldest last.
 
-    All count from the latest on, also those that run; for its size alone, the latest stays.
+    Counts from the latest on, running ones included; the latest isn't removed for its size.
     """
     if limits == Limits():
         return

@@ -93,14 +93,12 @@ def forget_buffers(port: int) -> None:
         path.unlink(missing_ok=True)
 
 
-def kill(
-    run_id: str, spared: Collection[int] = (), seconds: float = 5.0, variable: str = VARIABLE
-) -> int:
+def kill(run_id: str, spared: Collection[int] = (), variable: str = VARIABLE) -> int:
     """Kills every process of a run and waits until none is left; returns how many there were.
 
-    Repeats, since a process may fork while it is being looked for; gives up after `seconds`.
+    Repeats, since a process may fork while it is being looked for; gives up after five seconds.
     """
-    end = time.monotonic() + seconds
+    end = time.monotonic() + 5.0
     killed: set[int] = set()
     while (alive := set(marked(run_id, variable)).difference(spared)) and time.monotonic() < end:
         for pid in alive:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -39,23 +40,17 @@ class UnknownShapeError(Exception):
     """A configuration doesn't determine a shape; the message has the reason."""
 
 
-def model_from_config(
-    config: Config, weights: tuple[Weight, ...], source: str, notes: list[str] | None = None
-) -> Model | None:
-    """The model that a configuration describes: config.json, or a configuration's `to_dict()`.
+def model_from_config(config: Config, weights: tuple[Weight, ...], source: str) -> Model | None:
+    """The model of a configuration, config.json or a `to_dict()`; None if it isn't determined.
 
-    The `source` is that of the configuration and of all `weights`; `notes` receives the reason if
-    there is no model.
+    The `source` is that of the configuration and of all `weights`.
 
     Raises:
         LaunchError: a size in the configuration is invalid.
     """
-    try:
+    with suppress(UnknownShapeError):
         return shape(config, weights, source, source)
-    except UnknownShapeError as error:
-        if notes is not None:
-            notes.append(str(error))
-        return None
+    return None
 
 
 def weights_of(described: Mapping[str, Any]) -> tuple[Weight, ...]:

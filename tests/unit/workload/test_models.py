@@ -15,7 +15,12 @@ from safe_launch.core.errors import LaunchError
 from safe_launch.core.model import Model, Weight, grouped
 from safe_launch.workload.models import by_transformers
 from safe_launch.workload.models.by_transformers import described_by_transformers
-from safe_launch.workload.models.from_config import model_from_config, weights_of
+from safe_launch.workload.models.from_config import (
+    UnknownShapeError,
+    model_from_config,
+    shape,
+    weights_of,
+)
 from safe_launch.workload.models.on_meta import described
 from safe_launch.workload.models.stack_sizes import kv_heads_of
 from support.tables import table
@@ -124,10 +129,7 @@ def weights_in(name: str) -> tuple[Weight, ...]:
 def built(config: Config) -> Model:
     """The model that transformers builds from a configuration."""
     found = described(config)
-    notes: list[str] = []
-    model = model_from_config(found["config"], weights_of(found), "x", notes)
-    assert model is not None, notes
-    return model
+    return shape(found["config"], weights_of(found), "x", "x")
 
 
 @table("name", PUBLISHED)
@@ -274,20 +276,19 @@ ODD = st.sampled_from(
 def test_no_configuration_raises_anything_else(
     name: str, changes: dict[int, Any], part: str, has_weights: bool
 ) -> None:
-    """Any values give a model, None with a note, or a readable error."""
+    """Any values give a model, or a readable error."""
     config = json.loads(json.dumps(PUBLISHED[name][0]))
     inner = config.get(part) if isinstance(config.get(part), dict) else config
     keys = [*inner, "architectures", "mlp_only_layers", "vision_config", "text_config", "num_heads"]
     for index, value in changes.items():
         inner[keys[index % len(keys)]] = value
-    notes: list[str] = []
     weights = weights_in(name) if has_weights else ()
-    problem = ""
+    problem = "config.json: "
     try:
-        model = model_from_config(config, weights, "config.json", notes)
-    except LaunchError as error:
-        problem = error.problem
-    assert problem.startswith("config.json: ") or model is not None or len(notes) == 1
+        shape(config, weights, "config.json", "config.json")
+    except (LaunchError, UnknownShapeError) as error:
+        problem = str(error)
+    assert problem.startswith("config.json: ")
 
 
 def test_more_heads_than_channels() -> None:
