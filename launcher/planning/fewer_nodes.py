@@ -29,17 +29,14 @@ def on_survivors(
     if batch is None:
         unknown = "the script's batch isn't known, so the global batch can't be kept"
         return Refused(f"{survivors}, and {unknown}")
+    global_batch = f"a global batch of {batch * whole}"
     if workload.framework is not Framework.TRANSFORMERS:
         problem = "this script's accumulation can't be set from outside"
-        return Refused(f"{survivors}, and {problem}: {_global_batch(batch, whole)} can't be kept")
+        return Refused(f"{survivors}, and {problem}: {global_batch} can't be kept")
     if batch * whole % sum(workers):
         uneven = f"can't be spread evenly over {count_of(sum(workers), 'worker')}"
-        return Refused(f"{survivors}: {_global_batch(batch, whole)} {uneven}")
+        return Refused(f"{survivors}: {global_batch} {uneven}")
     return replace(request, workers=workers, whole_world=whole)
-
-
-def _global_batch(batch: int, world: int) -> str:
-    return f"a global batch of {batch * world}"
 
 
 def growth(request: LaunchRequest) -> Fraction:

@@ -16,6 +16,7 @@ from ...core.choices import Attention, Checkpointing
 from ...core.model import Model, Stack, Weight
 from ...core.settings import Fact
 from ...core.workload import Workload
+from .model_sizes import ModelSizes
 
 INTO_ATTENTION = (
     r"q_proj|k_proj|v_proj|c_attn|qkv|query|key\b|value\b|W_pack|wqkv|kv_a|kv_b|q_a|q_b"
@@ -58,12 +59,13 @@ class Activations:
     vision: int
 
 
-def tokens_of(workload: Workload, model: Model) -> Tokens | None:
+def tokens_of(sizes: ModelSizes) -> Tokens | None:
     """Tokens of a sample; None if the sequence length is unknown."""
+    workload, tower = sizes.workload, sizes.model.vision
     length = workload.value(Fact.SEQUENCE_LENGTH)
     if length is None:
         return None
-    stated, tower = workload.value(Fact.IMAGE_PATCHES), model.vision
+    stated = workload.value(Fact.IMAGE_PATCHES)
     if tower is None:
         return Tokens(int(length), int(stated or 0), 0)
     image = ((tower.slice or tower.image) // tower.patch) ** 2 if tower.patch else 0

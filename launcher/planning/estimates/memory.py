@@ -143,7 +143,7 @@ def estimate_of(
     ]
     fixed = sum(stays.values())
     taken = list(assumed(sizes.workload))
-    if tokens_of(sizes.workload, sizes.model) is None:
+    if tokens_of(sizes) is None:
         taken.append("the length of a sequence isn't known: activations and logits aren't counted")
     return Estimate(
         phases=tuple(phases),
@@ -172,7 +172,7 @@ def phases_of(
     stage_3 = candidate.get(Setting.ZERO_STAGE) == 3
     if stage_3 or not is_deepspeed(sizes.workload, candidate):
         step[Component.BUCKETS] = int(states.buckets)
-    tokens = tokens_of(sizes.workload, sizes.model)
+    tokens = tokens_of(sizes)
     if tokens is None:
         ending = {**moments["loss"], Component.GRADIENTS: int(states.grads_end_of_backward)}
         return {**(states.moments or {"backward": ending}), "step": step}

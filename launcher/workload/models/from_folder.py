@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,48 +19,39 @@ from .from_config import UnknownShapeError, check_sizes, shape, weights_of
 from .safetensors_headers import read_tensors, shards
 
 
-def read_model(
-    name_or_path: str,
-    where: str,
-    notes: list[str],
-    environment: Mapping[str, str] | None = None,
-) -> Model | None:
+def read_model(name_or_path: str, notes: list[str], environment: Mapping[str, str]) -> Model | None:
     """Reads a model's shape; None if this machine's files don't determine it.
 
     Args:
         name_or_path: a folder, or a hub name with cached files.
-        where: base folder of relative paths.
         notes: receives sentences on reasons or omissions.
-        environment: variables that locate the caches; None for this process's own.
+        environment: variables that locate the caches.
 
     Raises:
         LaunchError: a model file is broken, so training would fail too.
     """
     try:
-        folder = Path(where, Path(name_or_path).expanduser())
-        is_cached = not folder.is_dir()
-        found = folder
-        if is_cached:
-            cached = _cached(name_or_path, os.environ if environment is None else environment)
-            found = folder if cached is None else cached
-        path = found / "config.json"
-        exists = path.is_file()
+        named = Path.cwd() / Path(name_or_path).expanduser()
+        is_cached = not named.is_dir()
+        folder = _cached(name_or_path, environment) if is_cached else named
+        has_config = folder is not None and (folder / "config.json").is_file()
     except (OSError, ValueError, RuntimeError) as error:  # not a valid file name
         problem = f"{name_or_path[:80]!r} can't be looked up, so the model is unknown"
         notes.append(f"{problem}: {reason_of(error)}")
         return None
-    if is_cached and found is folder:
+    if folder is None:
         notes.append(
             f"{name_or_path} is neither a folder nor in a cache of this machine, so the size of "
             "the model isn't known before it is loaded"
         )
         return None
-    if not exists:
-        notes.append(f"{found} has no config.json, so the model's size isn't known")
+    if not has_config:
+        notes.append(f"{folder} has no config.json, so the model's size isn't known")
         return None
+    path = folder / "config.json"
     config = _config(path)
     try:
-        files = shards(found)
+        files = shards(folder)
     except LaunchError as error:
         if not is_cached:
             raise
@@ -69,7 +59,7 @@ def read_model(
         files = []
     stored = stored_weights.weights_of(read_tensors(files), config) if files else None
     headers = f" and {count_of(len(files), 'safetensors header')}" if files else ""
-    label = name_or_path if is_cached else found.name
+    label = name_or_path if is_cached else folder.name
     return _shape(config, stored or (), str(path), f"{label}: config.json{headers}", notes)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from ...core.certainty import Origin
 from ...core.choices import Precision
@@ -52,7 +51,7 @@ def read_model_of(script: Script) -> tuple[Model | None, tuple[str, ...]]:
     if named is None:
         return None, ()
     notes: list[str] = []
-    model = read_model(_folder(named), str(Path.cwd()), notes, script.environment)
+    model = read_model(_folder(named), notes, script.environment)
     return model, tuple(f"{named.source}: {note}" for note in notes)
 
 

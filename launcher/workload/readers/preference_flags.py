@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from ...core.certainty import Origin
 from ...core.choices import Adapter, Objective, Output
@@ -84,7 +83,7 @@ def _judged(script: Script, kind: str, named: Argument) -> Iterator[Statement]:
         script.unmodelled.append(f"{named.source}: the memory of the other models isn't counted")
         return
     name = other.words[0] if other.words else str(other.value)
-    model = read_model(name, str(Path.cwd()), [], script.environment)
+    model = read_model(name, [], script.environment)
     if model is None:
         note = f"{other.source}: its memory isn't counted, since its size is unknown"
         script.unmodelled.append(note)

@@ -120,11 +120,11 @@ def test_the_framework_is_the_scripts_word() -> None:
 def test_what_matters_comes_first() -> None:
     """A final verdict if all is known, else how far the script ran."""
     rows = [("plan", "as asked"), ("open", "micro_batch"), ("model", "none")]
-    labels = [label for label, _ in plan._with_asked(rows, asked(Ending.WHOLE))]
+    labels = [label for label, _ in plan._with_answers(rows, asked(Ending.WHOLE))]
     assert labels == ["plan", "asked", "model"]
-    labels = [label for label, _ in plan._with_asked(rows, asked(Ending.CUT))]
+    labels = [label for label, _ in plan._with_answers(rows, asked(Ending.CUT))]
     assert labels == ["asked", "plan", "open", "model"]
-    assert plan._with_asked(rows, None) == rows
+    assert plan._with_answers(rows, None) == rows
 
 
 def test_files_and_missing_devices_are_told() -> None:

@@ -61,7 +61,7 @@ def folder(path: Path, config: Config | str, **files: dict[str, torch.Tensor]) -
 def read(path: Path | str, **environment: str) -> tuple[Model | None, list[str]]:
     """The result of `read_model`, and its notes."""
     notes: list[str] = []
-    return read_model(str(path), "/", notes, environment), notes
+    return read_model(str(path), notes, environment), notes
 
 
 def test_headers_alone_tell_an_unknown_architecture(tmp_path: Path) -> None:
@@ -189,10 +189,13 @@ def test_what_stays_unknown_is_noted(tmp_path: Path, config: Config, note: str) 
 
 
 @pytest.mark.parametrize("name", ["~nobody/x", "a\0b", "x" * 5000, "../..", "", "a/b/c"])
-def test_names_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+def test_names_that_no_file_can_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """They get a note, like any missing model."""
+    monkeypatch.chdir(tmp_path)
     notes: list[str] = []
-    assert read_model(name, str(tmp_path), notes, {}) is None
+    assert read_model(name, notes, {}) is None
     assert len(notes) == 1
 
 
