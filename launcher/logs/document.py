@@ -51,6 +51,7 @@ def _broken_off(break_off: BreakOff) -> Mapping[str, Any]:
         "error": None if break_off.error is None else _lines(break_off.error)[-1],
         "last": [_written(line) for line in break_off.last_lines],
         "missing": missing_text(break_off),
+        "activity": None if break_off.activity is None else break_off.activity.words,
     }
 
 

@@ -16,7 +16,8 @@ from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import FailureRecord, Raised, ToldBy
 from ..report.explain_failure import short, user_frame, without_traceback
 from ..system.redaction import redacted
-from .judgement import Judgement, Verdict
+from .judgement import BreakOff, Judgement, Verdict
+from .last_activity import TRAINING
 from .last_words import most_telling
 
 MOST = 160
@@ -40,8 +41,17 @@ def headline(judgement: Judgement, spots: Sequence[SourceLocation] = ()) -> str:
     if judgement.verdict is Verdict.UNKNOWN:
         return "failed, but these logs don't show why; look at the workers' own"
     if judgement.verdict is Verdict.UNFINISHED:
-        return "unfinished: the log stops before the training's end"
+        return _unfinished(judgement.break_off)
     return "no failure: the training finished"
+
+
+def _unfinished(break_off: BreakOff | None) -> str:
+    """The headline of an incomplete log."""
+    activity = None if break_off is None or break_off.error is not None else break_off.activity
+    if activity is None:
+        return "unfinished: the log stops before the training's end"
+    state = "no failure so far" if activity is TRAINING else "unfinished"
+    return f"{state}: the log ends {activity.words}"
 
 
 def _happened(finding: Finding, spots: Sequence[SourceLocation], complaint: str) -> str:

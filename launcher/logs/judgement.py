@@ -9,6 +9,7 @@ from ..catalogue.entry import Finding, Role
 from ..evidence.exit_reason import death_text
 from .attempts import Evidence
 from .failures import Failure
+from .last_activity import Activity
 from .progress_signs import Written
 
 
@@ -30,12 +31,14 @@ class BreakOff:
         last_lines: the last line of each file.
         cut: file and first line of an incomplete traceback.
         goes_on: whether the training continued after an exception.
+        activity: what the job was doing at the end, before or between training steps.
     """
 
     error: Evidence | None
     last_lines: tuple[Written, ...]
     cut: tuple[str, int] | None
     goes_on: bool
+    activity: Activity | None = None
 
 
 @dataclass(frozen=True, slots=True)

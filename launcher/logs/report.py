@@ -89,15 +89,16 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
 
 def _break_off_rows(break_off: BreakOff) -> list[Row]:
     """Rows on the last lines, the missing information, and where to find it."""
-    result = []
+    result: list[Row] = []
+    if break_off.activity is not None and break_off.activity.advice:
+        result.append(("next", f"if it stands still there, {break_off.activity.advice}"))
     if break_off.error is not None:
         result += [("error", text) for text in _seen(break_off.error)[-1:]]
         text = "it has no traceback: it may be the failure, or one that was caught or quoted"
         result.append(("note", text))
     result += [("last", _line(line)) for line in break_off.last_lines[:MOST_OTHERS]]
     result.append(("missing", missing_text(break_off)))
-    result.append(("next", NEXT))
-    return result
+    return [*result, ("next", NEXT)]
 
 
 def quoted(text: str) -> str:

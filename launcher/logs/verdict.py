@@ -17,6 +17,7 @@ from .exception_lines import SEVERE
 from .failures import Failure, without_aborts, without_copies
 from .interleaved_failures import with_interleaved
 from .judgement import BreakOff, Judgement, Verdict
+from .last_activity import last_activity
 from .last_words import telling
 from .launcher_messages import is_of_another
 from .messages import failures_by_message
@@ -90,6 +91,7 @@ def _break_off(reading: Reading) -> BreakOff:
         tuple(lines[-1] for lines in reading.last_lines.values() if lines),
         next((place for place in reading.cut if is_open(*place)), None),
         reading.progress >= ENOUGH,
+        last_activity(reading.last_lines.values()),
     )
 
 
