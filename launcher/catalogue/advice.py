@@ -21,7 +21,9 @@ WANTING = {
     Wanting.MODEL: "a model's files",
 }
 """The owner of the code that needs a missing name, in words."""
-SENTENCE = re.compile(r"(?:`[^`]*`|“[^”]*”|[^`“])+?(?:(?<!e\.g)(?<!i\.e)(?<!vs)[.!?] (?=[A-Z])|$)")
+SENTENCE = re.compile(
+    r"""(?:`[^`]*`|“[^”]*”|"[^"]*"|[^`“])+?(?:(?<!e\.g)(?<!i\.e)(?<!vs)[.!?] (?=[A-Z])|$)"""
+)
 """A sentence with the space after it, not ending within a command or quotation."""
 COMMAND = re.compile(
     r"(?P<do>(?:[^`]|`[^`]*`)*): `(?P<run>(?:[A-Z_]+=\S+ )*[a-z][\w./-]* [^`]+)`\.?"

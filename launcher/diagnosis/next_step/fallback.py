@@ -26,9 +26,10 @@ CUT = "\0"
 """Placeholder for a value in a message."""
 VALUES = re.compile(
     rf"{CUT}|<[^<>]*>|\[[^\]]*\]|\([^()]*\d[^()]*\)|(?:[A-Za-z]:)?[\w.~-]*[/\\][\w./\\~-]+"
-    r"|\b0x[0-9a-fA-F]+\b|-?\b\d[\w.,:]*\b|\b\w+=\S+|[{}:;]"
+    r"|\b0x[0-9a-fA-F]+\b|-?\b\d[\w.,:]*\b|\b\w+=\S+|[{}:;]|[.!?](?=\s+[A-Z])"
 )
-"""Parts of a message specific to one run: paths, numbers, assignments, most quotations."""
+"""Parts of a message specific to one run: paths, numbers, assignments, most quotations; and the
+ends of sentences."""
 FEWEST = 3
 """Minimum words of a fragment to search for."""
 MOST = 12

@@ -20,8 +20,10 @@ REACHED = re.compile(
     r"|connectFullMesh failed\b.*?\bremote=\[(?P<gloo>[^\]]+)\]"
     r"|\bconnect \[(?P<pair>[^\]]+)\]:\d+: (?:Connection|No route|Network)"
     r"|\b[Cc]onnect(?:ing)? to (?:address )?(?P<nccl>[\d.]+)<\d+>"
+    r"|\bipv4:(?P<ray>[\d.]+):\d+: Failed to connect"
 )
-"""Messages of c10d, gloo and NCCL on a failed connection: socket.cpp, pair.cc, socket.cc."""
+"""Messages of c10d, gloo, NCCL and Ray's gRPC on a failed connection: socket.cpp, pair.cc,
+socket.cc."""
 OF_INTERFACE = ("gloo", "pair", "nccl")
 """Groups with an address that a library took from an interface; the others were given."""
 STATED = re.compile(
@@ -66,6 +68,8 @@ def local_address(case: Case) -> Step | None:
     for match in tried:
         name = str(match.lastgroup)
         address = match[name]
+        if name == "ray" and LOOPBACK.fullmatch(address):
+            return Step(_of_ray(address))
         if BRIDGE.fullmatch(address):
             return Step(_of_docker(address, variables))
         if LOOPBACK.fullmatch(address) and _has_nodes(case):
@@ -89,6 +93,14 @@ def _of_docker(address: str, variables: str) -> str:
         "Start containers with `--network=host`, and name the interface that the other nodes reach"
         f" (`export {variables}`): {address} is an address in docker's own network, which no other"
         " host reaches. With Ray give it `--node-ip-address`, too, with vLLM VLLM_HOST_IP."
+    )
+
+
+def _of_ray(address: str) -> str:
+    return (
+        "Start Ray's head with its real address, as the other nodes reach it (`hostname -I`):"
+        f" `ray start --head --node-ip-address ADDRESS`. Its processes announce {address}, which is"
+        " each node's own, so calls from another node find nobody."
     )
 
 

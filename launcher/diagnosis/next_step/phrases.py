@@ -40,6 +40,7 @@ INSTRUCTION = re.compile(
             rf"(?<!if )\b{YOU} {VERBS}\b",
             rf"(?:{BEFORE}){PLAIN} (?=[`'\"\w(<\[-])",
             r"\b(?:make sure|be sure|ensure)\b",
+            r"\b(?-i:Check|Verify) (?:that|whether|if|your)\b",
             r"\b(?:pip3?|conda|apt|apt-get) install \S",
             rf"\b(?:{SOLVED})\b.{{0,60}}\b(?:{VERBS}|{FORMS})\b",
             rf"\b{FORMS} [`'\"\w.=-]+ .{{0,60}}\b(?:may|might|can|should|will) (?:help|fix|solve)",

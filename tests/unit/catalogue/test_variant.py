@@ -269,6 +269,10 @@ LONG = f"It is {'very ' * 40}long."
             Advice("“Go. Stay.” it said, twice.", "", (LONG,)),
         ),
         (
+            (f'Search for "It failed. This is why". {LONG}',),
+            Advice('Search for "It failed. This is why".', "", (LONG,)),
+        ),
+        (
             (f"{LONG} {LONG} Then this. {LONG}",),
             Advice(LONG, "", (LONG, f"Then this. {LONG}")),
         ),
