@@ -130,7 +130,7 @@ OPERAND = PrivateName(
 VERSION = PrivateName(
     *("torch", "", "torch", "Tensor._version"),
     "gradients that are clipped before a step's last backward pass aren't noticed, nor casts "
-    "that autocast keeps over several steps",
+    "that autocast keeps over several steps, nor state dicts that are misused",
 )
 SCALE = PrivateName(
     *("torch", "", "torch.amp.grad_scaler", "GradScaler._scale"),

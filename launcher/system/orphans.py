@@ -93,12 +93,16 @@ def forget_buffers(port: int) -> None:
         path.unlink(missing_ok=True)
 
 
+KILLING = 5.0
+"""Seconds for killed processes to end."""
+
+
 def kill(run_id: str, spared: Collection[int] = (), variable: str = VARIABLE) -> int:
     """Kills every process of a run and waits until none is left; returns how many there were.
 
-    Repeats, since a process may fork while it is being looked for; gives up after five seconds.
+    Repeats, since a process may fork while it is being looked for; gives up after `KILLING`.
     """
-    end = time.monotonic() + 5.0
+    end = time.monotonic() + KILLING
     killed: set[int] = set()
     while (alive := set(marked(run_id, variable)).difference(spared)) and time.monotonic() < end:
         for pid in alive:

@@ -6,6 +6,8 @@ import re
 
 from ...catalogue.device import Device
 from ...catalogue.package_names import MODEL_CODE, PACKAGES, PYTHON, package_of_file
+from .instruction import sentences
+from .phrases import FOR_DEVELOPERS
 from .run_kind import run_of
 from .step import Basis, Case, Step
 
@@ -90,7 +92,8 @@ def search_text(case: Case) -> str:
         line = case.frame.source  # the message is nothing but values
     if case.kind == "KeyError" and " " in line:
         line = line.strip("'\"")  # Python quotes a whole message as if it were a key
-    line = QUOTED.sub(_name_or_cut, line)
+    useful = [text for text in sentences(line) if not FOR_DEVELOPERS.search(text)]
+    line = QUOTED.sub(_name_or_cut, " ".join(useful) or line)
     fragments = [" ".join(part.split()).strip(" .,!-") for part in VALUES.split(line)]
     long = sorted(
         (part for part in fragments if len(part.split()) >= FEWEST),

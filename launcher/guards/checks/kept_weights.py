@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...checks import saved
+from ...core.private_names import VERSION
 from ...evidence.observations import observations
 from ..callers import user_place
 from .copies import local
@@ -76,7 +77,7 @@ def is_loaded_into_itself(model: Any, states: Mapping[str, Any]) -> bool:
 
 def _writes(states: Mapping[str, Any]) -> int:
     """How often tensors were written in place, a count that parameters share with their states."""
-    return sum(getattr(tensor, "_version", 0) for tensor in states.values())
+    return sum(VERSION.of(tensor) for tensor in states.values() if hasattr(tensor, "data_ptr"))
 
 
 def _states_in(content: Any) -> Iterator[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import tomllib
@@ -21,7 +20,7 @@ from safe_launch.core.errors import ExitCode, meaning
 from safe_launch.core.request import StopTimes
 from safe_launch.nodes.secret import VARIABLE
 from safe_launch.options.parser import parsed
-from safe_launch.system.orphans import kill
+from safe_launch.system.orphans import KILLING
 from support.pods import decided
 from support.stacks import ROOT
 
@@ -221,7 +220,7 @@ def test_what_kubernetes_would_refuse_is_refused(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_pod_gets_what_safe_launch_needs(variant: str) -> None:
     """A grace period, shared memory, a record volume and a termination message."""
-    slowest = StopTimes().terminate + inspect.signature(kill).parameters["seconds"].default
+    slowest = StopTimes().terminate + KILLING
     documents = shipped(variant)
     assert set(inside(documents, "restartPolicy")) == {"Never"}
     for spec in pods(documents):

@@ -163,9 +163,10 @@ def _reduction(_world: World) -> None:
 def _operand(_world: World) -> None:
     """A matrix product whose graph doesn't show its constants."""
     made = Wrapped(name=lambda: gathers.PRODUCT, next_functions=())
-    found = gathers.Gathers()
-    found.noted.append((torch.ones(8), 8, ""))
-    found.look(SimpleNamespace(grad_fn=made))
+    gathered = gathers.Gathers()
+    row = torch.ones(8)
+    gathered.noted.append(gathers.Gather(row, rows=8, world=2, is_constant=True, where=""))
+    gathered.look(SimpleNamespace(grad_fn=made))
 
 
 def _scale(_world: World) -> None:

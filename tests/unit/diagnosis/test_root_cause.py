@@ -14,8 +14,8 @@ from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
 from safe_launch.core.constraint import Constraint
 from safe_launch.core.settings import Fact, Setting
-from safe_launch.diagnosis.attempt import Attempt
-from safe_launch.diagnosis.new_constraints import is_about, lesson_of
+from safe_launch.diagnosis.attempt import Attempt, Seen
+from safe_launch.diagnosis.new_constraints import Learned, is_about, learned_from
 from safe_launch.diagnosis.observed import observed_statements, tried_settings
 from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
@@ -37,6 +37,9 @@ from support.worlds import (
     rules_under,
     world,
 )
+
+UNSEEN = Seen({})
+"""Nothing from the workers."""
 
 GLOO = (
     "[third_party/gloo/gloo/transport/tcp/pair.cc:553] "
@@ -216,11 +219,10 @@ def test_every_lesson_forbids_what_was_tried(name, values, versions, framework) 
         visited.append(tried)
         finding = Finding(record(0, 1.0, "x"), Role.INITIATING, entry(name))
         known = [*known_rules(versions), *rules]
-        lesson = lesson_of(attempt, finding, rules_under(known), attempt.plan.workload)
-        workload = workload.informed(lesson.statements)
-        if lesson.constraint is not None:
-            rules.append(lesson.constraint)
-        known = [*known_rules(versions), *rules]
+        learned = learned_from(workload, attempt, UNSEEN, finding, rules_under(known))
+        assert isinstance(learned, Learned)
+        workload, known = learned.workload, list(learned.constraints)
+        rules = known[len(known_rules(versions)) :]
         assert forbidden_by(tried, workload, rules_under(known)) is not None
         plan = resolve(REQUEST, workload, HARDWARE, known)
     assert isinstance(plan, NoPlan)
@@ -239,9 +241,10 @@ def test_a_failure_that_comes_back_under_its_cure_teaches_something_new() -> Non
         finding = Finding(
             record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice")
         )
-        lesson = lesson_of(attempt_of(plan, number), finding, rules_under(rules), plan.workload)
-        workload = workload.informed(lesson.statements)
-        rules = [*rules, *([lesson.constraint] if lesson.constraint else [])]
+        attempt = attempt_of(plan, number)
+        learned = learned_from(workload, attempt, UNSEEN, finding, rules_under(rules))
+        assert isinstance(learned, Learned)
+        workload, rules = learned.workload, list(learned.constraints)
         plan = resolve(REQUEST, workload, HARDWARE, rules)
     assert seen == [(2, "reentrant"), (2, "non_reentrant"), (1, "reentrant")]
 
@@ -300,13 +303,14 @@ def test_a_lesson_is_about_the_settings_that_the_failure_depends_on() -> None:
     assert isinstance(plan, Plan)
     found = Finding(record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice"))
     rules = rules_under(known_rules(CURRENT))
-    learnt = lesson_of(attempt_of(plan, 2), found, rules, plan.workload).constraint
-    assert learnt is not None
-    assert {str(term) for term in learnt.terms} == {
+    learned = learned_from(plan.workload, attempt_of(plan, 2), UNSEEN, found, rules)
+    assert isinstance(learned, Learned)
+    (lesson,) = learned.constraints[len(rules.constraints) :]
+    assert {str(term) for term in lesson.terms} == {
         "zero_stage=2",
         "gradient_checkpointing=non_reentrant",
     }
-    assert (learnt.cause.name, learnt.cause.summary) == (
+    assert (lesson.cause.name, lesson.cause.summary) == (
         "3",
         f"attempt 3 failed with it: {entry('zero2-gradient-reduced-twice').subject}",
     )
@@ -319,14 +323,11 @@ def test_a_lesson_in_general_terms_comes_first() -> None:
     plan = resolve(REQUEST, workload, HARDWARE, rules)
     assert isinstance(plan, Plan)
     first = Finding(record(0, 1.0, "x"), Role.INITIATING, entry("zero2-gradient-reduced-twice"))
-    lesson = lesson_of(attempt_of(plan, 0), first, rules_under(rules), plan.workload)
-    assert lesson.constraint is None
-    (statement,) = lesson.statements
-    assert (statement[0], statement[1].value, statement[1].origin) == (
-        Fact.BLOCK_RUNS_TWICE,
-        True,
-        Origin.LESSON,
-    )
+    learned = learned_from(plan.workload, attempt_of(plan, 0), UNSEEN, first, rules_under(rules))
+    assert isinstance(learned, Learned)
+    assert learned.constraints == tuple(rules)
+    statement = learned.workload.known[Fact.BLOCK_RUNS_TWICE]
+    assert (statement.value, statement.origin) == (True, Origin.LESSON)
 
 
 def test_preset_entries_apply_to_something() -> None:
