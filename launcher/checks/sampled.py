@@ -13,6 +13,8 @@ MANY_UNCHANGED, NEARLY_ALL = 0.5, 0.9
 """Shares of sampled elements with a gradient that stay unchanged: suspicious, certain."""
 LEAST = 64
 """Minimum number of such elements."""
+ROUNDING = 1e-4
+"""Relative change of a weight that is put back by a computation."""
 MOST_SKIPPED = 25
 """Steps in a row that a scaler may skip: from 65,536 it has then gone below 0.002."""
 
@@ -61,6 +63,36 @@ def unchanged(updates: Sequence[Update], optimizer: str, where: str, step: int) 
         "float32 (with autocast), or raise the rate",
         step=step,
         parameter=first.name,
+        where=where,
+    )
+
+
+def exchanged(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> list[int]:
+    """The places of parameters that have other values, beyond rounding."""
+    return [
+        place
+        for place, values in enumerate(zip(before, after, strict=True))
+        if any(abs(one - other) > ROUNDING * abs(one) for one, other in zip(*values, strict=True))
+    ]
+
+
+def left_by_evaluation(names: Sequence[str], step: int, where: str) -> Finding:
+    """Reports weights that an evaluation has replaced.
+
+    Args:
+        names: the sampled parameters with other values.
+        step: the last step before the evaluation.
+        where: the user's line of the next one.
+    """
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence="after an evaluation the weights aren't those of the last step: "
+        f"{first_of(names)}",
+        advice="Put the trained weights back after an average of them (EMA) was evaluated: the "
+        "next steps train on from the average",
+        step=step,
+        parameter=names[0],
         where=where,
     )
 

@@ -168,11 +168,37 @@ def moved_in_part(right: bool) -> None:
     steps(model, adam(model, rate=3e-4), batches())
 
 
+def average_left(right: bool) -> None:
+    """An average of the weights is evaluated, and stays."""
+    model = DistributedDataParallel(Net())
+    optimizer, source = adam(model), batches()
+    average = [weight.detach().clone() for weight in model.parameters()]
+    for number in range(1, STEPS + 1):
+        words = next(source)
+        model(words, labels=words).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            for mean, weight in zip(average, model.parameters(), strict=True):
+                mean.lerp_(weight, 0.1)
+        if number % 3 == 0:
+            kept = [weight.detach().clone() for weight in model.parameters()]
+            for mean, weight in zip(average, model.parameters(), strict=True):
+                weight.data.copy_(mean)
+            model.eval()
+            with torch.no_grad():
+                model(words, labels=words)
+            model.train()
+            if right:
+                for trained, weight in zip(kept, model.parameters(), strict=True):
+                    weight.data.copy_(trained)
+
+
 FAULTS = {
     one.__name__: one
     for one in (
         *(padded_metric, begun_again, followed_frozen, loaded_halved, never_accumulated),
-        *(views_joined, loaded_itself, adapted_anew, moved_in_part),
+        *(views_joined, loaded_itself, adapted_anew, moved_in_part, average_left),
     )
 }
 run(FAULTS)

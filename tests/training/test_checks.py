@@ -139,6 +139,7 @@ USUAL = {
     "loaded_itself": ("saved", "all of its 5 tensors are the model's own"),
     "adapted_anew": ("trained", "the adapter is new: its configuration was read from"),
     "moved_in_part": ("trained", "updates are lost"),
+    "average_left": ("trained", "aren't those of the last step"),
 }
 """The same for the eighth."""
 SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE | ODD | USUAL

@@ -23,6 +23,7 @@ from . import (
     gradients,
     groups,
     initial_weights,
+    left_weights,
     modes,
     new_parameters,
     replaced_parameters,
@@ -73,6 +74,7 @@ class Watch:
         self._passing = gradients.Gradients(self.where)
         self._ties: list[ties.Apart] = []
         self._mode = modes.Mode()
+        self._left = left_weights.LeftWeights()
         schedules.optimizers[optimizer] = self
         schedules.accumulated.restart()
         optimizer.register_load_state_dict_post_hook(self.loaded)
@@ -93,6 +95,8 @@ class Watch:
             safely(Check.GRADIENTS, schedules.accumulated.stepping, optimizer, self.steps)
         if self._mode.is_due(self.steps + 1) and not _is_compiling():
             safely(Check.TRAINED, self._mode.look, optimizer, self.steps + 1)
+        if not _is_compiling():
+            safely(Check.TRAINED, self._left.before, self.steps)
         if (self.steps + 1 < self._next and not resumes.open) or _is_compiling():
             return
         if resumes.open:
@@ -107,6 +111,7 @@ class Watch:
             skip(Check.TRAINED, "the optimizer's step is compiled")
             return
         self.steps += 1
+        safely(Check.TRAINED, self._left.after, optimizer, self.steps)
         if self.steps < self._next:
             return
         safely(Check.TRAINED, self._look_after, optimizer)

@@ -141,6 +141,16 @@ def test_updates_lost_in_part(kept: int, is_certain: bool | None) -> None:
     assert (found and found.certain) is is_certain
 
 
+def test_weights_that_an_evaluation_left() -> None:
+    """Places with other values count; rounding doesn't."""
+    before = [[1.0, 2.0], [0.0, 0.5], [3.0]]
+    after = [[1.0, 2.00001], [0.0, 0.51], [3.0]]
+    assert sampled.exchanged(before, after) == [1]
+    found = sampled.left_by_evaluation(["a", "b"], 6, "train.py:3")
+    assert (found.certain, found.step, found.parameter) == (False, 6, "a")
+    assert "a and 1 more" in found.sentence
+
+
 def test_frozen_and_adapters() -> None:
     """Frozen weights that move and trained adapters that don't are found."""
     still = Update("w", "", 0.0, [1.0], [1.0])
