@@ -83,7 +83,7 @@ class Reading:
         first_rank: the first failed rank in torchrun's report.
         complaints: lines without an exception that may name the cause, at the end of each file.
         context: by file, the last lines before a launcher's report, or the end.
-        untrained: evidence that a finished training made no step.
+        untrained: evidence that a training made no step, or learned nothing by its numbers.
         progress: signs of progress, as far as they were searched for.
         survived: exceptions that the training survived, by type and place.
     """

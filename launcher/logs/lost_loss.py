@@ -25,7 +25,7 @@ LEAST = 2
 
 def lost_loss(lines: Sequence[Written]) -> Evidence | None:
     """Evidence that the last losses aren't numbers, if so."""
-    losses = [(line, loss) for line in lines if (loss := _training_loss(line.text))]
+    losses = [(line, loss) for line in lines if (loss := training_loss(line.text))]
     lost = [line for line, _ in takewhile(lambda pair: _is_lost(*pair), reversed(losses))]
     if len(lost) < LEAST:
         return None
@@ -35,7 +35,7 @@ def lost_loss(lines: Sequence[Written]) -> Evidence | None:
     return Evidence(record, first.file, ((first.number, first.text.strip()),))
 
 
-def _training_loss(text: str) -> re.Match[str] | None:
+def training_loss(text: str) -> re.Match[str] | None:
     """The training loss in a line; None if absent or an evaluation's."""
     loss = LOSS.search(text)
     if loss is None or EVALUATED.search(text, 0, loss.start()) or IS_COMPLETE.search(text):

@@ -9,13 +9,14 @@ from typing import Any
 
 from ..catalogue.entry import KnownFailure
 from ..system.terminal import MARK
-from .attempts import End, Reading
+from .attempts import End, Evidence, Reading
 from .collected import keep_interleaved
 from .file_evidence import TAIL, FileEvidence, Stream
 from .file_prefixes import FilePrefixes
 from .last_words import before_report, last_words
 from .lines import FILLER, FOLLOWING, Line, Resumed, Source, interesting
 from .lost_loss import lost_loss
+from .nothing_learned import nothing_learned
 from .prefixes import unfolded
 from .progress_signs import MOST, Written, reported_end
 from .searches import searches_for
@@ -124,9 +125,9 @@ class _File:
         evidence.reading.first_lines[self.name] = self.opening
         evidence.reading.last_lines[self.name] = tuple(written[-MOST_LAST:])
         if (lost := lost_loss(written)) is not None:
-            tail = tuple(line.text for line in written[-MOST_LAST:])
-            lost = replace(lost, record=replace(lost.record, log_tail=tail))
-            evidence.reading.events.append(lost)
+            evidence.reading.events.append(_with_tail(lost, written))
+        elif (still := nothing_learned(written)) is not None:
+            evidence.reading.untrained.append(_with_tail(still, written))
         if (end := reported_end(written)) and self.name not in evidence.reading.ends:
             evidence.reading.ends[self.name] = End(end)
         if (
@@ -136,3 +137,9 @@ class _File:
             and self.name in evidence.reading.ends
         ):
             evidence.look_for_training(whole)
+
+
+def _with_tail(evidence: Evidence, lines: Sequence[Written]) -> Evidence:
+    """Evidence with the last lines of its file."""
+    tail = tuple(line.text for line in lines[-MOST_LAST:])
+    return replace(evidence, record=replace(evidence.record, log_tail=tail))

@@ -23,6 +23,7 @@ from .misfit import misfit
 from .mixed_dtypes import mixed_dtypes
 from .native import native
 from .no_step import no_step
+from .nothing_learned import nothing_learned
 from .other_interpreter import other_interpreter
 from .ranks import other_modules, race_on_files, replicas_in_threads, sharded, shared_cache
 from .script_line import called_line, script_line
@@ -43,6 +44,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "ended-silently": ended_silently,
         "no-step": no_step,
+        "nothing-learned": nothing_learned,
         "told": users_report,
         "isolated-build": isolated_build,
         "build": build,
