@@ -42,6 +42,11 @@ def is_certain(check: Check) -> bool:
     return any((check, True) == key[:2] for key in _sent)
 
 
+def is_found(check: Check) -> bool:
+    """Whether a check has any finding."""
+    return any(key[:2] in ((check, True), (check, False)) for key in _sent)
+
+
 def skip(check: Check, why: str) -> None:
     """Sends the reason to skip a check, once."""
     if is_on(check):

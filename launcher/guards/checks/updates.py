@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...checks import sampled, trained
-from ...checks.finding import Check
+from ...checks.finding import Check, Finding
 from ...checks.sampled import Update
 from .copies import Copy, copied, local, sample, spread
 from .models import parameters_of
-from .reporting import is_certain, report, skip
+from .reporting import is_certain, is_found, report, skip
 
 ADAPTER = "lora_B"
 """PEFT's name of the zero-initialized matrix, unlike `lora_embedding_B`."""
@@ -60,7 +60,7 @@ class Values:
         self._held: tuple[list[Any], list[Any]] = ([], [])
         self._waiting: list[tuple[Around, Copy]] = []  # with what the step has made
         self._rates: dict[int, float] = {}
-        self._lost = 0  # looks in a row at which updates were lost
+        self._lost: Finding | None = None  # of the look before: updates that it found lost
         self._zeros = 0  # the same at which all sampled gradients were zero
 
     def before(
@@ -143,7 +143,11 @@ class Values:
         ]
         about = self._optimizer, self._where, around.step
         lost = None if around.is_rising else sampled.unchanged(made, *about)
-        self._lost = self._lost + 1 if lost else 0
+        before_that, self._lost = self._lost, lost
+        if lost is not None and before_that is not None:
+            is_sure = lost.certain and before_that.certain
+            if is_sure or not is_found(Check.PRECISION):  # the type is named there
+                report(replace(lost, certain=is_sure))
         optimizer = self._stepping()
         has_slopes = any(any(row) for row in before[count : 2 * count])
         self._zeros = 0 if has_slopes or not made else self._zeros + 1
@@ -155,7 +159,6 @@ class Values:
         steps = 0 if optimizer is None else done.get(optimizer, 0)
         samples = dict(zip(around.adapters, before[2 * count + fixed :], strict=True))
         report(
-            lost if self._lost > 1 else None,
             sampled.moved(kept, *about),
             None if is_explained_by_type else sampled.not_numbers(made, *about),
             sampled.still_zero(samples, steps, self._where),
