@@ -22,7 +22,7 @@ WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 """The files of an adapter's weights beside its configuration."""
 
 _read: list[tuple[weakref.ref[Any], str]] = []
-"""Configurations read from a folder that has weights, and the folder."""
+"""Configurations read from a folder that has weights, which weren't loaded, and the folder."""
 
 
 def install(module: ModuleType) -> None:
@@ -40,7 +40,14 @@ def install(module: ModuleType) -> None:
         if held:
             safely(Check.TRAINED, _judge, held, instance)
 
+    def loading(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+        folder = str(args[0] if args else kwargs.get("model_id"))
+        result = wrapped(*args, **kwargs)  # which may read the configuration again
+        _read[:] = [known for known in _read if known[1] != folder]
+        return result
+
     wrapt.wrap_function_wrapper(module, "PeftModel.__init__", made)
+    wrapt.wrap_function_wrapper(module, "PeftModel.load_adapter", loading)
 
 
 def _reading(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
