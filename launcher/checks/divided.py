@@ -92,20 +92,23 @@ def counted_twice(passes: Sequence[int], accumulation: int) -> Finding | None:
     )
 
 
-def undivided(function: str, factor: int, where: str) -> Finding:
+def undivided(function: str, factor: int, where: str, *, is_passed: bool = False) -> Finding:
     """Reports a loss that a Trainer assumes to be divided by the number of items.
 
     Args:
         function: the qualified name of the function that computes it.
         factor: how many times the gradients are those of its mean.
         where: the first line of the function.
+        is_passed: it is the Trainer's `compute_loss_func`, which always counts as divided.
     """
     return Finding(
         Check.DIVIDED,
         certain=False,
         sentence=f"{function} ignores num_items_in_batch, by which the Trainer takes its loss for "
         f"divided: gradients are {factor} times those of its mean",
-        advice="Set model_accepts_loss_kwargs = False at the end of the Trainer's __init__, or "
+        advice="Divide the sum of the loss by num_items_in_batch, if it is given"
+        if is_passed
+        else "Set model_accepts_loss_kwargs = False at the end of the Trainer's __init__, or "
         "model.accepts_loss_kwargs = False before it is made; or divide by the number yourself "
         "(safe-launch explain compute-loss-without-item-count)",
         step=1,

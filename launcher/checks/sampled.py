@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..core.count_of import count_of
 from .finding import Check, Finding, first_of
 
-MANY_UNCHANGED, NEARLY_ALL = 0.5, 0.9
+MANY_UNCHANGED, NEARLY_ALL = 0.25, 0.9
 """Shares of sampled elements with a gradient that stay unchanged: suspicious, certain."""
 LEAST = 64
 """Minimum number of such elements."""
@@ -41,7 +41,7 @@ class Update:
 
 
 def unchanged(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
-    """Reports updates that change less than half of the weights despite gradients and a rate."""
+    """Reports updates that leave many weights as they are despite gradients and a rate."""
     hit = [
         (update, before != after)
         for update in updates

@@ -194,11 +194,44 @@ def average_left(right: bool) -> None:
                     weight.data.copy_(trained)
 
 
+def moved_by_epochs(right: bool) -> None:
+    """As in https://github.com/huggingface/accelerate/issues/2926: a schedule in epochs."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True, step_scheduler_with_optimizer=not right)
+    model = Net()
+    optimizer = adam(model)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.1)
+    prepared = accelerator.prepare(model, optimizer, DataLoader(texts(), 16), schedule)
+    model, optimizer, loader, schedule = prepared
+    for _ in range(4):
+        for (words,) in loader:
+            accelerator.backward(model(words, labels=words))
+            optimizer.step()
+            optimizer.zero_grad()
+        schedule.step()
+
+
+def mean_function(right: bool) -> None:
+    """As in https://github.com/huggingface/transformers/issues/37766: a loss function's mean."""
+
+    def loss_of(outputs: object, labels: torch.Tensor, num_items_in_batch: object = None):
+        logits = outputs.logits[:, :-1].flatten(0, 1)
+        total = cross_entropy(logits, labels[:, 1:].flatten(), reduction="sum")
+        count = num_items_in_batch if right and num_items_in_batch is not None else labels.numel()
+        return total / count
+
+    data = [{"input_ids": words[:4], "labels": words[:4]} for words in rows()]
+    asked = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}
+    trainer(small("Llama"), data, asked=asked, compute_loss_func=loss_of).train()
+
+
 FAULTS = {
     one.__name__: one
     for one in (
         *(padded_metric, begun_again, followed_frozen, loaded_halved, never_accumulated),
         *(views_joined, loaded_itself, adapted_anew, moved_in_part, average_left),
+        *(moved_by_epochs, mean_function),
     )
 }
 run(FAULTS)

@@ -140,6 +140,8 @@ USUAL = {
     "adapted_anew": ("trained", "the adapter is new: its configuration was read from"),
     "moved_in_part": ("trained", "updates are lost"),
     "average_left": ("trained", "aren't those of the last step"),
+    "moved_by_epochs": ("schedule", "moves 2 steps at once"),
+    "mean_function": ("divided", "loss_of ignores num_items_in_batch"),
 }
 """The same for the eighth."""
 SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE | ODD | USUAL

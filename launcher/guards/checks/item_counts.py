@@ -54,12 +54,21 @@ def _is_left_to_the_loss(trainer: Any, count: Any) -> bool:
         hasattr(count, "as_subclass")
         and arguments.n_gpu < 2
         and not getattr(arguments, "torch_compile", False)
-        and bool(getattr(trainer, "model_accepts_loss_kwargs", False))
-        and getattr(trainer, "compute_loss_func", None) is None
+        and (_function(trainer) or bool(getattr(trainer, "model_accepts_loss_kwargs", False)))
         and getattr(trainer, "loss_is_scaled_for_ga", None) is None
         and _factor(trainer) > 1
-        and (arguments.gradient_accumulation_steps > 1 or not _is_of_transformers(trainer))
+        and (
+            arguments.gradient_accumulation_steps > 1
+            or _function(trainer) is not None
+            or not _is_of_transformers(trainer)
+        )
     )
+
+
+def _function(trainer: Any) -> Any:
+    """The `compute_loss_func` that the Trainer calls; None if it has none."""
+    function = getattr(trainer, "compute_loss_func", None)
+    return None if function is None or _has_own_loss(trainer) else function
 
 
 def _is_of_transformers(trainer: Any) -> bool:
@@ -117,11 +126,16 @@ def _judge(trainer: Any) -> None:
     """Reports the code that computes the loss."""
     model = _model(trainer)
     function, name = type(model).forward, f"the loss of {type(model).__name__}"
-    if _has_own_loss(trainer):
+    passed = _function(trainer)
+    if passed is not None:
+        function = getattr(passed, "func", passed)  # of functools.partial
+        name = function.__name__
+    elif _has_own_loss(trainer):
         function = type(trainer).compute_loss
         name = function.__qualname__
     lines, line = inspect.getsourcelines(function)
     file = inspect.getsourcefile(function) or ""
     if not any(map(ACCUMULATION.search, lines)):
         where = user_place() if "-packages/" in file else place(file, line)
-        report(divided.undivided(name, _factor(trainer), where))
+        is_passed = passed is not None
+        report(divided.undivided(name, _factor(trainer), where, is_passed=is_passed))

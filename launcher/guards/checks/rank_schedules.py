@@ -1,7 +1,7 @@
-"""Detects a schedule that accelerate steps once per rank, so that it ends far too early.
+"""Detects a schedule that accelerate steps once per rank, so that it moves far too fast.
 
 accelerate expects a schedule as long as its undivided loader: per optimizer step, it steps the
-schedule as many times as there are ranks.
+schedule as many times as there are ranks. One that is stepped once an epoch doesn't expect that.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from ...core.errors import EXPLAINED
 from ...evidence.observations import observations
 from ..callers import user_place
 from .reporting import is_on, report_here
+from .schedule_lengths import half_period, length_of
+from .schedules import schedules
 
 HOOKED = ("accelerate.scheduler",)
 
@@ -31,16 +33,20 @@ class _Schedule:
     """A schedule that accelerate steps once per rank.
 
     Attributes:
-        length: steps until its final rate.
+        length: steps until its final rate; None if it has none.
         at: the user's line that passed it to accelerate.
         repeats: whether it then begins again.
         steps: optimizer steps since.
+        made: its optimizer's steps when it was last stepped.
+        apart: those between its last two steps.
     """
 
-    length: int
+    length: int | None
     at: str
     repeats: bool
     steps: int = 0
+    made: int = 0
+    apart: int = 0
 
 
 _schedules: weakref.WeakKeyDictionary[Any, _Schedule] = weakref.WeakKeyDictionary()
@@ -60,8 +66,9 @@ def _made(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> N
         is_by_rank = is_by_rank and is_on(Check.SCHEDULE)
         half = half_period(instance.scheduler)
         length = half or length_of(instance.scheduler)
-        if is_by_rank and length and module.AcceleratorState().num_processes > 1:
-            _schedules[instance] = _Schedule(length, user_place(), bool(half))
+        if is_by_rank and module.AcceleratorState().num_processes > 1:
+            made = _steps_of(instance)
+            _schedules[instance] = _Schedule(length, user_place(), bool(half), made=made)
 
 
 def _stepped(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -75,49 +82,48 @@ def _stepped(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -
             )
             schedule.steps += is_step
             ranks = module.AcceleratorState().num_processes
-            if schedule.steps * ranks > BEYOND * schedule.length + ranks:
+            if finding := _seldom(schedule, _steps_of(instance), ranks) or _over(schedule, ranks):
                 del _schedules[instance]
-                finding = Finding(
-                    Check.SCHEDULE,
-                    certain=not schedule.repeats,
-                    sentence=f"a schedule of {count_of(schedule.length, 'step')} was over after "
-                    f"{count_of(-(-schedule.length // ranks), 'optimizer step')}: accelerate "
-                    f"({schedule.at}) steps it once a rank, {ranks} times for each step()",
-                    advice=f"Make it {ranks} times as long: num_training_steps * "
-                    f"accelerator.num_processes ({EXPLAINED})",
-                    step=observations.step(),
-                )
                 report_here(finding)
     return result
 
 
-def length_of(scheduler: Any) -> int | None:
-    """Steps until a schedule's final rate; None if it has none.
+def _steps_of(instance: Any) -> int:
+    """The steps of a schedule's optimizer; 0 if they aren't counted."""
+    optimizer = getattr(instance.optimizers[0], "optimizer", None)
+    watch = None if optimizer is None else schedules.optimizers.get(optimizer)
+    return 0 if watch is None else int(watch.steps)
 
-    Schedules that repeat, warm up or stay constant have none. torch's OneCycleLR, PolynomialLR and
-    falling LinearLR have one, and transformers' schedules with a number of steps.
-    """
-    kind = type(scheduler).__name__
-    if kind == "LambdaLR":
-        return given_steps(scheduler, "num_training_steps")
-    names = {"OneCycleLR": "total_steps", "PolynomialLR": "total_iters", "LinearLR": "total_iters"}
-    if kind == "LinearLR" and scheduler.end_factor >= scheduler.start_factor:
+
+def _seldom(schedule: _Schedule, made: int, ranks: int) -> Finding | None:
+    """Reports a schedule stepped twice in a row after several optimizer steps, as for epochs."""
+    before_that, schedule.apart = schedule.apart, made - schedule.made
+    schedule.made = made
+    if min(before_that, schedule.apart) < 2:
         return None
-    return _positive(getattr(scheduler, names.get(kind, ""), None))
+    return Finding(
+        Check.SCHEDULE,
+        certain=True,
+        sentence=f"the schedule moves {count_of(ranks, 'step')} at once: accelerate "
+        f"({schedule.at}) steps it once a rank, though it is stepped only once in "
+        f"{count_of(schedule.apart, 'optimizer step')}, as for an epoch",
+        advice="Don't pass it to prepare(), or make the Accelerator with "
+        "step_scheduler_with_optimizer=False",
+        step=observations.step(),
+    )
 
 
-def half_period(scheduler: Any) -> int | None:
-    """Steps until a cosine's minimum, from which it rises again; None for other schedules."""
-    is_cosine = type(scheduler).__name__ == "CosineAnnealingLR"
-    return _positive(scheduler.T_max) if is_cosine else None
-
-
-def given_steps(scheduler: Any, name: str) -> int | None:
-    """A step count argument of a transformers schedule."""
-    given = (getattr(function, "keywords", {}) for function in getattr(scheduler, "lr_lambdas", ()))
-    numbers = {keywords.get(name) for keywords in given}
-    return _positive(numbers.pop() if len(numbers) == 1 else None)
-
-
-def _positive(number: object) -> int | None:
-    return number if isinstance(number, int) and number > 0 else None
+def _over(schedule: _Schedule, ranks: int) -> Finding | None:
+    """Reports a schedule that has reached its end long ago."""
+    if schedule.length is None or schedule.steps * ranks <= BEYOND * schedule.length + ranks:
+        return None
+    return Finding(
+        Check.SCHEDULE,
+        certain=not schedule.repeats,
+        sentence=f"a schedule of {count_of(schedule.length, 'step')} was over after "
+        f"{count_of(-(-schedule.length // ranks), 'optimizer step')}: accelerate "
+        f"({schedule.at}) steps it once a rank, {ranks} times for each step()",
+        advice=f"Make it {ranks} times as long: num_training_steps * "
+        f"accelerator.num_processes ({EXPLAINED})",
+        step=observations.step(),
+    )

@@ -18,8 +18,8 @@ from ..callers import user_place
 from .accumulated import Accumulated
 from .clipped import Clipped
 from .models import parameters_of
-from .rank_schedules import given_steps, half_period, length_of
 from .reporting import is_on, report, safely
+from .schedule_lengths import given_steps, half_period, length_of
 
 ACCELERATE, TRAINER = "accelerate.scheduler", "transformers.trainer"
 HOOKED = ("torch.optim.lr_scheduler", ACCELERATE, TRAINER)

@@ -142,12 +142,13 @@ class Values:
             for i, known in enumerate(around.frozen)
         ]
         about = self._optimizer, self._where, around.step
-        lost = None if around.is_rising else sampled.unchanged(made, *about)
-        before_that, self._lost = self._lost, lost
-        if lost is not None and before_that is not None:
-            is_sure = lost.certain and before_that.certain
-            if is_sure or not is_found(Check.PRECISION):  # the type is named there
-                report(replace(lost, certain=is_sure))
+        if not around.is_rising:
+            lost = sampled.unchanged(made, *about)
+            before_that, self._lost = self._lost, lost
+            if lost is not None and before_that is not None:
+                is_sure = lost.certain and before_that.certain
+                if is_sure or not is_found(Check.PRECISION):  # the type is named there
+                    report(replace(lost, certain=is_sure))
         optimizer = self._stepping()
         has_slopes = any(any(row) for row in before[count : 2 * count])
         self._zeros = 0 if has_slopes or not made else self._zeros + 1

@@ -133,3 +133,22 @@ def test_a_single_rank(told: Callable[..., list[str]], monkeypatch: pytest.Monke
     """With one rank the schedule steps once."""
     monkeypatch.setattr(AcceleratedScheduler, "ranks", 1)
     assert told(of_transformers(5)) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "is_reported"),
+    [
+        ((4, 8), [False, True]),  # once an epoch
+        ((1, 2, 3), [False, False, False]),  # once a step
+        ((0, 0, 1, 1, 2), [False] * 5),  # once a micro batch
+        ((4, 5, 9, 10), [False] * 4),  # once more after an evaluation
+    ],
+)
+def test_steps_once_an_epoch(made: tuple[int, ...], is_reported: list[bool]) -> None:
+    """Twice in a row after several steps of the optimizer."""
+    schedule = rank_schedules._Schedule(None, "train.py:3", repeats=False)
+    findings = [rank_schedules._seldom(schedule, count, 2) for count in made]
+    assert [found is not None for found in findings] == is_reported
+    for found in filter(None, findings):
+        assert "moves 2 steps at once" in found.sentence
+        assert "once in 4 optimizer steps" in found.sentence
