@@ -38,9 +38,10 @@ def lost_loss(lines: Sequence[Written]) -> Evidence | None:
 def training_loss(text: str) -> re.Match[str] | None:
     """The training loss in a line; None if absent or an evaluation's."""
     loss = LOSS.search(text)
-    if loss is None or EVALUATED.search(text, 0, loss.start()) or IS_COMPLETE.search(text):
+    if loss is None or loss["value"].count(".") > 1:  # e.g. a version
         return None
-    return loss
+    is_other = EVALUATED.search(text, 0, loss.start()) or IS_COMPLETE.search(text)
+    return None if is_other else loss
 
 
 def _is_lost(line: Written, loss: re.Match[str]) -> bool:

@@ -13,15 +13,19 @@ from .lost_loss import training_loss
 from .progress_signs import COUNT, Written
 
 GRADIENT = re.compile(
-    r"\bgrad(?:ient)?[ _]?norm['\"]?\s*[:=]?\s*['\"]?(?P<value>\d[\d.]*(?:e[-+]?\d+)?)(?![\w.])",
+    r"\bgrad(?:ient)?[ _]?norm['\"]?\s*[:=]?\s*['\"]?"
+    r"(?P<value>\d+(?:\.\d*)?(?:e[-+]?\d+)?)(?![\w.])",
     re.IGNORECASE,
 )
-LEAST = 5
-"""Minimum steps at the end with the same number."""
+LEAST, MANY = 5, 20
+"""Minimum steps at the end with the same number: of zeros, and of what a warmup, rounding or equal
+rewards may also explain for a while."""
 SMALL = 0.05
-"""A smaller loss may stay because it is learned, and a number with few digits by rounding."""
+"""A smaller loss may stay because it is learned."""
+EXACT = re.compile(r"0(?:\.0|\.0{5,})?")
+"""A zero that isn't rounded to few digits."""
 REWARD = re.compile(r"\b(?:reward|advantage|completion|kl)", re.IGNORECASE)
-"""Words beside a loss that is about zero by its definition (GRPO)."""
+"""Words beside numbers that are zero by their definition while all rewards are equal (GRPO)."""
 OVERFLOW = re.compile(r"overflow|skipping step", re.IGNORECASE)
 """Words of a loss scaler that still looks for its scale, whose steps have no gradient."""
 Number = tuple[Written, str]
@@ -34,23 +38,32 @@ def nothing_learned(lines: Sequence[Written]) -> Evidence | None:
     losses = [(line, match["value"]) for line in lines if (match := training_loss(line.text))]
     if any(OVERFLOW.search(line.text) for line in lines):
         return None
-    if _is_still(norms) and float(norms[-1][1]) == 0:
-        return _evidence(NORM, norms)
-    if not _is_still(losses):
+    is_learned = bool(losses) and 0 < float(losses[-1][1]) < SMALL
+    if norms and EXACT.fullmatch(norms[-1][1]) and not is_learned:
+        return _evidence(NORM, norms) if _is_still(norms, _least(norms)) else None
+    if not losses or is_learned:
         return None
     line, value = losses[-1]
-    is_zero = float(value) == 0 and not norms and not REWARD.search(line.text)
-    is_large = float(value) >= SMALL and len(value.partition(".")[2]) > 2
-    return _evidence(LOSS, losses) if is_zero or is_large else None
+    if float(value) == 0:
+        is_shown = not norms and not REWARD.search(line.text) and _is_still(losses, LEAST)
+    else:
+        is_shown = float(value) > 0 and len(value.partition(".")[2]) > 2
+        is_shown = is_shown and _is_still(losses, MANY)
+    return _evidence(LOSS, losses) if is_shown else None
 
 
-def _is_still(numbers: Sequence[Number]) -> bool:
-    """Whether the last steps have the same number; several ranks may print the same step."""
+def _least(norms: Sequence[Number]) -> int:
+    """The steps with a gradient of zero that prove something."""
+    return MANY if REWARD.search(norms[-1][0].text) else LEAST
+
+
+def _is_still(numbers: Sequence[Number], least: int) -> bool:
+    """Whether so many last steps have the same number; several ranks may print the same step."""
     steps = {
         (found[0] if (found := COUNT.findall(line.text)) else line.number)
         for line, _ in _same(numbers)
     }
-    return len(steps) >= LEAST
+    return len(steps) >= least
 
 
 def _same(numbers: Sequence[Number]) -> list[Number]:

@@ -15,7 +15,7 @@ MESSAGE = re.compile(
 )
 LN_2 = round(math.log(2), 3)
 """The loss of DPO and its kin if the policy gives what the reference gives."""
-OF_GROUPS = re.compile(r"\brewards?\b.*\bstd\b|\bgrpo\b|\badvantages?\b", re.IGNORECASE)
+OF_GROUPS = re.compile(r"\breward[\w/]*(?:std|mean)\b|\bgrpo\b|\badvantages?\b", re.IGNORECASE)
 """Words of trainings that compare the answers of a group."""
 GROUPS = (
     "Look at the rewards: if all answers of a group get the same, nothing has a gradient. Check the"

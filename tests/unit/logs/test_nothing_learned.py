@@ -28,9 +28,9 @@ LN_2 = "{{'loss': 0.6931, 'grad_norm': 1.{step}, 'rewards/margins': 0.0, 'epoch'
     [
         (steps(NO_NORM), "labels"),
         (steps(NO_NORM, end=END), "labels"),
-        (steps("grpo step {step} reward_std 0.0 loss 0.{step} grad_norm 0.0"), "rewards"),
-        (steps(LN_2), "policy and reference"),
-        (steps("step {step}/100 loss 10.3735 lr 1e-4"), "optimizer"),
+        (steps("grpo step {step} reward_std 0.0 loss 0.{step} grad_norm 0.0", 20), "rewards"),
+        (steps(LN_2, 20), "policy and reference"),
+        (steps("step {step}/100 loss 10.3735 lr 1e-4", 20), "optimizer"),
         (steps("step {step}/100 loss 0.0"), "labels"),
     ],
 )
@@ -51,10 +51,15 @@ def test_what_does_not_move(log: str, advised: str) -> None:
     "log",
     [
         steps(NO_NORM, 4),  # too few to tell
+        steps(LN_2, 19),  # as in a warmup
+        steps("grpo step {step} reward_std 0.0 loss 0.{step} grad_norm 0.0", 19),
+        steps("step {step} loss 1.7{step} gnorm 0.00 grad_norm 0.00"),  # rounded
+        steps("step {step} loss 0.01{step} grad_norm 0.0"),
         steps("step {step} loss {loss:.3f} grad_norm 1.{step}"),
-        steps("step {step} loss 0.0012"),  # it is learned
-        steps("step {step} loss 1.2"),  # few digits
-        steps("[rank0]: step {step} loss: -1.0000"),  # a stage of a pipeline without the loss
+        steps("step {step} loss 1.2.{step} grad_norm 0.0.0"),  # no number
+        steps("step {step} loss 0.0012", 20),  # it is learned
+        steps("step {step} loss 1.2", 20),  # few digits
+        steps("[rank0]: step {step} loss: -1.0000", 20),  # a pipeline's stage without the loss
         steps("{{'loss': 0.0, 'grad_norm': 0.1{step}, 'reward': 0.{step}, 'epoch': {step}}}"),
         "".join(f"rank {rank}: step 7 loss 2.3071\n" for rank in range(8)),  # one step
         "OVERFLOW! Skipping step, reducing to 32768\n" + steps(NO_NORM),
