@@ -41,7 +41,7 @@ class Command:
         summary: what it does, in one line.
         page: its page below docs/using, with an anchor if need be.
         before_script: its options precede a script, or a command, whose words stay as they are.
-        only_prints: it starts nothing; `-v` or `-q` before it sets how much it prints.
+        only_prints: it launches nothing; `-v` or `-q` before it sets how much it prints.
     """
 
     name: str

@@ -49,17 +49,17 @@ def install(module: ModuleType) -> None:
 
 def _is_left_to_the_loss(trainer: Any, count: Any) -> bool:
     """Whether a Trainer takes the loss for divided by the number of items."""
-    arguments = trainer.args
+    arguments, is_passed = trainer.args, _function(trainer) is not None
     return (
         hasattr(count, "as_subclass")
         and arguments.n_gpu < 2
         and not getattr(arguments, "torch_compile", False)
-        and (_function(trainer) or bool(getattr(trainer, "model_accepts_loss_kwargs", False)))
+        and (is_passed or bool(getattr(trainer, "model_accepts_loss_kwargs", False)))
         and getattr(trainer, "loss_is_scaled_for_ga", None) is None
         and _factor(trainer) > 1
         and (
             arguments.gradient_accumulation_steps > 1
-            or _function(trainer) is not None
+            or is_passed
             or not _is_of_transformers(trainer)
         )
     )

@@ -76,7 +76,8 @@ class LeftWeights:
         foreseen = self._last + self._every
         if not self._every or not self._left or steps not in (foreseen - 1, foreseen):
             return
-        self._left -= steps == foreseen
+        if steps == foreseen:
+            self._left -= 1
         held = [p for p in parameters_of(optimizer) if p.requires_grad and p.grad is not None]
         tensors = tuple(p for p in spread(held) if _part(p) is not None)
         values = copied([_part(tensor) for tensor in tensors])
