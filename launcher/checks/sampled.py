@@ -14,7 +14,7 @@ MANY_UNCHANGED, NEARLY_ALL = 0.25, 0.9
 LEAST = 64
 """Minimum number of such elements."""
 ROUNDING = 1e-4
-"""Relative change of a weight that is put back by a computation."""
+"""Relative change of a weight that is put back by a computation, at least."""
 MOST_SKIPPED = 25
 """Steps in a row that a scaler may skip: from 65,536 it has then gone below 0.002."""
 
@@ -67,12 +67,17 @@ def unchanged(updates: Sequence[Update], optimizer: str, where: str, step: int) 
     )
 
 
-def exchanged(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> list[int]:
-    """The places of parameters that have other values, beyond rounding."""
+def exchanged(
+    before: Sequence[Sequence[float]], after: Sequence[Sequence[float]], rounding: Sequence[float]
+) -> list[int]:
+    """The places of parameters that have other values, beyond their relative rounding."""
     return [
         place
         for place, values in enumerate(zip(before, after, strict=True))
-        if any(abs(one - other) > ROUNDING * abs(one) for one, other in zip(*values, strict=True))
+        if any(
+            abs(old - new) > max(ROUNDING, rounding[place]) * abs(old)
+            for old, new in zip(*values, strict=True)
+        )
     ]
 
 

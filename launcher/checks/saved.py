@@ -101,7 +101,7 @@ def loads_itself(count: int) -> Finding:
     held = f"all of its {count_of(count, 'tensor')} are the model's own" if count else "it is empty"
     return Finding(
         Check.SAVED,
-        certain=True,
+        certain=False,
         sentence=f"load_state_dict has loaded nothing: {held}",
         advice="No name of the checkpoint may have fitted: compare them with the model's, as a "
         "wrapper puts a prefix before them (module., model., _orig_mod.)",

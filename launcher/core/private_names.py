@@ -127,6 +127,10 @@ OPERAND = PrivateName(
     *("torch", "", "torch._C._functions", "MmBackward0._saved_mat2"),
     "features that are gathered without gradients aren't noticed",
 )
+FACTOR = PrivateName(
+    *("torch", "", "torch._C._functions", "MulBackward0._saved_other"),
+    "features that are gathered without gradients aren't noticed",
+)
 VERSION = PrivateName(
     *("torch", "", "torch", "Tensor._version"),
     "gradients that are clipped before a step's last backward pass aren't noticed, nor casts "

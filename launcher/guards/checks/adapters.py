@@ -52,10 +52,16 @@ def install(module: ModuleType) -> None:
 
 def _reading(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     config = wrapped(*args, **kwargs)
-    folder = str(args[0] if args else kwargs.get("pretrained_model_name_or_path"))
-    if is_on(Check.TRAINED) and any(Path(folder, name).is_file() for name in WEIGHTS):
-        _read.append((weakref.ref(config), folder))
+    if is_on(Check.TRAINED):
+        folder = args[0] if args else kwargs.get("pretrained_model_name_or_path")
+        safely(Check.TRAINED, _note, config, str(folder))
     return config
+
+
+def _note(config: Any, folder: str) -> None:
+    """Records a configuration that has weights beside it."""
+    if any(Path(folder, name).is_file() for name in WEIGHTS):
+        _read.append((weakref.ref(config), folder))
 
 
 def _weights_of(model: Any) -> Iterator[tuple[str, Any]]:
@@ -107,6 +113,7 @@ def unloaded(models: Iterable[Any], where: str) -> Iterator[Finding]:
                 for name, param in model.named_parameters()
                 if f"{SECOND}{adapter}." in name and param.requires_grad and param.numel()
             ]
-            is_known = id(config) in folders and not any(param.is_meta for _, param in seconds)
+            is_read = not any(param.is_meta or hasattr(param, "to_local") for _, param in seconds)
+            is_known = id(config) in folders and is_read
             if is_known and seconds and not any(bool(param.detach().any()) for _, param in seconds):
                 yield built.unloaded_adapter(seconds[0][0], folders[id(config)], where)

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...checks import gradients
 from ...checks.finding import Check
-from ...core.private_names import OPERAND
+from ...core.private_names import FACTOR, OPERAND
 from ...evidence.observations import observations
 from ..callers import user_place
 from .graphs import nodes_of
@@ -27,6 +27,9 @@ HOOKED = ("torch.distributed.distributed_c10d",)
 GATHERED = ("all_gather", "all_gather_into_tensor")
 PRODUCT = "MmBackward0"
 JOINED = ("CatBackward0", "StackBackward0")
+SCALED, NEAR = "MulBackward0", 4
+"""Products of a loss and a number, among the nodes next to the loss: others may be costly to
+unpack."""
 MOST = 16
 """Maximum gathers to remember between two backward passes."""
 LEAST = 8
@@ -101,14 +104,27 @@ def _used(loss: Any, noted: list[Gather]) -> str | None:
     """The user's line with the gather that a loss uses; None if it uses none."""
     nodes = list(nodes_of(loss)) if noted else []
     joined = [node.next_functions for node in nodes if node.name() in JOINED]
+    scaled = [node for node in nodes[:NEAR] if node.name() == SCALED] if joined else []
+    factors = {_factor(node) for node in scaled}
     for node in (node for node in nodes if node.name() == PRODUCT):
         for gather in noted:
             is_mixed = any(_is_of_one_rank(parts, gather.world) for parts in joined)
+            is_mixed = is_mixed and gather.world not in factors
             for matrix in _operands(node, gather.rows, gather.row.numel()):
                 is_sought = is_mixed if matrix.requires_grad else gather.is_constant
                 if is_sought and _has_row(matrix, gather.row):
                     return gather.where
     return None
+
+
+def _factor(node: Any) -> float:
+    """The number that a node multiplies by, such as that of ranks, whose mean DDP takes.
+
+    0 for another tensor, or one on a device, which would have to be waited for.
+    """
+    factor = FACTOR.of(node)
+    is_number = factor is not None and factor.numel() == 1 and factor.device.type == "cpu"
+    return float(factor) if is_number else 0.0
 
 
 def _is_of_one_rank(parts: Any, world: int) -> bool:

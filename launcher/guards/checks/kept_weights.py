@@ -12,7 +12,7 @@ from ...checks import saved
 from ...core.private_names import VERSION
 from ...evidence.observations import observations
 from ..callers import user_place
-from .copies import local
+from .copies import Copy, copied, local, sample, spread
 from .models import known_models, parameters_in
 from .reporting import report_here
 
@@ -26,12 +26,14 @@ class Taken:
         step: optimizer steps before; None before the first optimizer.
         where: the user's line that took it.
         writes: how often its tensors had been written in place.
+        values: samples of some of them, as collectives and `.data` write without being counted.
     """
 
     states: weakref.ref[Any]
     step: int | None
     where: str
     writes: int
+    values: Copy | None
 
 
 _taken: dict[int, Taken] = {}
@@ -44,7 +46,8 @@ def note(states: Any) -> None:
         return
     key = id(states)
     reference = weakref.ref(states, lambda _: _taken.pop(key, None))
-    _taken[key] = Taken(reference, observations.step(), user_place(), _writes(states))
+    about = observations.step(), user_place()
+    _taken[key] = Taken(reference, *about, _writes(states), _values(states))
 
 
 def look(content: Any, *, is_loaded: bool) -> None:
@@ -64,10 +67,15 @@ def look(content: Any, *, is_loaded: bool) -> None:
 def is_loaded_into_itself(model: Any, states: Mapping[str, Any]) -> bool:
     """Whether a recorded state dict has the model's own tensors alone, unwritten since.
 
-    Loads of torch.distributed.checkpoint write into them before.
+    Loads of torch.distributed.checkpoint write into them before. On a device, whose values would
+    have to be waited for, it is taken for written.
     """
     taken = _taken.get(id(states))
     if taken is None or id(taken.states()) != id(states) or taken.writes != _writes(states):
+        return False
+    copies = taken.values, _values(states)
+    seen = [copy.parts() for copy in copies if copy is not None and copy.is_there]
+    if len(seen) < len(copies) or seen[0] != seen[1]:
         return False
     tensors = (*model.named_parameters(), *model.named_buffers())
     own = {name: _place(tensor) for name, tensor in tensors}
@@ -78,6 +86,14 @@ def is_loaded_into_itself(model: Any, states: Mapping[str, Any]) -> bool:
 def _writes(states: Mapping[str, Any]) -> int:
     """How often tensors were written in place, a count that parameters share with their states."""
     return sum(VERSION.of(tensor) for tensor in states.values() if hasattr(tensor, "data_ptr"))
+
+
+def _values(states: Mapping[str, Any]) -> Copy | None:
+    """Samples of some tensors; None if there are none, or if a graph is being captured."""
+    tensors = [tensor for tensor in states.values() if hasattr(tensor, "data_ptr")]
+    chosen = [tensor for tensor in tensors if tensor.device == tensors[0].device]
+    parts = [part for tensor in spread(chosen) if (part := sample(local(tensor))) is not None]
+    return copied(parts) if parts else None
 
 
 def _states_in(content: Any) -> Iterator[Any]:

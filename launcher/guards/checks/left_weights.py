@@ -14,10 +14,14 @@ from ..callers import user_place
 from .copies import Copy, copied, local, sample, spread
 from .models import names_of, parameters_of
 from .modes import Mode
+from .replicas import unjudged
 from .reporting import report
 
-MOST = 3
+MOST = 2
 """Evaluations to foresee."""
+STEADY = 6
+"""Steps before one in which nothing but the optimizer may change weights, as an average of models
+or a mask does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,8 @@ class LeftWeights:
         self._left = MOST
         self._kept: Kept | None = None
         self._pair: tuple[Kept, Copy] | None = None  # the same weights before the next step
-        self._is_steady = False  # without an evaluation nothing changes between steps
+        self._steady = 0  # pairs without an evaluation between them, and without a change
+        self._is_moved = False  # something else changes the weights as well
         self._waiting: list[tuple[Kept, Copy, str]] = []
 
     def before(self, steps: int) -> None:
@@ -56,7 +61,7 @@ class LeftWeights:
         kept, self._kept = self._kept, None
         is_after = Mode.evaluations != self._evaluations and steps > 0
         self._evaluations = Mode.evaluations
-        now = None if kept is None else copied([_part(tensor) for tensor in kept.tensors])
+        now = None if kept is None else _copied(kept.tensors)
         if kept is not None and now is not None:
             if is_after:
                 self._waiting.append((kept, now, user_place()))
@@ -74,29 +79,41 @@ class LeftWeights:
         """
         self._read(optimizer)
         foreseen = self._last + self._every
-        if not self._every or not self._left or steps not in (foreseen - 1, foreseen):
+        if not self._every or not self._left or not foreseen - STEADY <= steps <= foreseen:
+            return
+        if self._is_moved or unjudged:
             return
         if steps == foreseen:
             self._left -= 1
         held = [p for p in parameters_of(optimizer) if p.requires_grad and p.grad is not None]
-        tensors = tuple(p for p in spread(held) if _part(p) is not None)
-        values = copied([_part(tensor) for tensor in tensors])
-        self._kept = None if values is None or not tensors else Kept(steps, tensors, values)
+        tensors = tuple(p for p in spread(held) if sample(local(p.detach())) is not None)
+        values = _copied(tensors) if tensors else None
+        self._kept = None if values is None else Kept(steps, tensors, values)
 
     def _read(self, optimizer: Any) -> None:
         """Judges samples that have arrived."""
         if self._pair is not None and self._pair[1].is_there:
             kept, now = self._pair
             self._pair = None
-            self._is_steady = not sampled.exchanged(kept.values.parts(), now.parts())
+            self._is_moved |= bool(_exchanged(kept, now))
+            self._steady += 1
         while self._waiting and self._waiting[0][1].is_there:
             kept, now, where = self._waiting.pop(0)
-            others = sampled.exchanged(kept.values.parts(), now.parts())
-            if self._is_steady and 2 * len(others) > len(kept.tensors):
+            others = _exchanged(kept, now)
+            is_steady = self._steady > 0 and not self._is_moved
+            if is_steady and 2 * len(others) > len(kept.tensors):
                 names = names_of(optimizer)
                 held = [names[id(kept.tensors[place])] for place in others]
                 report(sampled.left_by_evaluation(held, kept.step, where))
 
 
-def _part(parameter: Any) -> Any | None:
-    return sample(local(parameter))
+def _exchanged(kept: Kept, now: Copy) -> list[int]:
+    """The places of tensors whose values have changed, beyond rounding in their dtype."""
+    import torch
+
+    rounding = [4 * torch.finfo(tensor.dtype).eps for tensor in kept.tensors]
+    return sampled.exchanged(kept.values.parts(), now.parts(), rounding)
+
+
+def _copied(tensors: tuple[Any, ...]) -> Copy | None:
+    return copied([sample(local(tensor.detach())) for tensor in tensors])

@@ -96,14 +96,17 @@ def _steps_of(instance: Any) -> int:
 
 
 def _seldom(schedule: _Schedule, made: int, ranks: int) -> Finding | None:
-    """Reports a schedule stepped twice in a row after several optimizer steps, as for epochs."""
+    """Reports a schedule stepped twice in a row after several optimizer steps, as for epochs.
+
+    Not one with an end, which may be as many times as long as there are ranks (`_over`).
+    """
     before_that, schedule.apart = schedule.apart, made - schedule.made
     schedule.made = made
-    if min(before_that, schedule.apart) < 2:
+    if min(before_that, schedule.apart) < 2 or schedule.length is not None:
         return None
     return Finding(
         Check.SCHEDULE,
-        certain=True,
+        certain=False,
         sentence=f"the schedule moves {count_of(ranks, 'step')} at once: accelerate "
         f"({schedule.at}) steps it once a rank, though it is stepped only once in "
         f"{count_of(schedule.apart, 'optimizer step')}, as for an epoch",

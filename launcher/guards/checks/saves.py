@@ -95,7 +95,7 @@ def _look_at_own(instance: Any, states: Any) -> None:
     """Checks that a load isn't one of nothing, as if no name of a checkpoint had fitted."""
     if not isinstance(states, Mapping) or is_called_by(*FRAMEWORKS, "peft", "torch"):
         return
-    is_empty = not states and bool(instance.state_dict())
+    is_empty = not states and next(instance.parameters(), None) is not None
     if is_empty or kept_weights.is_loaded_into_itself(instance, states):
         report_here(saved.loads_itself(len(states)))
 

@@ -60,7 +60,7 @@ class Values:
         self._held: tuple[list[Any], list[Any]] = ([], [])
         self._waiting: list[tuple[Around, Copy]] = []  # with what the step has made
         self._rates: dict[int, float] = {}
-        self._lost: Finding | None = None  # of the look before: updates that it found lost
+        self._lost: Finding | None = None  # updates lost at the last look without a rising rate
         self._zeros = 0  # the same at which all sampled gradients were zero
 
     def before(

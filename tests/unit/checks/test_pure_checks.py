@@ -145,7 +145,8 @@ def test_weights_that_an_evaluation_left() -> None:
     """Places with other values count; rounding doesn't."""
     before = [[1.0, 2.0], [0.0, 0.5], [3.0]]
     after = [[1.0, 2.00001], [0.0, 0.51], [3.0]]
-    assert sampled.exchanged(before, after) == [1]
+    assert sampled.exchanged(before, after, [1e-7] * 3) == [1]
+    assert sampled.exchanged(before, after, [1e-7, 0.05, 1e-7]) == []  # a coarser dtype
     found = sampled.left_by_evaluation(["a", "b"], 6, "train.py:3")
     assert (found.certain, found.step, found.parameter) == (False, 6, "a")
     assert "a and 1 more" in found.sentence

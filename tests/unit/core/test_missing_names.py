@@ -169,6 +169,16 @@ def _operand(_world: World) -> None:
     gathered.look(SimpleNamespace(grad_fn=made))
 
 
+def _factor(_world: World) -> None:
+    """A product of a loss and a number whose graph doesn't show the number."""
+    joined = Wrapped(name=lambda: gathers.JOINED[0], next_functions=((None, 0),))
+    made = Wrapped(name=lambda: gathers.SCALED, next_functions=((joined, 0),))
+    gathered = gathers.Gathers()
+    row = torch.ones(8)
+    gathered.noted.append(gathers.Gather(row, rows=8, world=2, is_constant=True, where=""))
+    gathered.look(SimpleNamespace(grad_fn=made))
+
+
 def _scale(_world: World) -> None:
     """A scaler that keeps its scale elsewhere."""
 
@@ -363,6 +373,7 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.DIVISOR: _divisor,
     names.REDUCTION: _reduction,
     names.OPERAND: _operand,
+    names.FACTOR: _factor,
     names.VERSION: _version,
     names.SCALE: _scale,
     names.LOADER_ITERATOR: _loader_iterator,

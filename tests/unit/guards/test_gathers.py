@@ -79,6 +79,7 @@ def test_constants_in_a_loss(world: World) -> None:
         *(("plain", True), ("normalized", True), ("in bfloat16", True), ("the left side", True)),
         *(("own put back", False), ("unused", False), ("without grad", False)),
         *(("own joined", True), ("own of two views joined", True), ("joined to others", False)),
+        *(("own joined, times ranks", False), ("own joined, times half", True)),
         *(("detached", False), ("narrow", False), ("a mean", False)),
     ],
 )
@@ -104,9 +105,10 @@ def test_kinds_of_losses(kind: str, is_told: bool, world: World) -> None:
             loss = (own.bfloat16() @ collected.bfloat16().T).sum()
         case "the left side":
             loss = (collected @ own.T).sum()
-        case "own joined":
+        case "own joined" | "own joined, times ranks" | "own joined, times half":
             joined = torch.cat([own, collected[ROWS:]])
             loss = (joined @ joined.T).sum()
+            loss = loss * 2 if "ranks" in kind else loss * 0.5 if "half" in kind else loss
         case "own of two views joined":
             joined = torch.cat([own, collected[ROWS:]]).view(ROWS, 2, WIDTH)
             loss = (joined[:, 0] @ joined[:, 1].T).sum()
