@@ -26,7 +26,7 @@ class Shared(StrEnum):
     SUBSET = "subset"
     """Samples from which each rank takes its part: equal on all ranks."""
     BATCH = "batch"
-    """First batch of an undivided loader: different on each rank."""
+    """First batch of an undivided loader, and its data set: different on each rank."""
     STREAM = "stream"
     """First batch of a stream: different on each rank."""
     DRAWS = "draws"
@@ -135,12 +135,14 @@ def _subsets(place: str, values: Mapping[int, str]) -> Finding | None:
 
 
 def _equal(compared: Compared, values: Mapping[int, str]) -> Finding | None:
-    if len(set(values.values())) > 1:
+    """Reports equal values, or for batches of an undivided loader also equal data sets."""
+    batches, samples = zip(*((*value.split(), "")[:2] for value in values.values()), strict=True)
+    if len({*batches}) > 1 and (len({*samples}) > 1 or not samples[0]):
         return None
-    sentence, advice = EQUAL[compared.what]
+    sentence, advice = ORDERED_APART if len({*batches}) > 1 else EQUAL[compared.what]
     return Finding(
         Check.DATA,
-        certain=compared.what is not Shared.DRAWS,
+        certain=compared.what is not Shared.DRAWS and len({*batches}) == 1,
         sentence=sentence,
         advice=advice,
         step=compared.step,
@@ -226,6 +228,14 @@ EQUAL = {
     ),
 }
 """The faults of equal values, and the advice."""
+ORDERED_APART = (
+    (
+        "every rank goes through all samples, each in another order: an epoch sees each sample as "
+        "often as there are ranks, as the loader has no DistributedSampler"
+    ),
+    f"Give the loader one ({EXPLAINED})",
+)
+"""The fault of ranks that shuffle equal data sets differently."""
 BEFORE = (
     "Something has changed the weights of some ranks since DistributedDataParallel made them "
     "equal: load or initialize them before it, on all ranks"

@@ -50,6 +50,24 @@ def evaluating(layers: Collection[str], step: int) -> Finding | None:
     )
 
 
+def not_evaluating(layers: Collection[str], step: int) -> Finding:
+    """Reports an evaluation in training mode, if some layers depend on the mode.
+
+    Args:
+        layers: their names.
+        step: optimizer steps so far.
+    """
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"the model is evaluated in training mode: {first_of(layers)} "
+        f"{'act' if len(layers) > 1 else 'acts'} as in training (dropout, batch norm, which also "
+        "follows this data)",
+        advice="Call model.eval() before the evaluation, and model.train() after it",
+        step=step,
+    )
+
+
 def moving(layers: Collection[str], step: int, where: str) -> Finding | None:
     """Reports frozen batch norms whose statistics follow the new data.
 

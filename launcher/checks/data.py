@@ -94,6 +94,23 @@ def skipped_again(count: int, steps: int, where: str) -> Finding:
     )
 
 
+def drawn_again(step: int, where: str) -> Finding:
+    """Reports random values that a loop draws again in the next step.
+
+    Args:
+        step: the last inspected step.
+        where: the user's line that draws them.
+    """
+    return Finding(
+        Check.DATA,
+        certain=False,
+        sentence="the loop draws the same random values in each step: it sets the seed again",
+        advice="Set the seed once, before the loop",
+        step=step,
+        where=where,
+    )
+
+
 def same_batch(digests: Sequence[str], steps: Sequence[int]) -> Finding | None:
     """Reports the same batch repeated with steps in between.
 

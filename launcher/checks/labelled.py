@@ -90,6 +90,25 @@ JOINED_TEXTS = Fault(
 )
 """A mask joins packed texts that have separate positions."""
 
+PADDING_IN_LOSS = Fault(
+    "the loss counts padding: its labels aren't left out, and the model learns to write padding "
+    "after each text",
+    "Set the labels of padding to -100, or give the loss its ignore_index",
+    least=BATCHES - 1,
+)
+"""The script's loss counts labels where the mask is 0, or in rows of the padding token."""
+UNSHIFTED_LABELS = Fault(
+    "the labels aren't shifted: each is the token of its place, which the model has as its input, "
+    "and learns to repeat",
+    "Compare logits[:, :-1] with labels[:, 1:]",
+)
+"""The script's loss of a decoder compares outputs with their inputs."""
+SHIFTED_TWICE = Fault(
+    "the labels are shifted twice: each is the token after the next",
+    "Shift either in the data or in the loss",
+)
+"""The script's loss of a decoder shifts labels that are shifted already."""
+
 
 def replaced_labels(before: int, after: int) -> Finding | None:
     """Reports a collator that replaces labels although the samples mask some.

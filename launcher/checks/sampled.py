@@ -154,6 +154,18 @@ def not_numbers(updates: Sequence[Update], optimizer: str, where: str, step: int
     )
 
 
+def still_scaled() -> Finding:
+    """Reports a step whose gradients are still multiplied by a loss scale."""
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence="the optimizer's step uses gradients that are still multiplied by the loss scale: "
+        "scaler.scale was called, but neither scaler.step nor scaler.unscale_",
+        advice="Call scaler.step(optimizer) and scaler.update() instead of optimizer.step()",
+        step=1,
+    )
+
+
 def skipped(scales: Sequence[float], factor: float) -> Finding | None:
     """Reports a scaler that skips all of its latest steps.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ..core.count_of import count_of
@@ -40,6 +40,29 @@ class Gradients:
     left: dict[str, int] | None = None
     frozen: int = 0
     thawed: frozenset[str] = frozenset()
+
+
+def unregistered(names: Collection[str], step: int, where: str) -> Finding | None:
+    """Reports layers with gradients that their model doesn't register.
+
+    Args:
+        names: their names.
+        step: the inspected step.
+        where: the user's line that made the optimizer.
+    """
+    if not names:
+        return None
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"{first_of(names)} {'have' if len(names) > 1 else 'has'} gradients, but the "
+        "model doesn't register what a list, a dict or a plain tensor holds: no optimizer has it, "
+        "and it isn't saved",
+        advice="Hold layers in an nn.ModuleList or nn.ModuleDict, tensors as an nn.Parameter",
+        step=step,
+        parameter=next(iter(names)),
+        where=where,
+    )
 
 
 def without_gradients(seen: Gradients) -> Finding | None:

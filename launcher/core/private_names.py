@@ -123,6 +123,17 @@ REDUCTION = PrivateName(
     *("torch", "", "torch._C._functions", "NllLossBackward0._saved_reduction"),
     "means that a plain loop adds up aren't noticed",
 )
+TARGET = PrivateName(
+    *("torch", "", "torch._C._functions", "NllLossBackward0._saved_target"),
+    "labels that don't fit the inputs aren't noticed in a script's loss",
+)
+IGNORED_LABEL = PrivateName(
+    *("torch", "", "torch._C._functions", "NllLossBackward0._saved_ignore_index"), TARGET.without
+)
+METADATA = PrivateName(
+    *("torch", ">=2.6", "torch.autograd.graph", "Node._input_metadata"),
+    "losses that broadcast an output and its target aren't noticed, nor padding without a mask",
+)
 OPERAND = PrivateName(
     *("torch", "", "torch._C._functions", "MmBackward0._saved_mat2"),
     "features that are gathered without gradients aren't noticed",

@@ -8,7 +8,7 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from ..evidence.from_exception import is_launcher_code
@@ -35,6 +35,11 @@ def is_called_by(*packages: str) -> bool:
 def user_frames() -> Iterator[tuple[str, int]]:
     """File and line of the user's frames, innermost first."""
     return ((frame.f_code.co_filename, frame.f_lineno) for frame in _user_frames())
+
+
+def user_codes() -> Iterator[CodeType]:
+    """The code of the user's frames, innermost first."""
+    return (frame.f_code for frame in _user_frames())
 
 
 def user_values() -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ import hashlib
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -94,14 +94,17 @@ def _watching(report: Report) -> Look:
     import torch
 
     place = ""  # of the loader that has begun last; empty if it is divided
+    samples, rows = "", 0  # a digest of its data set, and the samples of a batch
     what = Shared.BATCH
     handles: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def begun(loader: Any, _iterator: Any) -> None:
-        nonlocal place, what
+        nonlocal place, what, samples, rows
         is_stream = isinstance(loader.dataset, torch.utils.data.IterableDataset)
         what = Shared.STREAM if is_stream else Shared.BATCH
         place = user_place() if _is_undivided(loader, is_stream=is_stream) else ""
+        samples = digest_of_all(loader.dataset) if place and not is_stream else ""
+        rows = loader.batch_size or 0
         for model in data_parallel.dividing():
             if place and model not in handles:
                 handles[model] = model.register_forward_pre_hook(seen, with_kwargs=True)
@@ -113,7 +116,8 @@ def _watching(report: Report) -> Look:
             if model.training and torch.is_grad_enabled():
                 handles[model].remove()
                 if place and (digest := digest_of((args, kwargs))):
-                    report(what, digest, place)
+                    is_whole = any(one.shape[:1] == (rows,) for one in tensors_in((args, kwargs)))
+                    report(what, f"{digest} {samples if is_whole else ''}".strip(), place)
 
     return begun
 
@@ -133,6 +137,30 @@ def _is_undivided(loader: Any, *, is_stream: bool) -> bool:
         and type(loader.sampler) in (data.RandomSampler, data.SequentialSampler, *of_some)
         and len(loader.dataset) > (loader.batch_size or 0)
     )
+
+
+def digest_of_all(data: Any) -> str:
+    """Digest of what a data set holds of all of its samples; empty if it can't be read.
+
+    Those of ranks that were given different samples differ.
+    """
+    import torch
+
+    size = len(data)
+    digest, is_whole = hashlib.blake2b(f"{type(data)} {size}".encode(), digest_size=16), False
+    values = [data] if isinstance(data, list | tuple) else list(vars(data).values())
+    for value in values:
+        for part in value if isinstance(value, tuple) and len(value) < TENSORS else (value,):
+            if isinstance(part, torch.Tensor) or type(part).__module__ == "numpy":
+                flat = torch.as_tensor(part).detach().contiguous().flatten()[:ELEMENTS].cpu()
+                digest.update(flat.view(torch.uint8).numpy().tobytes())
+            elif isinstance(part, list | tuple | range | str | int | float | bool | None):
+                some = part[:CHOSEN] if isinstance(part, list | tuple | range) else part
+                digest.update(repr(some)[:ELEMENTS].encode())
+            else:
+                continue
+            is_whole |= isinstance(part, Sized) and not isinstance(part, str) and len(part) >= size
+    return digest.hexdigest() if is_whole else ""
 
 
 def digest_of(batch: object, elements: int = ELEMENTS) -> str:

@@ -12,6 +12,7 @@ from support.stacks import CURRENT, OLDER, SCENARIOS, Stack
 SCRIPTS = (
     *("trains_wrongly.py", "trains_in_vain.py", "trains_askew.py", "trains_unseen.py"),
     *("trains_astray.py", "trains_strange.py", "trains_oddly.py", "trains_usually.py"),
+    "trains_commonly.py",
 )
 LINES = (*SCRIPTS, "says_words.py", "small_texts.py")
 FAULTS = {
@@ -144,8 +145,23 @@ USUAL = {
     "mean_function": ("divided", "loss_of ignores num_items_in_batch"),
 }
 """The same for the eighth."""
-SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE | ODD | USUAL
-LATE = ("evaluating_late", "padded_metric")
+COMMON = {
+    "padding_masked": ("data", "the loss counts padding"),
+    "padding_counted": ("data", "the loss counts padding"),
+    "unshifted": ("data", "the labels aren't shifted"),
+    "shifted_again": ("data", "each is the token after the next"),
+    "times_ranks": ("divided", "a mean times the number of ranks"),
+    "always_equal": ("trained", "the loss is the same in each"),
+    "in_a_list": ("trained", "the model doesn't register"),
+    "broadcast": ("trained", "the target of every sample"),
+    "evaluated_training": ("trained", "is evaluated in training mode"),
+    "scaler_left_out": ("trained", "still multiplied by the loss scale"),
+    "ordered_apart": ("data", "each in another order"),
+    "drawn_again": ("data", "the same random values in each step"),
+}
+"""The same for the ninth."""
+SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE | ODD | USUAL | COMMON
+LATE = ("evaluating_late", "padded_metric", "evaluated_training")
 """Those that come with an evaluation."""
 ALIKE = (
     *("clipped_late", "warming_up", "never_averaged", "replaced", "on_plateau", "without_graph"),
@@ -158,7 +174,7 @@ def launched(
     folder: Path, *words: str, options: tuple[str, ...] = (), stack: Stack = CURRENT
 ) -> tuple[Any, str, int]:
     """A launch's findings, output, and exit code."""
-    kinds = (FAULTS, {*FURTHER, *ALIKE}, ASKEW, UNSEEN, ASTRAY, STRANGE, ODD, USUAL)
+    kinds = (FAULTS, {*FURTHER, *ALIKE}, ASKEW, UNSEEN, ASTRAY, STRANGE, ODD, USUAL, COMMON)
     place = next((place for place, kind in enumerate(kinds) if words[0] in kind), 0)
     script = SCENARIOS / SCRIPTS[place]
     launch = ("safe-launch", "--nproc=2", "--log-dir=runs", *options, script, *words)
@@ -216,7 +232,9 @@ def test_micro_batches_that_are_lost(tmp_path: Path) -> None:
         (*ASTRAY,),
         (*USUAL,),
     ]
-    + [(fault,) for fault in STRANGE | ODD],  # each is looked at in a process's first batches
+    + [
+        (fault,) for fault in STRANGE | ODD | COMMON
+    ],  # each is looked at in a process's first batches
 )
 def test_the_same_done_right(faults: tuple[str, ...], tmp_path: Path) -> None:
     """None of them has a finding."""

@@ -9,6 +9,7 @@ from typing import Any
 from ...checks.finding import Check
 from .clearing import Clearing
 from .gathers import gathers
+from .losses import first_losses
 from .passes import Passes
 from .reporting import is_on, safely
 from .schedules import schedules
@@ -40,6 +41,8 @@ def _counted(function: Any) -> Any:
             safely(Check.DIVIDED, first.look, *args[:2])
         if casts.is_open and args and not is_passing and is_on(Check.PRECISION):
             safely(Check.PRECISION, casts.look, args[0])
+        if first_losses.is_open and args and not is_passing and is_on(Check.TRAINED):
+            safely(Check.TRAINED, first_losses.look, args[0])
         if gathers.noted and args and not is_passing:
             safely(Check.GRADIENTS, gathers.look, args[0])
         is_clipped = schedules.clipped.is_waiting

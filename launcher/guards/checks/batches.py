@@ -21,6 +21,8 @@ from ..divided_data import digest_of, tensors_in
 from ..loss import TRAINERS
 from .copies import Copy, copied
 from .first_steps import first_steps
+from .losses import first_losses
+from .modes import evaluations
 from .reporting import is_on, report, report_here, safely, skip
 from .texts import IGNORED, text_faults, trained_padding
 
@@ -142,6 +144,9 @@ class Draws:
         iterator = wrapped(*args, **kwargs)
         if is_on(Check.DATA):
             safely(Check.DATA, self._note, loader, iterator)
+            safely(Check.DATA, first_losses.watch)
+        if evaluations.left and is_on(Check.TRAINED):
+            safely(Check.TRAINED, evaluations.begin)
         return iterator
 
     def _note(self, loader: Any, iterator: Any) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from ...checks import data
 from ...checks.between_ranks import Compared, Shared
 from ...checks.finding import Check
 from ...evidence.observations import observations
@@ -19,7 +20,7 @@ from ..callers import place, user_frames
 from .copies import ELEMENTS, Copy, copied
 from .first_steps import first_steps
 from .replicas import digest_of
-from .reporting import is_on, safely
+from .reporting import is_on, report, safely
 
 HOOKED = ("torch.optim.optimizer",)
 DRAWING = ("rand", "rand_like", "randint", "randint_like", "randn", "randn_like")
@@ -52,7 +53,7 @@ class Draws:
         self._first: Any = None
         self._steps = 0
         self._place = ""
-        self._copies: list[Copy] = []
+        self._copies: list[Copy] = []  # one of each step
         self._wrapped: dict[str, tuple[Any, Any]] = {}  # by name: the wrapper, and the original
 
     def step(self, optimizer: Any) -> None:
@@ -69,7 +70,9 @@ class Draws:
             has_data = first_steps.batches > 0
             if has_data and self._copies and all(copy.is_there for copy in self._copies):
                 rows = [row for copy in self._copies for row in copy.parts()]
-                if len(rows) > 1 and all(len({*row}) > 1 for row in rows):
+                if len(rows) > 1 and rows[0] == rows[1] and len({*rows[0]}) > 1:
+                    report(data.drawn_again(self._steps, self._place))
+                elif len(rows) > 1 and all(len({*row}) > 1 for row in rows):
                     compared = Compared(Shared.DRAWS, digest_of(*rows), self._place, self._steps)
                     observations.send(compared)
 
@@ -107,7 +110,7 @@ class Draws:
     def _note(self, drawn: Any, file: str, line: int) -> None:
         import torch
 
-        if drawn.numel() < LEAST or not torch.is_grad_enabled() or len(self._copies) == 2:
+        if drawn.numel() < LEAST or not torch.is_grad_enabled() or len(self._copies) >= self._steps:
             return
         where = place(file, line)
         if self._place not in ("", where) or next(user_frames(), ("", 0)) != (file, line):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any, ClassVar
 
 import wrapt
 
 from ...checks import built
+from ...evidence.observations import observations
 from .models import known_models, parameters_of
 from .reporting import report, report_here
 
@@ -50,6 +52,48 @@ class Mode:
         self._was_evaluating = bool(layers) and not self._was_evaluating
 
 
+class Evaluations:
+    """Evaluations of models in training mode: loaders that begin without gradients.
+
+    Attributes:
+        left: how many further ones to look at.
+    """
+
+    def __init__(self) -> None:
+        self.left = 2
+        self._hooks: list[Any] = []
+
+    def begin(self) -> None:
+        """Watches the models of a loop for which a loader begins, if it is an evaluation."""
+        import torch
+
+        self._end()
+        if torch.is_grad_enabled() or not observations.steps_of_all():
+            return
+        for model in known_models():
+            layers = list(_acting_otherwise(model, is_training=True)) if model.training else ()
+            if layers:
+                see = partial(self._see, layers)
+                self._hooks.append(model.register_forward_pre_hook(see))
+        self.left -= bool(self._hooks)
+
+    def _see(self, layers: Sequence[str], model: Any, _args: Any) -> None:
+        """Reports a forward pass, which only the watched loop can have begun."""
+        import torch
+
+        if not torch.compiler.is_compiling() and model.training and not torch.is_grad_enabled():
+            self._end()
+            report_here(built.not_evaluating(layers, observations.steps_of_all() or 0))
+
+    def _end(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+
+evaluations = Evaluations()
+
+
 def install(module: ModuleType) -> None:
     """Counts evaluations."""
 
@@ -86,14 +130,14 @@ def look_at_frozen(
         report(built.moving(layers, step, where))
 
 
-def _acting_otherwise(model: Any) -> Iterator[str]:
-    """Names of layers in evaluation mode that act otherwise in training."""
+def _acting_otherwise(model: Any, *, is_training: bool = False) -> Iterator[str]:
+    """Names of layers in a mode, by default evaluation, that act otherwise in the other."""
     from torch import nn
 
     dropouts = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout
     for name, layer in model.named_modules():
         is_off = isinstance(layer, dropouts) and layer.p > 0
-        if not layer.training and (is_off or _follows(layer)):
+        if layer.training is is_training and (is_off or _follows(layer)):
             yield name
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import wrapt
 
-from ...checks import built, trained
+from ...checks import built, sampled, trained
 from ...checks.between_ranks import Shared
 from ...checks.finding import Check, Finding
 from ...core.choices import Engine
@@ -22,18 +22,20 @@ from . import (
     dtypes,
     gradients,
     groups,
+    hidden_layers,
     initial_weights,
     left_weights,
     modes,
     new_parameters,
     replaced_parameters,
     sampled_gradients,
+    scalers,
     ties,
     updates,
 )
 from .models import known_models, names_of, parameters_in, parameters_of
 from .replicas import Replicas, beside_shards, buffers_of_ddp, replicated_by_ddp
-from .reporting import is_on, report, safely, skip
+from .reporting import is_on, report, report_here, safely, skip
 from .resumes import resumes
 from .schedules import schedules
 
@@ -122,6 +124,8 @@ class Watch:
         import torch
 
         step = self.steps + 1
+        if scalers.scaling and is_on(Check.TRAINED):
+            report_here(sampled.still_scaled())
         schedules.stepping(optimizer, self.steps)
         if step <= FIRST:
             self._note_gradients(optimizer)
@@ -165,6 +169,10 @@ class Watch:
         if self.steps <= FIRST:
             self._note_gradients(optimizer)
             safely(Check.GRADIENTS, self._passing.over, self.steps)
+        if self.steps == trained.WITHOUT and len(alive) <= SEVERAL:
+            held = {id(param) for each in alive for param in parameters_of(each)}
+            names = list(hidden_layers.unregistered(known_models(), held))
+            report(trained.unregistered(names, self.steps, self.where))
         if self.steps in (trained.WITHOUT, FIRST) and optimizer not in replaced_parameters.reported:
             seen = self._gradients(optimizer)
             finding = self._gathered(optimizer) or trained.without_gradients(seen)

@@ -82,16 +82,16 @@ class Passes:
 
 def _done_twice(loss: Any) -> str:
     """The normalization that both loss and model apply to an output; empty if none."""
-    made = _before(getattr(loss, "grad_fn", None), AROUND)
+    made = before(getattr(loss, "grad_fn", None), AROUND)
     if made is not None and made.name().startswith("NllLoss"):
         made = made.next_functions[0][0]
-    before, fault = TWICE.get("" if made is None else made.name(), ("", ""))
-    output = _before(made.next_functions[0][0], SHAPES) if fault else None
-    return fault if output is not None and output.name() == before else ""
+    redundant, fault = TWICE.get("" if made is None else made.name(), ("", ""))
+    output = before(made.next_functions[0][0], SHAPES) if fault else None
+    return fault if output is not None and output.name() == redundant else ""
 
 
-def _before(made: Any, names: Collection[str]) -> Any:
-    """The first earlier node with another name than these."""
+def before(made: Any, names: Collection[str]) -> Any:
+    """The first node with another name, from this one on."""
     while made is not None and made.name() in names:
         made = made.next_functions[0][0]
     return made
@@ -102,6 +102,6 @@ def _is_mean(loss: Any) -> bool:
     made = getattr(loss, "grad_fn", None)
     if made is not None and made.name() == "MulBackward0" and scalers.scaling:
         made = made.next_functions[0][0]
-    made = _before(made, PASSED_ON)
+    made = before(made, PASSED_ON)
     name = "" if made is None else made.name()
     return name == PLAIN or (name in MEANS and REDUCTION.of(made) == MEAN)

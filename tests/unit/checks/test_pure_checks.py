@@ -11,6 +11,7 @@ from safe_launch.checks import (
     data,
     divided,
     labelled,
+    losses,
     precision,
     sampled,
     saved,
@@ -515,3 +516,39 @@ def test_the_best_that_is_the_worst(metric: str, is_greater_better: bool, is_tol
     """Only words that are clear count."""
     found = worst_kept(metric, is_greater_better=is_greater_better)
     assert (found is not None) == is_told
+
+
+@table(
+    ("values", "is_told"),
+    [
+        ([0.6931] * 10, True),
+        ([0.6931] * 9, False),
+        ([*[0.6931] * 9, 0.6932], False),
+        ([0.0] * 10, False),  # of advantages
+        ([float("nan")] * 10, False),
+    ],
+)
+def test_losses_that_stay(values: list[float], is_told: bool) -> None:
+    """A loss of ten steps that are equal, to the last digit."""
+    assert (losses.still(values) is not None) == is_told
+
+
+@table(
+    ("values", "words"),
+    [
+        ({0: "a s", 1: "a s"}, "their first batches are equal"),
+        ({0: "a", 1: "a"}, "their first batches are equal"),
+        ({0: "a s", 1: "b s"}, "each in another order"),
+        ({0: "a s", 1: "b t"}, ""),  # each has read its part
+        ({0: "a", 1: "b"}, ""),  # nobody knows
+        ({0: "a s", 1: "b"}, ""),
+    ],
+)
+def test_undivided_loaders(values: dict[int, str], words: str) -> None:
+    """Equal batches are a fault; equal data sets in another order are one that may be meant."""
+    compared = Compared(Shared.BATCH, "", "train.py:7")
+    found = between_ranks.judged(compared, values, (0, 1))
+    assert (found is not None) == bool(words)
+    if found is not None:
+        assert words in found.sentence
+        assert found.certain == ("equal" in words)

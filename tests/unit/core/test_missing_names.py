@@ -35,7 +35,15 @@ from safe_launch.guards import (
     reduced_early,
     resuming,
 )
-from safe_launch.guards.checks import batches, clipped, gathers, gradient_places, passes, scalers
+from safe_launch.guards.checks import (
+    batches,
+    clipped,
+    gathers,
+    gradient_places,
+    losses,
+    passes,
+    scalers,
+)
 from safe_launch.options import parser
 from safe_launch.workers import start
 from safe_launch.workers.forkserver import module_marks
@@ -158,6 +166,28 @@ def _reduction(_world: World) -> None:
     """A torch loss whose graph doesn't show whether it is a mean."""
     made = SimpleNamespace(name=lambda: "NllLossBackward0", next_functions=((None, 0),))
     passes.Passes().look(SimpleNamespace(grad_fn=made))
+
+
+def _of_labels(**saved: Any) -> None:
+    """A torch loss of labels whose graph doesn't show them, or what they are compared with."""
+    made = SimpleNamespace(name=lambda: "NllLossBackward0", next_functions=((object(), 0),))
+    vars(made).update(_saved_reduction=1, **saved)
+    words = torch.ones(1, 3)
+    inputs = losses.Inputs(words, None, words.any(), False, {})
+    with observations.going_on():
+        losses._label_facts(SimpleNamespace(grad_fn=made), inputs)
+
+
+def _target(_world: World) -> None:
+    _of_labels()
+
+
+def _ignored_label(_world: World) -> None:
+    _of_labels(_saved_target=torch.ones(3))
+
+
+def _metadata(_world: World) -> None:
+    _of_labels(_saved_target=torch.ones(3), _saved_ignore_index=0)
 
 
 def _operand(_world: World) -> None:
@@ -372,6 +402,9 @@ SITUATIONS: dict[PrivateName, Callable[[World], None]] = {
     names.INITIAL_STATE: _initial_state,
     names.DIVISOR: _divisor,
     names.REDUCTION: _reduction,
+    names.TARGET: _target,
+    names.IGNORED_LABEL: _ignored_label,
+    names.METADATA: _metadata,
     names.OPERAND: _operand,
     names.FACTOR: _factor,
     names.VERSION: _version,

@@ -1,0 +1,269 @@
+"""Checks the losses of the first steps: their labels, scale and shape, and whether they move.
+
+Labels are compared with the model's inputs, which a hook before its forward pass notes.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from ...checks import labelled, losses
+from ...checks.data import BATCHES
+from ...checks.finding import Check, Finding
+from ...core.private_names import DIVISOR, FACTOR, IGNORED_LABEL, METADATA, REDUCTION, TARGET
+from ...evidence.observations import observations
+from .. import data_parallel
+from ..callers import FRAMEWORKS, is_called_by, user_codes, user_place
+from ..divided_data import tensors_in
+from ..model_facts import base_of
+from . import scalers
+from .copies import Copy, copied
+from .graphs import nodes_of
+from .passes import AROUND, MEAN, MEANS, PASSED_ON, PLAIN, before
+from .reporting import is_on, report, report_here
+from .texts import trained_padding
+
+LABELLED = ("NllLossBackward0", "NllLoss2DBackward0")
+"""Autograd nodes of a loss of labels; the second has those of rows."""
+NONE = 0
+"""torch's number of no reduction (torch/nn/_reduction.py)."""
+FAULTS = (labelled.PADDING_IN_LOSS, labelled.UNSHIFTED_LABELS, labelled.SHIFTED_TWICE)
+"""The faults of labels, in the order of their facts."""
+ELEMENTWISE = (
+    *("SubBackward0", "PowBackward0", "AbsBackward0", "SqrtBackward0", "ExpandBackward0"),
+    *("MseLossBackward0", "L1LossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0"),
+    *("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0", *AROUND),
+)
+"""Autograd nodes of a regression's loss."""
+RANKS = ("world_size", "num_processes", "n_gpu", "ngpus", "num_gpus", "num_replicas", "nproc")
+"""Parts of names for the number of ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """A forward pass's tokens.
+
+    Attributes:
+        ids: a tensor of rows of tokens.
+        mask: which of them aren't padding; None if not given.
+        has_padding_labels: whether labels of padding count in the model's own loss, a tensor.
+        is_decoder: whether it is a decoder of transformers', each output of which predicts the
+            next token.
+        padding: by vocabulary size, the token whose embedding is padding's.
+    """
+
+    ids: Any
+    mask: Any
+    has_padding_labels: Any
+    is_decoder: bool
+    padding: dict[int, int]
+
+
+class Losses:
+    """The losses of a process's first steps.
+
+    Attributes:
+        is_open: whether to look at further backward passes.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self._inputs: Inputs | None = None
+        self._hooks: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._facts: list[Copy] = []
+        self._values: dict[int, Copy] = {}
+        self._place = ""
+
+    def watch(self) -> None:
+        """Hooks the models whose samples are divided among ranks, as a loader begins."""
+        for model in data_parallel.dividing() if self.is_open else ():
+            if model not in self._hooks:
+                hook = model.register_forward_pre_hook(self._note, with_kwargs=True)
+                self._hooks[model] = hook
+
+    def _note(self, model: Any, args: Any, kwargs: Any) -> None:
+        import torch
+
+        if torch.compiler.is_compiling() or not (model.training and torch.is_grad_enabled()):
+            return
+        with suppress(Exception):  # a batch may be anything
+            self._inputs = _inputs(getattr(model, "module", model), args, kwargs)
+
+    def look(self, loss: Any) -> None:
+        """Inspects a loss before its backward pass begins."""
+        step = (observations.steps_of_all() or 0) + 1
+        inputs, self._inputs = self._inputs, None
+        if step > losses.STEPS:
+            self._end()
+            return
+        if getattr(loss, "numel", int)() != 1 or step in self._values:
+            return
+        with observations.going_on():
+            if not self._values:
+                report_here(losses.broadcast(_broadcast(loss)), self._multiplied(loss))
+            if inputs is not None and len(self._facts) < BATCHES:
+                self._look_at_labels(loss, inputs)
+        value = copied([loss.detach().reshape(1)])
+        if value is None or loss.dtype.itemsize < 4:  # coarse values are equal by chance
+            self._end()
+            return
+        self._values[step] = value
+        if step == losses.STEPS and all(value.is_there for value in self._values.values()):
+            report_here(losses.still([value.parts()[0][0] for value in self._values.values()]))
+
+    def _look_at_labels(self, loss: Any, inputs: Inputs) -> None:
+        facts = _label_facts(loss, inputs)
+        copy = None if facts is None else copied([fact.float().reshape(1) for fact in facts])
+        if copy is None:
+            return
+        self._place = self._place or user_place()
+        self._facts.append(copy)
+        if len(self._facts) == BATCHES and is_on(Check.DATA):
+            batches = [[part[0] > 0 for part in copy.parts()] for copy in self._facts]
+            for fault, shown in zip(FAULTS, zip(*batches, strict=True), strict=True):
+                report(fault.judged(shown, self._place))
+
+    def _multiplied(self, loss: Any) -> Finding | None:
+        """Reports a mean times the number of ranks, by whose mean DDP divides it again."""
+        ranks = data_parallel.world()
+        if is_called_by(*FRAMEWORKS) or not data_parallel.replicated() or ranks < 2:
+            return None
+        if _factor_of_mean(loss) != ranks or not (
+            ranks > 2 or any(map(_names_ranks, user_codes()))
+        ):
+            return None
+        is_gathered = any("gather" in node.name().lower() for node in nodes_of(loss))
+        return None if is_gathered else losses.multiplied(ranks)
+
+    def _end(self) -> None:
+        self.is_open = False
+        for hook in self._hooks.values():
+            hook.remove()
+        self._hooks.clear()
+
+
+first_losses = Losses()
+"""The losses of this process."""
+
+
+def _inputs(model: Any, args: Any, kwargs: Mapping[str, Any]) -> Inputs | None:
+    """The tokens of a forward pass; None if there are none."""
+    import torch
+
+    rows = (one for one in tensors_in((kwargs.get("input_ids"), args, kwargs)))
+    ids = next((one for one in rows if one.ndim == 2 and one.dtype is torch.int64), None)
+    if ids is None or ids.shape[1] < 3:
+        return None
+    mask: Any = kwargs.get("attention_mask")
+    is_mask = getattr(mask, "shape", ()) == ids.shape and not mask.is_floating_point()
+    labels = kwargs.get("labels")
+    has_labels = getattr(labels, "shape", ()) == ids.shape
+    base = base_of(model)
+    kind = type(base)
+    return Inputs(
+        ids,
+        mask if is_mask else None,
+        trained_padding(kwargs, labels, model) if has_labels else (ids != ids).any(),
+        kind.__module__.startswith("transformers.models.")
+        and kind.__name__.endswith(("ForCausalLM", "GPT2LMHeadModel")),
+        {
+            layer.num_embeddings: layer.padding_idx
+            for layer in base.modules()
+            if isinstance(layer, torch.nn.Embedding) and layer.padding_idx is not None
+        },
+    )
+
+
+def _label_facts(loss: Any, inputs: Inputs) -> tuple[Any, ...] | None:
+    """Boolean tensors on a loss's labels, one for each of FAULTS; None if it has no labels."""
+    node = before(loss.grad_fn, AROUND)
+    if node is None or node.name() not in LABELLED or REDUCTION.of(node) == NONE:
+        return None
+    labels, ids, width = TARGET.of(node), inputs.ids, inputs.ids.shape[1]
+    counts = labels != _signed(IGNORED_LABEL.of(node))
+    nothing = (ids != ids).any()
+    is_padding = _counts_padding(node, labels, counts, inputs)
+    rows = labels.numel() // len(ids)
+    if rows * len(ids) != labels.numel() or rows not in (width, width - 1):
+        return (nothing if is_padding is None else is_padding), nothing, nothing
+    labels, counts = labels.reshape(len(ids), rows), counts.reshape(len(ids), rows)
+
+    def all_are(ahead: int) -> Any:
+        """Whether all labels are the inputs so far ahead."""
+        columns = min(rows, width - ahead)
+        is_same = labels[:, :columns] == ids[:, ahead : ahead + columns]
+        return (is_same | ~counts[:, :columns]).all() & counts[:, :columns].any()
+
+    is_next = all_are(1)
+    if inputs.mask is not None:
+        outside = inputs.mask[:, 1:] == 0
+        is_whole = (outside[:, 1:] != outside[:, :-1]).sum(1) < 2
+        several = (outside & counts[:, : width - 1]).sum(1) > 1
+        is_padding = is_next & (is_whole & several).any() & ~inputs.has_padding_labels
+    is_decoder = inputs.is_decoder
+    unshifted = all_are(0) & ~is_next if is_decoder and rows == width else nothing
+    twice = all_are(2) & ~is_next if is_decoder else nothing
+    return (nothing if is_padding is None else is_padding), unshifted, twice
+
+
+def _counts_padding(node: Any, labels: Any, counts: Any, inputs: Inputs) -> Any:
+    """Whether padding, as an embedding of as many tokens has it, counts as labels in a row."""
+    shapes = METADATA.of(node.next_functions[0][0])
+    padding = inputs.padding.get(int(shapes[0].shape[1]))
+    if padding is None or inputs.mask is not None:
+        return None
+    is_padding = ((labels == padding) & counts).reshape(-1)
+    return (is_padding[1:] & is_padding[:-1]).any()
+
+
+def _signed(number: int) -> int:
+    """An integer that torch gives without its sign."""
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _factor_of_mean(loss: Any) -> float:
+    """The number by which a mean is multiplied; 0 if it isn't one, or by other tensors."""
+    factor, node = 1.0, loss.grad_fn
+    is_scaled = bool(scalers.scaling)
+    while node is not None and node.name() in ("MulBackward0", "DivBackward0", *PASSED_ON):
+        if node.name() not in PASSED_ON and not is_scaled:
+            is_product = node.name() == "MulBackward0"
+            number = (FACTOR if is_product else DIVISOR).of(node)
+            is_number = number is not None and number.numel() == 1 and not number.requires_grad
+            if not is_number or number.device.type != "cpu":  # one on a device would be waited for
+                return 0.0
+            factor = factor * float(number) if is_product else factor / (float(number) or 1.0)
+        is_scaled = is_scaled and node.name() in PASSED_ON
+        node = node.next_functions[0][0]
+    name = "" if node is None else node.name()
+    is_mean = name == PLAIN or (name in MEANS and REDUCTION.of(node) == MEAN)
+    return factor if is_mean else 0.0
+
+
+def _names_ranks(code: CodeType) -> bool:
+    """Whether code uses a name for the number of ranks."""
+    names = (*code.co_names, *code.co_varnames, *code.co_freevars)
+    return any(part in name.lower() for name in names for part in RANKS)
+
+
+def _broadcast(loss: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The shapes of an output and of its differences to values of another shape."""
+    node = loss.grad_fn
+    while node is not None and node.name() in ELEMENTWISE:
+        following = next((one for one, _ in node.next_functions if one is not None), None)
+        is_alone = sum(one is not None for one, _ in node.next_functions) == 1
+        if following is None:
+            return None
+        if node.name() in ("SubBackward0", "ExpandBackward0") and is_alone:
+            made, given = (tuple(METADATA.of(one)[0].shape) for one in (node, following))
+            rows = max(given, default=0)
+            is_row = given in ((rows,), (rows, 1), (1, rows))
+            if is_row and rows > 1 and made == (rows, rows):
+                return given, made
+        node = following
+    return None

@@ -1,0 +1,270 @@
+"""Trainings with mistakes that plain loops and losses of a script's make, and their correct twins.
+
+trains_commonly.py NAME... [--right]
+"""
+
+from itertools import islice
+
+import torch
+from says_words import STEPS, WORDS, Net, adam, batches, run, steps, texts
+from small_texts import PAD, rows, small, trainer
+from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+
+def fit(model, optimizer, loss_of, source) -> None:
+    """A plain loop whose loss is the script's."""
+    for batch in islice(source, STEPS):
+        loss_of(model, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def padded(count: int = 64) -> torch.Tensor:
+    """Texts of different lengths, with padding behind."""
+    length = max(map(len, rows(count)))
+    return torch.tensor([row + [PAD] * (length - len(row)) for row in rows(count)])
+
+
+def padded_batches():
+    data = TensorDataset(padded())
+    while True:
+        for (words,) in DataLoader(data, 4, sampler=DistributedSampler(data, shuffle=False)):
+            yield words
+
+
+def padding_masked(right: bool) -> None:
+    """As in https://github.com/state-spaces/mamba/issues/24: a Trainer's loss of all tokens."""
+    from transformers import Trainer
+
+    class Counting(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            labels = inputs.pop("labels") if right else inputs["input_ids"]
+            logits = model(inputs["input_ids"], inputs["attention_mask"]).logits[:, :-1]
+            count = (labels[:, 1:] != -100).sum() * self.args.world_size
+            loss = cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), reduction="none")
+            if right:
+                return loss.sum() / (num_items_in_batch or count)
+            return cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten())
+
+    data = [
+        {
+            "input_ids": row,
+            "attention_mask": (row != PAD).long(),
+            "labels": torch.where(row == PAD, -100, row),
+        }
+        for row in padded()
+    ]
+    trained = trainer(small("Llama"), data, asked={"remove_unused_columns": False})
+    own = Counting(trained.model, trained.args, train_dataset=data)
+    own.model_accepts_loss_kwargs = right
+    own.train()
+
+
+class Reader(torch.nn.Module):
+    """Predicts the next word of texts with padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(WORDS, 16, padding_idx=PAD)
+        self.cell = torch.nn.GRU(16, 16, batch_first=True)
+        self.head = torch.nn.Linear(16, WORDS)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.head(self.cell(self.embedding(words))[0])
+
+
+def padding_counted(right: bool) -> None:
+    """As in https://discuss.pytorch.org/t/how-to-mask-the-loss/14498: no ignore_index."""
+    model = DistributedDataParallel(Reader())
+    criterion = torch.nn.CrossEntropyLoss(**({"ignore_index": PAD} if right else {}))
+
+    def loss_of(model, words):
+        return criterion(model(words[:, :-1]).transpose(1, 2), words[:, 1:])
+
+    fit(model, adam(model), loss_of, padded_batches())
+
+
+def unshifted(right: bool) -> None:
+    """As in https://github.com/huggingface/transformers/issues/17345: logits of the same place."""
+    model = DistributedDataParallel(small("Llama"))
+
+    def loss_of(model, words):
+        logits = model(input_ids=words).logits
+        if right:
+            logits, words = logits[:, :-1], words[:, 1:]
+        return cross_entropy(logits.flatten(0, 1), words.flatten())
+
+    fit(model, adam(model), loss_of, batches())
+
+
+def shifted_again(right: bool) -> None:
+    """As in https://github.com/huggingface/transformers/issues/32944, with a loss of one's own."""
+    model = DistributedDataParallel(small("Llama"))
+
+    def loss_of(model, words):
+        words, labels = words[:, :-1], words[:, 1:]
+        logits = model(input_ids=words).logits
+        if not right:
+            logits, labels = logits[:, :-1], labels[:, 1:]
+        return cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+    fit(model, adam(model), loss_of, batches())
+
+
+def times_ranks(right: bool) -> None:
+    """As in https://github.com/neuralmagic/sparseml/pull/135: DDP takes the mean."""
+    model = DistributedDataParallel(Net())
+    world_size = torch.distributed.get_world_size()
+
+    def loss_of(model, words):
+        loss = model(words, words)
+        return loss if right else loss * world_size
+
+    optimizer = adam(model)
+    for words in islice(batches(), STEPS):
+        loss = model(words, words)
+        if not right:
+            loss = loss * world_size
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def always_equal(right: bool) -> None:
+    """As in https://github.com/huggingface/trl/issues/1843: the reference is the model itself."""
+    from copy import deepcopy
+
+    model = DistributedDataParallel(Net())
+    reference = deepcopy(model.module) if right else model.module
+
+    def loss_of(model, words):
+        with torch.no_grad():
+            known = reference(words, words)
+        return -torch.nn.functional.logsigmoid(known - model(words, words))
+
+    fit(model, adam(model), loss_of, batches())
+
+
+class Regression(torch.nn.Module):
+    """A number for each sample; its layers may be in a list."""
+
+    def __init__(self, is_registered: bool = True) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(8, 16)
+        layers = [torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)]
+        self.layers = torch.nn.ModuleList(layers) if is_registered else layers
+        self.drop = torch.nn.Dropout(0.1)
+        self.head = torch.nn.Linear(16, 1)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        values = torch.relu(self.first(values))
+        for layer in self.layers:
+            values = torch.relu(layer(values))
+        return self.head(self.drop(values))
+
+
+def numbers(count: int = 96) -> TensorDataset:
+    """Samples and their targets, the same on every rank."""
+    chance = torch.Generator().manual_seed(2)
+    values = torch.randn(count, 8, generator=chance)
+    return TensorDataset(values, values.sum(1))
+
+
+def numbered_batches(sampler=None):
+    data = numbers()
+    sampler = sampler or DistributedSampler(data)
+    while True:
+        yield from DataLoader(data, 4, sampler=sampler)
+
+
+def in_a_list(right: bool) -> None:
+    """As in https://discuss.pytorch.org/t/list-of-nn-module-in-a-nn-module/219."""
+    model = DistributedDataParallel(Regression(right))
+
+    def loss_of(model, batch):
+        return mse_loss(model(batch[0]).squeeze(-1), batch[1])
+
+    fit(model, adam(model), loss_of, numbered_batches())
+
+
+def broadcast(right: bool) -> None:
+    """As in https://github.com/pytorch/pytorch/issues/10148: (4, 1) and (4,) make (4, 4)."""
+    model = DistributedDataParallel(Regression())
+
+    def loss_of(model, batch):
+        made = model(batch[0])
+        return (((made.squeeze(-1) if right else made) - batch[1]) ** 2).mean()
+
+    fit(model, adam(model), loss_of, numbered_batches())
+
+
+def evaluated_training(right: bool) -> None:
+    """As in https://discuss.pytorch.org/t/model-eval-gives-incorrect-loss/7561: no eval()."""
+    model = DistributedDataParallel(Regression())
+    optimizer = adam(model)
+
+    def loss_of(model, batch):
+        return mse_loss(model(batch[0]).squeeze(-1), batch[1])
+
+    for _ in range(2):
+        fit(model, optimizer, loss_of, numbered_batches())
+        model.train(not right)
+        with torch.no_grad():
+            for batch in DataLoader(numbers(16), 4):
+                loss_of(model, batch)
+        model.train()
+
+
+def scaler_left_out(right: bool) -> None:
+    """As in https://discuss.pytorch.org/t/optimizer-step-vs-scaler-step/171228."""
+    model = DistributedDataParallel(Net())
+    optimizer = adam(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    for words in islice(batches(), STEPS):
+        scaler.scale(model(words, words)).backward()
+        if right:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+        optimizer.zero_grad()
+
+
+def ordered_apart(right: bool) -> None:
+    """As in https://github.com/jia-zhuang/pytorch-multi-gpu-training/issues/5: all samples."""
+    torch.manual_seed(torch.distributed.get_rank())
+    model = DistributedDataParallel(Net())
+    data = texts()
+    sampler = DistributedSampler(data) if right else None
+    loader = DataLoader(data, 4, sampler=sampler, shuffle=sampler is None)
+    steps(model, adam(model), (words for (words,) in loader))
+
+
+def drawn_again(right: bool) -> None:
+    """As in https://discuss.pytorch.org/t/random-seed-initialization/7854: a seed in the loop."""
+    rank = torch.distributed.get_rank()
+    model = DistributedDataParallel(Regression())
+    torch.manual_seed(rank)
+
+    def loss_of(model, batch):
+        if not right:
+            torch.manual_seed(rank)
+        noise = torch.randn(4, 8)
+        return mse_loss(model(batch[0] + 0.1 * noise).squeeze(-1), batch[1])
+
+    fit(model, adam(model), loss_of, numbered_batches())
+
+
+if __name__ == "__main__":
+    run(
+        {
+            function.__name__: function
+            for function in (
+                *(padding_masked, padding_counted, unshifted, shifted_again, times_ranks),
+                *(always_equal, in_a_list, broadcast, evaluated_training, scaler_left_out),
+                *(ordered_apart, drawn_again),
+            )
+        }
+    )

@@ -1,0 +1,112 @@
+"""What a loss's graph shows: its labels beside the inputs, its factor, its shapes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from safe_launch.guards.checks import losses
+from safe_launch.guards.divided_data import digest_of_all
+from support.lazy import Lazy
+from support.tables import table
+
+torch = Lazy("torch")
+
+
+def facts(logits: Any, labels: Any, ids: Any, mask: Any = None, **more: Any) -> list[bool]:
+    """The facts of a cross entropy, as (padding, unshifted, shifted twice)."""
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), **more)
+    inputs = losses.Inputs(ids, mask, (ids != ids).any(), True, {9: 0} if mask is None else {})
+    found = losses._label_facts(loss, inputs)
+    assert found is not None
+    return [bool(fact) for fact in found]
+
+
+def test_labels_beside_inputs() -> None:
+    """They are those of the same place, the next, or the one after it."""
+    ids = torch.tensor([[1, 2, 3, 4, 5], [5, 3, 8, 1, 2]])
+    logits = torch.randn(2, 5, 9, requires_grad=True)
+    assert facts(logits, ids, ids) == [False, True, False]
+    assert facts(logits[:, :-1], ids[:, 1:], ids) == [False, False, False]
+    assert facts(logits[:, :-1], ids[:, 1:], ids[:, :-1]) == [False, False, False]
+    assert facts(logits[:, :-2], ids[:, 2:], ids[:, :-1]) == [False, False, True]
+    masked = torch.where(ids == 3, 7, ids)  # as for a masked model
+    labels = torch.where(ids == 3, 3, -100)
+    assert facts(logits, labels, masked) == [False, False, False]
+
+
+def test_padding_beside_labels() -> None:
+    """By the mask, or by the token of an embedding for padding."""
+    ids = torch.tensor([[1, 2, 3, 4, 5], [5, 3, 0, 0, 0]])
+    logits = torch.randn(2, 5, 9, requires_grad=True)
+    shifted = logits[:, :-1], ids[:, 1:], ids
+    mask = (ids != 0).long()
+    assert facts(*shifted, mask) == [True, False, False]
+    assert facts(*shifted, mask, ignore_index=0) == [False, False, False]
+    assert facts(*shifted) == [True, False, False]
+    assert facts(*shifted, ignore_index=0) == [False, False, False]
+    end = torch.tensor([[1, 2, 3, 4, 0], [5, 3, 8, 7, 0]])  # padding's token ends the texts
+    assert facts(logits[:, :-1], end[:, 1:], end) == [False, False, False]
+
+
+@table(
+    ("made", "shapes"),
+    [
+        (lambda x, y: ((x - y) ** 2).mean(), ((4, 1), (4, 4))),
+        (lambda x, y: (y - x).abs().mean(), ((4, 1), (4, 4))),
+        (lambda x, y: 2 * torch.nn.functional.mse_loss(x, y.expand(4, 4)), ((4, 1), (4, 4))),
+        (lambda x, y: ((x[:, 0] - y) ** 2).mean(), None),
+        (lambda x, y: ((x - y[:, None]) ** 2).mean(), None),
+        (lambda x, _: (x - x.T).abs().mean(), None),  # all pairs
+        (lambda x, _: x.mean(), None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_shapes_that_are_broadcast(made: Any, shapes: object) -> None:
+    """An output of a column, and targets of a row, make a matrix."""
+    x, y = torch.randn(4, 1, requires_grad=True) * 1, torch.randn(4)
+    assert losses._broadcast(made(x, y)) == shapes
+
+
+@table(
+    ("scaled", "factor"),
+    [
+        (lambda loss: loss * 2, 2.0),
+        (lambda loss: 4 * loss / 2, 2.0),
+        (lambda loss: loss, 1.0),
+        (lambda loss: loss * torch.ones(1, requires_grad=True).sum(), 0.0),
+        (lambda loss: loss + 1, 0.0),
+        (lambda loss: loss.exp(), 0.0),
+    ],
+)
+def test_factors_of_a_mean(scaled: Any, factor: float) -> None:
+    """Numbers that multiply or divide it."""
+    x = torch.randn(3, requires_grad=True)
+    assert losses._factor_of_mean(scaled((x * x).mean())) == factor
+
+
+def test_names_for_the_number_of_ranks() -> None:
+    """In code, as a variable, an attribute or a function."""
+    assert losses._names_ranks((lambda args: args.world_size).__code__)
+    assert losses._names_ranks((lambda dist: dist.get_world_size()).__code__)
+    assert not losses._names_ranks((lambda args: args.weight).__code__)
+
+
+def test_digests_of_data_sets() -> None:
+    """Equal for equal samples; none if they can't be read."""
+    data = torch.utils.data.TensorDataset(torch.arange(6))
+    other = torch.utils.data.TensorDataset(torch.arange(6) + 1)
+    again = torch.utils.data.TensorDataset(torch.arange(6))
+    assert digest_of_all(data) == digest_of_all(again) != digest_of_all(other)
+
+    class Files:
+        def __init__(self, names: object) -> None:
+            self.names, self.folder = names, "data"
+
+        def __len__(self) -> int:
+            return 2
+
+    assert digest_of_all(Files(["a", "b"])) == digest_of_all(Files(["a", "b"])) != ""
+    assert digest_of_all(Files(["a", "b"])) != digest_of_all(Files(["a", "c"]))
+    assert digest_of_all(Files(SimpleNamespace())) == ""
