@@ -6,7 +6,7 @@ Node 0 compares all ranks when their values have arrived; no rank waits.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -27,6 +27,8 @@ class Shared(StrEnum):
     """Samples from which each rank takes its part: equal on all ranks."""
     BATCH = "batch"
     """First batch of an undivided loader, and its data set: different on each rank."""
+    SAMPLES = "samples"
+    """Digests of samples (`sketched`): different on each rank."""
     STREAM = "stream"
     """First batch of a stream: different on each rank."""
     DRAWS = "draws"
@@ -40,6 +42,11 @@ class Shared(StrEnum):
     STEP = "step"
     """A step's loss (`between_attempts`): compared only with another attempt's."""
 
+
+SKETCH = 256
+"""Maximum digests of a rank's samples to compare."""
+LEAST, COMMON = 4, 0.05
+"""Minimum of samples that several ranks have, and of their part."""
 
 Names = Annotated[
     tuple[str, ...],
@@ -89,6 +96,8 @@ def judged(compared: Compared, values: Mapping[int, str], ranks: Collection[int]
             return _seeds(compared.place, values)
         case Shared.SUBSET:
             return _subsets(compared.place, values)
+        case Shared.SAMPLES:
+            return _overlapping(compared, values)
         case Shared.BATCH | Shared.STREAM | Shared.DRAWS:
             return _equal(compared, values)
         case Shared.WEIGHTS:
@@ -147,6 +156,36 @@ def _equal(compared: Compared, values: Mapping[int, str]) -> Finding | None:
         advice=advice,
         step=compared.step,
         ranks=tuple(sorted(values)),
+        where=compared.place,
+    )
+
+
+def sketched(digests: Sequence[int]) -> str:
+    """The number of digests, and the smallest of them, each once: a sample of any set."""
+    return " ".join([str(len(digests)), *(f"{one:x}" for one in sorted({*digests})[:SKETCH])])
+
+
+def _overlapping(compared: Compared, values: Mapping[int, str]) -> Finding | None:
+    """Reports samples that several ranks have, though each rank has its own once."""
+    counts, parts = {}, {}
+    for rank, value in values.items():
+        count, *digests = value.split()
+        counts[rank], parts[rank] = int(count), {*digests}
+    held = Counter(digest for part in parts.values() for digest in part)
+    common = [digest for digest, ranks in held.items() if ranks > 1]
+    repeats = sum(max(0, min(counts[rank], SKETCH) - len(parts[rank])) for rank in parts)
+    if len(common) < max(LEAST, COMMON * len(held), 4 * repeats):
+        return None
+    ranks = tuple(sorted(rank for rank in parts if not parts[rank].isdisjoint(common)))
+    return Finding(
+        Check.DATA,
+        certain=False,
+        sentence=f"ranks train on the same samples: {len(common)} of {len(held)} that the first "
+        "batches have are in those of several ranks, though each rank has its samples once",
+        advice="Divide the samples, or the files that have them, in an order that is the same on "
+        "every rank: shuffle with the same seed, and then take each rank's part",
+        step=compared.step,
+        ranks=ranks,
         where=compared.place,
     )
 

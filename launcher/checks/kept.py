@@ -56,6 +56,10 @@ class Kept:
         self._findings[finding.identity] = finding
         return True
 
+    def has(self, check: Check) -> bool:
+        """Whether a check has any finding."""
+        return any(finding.check is check for finding in self._findings.values())
+
     def __getitem__(self, identity: tuple[object, ...]) -> Finding:
         return self._findings[identity]
 

@@ -50,6 +50,18 @@ def broadcast(shapes: tuple[tuple[int, ...], tuple[int, ...]] | None) -> Finding
     )
 
 
+def summed() -> Finding:
+    """Reports a sum over all labels as the loss."""
+    return Finding(
+        Check.DIVIDED,
+        certain=False,
+        sentence="the loss is the sum over all labels, and nothing divides it: gradients grow with "
+        "the number of labels, and clipping leaves little but their direction",
+        advice="Divide it by the number of labels that count, over all ranks and passes of a step",
+        step=1,
+    )
+
+
 def multiplied(ranks: int) -> Finding:
     """Reports a mean that is multiplied by the number of ranks before its backward pass."""
     return Finding(

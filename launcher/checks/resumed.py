@@ -125,6 +125,18 @@ def _found(resumed: Noted, sentence: str, advice: str) -> Finding:
     )
 
 
+def ordered_anew() -> Finding:
+    """Reports batches that are skipped of an order that the interrupted epoch didn't have."""
+    return Finding(
+        Check.RESUMED,
+        certain=False,
+        sentence="skip_first_batches skips batches of a new order: the loader shuffles by torch's "
+        "random state, which isn't that at the interrupted epoch's beginning",
+        advice="Make the Accelerator with dataloader_config=DataLoaderConfiguration("
+        "use_seedable_sampler=True), and call loader.set_epoch(epoch)",
+    )
+
+
 def left_in_checkpoint(name: str, count: int) -> Finding | None:
     """Reports an optimizer's states that are in a checkpoint and aren't loaded.
 

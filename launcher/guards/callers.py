@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FrameType
@@ -35,6 +35,21 @@ def is_called_by(*packages: str) -> bool:
 def user_frames() -> Iterator[tuple[str, int]]:
     """File and line of the user's frames, innermost first."""
     return ((frame.f_code.co_filename, frame.f_lineno) for frame in _user_frames())
+
+
+def calling_frame(beyond: Collection[str] = ()) -> FrameType | None:
+    """The user's frame that has called a wrapped function itself; None if other code has.
+
+    Args:
+        beyond: files of the function, if its frames are on the stack.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not (is_launcher_code(file) or file in beyond):
+            break
+        frame = frame.f_back
+    return frame if frame is next(_user_frames(), None) else None
 
 
 def user_codes() -> Iterator[CodeType]:

@@ -127,7 +127,9 @@ def _divided_for_nothing(call: Call) -> Iterator[Finding]:
 
 def _ignored_accumulation(call: Call) -> Iterator[Finding]:
     """Reports an accumulation among the script's arguments that the Accelerator doesn't have."""
-    if int(call.owner.gradient_accumulation_steps) > 1 or is_called_by("transformers"):
+    steps = call.owner.gradient_accumulation_steps
+    is_engine = callable(steps)
+    if int(steps() if is_engine else steps) > 1 or is_called_by(*MAKERS):
         return
     for name, value in user_values().items():
         stated = inspect.getattr_static(value, ACCUMULATION, None)  # without the user's properties
@@ -135,9 +137,11 @@ def _ignored_accumulation(call: Call) -> Iterator[Finding]:
             yield Finding(
                 Check.DIVIDED,
                 certain=False,
-                sentence=f"{name}.{ACCUMULATION} is {stated}, but the Accelerator's is 1: under "
-                "accumulate() each batch makes a step",
-                advice=f"Make it with Accelerator({ACCUMULATION}={name}.{ACCUMULATION})",
+                sentence=f"{name}.{ACCUMULATION} is {stated}, but the "
+                f"{'engine' if is_engine else 'Accelerator'}'s is 1: each batch makes a step",
+                advice=f"Write {ACCUMULATION} into DeepSpeed's configuration"
+                if is_engine
+                else f"Make it with Accelerator({ACCUMULATION}={name}.{ACCUMULATION})",
                 step=1,
             )
 
@@ -152,7 +156,12 @@ LOOKS: Looks = {
         "Accelerator.prepare_data_loader": (Watched(_loader_divided_twice),),
         "Accelerator.gather": (Watched(_gathered_twice),),
     },
-    "deepspeed.runtime.engine": {"DeepSpeedEngine.backward": (Watched(_divided_twice, first=1),)},
+    "deepspeed.runtime.engine": {
+        "DeepSpeedEngine.backward": (
+            Watched(_divided_twice, first=1),
+            Watched(_ignored_accumulation, first=1),
+        )
+    },
 }
 HOOKED = tuple(LOOKS)
 install = partial(looks.install, LOOKS)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..checks import between_attempts, between_ranks, kept, resumed
 from ..checks.between_attempts import Begun
-from ..checks.between_ranks import Compared
+from ..checks.between_ranks import Compared, Shared
 from ..checks.finding import Check, Finding
 from ..checks.kept import Kept
 from ..checks.resumed import Noted
@@ -90,7 +90,9 @@ class CheckWatch:
         values[rank] = compared.value
         if len(values) == len(self.ranks):
             del self._compared[compared.key]
-            if (finding := between_ranks.judged(compared, values, self.ranks)) is not None:
+            is_explained = compared.what is Shared.SAMPLES and self._kept.has(Check.DATA)
+            finding = between_ranks.judged(compared, values, self.ranks)
+            if finding is not None and not is_explained:
                 self._keep(finding)
                 self._due = dict.fromkeys(self._due, 0.0)
             self._compare_begin(compared, values)

@@ -3,6 +3,9 @@
 trains_commonly.py NAME... [--right]
 """
 
+import os
+import tempfile
+from argparse import Namespace
 from itertools import islice
 
 import torch
@@ -257,6 +260,128 @@ def drawn_again(right: bool) -> None:
     fit(model, adam(model), loss_of, numbered_batches())
 
 
+def gathered_in_vain(right: bool) -> None:
+    """As in https://github.com/galilai-group/stable-pretraining/pull/415: a result is dropped."""
+    from torch.distributed.nn.functional import all_gather
+
+    model = DistributedDataParallel(Regression())
+
+    def loss_of(model, batch):
+        made = model(batch[0])
+        if right:
+            made = torch.cat(all_gather(made))
+        else:
+            all_gather(made)
+        return (made.var() - 1) ** 2
+
+    fit(model, adam(model), loss_of, numbered_batches())
+
+
+def merged_in_vain(right: bool) -> None:
+    """As in https://github.com/huggingface/peft/pull/2871: the merged model is dropped."""
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(small("Llama"), LoraConfig(target_modules=["q_proj"]))
+    if right:
+        model = model.merge_and_unload()
+    else:
+        model.merge_and_unload()
+
+
+def summed_labels(right: bool) -> None:
+    """As in https://github.com/radixark/miles/pull/3231: nothing divides the tokens' sum."""
+    model = DistributedDataParallel(Reader())
+
+    def loss_of(model, words):
+        each = cross_entropy(model(words[:, :-1]).transpose(1, 2), words[:, 1:], reduction="none")
+        counts = words[:, 1:] != PAD
+        loss = (each * counts).sum()
+        return loss / counts.sum() if right else loss
+
+    fit(model, adam(model), loss_of, padded_batches())
+
+
+def sliced_apart(right: bool) -> None:
+    """As in https://github.com/sandyresearch/parcae/issues/10: each rank shuffles, then slices."""
+    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    (words,) = texts().tensors
+    chance = torch.Generator().manual_seed(0 if right else rank)
+    data = TensorDataset(words[torch.randperm(len(words), generator=chance)[rank::world]])
+    model = DistributedDataParallel(Net())
+    loader = DataLoader(data, 4)
+    steps(model, adam(model), (words for _ in range(3) for (words,) in loader))
+
+
+def skipped_anew(right: bool) -> None:
+    """As in https://github.com/huggingface/accelerate/issues/2823: another order is skipped."""
+    from accelerate import Accelerator
+    from accelerate.utils import DataLoaderConfiguration
+
+    order = DataLoaderConfiguration(use_seedable_sampler=right)
+    accelerator = Accelerator(cpu=True, dataloader_config=order)
+    model = Net()
+    loader = DataLoader(texts(), 4, shuffle=True)
+    model, optimizer, loader = accelerator.prepare(model, adam(model), loader)
+    for (words,) in accelerator.skip_first_batches(loader, 2):
+        accelerator.backward(model(words, labels=words))
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def stretched_function(right: bool) -> None:
+    """As in https://discuss.huggingface.co/t/170057: a function of the script's has batches."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+    model, loader = Net(), DataLoader(texts(), 2, drop_last=True)
+    optimizer, total = adam(model), 4 * len(loader)
+    total = total // 4 if right else total
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: max(0.0, 1 - n / total))
+    model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, loader, schedule)
+    for _ in range(4):
+        for (words,) in loader:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(words, labels=words))
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+
+
+def saved_by_accelerate(right: bool) -> None:
+    """As in https://taourl.com/read-1970744.html: weights without the optimizer."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    path = os.path.join(tempfile.mkdtemp(), "last.pt")
+    for is_resumed in (False, True):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        if is_resumed:
+            kept = torch.load(path)
+            model.load_state_dict(kept["model"])
+            if right:
+                optimizer.load_state_dict(kept["optimizer"])
+        model, optimizer = accelerator.prepare(model, optimizer)
+        steps(model, optimizer, batches())
+        weights = accelerator.unwrap_model(model).state_dict()
+        accelerator.save({"model": weights, "optimizer": optimizer.state_dict()}, path)
+
+
+def accumulation_unstated(right: bool) -> None:
+    """As in https://github.com/deepspeedai/DeepSpeed/discussions/2340: only the script has it."""
+    import deepspeed
+
+    args = Namespace(gradient_accumulation_steps=2)
+    config = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 1}}
+    if right:
+        config |= vars(args)
+    model = Net()
+    engine, *_ = deepspeed.initialize(model=model, optimizer=adam(model), config=config)
+    for words in islice(batches(), STEPS):
+        engine.backward(engine(words, labels=words))
+        engine.step()
+
+
 if __name__ == "__main__":
     run(
         {
@@ -264,7 +389,9 @@ if __name__ == "__main__":
             for function in (
                 *(padding_masked, padding_counted, unshifted, shifted_again, times_ranks),
                 *(always_equal, in_a_list, broadcast, evaluated_training, scaler_left_out),
-                *(ordered_apart, drawn_again),
+                *(ordered_apart, drawn_again, gathered_in_vain, merged_in_vain, summed_labels),
+                *(sliced_apart, skipped_anew, stretched_function, saved_by_accelerate),
+                accumulation_unstated,
             )
         }
     )

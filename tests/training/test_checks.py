@@ -158,6 +158,14 @@ COMMON = {
     "scaler_left_out": ("trained", "still multiplied by the loss scale"),
     "ordered_apart": ("data", "each in another order"),
     "drawn_again": ("data", "the same random values in each step"),
+    "gathered_in_vain": ("gradients", "the result of a torch.distributed.nn collective is dropped"),
+    "merged_in_vain": ("saved", "merge_and_unload is dropped"),
+    "summed_labels": ("divided", "the sum over all labels"),
+    "sliced_apart": ("data", "ranks train on the same samples"),
+    "skipped_anew": ("resumed", "skips batches of a new order"),
+    "stretched_function": ("schedule", "its total counts batches"),
+    "saved_by_accelerate": ("resumed", "the optimizer starts over"),
+    "accumulation_unstated": ("divided", "but the engine's is 1"),
 }
 """The same for the ninth."""
 SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE | ODD | USUAL | COMMON

@@ -23,6 +23,7 @@ from .copies import Copy, copied
 from .first_steps import first_steps
 from .losses import first_losses
 from .modes import evaluations
+from .overlap import overlap
 from .reporting import is_on, report, report_here, safely, skip
 from .texts import IGNORED, text_faults, trained_padding
 
@@ -145,6 +146,8 @@ class Draws:
         if is_on(Check.DATA):
             safely(Check.DATA, self._note, loader, iterator)
             safely(Check.DATA, first_losses.watch)
+        if overlap.is_open and is_on(Check.DATA):
+            safely(Check.DATA, overlap.begin)
         if evaluations.left and is_on(Check.TRAINED):
             safely(Check.TRAINED, evaluations.begin)
         return iterator
@@ -164,6 +167,8 @@ class Draws:
             safely(Check.DATA, self._look, iterator, batch)
         if first_steps.is_open and is_on(Check.OURS):
             safely(Check.OURS, first_steps.draw, batch)
+        if overlap.is_open and is_on(Check.DATA):
+            safely(Check.DATA, overlap.draw, batch)
         return batch
 
     def _look(self, iterator: Any, batch: Any) -> None:

@@ -10,6 +10,7 @@ import wrapt
 
 from ...checks import data
 from ...checks.finding import Check, Finding
+from ...checks.resumed import ordered_anew
 from ...core.errors import EXPLAINED
 from ...evidence.observations import observations
 from .. import data_parallel
@@ -41,7 +42,21 @@ def _skip(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     count = args[1] if len(args) > 1 else kwargs.get("num_batches", 0)
     if count and is_on(Check.DATA):
         _skipping[getattr(loader, "base_dataloader", loader)] = count, user_place(), None
+        safely(Check.RESUMED, _look_at_begun, args[0] if args else kwargs.get("dataloader"))
     return loader
+
+
+def _look_at_begun(loader: Any) -> None:
+    """Reports a loader whose batches aren't in the order that the interrupted epoch had."""
+    import torch
+
+    sampler: Any = getattr(loader, "sampler", None)
+    batches: Any = getattr(loader, "batch_sampler", None)
+    while hasattr(batches, "batch_sampler"):  # accelerate's, of one rank
+        batches = batches.batch_sampler
+    sampler = getattr(batches, "sampler", sampler)
+    if type(sampler) is torch.utils.data.RandomSampler:
+        report_here(ordered_anew())
 
 
 def _begin(wrapped: Any, loader: Any, args: Any, kwargs: Any) -> Any:

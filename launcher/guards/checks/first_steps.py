@@ -64,7 +64,7 @@ class FirstSteps:
         if self._drawn is None:
             return
         count, digest = self._drawn[-1] if self._drawn else (0, 0)
-        rows = list(_digests(batch))
+        rows = list(digests_of(batch))
         if len(self._drawn) == DRAWN or count + len(rows) > SAMPLES:
             self._drawn = None  # too many
         elif rows:
@@ -135,7 +135,7 @@ def _random(tensor: Any) -> str:
     return blake2b(b"".join(state.numpy().tobytes() for state in states), digest_size=8).hexdigest()
 
 
-def _digests(batch: Any) -> Iterator[int]:
+def digests_of(batch: Any) -> Iterator[int]:
     """Digests of a batch's samples; none unless the batch is rows on the host."""
     import torch
 

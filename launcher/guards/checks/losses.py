@@ -24,14 +24,17 @@ from ..model_facts import base_of
 from . import scalers
 from .copies import Copy, copied
 from .graphs import nodes_of
+from .overlap import overlap
 from .passes import AROUND, MEAN, MEANS, PASSED_ON, PLAIN, before
 from .reporting import is_on, report, report_here
 from .texts import trained_padding
 
 LABELLED = ("NllLossBackward0", "NllLoss2DBackward0")
 """Autograd nodes of a loss of labels; the second has those of rows."""
-NONE = 0
-"""torch's number of no reduction (torch/nn/_reduction.py)."""
+NONE, SUM = 0, 2
+"""torch's numbers of no reduction, and of the sum (torch/nn/_reduction.py)."""
+SUMMED = ("MulBackward0", "SumBackward0", "SumBackward1", "ReshapeAliasBackward0")
+"""Autograd nodes of a masked sum."""
 FAULTS = (labelled.PADDING_IN_LOSS, labelled.UNSHIFTED_LABELS, labelled.SHIFTED_TWICE)
 """The faults of labels, in the order of their facts."""
 ELEMENTWISE = (
@@ -91,6 +94,8 @@ class Losses:
 
         if torch.compiler.is_compiling() or not (model.training and torch.is_grad_enabled()):
             return
+        if overlap.is_open:
+            overlap.passes((args, kwargs))
         with suppress(Exception):  # a batch may be anything
             self._inputs = _inputs(getattr(model, "module", model), args, kwargs)
 
@@ -106,6 +111,7 @@ class Losses:
         with observations.going_on():
             if not self._values:
                 report_here(losses.broadcast(_broadcast(loss)), self._multiplied(loss))
+                report_here(losses.summed() if _is_sum_of_labels(loss) else None)
             if inputs is not None and len(self._facts) < BATCHES:
                 self._look_at_labels(loss, inputs)
         value = copied([loss.detach().reshape(1)])
@@ -234,15 +240,38 @@ def _factor_of_mean(loss: Any) -> float:
         if node.name() not in PASSED_ON and not is_scaled:
             is_product = node.name() == "MulBackward0"
             number = (FACTOR if is_product else DIVISOR).of(node)
-            is_number = number is not None and number.numel() == 1 and not number.requires_grad
-            if not is_number or number.device.type != "cpu":  # one on a device would be waited for
+            value = 0.0 if number is None or number.numel() != 1 else _number(number)
+            if not value:
                 return 0.0
-            factor = factor * float(number) if is_product else factor / (float(number) or 1.0)
+            factor = factor * value if is_product else factor / value
         is_scaled = is_scaled and node.name() in PASSED_ON
         node = node.next_functions[0][0]
     name = "" if node is None else node.name()
     is_mean = name == PLAIN or (name in MEANS and REDUCTION.of(node) == MEAN)
     return factor if is_mean else 0.0
+
+
+def _is_sum_of_labels(loss: Any) -> bool:
+    """Whether a loss is the sum over labels, divided by nothing and not made smaller."""
+    node, is_sum = loss.grad_fn, False
+    is_scaled = bool(scalers.scaling)
+    while node is not None and node.name() in (*SUMMED, *PASSED_ON):
+        if node.name() == "MulBackward0":
+            factor = None if is_scaled else FACTOR.of(node)
+            if factor is not None and factor.numel() == 1 and not abs(_number(factor)) >= 1:
+                return False
+            is_scaled = False
+        is_sum |= node.name().startswith("SumBackward")
+        node = node.next_functions[0][0]
+    if node is None or node.name() not in LABELLED:
+        return False
+    return bool(REDUCTION.of(node) == SUM or (is_sum and REDUCTION.of(node) == NONE))
+
+
+def _number(tensor: Any) -> float:
+    """The value of a tensor of one element; 0 for one that would have to be waited for."""
+    is_there = tensor.device.type == "cpu" and not tensor.requires_grad
+    return float(tensor) if is_there else 0.0
 
 
 def _names_ranks(code: CodeType) -> bool:

@@ -19,7 +19,7 @@ from ...core.limits import LINE
 from ...core.private_names import SAVE_CHECKPOINT
 from ...evidence.observations import observations
 from .. import data_parallel
-from ..callers import FRAMEWORKS, is_called_by, user_place
+from ..callers import FRAMEWORKS, LOOPS, is_called_by, user_place
 from ..divided_data import tensors_in
 from ..resuming import resumed
 from .copies import Copy, copied
@@ -240,7 +240,7 @@ def _object_saved(_instance: Any, args: Any, kwargs: Any) -> None:
     has_optimizer = any(
         isinstance(value, Mapping) and "param_groups" in value for value in content.values()
     )
-    if has_optimizer and not is_called_by(*FRAMEWORKS):
+    if has_optimizer and not is_called_by(*LOOPS, "deepspeed"):  # Accelerator.save is the script's
         resumes.saved(str(path))
 
 

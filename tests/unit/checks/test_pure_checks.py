@@ -552,3 +552,22 @@ def test_undivided_loaders(values: dict[int, str], words: str) -> None:
     if found is not None:
         assert words in found.sentence
         assert found.certain == ("equal" in words)
+
+
+@table(
+    ("first", "second", "is_told"),
+    [
+        (range(40), range(30, 70), True),
+        (range(40), range(37, 77), False),  # three
+        (range(40), range(40, 80), False),
+        (range(1000), range(990, 1990), False),  # 1 %
+        ([*range(20)] * 2, [*range(10, 30)] * 2, False),  # samples that each rank has repeatedly
+        ([], range(10), False),
+    ],
+)
+def test_samples_of_several_ranks(first: list[int], second: list[int], is_told: bool) -> None:
+    """Samples that two ranks have are a fault if each has its samples once."""
+    values = {0: between_ranks.sketched(first), 1: between_ranks.sketched(second)}
+    found = between_ranks.judged(Compared(Shared.SAMPLES, "", "train.py:7"), values, (0, 1))
+    assert (found is not None) == is_told
+    assert found is None or found.ranks == (0, 1)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from safe_launch.guards.checks import losses
+from safe_launch.guards.checks import discarded, losses, schedule_lengths
 from safe_launch.guards.divided_data import digest_of_all
 from support.lazy import Lazy
 from support.tables import table
@@ -84,6 +85,58 @@ def test_factors_of_a_mean(scaled: Any, factor: float) -> None:
     """Numbers that multiply or divide it."""
     x = torch.randn(3, requires_grad=True)
     assert losses._factor_of_mean(scaled((x * x).mean())) == factor
+
+
+@table(
+    ("made", "is_sum"),
+    [
+        (lambda each, _: each("sum"), True),
+        (lambda each, _: 2 * each("sum"), True),
+        (lambda each, _: each("none").sum(), True),
+        (lambda each, mask: (each("none") * mask).sum(), True),
+        (lambda each, mask: (each("none") * mask).sum() / mask.sum(), False),
+        (lambda each, _: each("sum") / 3, False),
+        (lambda each, _: 0.1 * each("sum"), False),
+        (lambda each, _: each("mean"), False),
+        (lambda each, _: each("none").mean(), False),
+    ],
+)
+def test_sums_of_labels(made: Any, is_sum: bool) -> None:
+    """Nothing divides them, nor makes them smaller."""
+    logits, mask = torch.randn(3, 5, requires_grad=True), torch.tensor([1.0, 0.0, 1.0])
+
+    def each(reduction: str) -> Any:
+        labels = torch.tensor([1, 2, 3])
+        return torch.nn.functional.cross_entropy(logits, labels, reduction=reduction)
+
+    assert losses._is_sum_of_labels(made(each, mask)) == is_sum
+
+
+def test_results_that_a_statement_drops() -> None:
+    """By what follows the call that has made a frame, also in a C function."""
+    dropped: list[bool] = []
+
+    def look() -> int:
+        frame = sys._getframe(1)
+        dropped.append(discarded.drops_result(frame))
+        return 1
+
+    look()
+    kept = look()
+    _ = kept + look(), [look()]
+    return_of = lambda: look()  # noqa: E731
+    return_of()
+    assert dropped == [True, False, False, False, False]
+
+
+def test_ends_of_a_schedule_of_ones_own() -> None:
+    """The step from which on the rate is 0; none for one that stays or comes back."""
+    ends = schedule_lengths._end_of
+    assert ends([lambda n: max(0.0, 1 - n / 100)]) == 100
+    assert ends([lambda n: min(n / 10, 1) * max(0.0, (77 - n) / 67)]) == 77
+    assert ends([lambda _: 1.0]) is None
+    assert ends([lambda n: 0.9**n]) is None
+    assert ends([lambda n: max(0.0, 1 - n / 100), lambda _: 1.0]) is None
 
 
 def test_names_for_the_number_of_ranks() -> None:
