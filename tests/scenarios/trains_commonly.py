@@ -352,7 +352,9 @@ def saved_by_accelerate(right: bool) -> None:
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True)
-    path = os.path.join(tempfile.mkdtemp(), "last.pt")
+    folder = [tempfile.mkdtemp()]
+    torch.distributed.broadcast_object_list(folder)
+    path = os.path.join(folder[0], "last.pt")
     for is_resumed in (False, True):
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -365,6 +367,7 @@ def saved_by_accelerate(right: bool) -> None:
         steps(model, optimizer, batches())
         weights = accelerator.unwrap_model(model).state_dict()
         accelerator.save({"model": weights, "optimizer": optimizer.state_dict()}, path)
+        accelerator.wait_for_everyone()
 
 
 def accumulation_unstated(right: bool) -> None:

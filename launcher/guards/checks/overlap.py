@@ -1,7 +1,7 @@
 """Compares the samples of the first batches between ranks: none should have another's.
 
-Digests of a bounded number of samples are sent once, so that a part of a data set that two ranks
-have is noticed if the part or the data set is small.
+Digests of a bounded number of samples are sent, so that a part of a data set that two ranks have is
+noticed if the part or the data set is small.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from .first_steps import digests_of
 
 BATCHES, SAMPLES = 64, 512
 """Maximum batches and samples to digest."""
+EARLY = 10
+"""Batches after which digests are sent for the first time."""
 
 
 class Overlap:
@@ -53,6 +55,8 @@ class Overlap:
         self._place = self._place or user_place()
         self._digests += digests_of(batch)
         self._batches += 1
+        if self._batches == EARLY:
+            self._send(EARLY)
         if self._batches == BATCHES or len(self._digests) >= SAMPLES:
             self._end()
 
@@ -62,8 +66,12 @@ class Overlap:
 
     def _end(self) -> None:
         self.is_open = False
+        self._send()
+
+    def _send(self, step: int | None = None) -> None:
         if self._digests:
-            observations.send(Compared(Shared.SAMPLES, sketched(self._digests), self._place))
+            sketch = sketched(self._digests)
+            observations.send(Compared(Shared.SAMPLES, sketch, self._place, step))
 
 
 overlap = Overlap()
