@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-from safe_launch.machine.probes import nvidia
+from safe_launch.machine.probes import has_nvidia_driver
 from safe_launch.workers.forkserver.preload import DEVICES
 
 from .bench import MIB, Bench, Figure, started
@@ -113,7 +113,7 @@ def compute_processes() -> dict[int, int]:
     import pynvml
 
     held: dict[int, int] = {}
-    assert nvidia.has_driver()
+    assert has_nvidia_driver()
     pynvml.nvmlInit()
     try:
         for index in range(pynvml.nvmlDeviceGetCount()):

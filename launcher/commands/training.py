@@ -122,7 +122,6 @@ def training_of(
         LaunchError: they are incomplete or invalid.
     """
     from ..machine import detect, named_hardware
-    from ..machine.probes import by_torch
     from ..options import misplaced
     from ..planning import named_presets
     from .catalogue import site_entries
@@ -141,7 +140,7 @@ def training_of(
         if configured.devices and not hardware.accelerators and options.hardware is None:
             hardware = detect.unknown_devices(hardware, configured.devices)
     number, option = option_of(options.nproc, os.environ)
-    if number and not hardware.accelerators and (count := by_torch.counted(number)):
+    if number and not hardware.accelerators and (count := detect.counted_by_torch(number)):
         hardware = detect.unknown_devices(hardware, f"{option} {number}", count)
     request = request_of(options, hardware, placement, configured, os.environ, [*COMMANDS])
     gpus = hardware.accelerators if hardware.accelerator.kind in ("cuda", "rocm") else 0

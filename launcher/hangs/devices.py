@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..machine.probes import ascend, nvidia
-from ..machine.probes.device import output_of, visible
+from ..machine.probes import has_nvidia_driver, npu_chips, nvml_text, output_of, visible
 
 _USE = re.compile(r"^(\d+)(?:\.\d+)?\s")
 """The first number of a chip's last cell in `npu-smi info`: AICore(%)."""
@@ -24,7 +23,7 @@ def utilization(pids: Sequence[int]) -> Mapping[int, float]:
 
 def _nvidia(pids: Sequence[int]) -> dict[int, float]:
     """Utilization from NVML's list of processes, which may be empty in a container."""
-    if not nvidia.has_driver():
+    if not has_nvidia_driver():
         return {}
     import pynvml
 
@@ -39,7 +38,7 @@ def _nvidia(pids: Sequence[int]) -> dict[int, float]:
             for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
         }
         matches = {pid: users[pid] for pid in pids if pid in users}
-        uuids = [nvidia.text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        uuids = [nvml_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
         shown = visible(handles, os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
         chosen = matches or _in_order(pids, shown)
         return {
@@ -57,7 +56,7 @@ def _ascend(pids: Sequence[int]) -> dict[int, float]:
 
 def of_npu_smi(table: str) -> Iterator[float]:
     """Utilization of each chip in the table of `npu-smi info`, from 0 to 1."""
-    matches = (_USE.match(use) for _, use in ascend.chips(table))
+    matches = (_USE.match(use) for _, use in npu_chips(table))
     yield from (int(match[1]) / 100 for match in matches if match)
 
 

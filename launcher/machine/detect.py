@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib.machinery import PathFinder
+from mmap import PROT_READ, mmap
 from pathlib import Path
 
 from ..core.count_of import count_of
 from ..core.hardware import Accelerator, Hardware, common_device
 from ..core.units import GIB
 from . import host
-from .probes import amd, ascend, nvidia
-from .probes.device import Device, visible
+from .probes import Device, amd, ascend, nvidia, visible
 from .profiles import accelerator_of, in_use_note, matching, profile_named
 
 DRIVER_MEMORY = {"npu": (2 * GIB, 0.035), "rocm": (GIB // 2, 0.002), "cuda": (GIB // 2, 0.01)}
@@ -30,15 +33,29 @@ DEVICE_FILES = {
     "npu": (r"davinci\d+", "ASCEND_RT_VISIBLE_DEVICES"),
 }
 """Device files, and the variable that hides some, if no vendor's tool responds."""
-PROBES: tuple[Callable[[Mapping[str, str]], tuple[Device, ...]], ...] = (
-    *(nvidia.probe, ascend.probe, amd.probe),
-)
+HCCL = "libhccl.so"
+"""The first library that torch_npu links against (DT_NEEDED in its 2.6 wheel)."""
+CACHE = Path("/etc/ld.so.cache")
+SYSTEMS_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64")
+TORCHS_MODULES = {"gpu": "cuda", "auto": "accelerator"}
+"""torch modules for torchrun's device words, if named differently."""
+IMPORTING = 120
+"""Timeout in seconds for importing torch from a slow disk."""
+COUNT = """\
+import importlib, sys, torch
+try:
+    devices = importlib.import_module("torch." + sys.argv[1])
+except ImportError:  # of a backend that is no part of torch
+    devices = getattr(torch, sys.argv[1])
+print("\\n", devices.device_count() if devices.is_available() else 0)
+"""
+PROBES: tuple[Callable[[Mapping[str, str]], tuple[Device, ...]], ...] = (*(nvidia, ascend, amd),)
 """For each vendor: the devices available to this job, or none without the vendor's tool."""
 
 
 def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev")) -> Hardware:
     """This host's hardware available to the job."""
-    problem = ascend.missing_libraries(environment)
+    problem = missing_libraries(environment)
     here = Hardware(
         accelerator=accelerator_of(profile_named("cpu")),
         accelerators=0,
@@ -67,6 +84,64 @@ def detect(environment: Mapping[str, str] = os.environ, files: Path = Path("/dev
 def devices(environment: Mapping[str, str]) -> tuple[Device, ...]:
     """The devices of the first vendor with any on this host."""
     return next(filter(None, (probe(environment) for probe in PROBES)), ())
+
+
+def missing_libraries(environment: Mapping[str, str]) -> str | None:
+    """A warning if torch_npu is installed without CANN's libraries; None otherwise.
+
+    From 2.5 on, torch loads torch_npu on import (`_import_device_backends` in torch/__init__.py),
+    so that fails too. The dynamic linker looks beside torch_npu's library, in LD_LIBRARY_PATH, in
+    its cache and in the system's folders (ld.so(8)).
+    """
+    spec = PathFinder.find_spec("torch_npu")
+    if spec is None or not spec.origin or environment.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
+        return None
+    beside = Path(spec.origin).parent / "lib"
+    try:
+        with (beside / "libtorch_npu.so").open("rb") as file:
+            is_needed = mmap(file.fileno(), 0, prot=PROT_READ).find(f"\0{HCCL}\0".encode()) >= 0
+        is_cached = f"{HCCL}\0".encode() in CACHE.read_bytes()
+    except (OSError, ValueError):  # there is none, or it is empty
+        return None
+    listed = re.split("[:;]", environment.get("LD_LIBRARY_PATH", ""))
+    folders = [beside, *map(Path, (*filter(None, listed), *SYSTEMS_FOLDERS))]
+    if not is_needed or is_cached or any((folder / HCCL).exists() for folder in folders):
+        return None
+    return (
+        f"torch_npu is installed, but {HCCL}, one of CANN's libraries, isn't found: importing it "
+        "will fail, and from torch 2.5 on so will `import torch`. Before the launch `source "
+        "/usr/local/Ascend/ascend-toolkit/set_env.sh`, or train on the CPU with `export "
+        "TORCH_DEVICE_BACKEND_AUTOLOAD=0`"
+    )
+
+
+def counted_by_torch(word: str) -> int:
+    """The number of devices for a word of torchrun's --nproc-per-node, by torch in another process.
+
+    Queries torch only if it may have other devices than the probes: if it is built for XPU, or a
+    package brings a backend (the entry points that `import torch` loads). `auto` needs torch 2.6 or
+    newer.
+    """
+    if word == "cpu" or not word.isidentifier() or not _has_others():
+        return 0
+    command = [sys.executable, "-P", "-c", COUNT, TORCHS_MODULES.get(word, word)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=IMPORTING, check=True
+        )
+        return int(done.stdout.split()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return 0
+
+
+def _has_others() -> bool:
+    from importlib import metadata  # which few launches need
+
+    try:
+        is_for_xpu = "xpu" in metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return False
+    return is_for_xpu or bool(metadata.entry_points(group="torch.backends"))
 
 
 def unknown_devices(detected: Hardware, source: str, count: int = 0) -> Hardware:

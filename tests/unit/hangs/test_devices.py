@@ -25,7 +25,7 @@ def test_tables_that_users_posted(file: str, chips: int) -> None:
 def test_a_busy_chip(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a device for each rank, ranks map to devices in order."""
     assert list(devices.of_npu_smi(BUSY)) == [0.97, 0.0]
-    monkeypatch.setattr(devices.nvidia, "has_driver", lambda: False)
+    monkeypatch.setattr(devices, "has_nvidia_driver", lambda: False)
     monkeypatch.setattr(devices, "output_of", lambda _command: BUSY)
     assert devices.utilization([70, 80]) == {70: 0.97, 80: 0.0}
     assert devices.utilization([70, 80, 90]) == {}
@@ -33,12 +33,12 @@ def test_a_busy_chip(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """The use is unknown without a driver or with a failing one."""
-    monkeypatch.setattr(devices.nvidia, "has_driver", lambda: False)
+    monkeypatch.setattr(devices, "has_nvidia_driver", lambda: False)
     monkeypatch.setattr(devices, "output_of", lambda _command: None)
     assert devices.utilization([70]) == {}
 
     def trouble() -> bool:
         raise RuntimeError("Uninitialized")
 
-    monkeypatch.setattr(devices.nvidia, "has_driver", trouble)
+    monkeypatch.setattr(devices, "has_nvidia_driver", trouble)
     assert devices.utilization([70]) == {}

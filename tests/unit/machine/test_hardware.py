@@ -14,11 +14,10 @@ from safe_launch.commands.hardware import hardware_rows, known_table
 from safe_launch.core.choices import Precision
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.hardware import Hardware
-from safe_launch.machine import host
+from safe_launch.machine import host, probes
 from safe_launch.machine.detect import detect, of_devices
 from safe_launch.machine.named_hardware import contradictions, hardware_of
-from safe_launch.machine.probes import amd, ascend, nvidia
-from safe_launch.machine.probes.device import Device, visible
+from safe_launch.machine.probes import Device, from_amd_smi, from_npu_smi, from_rocm_smi, visible
 from safe_launch.machine.profiles import (
     KINDS,
     accelerator_of,
@@ -218,7 +217,7 @@ def test_contradictions_name_both_numbers() -> None:
 def test_tables_of_npu_smi(file: str, expected: list[tuple[str, int, int]]) -> None:
     """Two lines a chip, of any width; the last pair is memory, processes aren't devices."""
     text = (FIXTURES / "npu-smi" / f"{file}.txt").read_text()
-    found = [(one.name, one.used // MIB, one.total // MIB) for one in ascend.parsed(text)]
+    found = [(one.name, one.used // MIB, one.total // MIB) for one in from_npu_smi(text)]
     assert found == expected
 
 
@@ -229,19 +228,19 @@ def test_tables_of_npu_smi(file: str, expected: list[tuple[str, int, int]]) -> N
 def test_what_others_hold_of_an_npu(file: str, in_use: int) -> None:
     """An idle device's driver memory isn't another process's."""
     text = (FIXTURES / "npu-smi" / f"{file}.txt").read_text()
-    assert of_devices(HERE, ascend.parsed(text)).in_use // MIB == in_use
+    assert of_devices(HERE, from_npu_smi(text)).in_use // MIB == in_use
 
 
 def test_no_table_of_npu_smi() -> None:
     """Other output gives no devices."""
     for text in ("", "dcmi module initialize failed. ret is -8005", "| 0 | 1 | 2 / 3 |\n", "|||\n"):
-        assert ascend.parsed(text) == []
+        assert from_npu_smi(text) == []
 
 
 def test_a_card_of_rocm_smi() -> None:
     """The output was posted by a user."""
     text = (FIXTURES / "rocm-smi" / "rx-7900-xt.json").read_text()
-    assert amd.from_rocm_smi(text) == [Device("rocm", "Radeon RX 7900 XT", 21458059264, 27856896)]
+    assert from_rocm_smi(text) == [Device("rocm", "Radeon RX 7900 XT", 21458059264, 27856896)]
 
 
 def test_what_rocm_smi_and_amd_smi_print() -> None:
@@ -251,16 +250,16 @@ def test_what_rocm_smi_and_amd_smi_print() -> None:
         ' "VRAM Total Used Memory (B)": "295698432"}, "system": {"Driver version": "6.3"}}'
     )
     new = '{"card0": {"Card Series": "MI250X", "VRAM Total Memory (B)": "68702699520"}}'
-    assert [(one.name, one.used) for one in amd.from_rocm_smi(old)] == [
+    assert [(one.name, one.used) for one in from_rocm_smi(old)] == [
         ("AMD Instinct MI300X", 295698432)
     ]
-    assert amd.from_rocm_smi(new)[0].total == 68702699520
+    assert from_rocm_smi(new)[0].total == 68702699520
     listed = (
         '{"gpu_data": [{"gpu": 0, "asic": {"market_name": "MI300X"},'
         ' "vram": {"size": {"value": 196592, "unit": "MB"}}}]}'
     )
     metric = '[{"gpu": 0, "mem_usage": {"used_vram": {"value": 284, "unit": "MB"}}}]'
-    assert amd.from_amd_smi(listed, f"WARNING: not in the render group\n{metric}") == [
+    assert from_amd_smi(listed, f"WARNING: not in the render group\n{metric}") == [
         Device("rocm", "MI300X", 196592 * MIB, 284 * MIB)
     ]
     unnamed = (
@@ -269,7 +268,7 @@ def test_what_rocm_smi_and_amd_smi_print() -> None:
         ' "Unique ID": "0x136B01eaaeb0334"}, "card0": "flat"}\n'
     )
     expected = Device("rocm", "0x744c", 64, 0, "GPU-0136b01eaaeb0334")
-    assert amd.from_rocm_smi(unnamed) == [expected]
+    assert from_rocm_smi(unnamed) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +276,7 @@ def test_what_rocm_smi_and_amd_smi_print() -> None:
 )
 def test_what_no_vendor_prints(text: str) -> None:
     """Unknown output gives no devices and no error."""
-    assert amd.from_rocm_smi(text) == amd.from_amd_smi(text, text) == []
+    assert from_rocm_smi(text) == from_amd_smi(text, text) == []
 
 
 @pytest.mark.parametrize(
@@ -330,7 +329,7 @@ class FakeNvml:
 def answer_for_nvml(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replaces the driver's library with the fake."""
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
-    monkeypatch.setattr(nvidia, "has_driver", lambda: True)
+    monkeypatch.setattr(probes, "has_nvidia_driver", lambda: True)
 
 
 def gpu(name: str, uuid: str, gib: float, used: float = 0.5, parts: tuple[Any, ...] = ()) -> Any:
@@ -357,7 +356,7 @@ def test_nvidia(
         [gpu("NVIDIA A100-SXM4-80GB", "GPU-1", 80), gpu("divided", "GPU-2", 80, parts=parts)]
     )
     answer_for_nvml(nvml, monkeypatch)
-    assert [one.name for one in nvidia.probe(environment)] == expected
+    assert [one.name for one in probes.nvidia(environment)] == expected
 
 
 def device(name: str, gib: float, used: float = 0.5) -> Device:
@@ -514,5 +513,5 @@ def test_a_host_of_amds_gpus_found_by_its_tool(
     assert detect({}, tmp_path).accelerators == 3
     listed = "GPU-0000000000000011,GPU-0000000000000012"
     environment = {"ROCR_VISIBLE_DEVICES": listed, "HIP_VISIBLE_DEVICES": "1"}
-    assert [one.uuid for one in amd.probe(environment)] == ["GPU-0000000000000012"]
+    assert [one.uuid for one in probes.amd(environment)] == ["GPU-0000000000000012"]
     assert detect(environment, tmp_path).accelerator.name == "mi300x"
