@@ -1,10 +1,10 @@
-"""Resolves `--hardware`: a shipped profile in any spelling, or a file."""
+"""Resolves `--hardware`: a shipped profile or a cloud's instance in any spelling, or a file."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..core.count_of import count_of
@@ -14,7 +14,7 @@ from ..core.nearest import near
 from ..core.units import GIB
 from ..system.regular_files import text_of
 from ..system.typed_yaml import DocumentError, line_of
-from . import device_names, instances
+from . import device_names
 from .device_names import Candidate
 from .profiles import (
     TOLERANCE,
@@ -37,6 +37,19 @@ COUNTED = (
 """Spellings of a number of devices by people, Slurm and clouds: `8xH100`, `gpu:a100:4`."""
 MOST = 1025
 """A number of devices above any host's."""
+INSTANCE_PREFIX = re.compile(r"^(standard_|ml\.)", re.IGNORECASE)
+"""Prefixes of Azure's and SageMaker's instance names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A cloud's virtual machine with accelerators, of `hardware/instances/*.yaml`."""
+
+    name: str
+    accelerator: str
+    accelerators: int
+    cores: int
+    host_memory_gib: float
 
 
 def hardware_of(name: str, detected: Hardware) -> Hardware:
@@ -57,7 +70,7 @@ def hardware_of(name: str, detected: Hardware) -> Hardware:
         if NODE_KEYS.search(text_of(path)):
             return _hardware_of_node(path, source)
         return _hardware_of_profile(read_profile(path), source, detected)
-    if (instance := instances.named(name)) is not None:
+    if (instance := _instance(name)) is not None:
         return Hardware(
             accelerator=accelerator_of(profile_named(instance.accelerator)),
             accelerators=instance.accelerators,
@@ -80,6 +93,19 @@ def hardware_of(name: str, detected: Hardware) -> Hardware:
         profile = read_profile(known_devices[chosen])
         hardware = _hardware_of_profile(profile, source, detected, count)
     return replace(hardware, notes=(note, *hardware.notes)) if note else hardware
+
+
+def instances() -> Iterator[Instance]:
+    """All known instances."""
+    for path in shipped("instances").values():
+        for name, facts in raw(path)["instances"].items():
+            yield Instance(name, *facts)
+
+
+def _instance(name: str) -> Instance | None:
+    """An instance by name in any spelling, if known."""
+    wanted = INSTANCE_PREFIX.sub("", name.strip()).lower()
+    return next((each for each in instances() if each.name.lower() == wanted), None)
 
 
 def _counted(name: str) -> tuple[int | None, str]:
@@ -119,7 +145,7 @@ def _hint(name: str, relatives: Sequence[Candidate], candidates: Sequence[Candid
     """Suggestions for an unknown name: devices of the model, or else similar names."""
     if len(relatives) > 1:
         return f"name one of {', '.join(relative.name for relative in relatives)}"
-    known = [*(named.name for named in candidates), *(named.name for named in instances.every())]
+    known = [*(named.name for named in candidates), *(named.name for named in instances())]
     alike = relatives or device_names.of_the_beginning(name, candidates)
     word = alike[0].name if alike else name
     return near(word, known, key=lambda text: device_names.read(text).model)

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.hardware import Hardware
-from safe_launch.machine import instances
-from safe_launch.machine.named_hardware import hardware_of
+from safe_launch.machine.named_hardware import hardware_of, instances
 from safe_launch.machine.profiles import accelerator_of, profile_named
 from support.tables import table
 
@@ -196,7 +195,7 @@ def test_an_instance_of_a_cloud(name: str, device: str, count: int, cores: int, 
 
 def test_instances_are_plausible() -> None:
     """Each has a profile, 3 GiB of memory and two threads a device; names are unique."""
-    found = list(instances.every())
+    found = list(instances())
     assert len({each.name.lower() for each in found}) == len(found) > 80
     for each in found:
         assert profile_named(each.accelerator)
