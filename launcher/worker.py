@@ -18,6 +18,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from .core.hardware import CORES
 from .evidence import from_exception
 from .evidence.observations import observations
 from .evidence.worker_channel import VARIABLE, Sender
@@ -30,7 +31,6 @@ from .evidence.worker_messages import (
     Reexecution,
 )
 from .guards import answering, install, settling
-from .machine import cpu_affinity
 from .progress import board, slot
 from .progress.board import Phase
 from .system import orphans, regular_files
@@ -66,8 +66,8 @@ def main(arguments: list[str]) -> None:
             # Without cgroups Slurm signals every process of a step: by default that ends it.
             for number in (signal.SIGUSR1, signal.SIGUSR2):
                 signal.signal(number, signal.SIG_IGN)
-        if cpu_affinity.VARIABLE in os.environ:
-            os.sched_setaffinity(0, map(int, os.environ[cpu_affinity.VARIABLE].split(",")))
+        if CORES in os.environ:
+            os.sched_setaffinity(0, map(int, os.environ[CORES].split(",")))
         rest = local_rank_macro.filled(rest, os.environ)
         rank = int(os.environ["RANK"])
         with _stops_wait():

@@ -97,3 +97,5 @@ def common_device(every: Sequence[Accelerator]) -> Accelerator:
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
 """Variables that restrict the devices that a process sees: NVIDIA's and AMD's, Ascend's."""
+CORES = "SAFE_LAUNCH_CORES"
+"""Variable with a worker's processor cores, separated by commas."""

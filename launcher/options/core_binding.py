@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..core.hardware import Hardware
 from ..frameworks.installed import package_folders
-from ..machine import cpu_affinity, host
+from ..machine import host
 
 BINDINGS = ("node", "socket", "exclusive", "core-complex")
 """torch's modes (torch/numa/binding.py, AffinityMode)."""
@@ -61,7 +61,16 @@ def cores_of(
         cores = count_of(len(listed), "core")
         problem = f"--bind_cores_to_rank: {count_of(nproc, 'worker')} can't share {cores}"
         raise LaunchError(problem, "each needs at least one")
-    return cpu_affinity.shared(listed, nproc)
+    return shared(listed, nproc)
+
+
+def shared(cores: Sequence[int], workers: int) -> tuple[tuple[int, ...], ...]:
+    """Divides cores equally among workers, in order, leaving out the remainder, like deepspeed.
+
+    Empty for every worker if there are fewer cores than workers.
+    """
+    share = len(cores) // workers
+    return tuple(tuple(cores[place * share : (place + 1) * share]) for place in range(workers))
 
 
 def core_list(text: str) -> tuple[int, ...]:

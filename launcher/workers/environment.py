@@ -11,11 +11,10 @@ from pathlib import Path
 from ..checkpoints import checkpoint
 from ..checks import finding
 from ..core import preset
-from ..core.hardware import VISIBLE
+from ..core.hardware import CORES, VISIBLE
 from ..core.request import LaunchRequest
 from ..evidence import failed_workers, inquiry, worker_channel
 from ..frameworks.config_files import edited_deepspeed
-from ..machine import cpu_affinity
 from ..nodes.messages import Order
 from ..progress import board
 from ..system import orphans, run_directory
@@ -126,7 +125,7 @@ def _per_worker(request: LaunchRequest, place: int, local: int) -> Variables:
         result |= {"LOCAL_RANK": "0", local_rank_macro.VARIABLE: str(local)}
     if request.worker_options.cores:
         cores = request.worker_options.cores[place]
-        result[cpu_affinity.VARIABLE] = ",".join(map(str, cores))
+        result[CORES] = ",".join(map(str, cores))
         result["OMP_NUM_THREADS"] = str(len(cores))
     return result
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from safe_launch.core.errors import LaunchError
-from safe_launch.machine.cpu_affinity import shared
-from safe_launch.options.core_binding import core_list
+from safe_launch.options.core_binding import core_list, shared
 
 
 @pytest.mark.parametrize(
