@@ -1,7 +1,7 @@
 """Determines the placement from schedulers and other sources.
 
 A scheduler is a function that reads this launcher's place from the environment; None if another
-scheduler has started it. To support another one, add a module here and its function to
+scheduler has started it. To support another one, add its function to
 `SCHEDULERS`. The first that recognizes this launcher is used, so a scheduler that runs inside
 another precedes it.
 
@@ -17,13 +17,14 @@ from dataclasses import replace
 from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..core.placement import Placement
-from . import kubernetes, mpi, pytorch_job, slurm, torchrun_options, volcano
+from . import kubernetes, mpi, slurm, torchrun_options
 from .precedence import alone, merged
 from .reported import Reported
 from .this_host import Here
 
 SCHEDULERS: tuple[Callable[[Mapping[str, str], Here], Reported | None], ...] = (
-    *(mpi.read, slurm.read, volcano.read, pytorch_job.read, kubernetes.read),
+    *(mpi.read, slurm.read),
+    *(kubernetes.volcano, kubernetes.pytorch_job, kubernetes.indexed_job),
 )
 
 
