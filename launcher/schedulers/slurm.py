@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,7 +11,6 @@ from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..system import regular_files
 from .reported import Reported, Stated, number
-from .slurm_hostlist import devices, hosts, tasks_on
 from .this_host import Here
 
 NO_TASKS = 4_294_967_290
@@ -20,6 +19,17 @@ FIRST_PORT, PORTS = 16_384, 16_384
 """Ports below Linux's ephemeral ones, which start at 32768."""
 PORTS_OF_A_JOB = 16
 """Number of a job's steps with different ports, distinct from the next jobs'."""
+AGREE = (("SLURM_NNODES", "SLURM_STEP_NUM_NODES"), ("SLURM_NTASKS", "SLURM_STEP_NUM_TASKS"))
+NODELISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
+HOSTS = 65_536
+"""Maximum hosts of a list, Slurm's maximum per range (MAX_RANGE of src/common/hostlist.h)."""
+BRACKETS = 16
+"""Maximum brackets in a host's name; Slurm uses one or two."""
+NO_DEVICES = frozenset(
+    {"cpu", "mem", "node", "billing", "energy", "pages", "vmem", "fs", "bb", "license"}
+    | {"shard", "mps", "nic", "tmpdisk"}
+)
+"""Resources that aren't accelerators (slurm.conf(5): AccountingStorageTRES, GresTypes)."""
 
 
 def read(environment: Mapping[str, str], here: Here) -> Reported | None:
@@ -57,10 +67,6 @@ def is_task(environment: Mapping[str, str], here: Here) -> bool:
     return all(
         environment.get(job) == environment[name] for job, name in AGREE if name in environment
     )
-
-
-AGREE = (("SLURM_NNODES", "SLURM_STEP_NUM_NODES"), ("SLURM_NTASKS", "SLURM_STEP_NUM_TASKS"))
-NODELISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
 
 
 def _task(environment: Mapping[str, str]) -> Reported:
@@ -145,6 +151,95 @@ def _workers(environment: Mapping[str, str], *, several: bool) -> Stated[int] | 
 def port_of(job: int, step: int) -> int:
     """A port that differs between steps of a job and between neighbouring jobs."""
     return FIRST_PORT + (job * PORTS_OF_A_JOB + step) % PORTS
+
+
+def hosts(text: str) -> Iterator[str]:
+    """The hosts of a list such as `n[1-3,07-10],gpu-a[01-02]-x`, in order.
+
+    Numbers keep the digits of their range's start. With several brackets in a name, the last varies
+    first.
+
+    Raises:
+        ValueError: a bracket isn't closed, a range is invalid, or there are more than `HOSTS`.
+    """
+    count = 0
+    for part in _parts(text):
+        if part.count("[") > BRACKETS:
+            raise ValueError(f"{part[:60]!r} has more than {BRACKETS} brackets")
+        for host in _expanded(part):
+            if count == HOSTS:
+                raise ValueError(f"it names more than {HOSTS:,} hosts")
+            count += 1
+            yield host
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The list, split at commas outside brackets."""
+    depth, start = 0, 0
+    for at, letter in enumerate(text):
+        depth += (letter == "[") - (letter == "]")
+        if depth not in (0, 1):
+            raise ValueError(f"the brackets of {text!r} don't match")
+        if letter == "," and depth == 0:
+            yield text[start:at]
+            start = at + 1
+    if depth:
+        raise ValueError(f"the brackets of {text!r} don't match")
+    yield text[start:]
+
+
+def _expanded(part: str) -> Iterator[str]:
+    """The hosts of a part."""
+    head, bracket, rest = part.partition("[")
+    if not bracket:
+        if part.strip():
+            yield part.strip()
+        return
+    inside, _, tail = rest.partition("]")
+    for piece in inside.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", piece)
+        if match is None:
+            raise ValueError(f"{piece!r} in {part!r} is neither a number nor a range")
+        first, last = match[1], match[2] or match[1]
+        if int(last) < int(first):
+            raise ValueError(f"the range {piece!r} in {part!r} goes backwards")
+        for value in range(int(first), int(last) + 1):
+            for end in _expanded(tail) if tail else ("",):
+                yield f"{head.strip()}{value:0{len(first)}d}{end}"
+
+
+def tasks_on(text: str, node: int) -> int | None:
+    """The tasks of a node by a list such as `2(x3),1`; None if it is shorter.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    first = 0
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:\(x(\d+)\))?\s*", part)
+        if match is None:
+            raise ValueError(f"{part!r} isn't a number of tasks")
+        first += int(match[2] or 1)
+        if node < first:
+            return int(match[1])
+    return None
+
+
+def devices(text: str) -> int | None:
+    """The number of devices in a request: `4`, `a100:4`, `gpu:a100:2,gpu:v100:1`, `gres/npu:8`.
+
+    None without devices: `cpu=4`, `shard:2`.
+    """
+    total, seen = 0, False
+    for part in text.split(","):
+        match = re.fullmatch(r"(?:(.*?)[:=])?(\d+)(?:\([^)]*\))?", part.strip())
+        if match is None:
+            continue
+        name = (match[1] or "").lower().removeprefix("gres/").partition(":")[0]
+        if name in NO_DEVICES:
+            continue
+        total, seen = total + int(match[2]), True
+    return total if seen else None
 
 
 def munge_socket(environment: Mapping[str, str]) -> str:
