@@ -12,8 +12,14 @@ from ..core.errors import ExitCode, LaunchError
 from ..options.option import named_path
 from ..options.parser import Parser, ScriptParser
 from ..system import terminal
-from .templates import kubernetes, slurm
-from .templates.job import TemplateJob, at_least
+from .cluster_files import (
+    TemplateJob,
+    add_batch_options,
+    add_manifest_options,
+    at_least,
+    batch_script,
+    manifest,
+)
 
 EPILOG = """\
 Everything after the options is what you would type after safe-launch: its options after --, the
@@ -38,10 +44,10 @@ class Template:
 
 TEMPLATES = {
     "kubernetes": Template(
-        *(kubernetes.SUMMARY, kubernetes.add_options, kubernetes.fill),
+        *("a manifest for Kubernetes", add_manifest_options, manifest),
         mode=0o600,  # it has a secret
     ),
-    "slurm": Template(slurm.SUMMARY, slurm.add_options, slurm.fill),
+    "slurm": Template("a batch script for Slurm", add_batch_options, batch_script),
 }
 """The kinds, by the command's first word."""
 

@@ -24,7 +24,7 @@ CHANGED: dict[str, set[str]] = {
     "launcher/checks/finding.py": ALL,
     "launcher/commands/training.py": LAUNCHES,
     "launcher/commands/config_patch.py": {FIXED, SLOW},
-    "launcher/commands/templates/job.py": {SLOW},
+    "launcher/commands/cluster_files.py": {SLOW},
     "launcher/core/preset.py": ALL,
     "launcher/diagnosis/root_cause.py": LAUNCHES,
     "launcher/evidence/from_exception.py": ALL,

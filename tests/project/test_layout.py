@@ -114,7 +114,7 @@ UNCHECKED = {
     "warm_key.py": "the kernel's files",
     "server.py": "the kernel's files",
     "stacks.py": "the kernel's files",
-    "job.py": "the templates that are installed with us",
+    "cluster_files.py": "the templates that are installed with us",
     "name_history.py": "the history of names that is installed with us",
 }
 """Modules that open files themselves, and which files."""

@@ -23,8 +23,8 @@ from typing import Any
 
 import psutil
 import yaml
-from safe_launch.commands.templates import kubernetes
-from safe_launch.commands.templates.job import TemplateJob
+from safe_launch.commands import cluster_files
+from safe_launch.commands.cluster_files import TemplateJob
 
 from support.hosts import Host
 from support.stacks import CURRENT
@@ -261,9 +261,9 @@ def job(folder: Path, hosts: Sequence[Host], *command: object) -> Iterator[Job]:
     own = ("--log-dir", folder / "runs", *command)
     wanted = TemplateJob(name, len(hosts), 1, tuple(map(str, own)))
     parser = ArgumentParser()
-    kubernetes.add_options(parser)
+    cluster_files.add_manifest_options(parser)
     options = parser.parse_args(["--image=none", "--variant=indexed-job"])
-    text = kubernetes.fill(wanted, options)
+    text = cluster_files.manifest(wanted, options)
     secret, _, manifest = yaml.safe_load_all(text)
     found = Job(manifest, hosts, folder, secret["stringData"])
     try:

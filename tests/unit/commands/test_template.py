@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from safe_launch.commands.cluster_files import filled, shipped
 from safe_launch.commands.template import TEMPLATES
-from safe_launch.commands.templates.job import filled, shipped
 from safe_launch.core.errors import ExitCode
 from support.stacks import CURRENT, ROOT
 

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import yaml
 from safe_launch.cli import guarded
-from safe_launch.commands.templates.kubernetes import VARIANTS
+from safe_launch.commands.cluster_files import VARIANTS
 from support.stacks import ROOT
 
 SCHEMAS = sorted((ROOT / "tests" / "fixtures" / "crds").glob("*.json.gz"))

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from kubernetes_validate.utils import all_versions, major_minor
 from safe_launch.cli import guarded
+from safe_launch.commands.cluster_files import VARIANTS
 from safe_launch.commands.diagnose import CODES
-from safe_launch.commands.templates.kubernetes import VARIANTS
 from safe_launch.core.errors import ExitCode, meaning
 from safe_launch.core.request import StopTimes
 from safe_launch.nodes.secret import VARIABLE
