@@ -1,13 +1,19 @@
-"""Arguments that several commands have."""
+"""Arguments that several commands have, and the names that users shorten."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from pathlib import Path
 
+from ..core.count_of import count_of
+from ..core.errors import LaunchError
 from ..options.option import named_path
 from ..options.parser import Parser
 from ..system.run_directory import default_root
+
+LISTED = 5
+"""Names that a message lists, at most."""
 
 
 def add_json(parser: Parser) -> None:
@@ -45,3 +51,25 @@ def add_catalogue(parser: Parser) -> None:
         metavar="FOLDER",
         help="a folder with your cluster's known failures",
     )
+
+
+def meant(text: str, names: Collection[str], kind: str, preferred: Collection[str] = ()) -> str:
+    """The name of a run or a lesson that a text is, or is a part of; empty if there is none.
+
+    The `preferred` names take precedence if the text is a part of several; messages use `kind`.
+
+    Raises:
+        LaunchError: it is a part of several, or empty, and so a part of all.
+    """
+    if not text.strip():
+        problem = f"the name of the {kind} is empty"
+        raise LaunchError(problem, f"is a variable unset? `safe-launch {kind}s` lists the names")
+    if text in names:
+        return text
+    matching = [name for name in names if text in name]
+    chosen = [name for name in matching if name in preferred] or matching
+    if len(chosen) < 2:
+        return "".join(chosen)
+    listed = ", ".join(chosen[:LISTED]) + (", ..." if len(chosen) > LISTED else "")
+    problem = f"`{text}` is a part of the names of {count_of(len(chosen), kind)}: {listed}"
+    raise LaunchError(problem, "give more of the name")

@@ -18,8 +18,7 @@ from ..planning.budget import gib
 from ..session.lessons import store
 from ..session.lessons.store import Kept
 from ..system import terminal
-from . import names
-from .arguments import add_json
+from .arguments import add_json, meant
 
 NONE = "no lesson is kept: a run that succeeds leaves one, corrected or with its memory measured"
 
@@ -74,7 +73,7 @@ def _named(text: str, kept: Sequence[Kept]) -> Kept:
         LaunchError: there is none, or there are several.
     """
     known = {lesson.path.stem: lesson for lesson in kept}
-    if name := names.meant(text, known, "lesson"):
+    if name := meant(text, known, "lesson"):
         return known[name]
     hint = near(text, known)
     raise LaunchError(f"there is no lesson `{text}`", hint if known else NONE)

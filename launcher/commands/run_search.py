@@ -23,7 +23,7 @@ from ..report.run_status import RankStatus, RunStatus
 from ..system import launcher_record, typed_json
 from ..system.kept_runs import is_run, kept
 from ..system.launcher_record import LauncherRecord, State
-from . import names
+from .arguments import meant
 
 
 def running_here() -> Iterator[Path]:
@@ -65,7 +65,7 @@ def named(text: str, root: Path) -> Path:
             return path.parent
     running = {path.name: path for path in running_here()}
     known = {path.name: path for path in kept(root)} | running
-    if name := names.meant(text, known, "run", running):
+    if name := meant(text, known, "run", running):
         return known[name]
     scripts = [name.rsplit("-", 3)[0] for name in known]
     hint = near(text, [*scripts, *known])
