@@ -17,15 +17,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import NoReturn
 
-from .commands.wrap_failure import end_quietly, error_of
 from .commands.wrap_protocol import HELLO, NAME, OPTIONS, SOCKET, unhooked
 from .core.private_names import ACTIONS
 from .evidence import failed_workers
+from .evidence.failed_workers import FailedWorker
 from .evidence.socket_folder import at_folder
 from .system import orphans
-from .system.signals import REPORT, STOPS
+from .system.signals import ENDING, REPORT, STOPS
 
 POSITIONALS = ("training_script", "training_script_args")
 """torchrun's arguments that aren't options."""
@@ -68,6 +69,10 @@ def command_line(launcher: str, options: Sequence[str], arguments: Sequence[str]
 def run(options: argparse.Namespace) -> None:
     """Replaces `torch.distributed.run.run`, which takes parsed options of torchrun.
 
+    Tools catch torch's exceptions to clean up and to report. If nothing catches them, the tool
+    ends with the launch's exit code and without torch's table, as safe-launch has reported the
+    failure.
+
     Raises:
         Exception: torch's own: ChildFailedError if the launch has failed, SignalException if it
             was stopped.
@@ -92,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
     if code:
         code = code if code > 0 else 128 - code
         error = error_of(str(options.training_script), child.pid, code, failed)
-        end_quietly(error, code)
+        _end_quietly(error, code)
         raise error
 
 
@@ -126,6 +131,44 @@ def _passing_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)
+
+
+def error_of(script: str, pid: int, code: int, failed: Sequence[FailedWorker]) -> Exception:
+    """The exception torch raises for this end: ChildFailedError, or SignalException after a stop.
+
+    The `failed` workers are those of this node, the earliest first. Without any, the failed process
+    is the launch's own, `pid`, with rank -1.
+    """
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+    error: Exception
+    if not failed and code - 128 in ENDING:
+        number = signal.Signals(code - 128)
+        error = SignalException(f"Process {os.getpid()} got signal: {number}", sigval=number)
+        return error
+    failures = {worker.rank: ProcessFailure(*worker.process) for worker in failed}
+    for worker in failed:
+        failures[worker.rank].timestamp = int(worker.time)
+    if not failures:
+        failures[-1] = ProcessFailure(-1, pid, code, "")
+        failures[-1].message = f"safe-launch ended with exit code {code}"
+    error = ChildFailedError(script, failures)
+    return error
+
+
+def _end_quietly(error: Exception, code: int) -> None:
+    """Makes the process end with the exit code, and print nothing, if the error isn't caught."""
+    earlier = sys.excepthook
+
+    def hook(
+        kind: type[BaseException], raised: BaseException, traceback: TracebackType | None
+    ) -> None:
+        if raised is error:
+            raise SystemExit(code)
+        earlier(kind, raised, traceback)
+
+    sys.excepthook = hook
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch import inner_launch
-from safe_launch.commands import wrap_failure, wrap_protocol
+from safe_launch.commands import wrap_protocol
 from safe_launch.evidence.failed_workers import FailedWorker
 from safe_launch.evidence.socket_folder import at_folder
 from support.processes import FAST, PROGRAMS, environment, gone, ready
@@ -218,11 +218,11 @@ def test_a_refused_launch_is_torchs_error(workshop: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_is_torchs_exception(number: signal.Signals) -> None:
     """The exception is torchrun's agent's; a worker ended by a signal is a failure."""
-    stopped = wrap_failure.error_of("train.py", 4711, 128 + number, [])
+    stopped = inner_launch.error_of("train.py", 4711, 128 + number, [])
     assert type(stopped).__name__ == "SignalException"
     assert stopped.sigval == number  # type: ignore[attr-defined]
     worker = FailedWorker(3, 1, 4712, -number, "/nowhere", 0.0)
-    failed = wrap_failure.error_of("train.py", 4711, 128 + number, [worker])
+    failed = inner_launch.error_of("train.py", 4711, 128 + number, [worker])
     assert failed.failures[3].exitcode == -number  # type: ignore[attr-defined]
 
 
