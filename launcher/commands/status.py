@@ -1,9 +1,10 @@
-"""`safe-launch status`: the progress of runs, and how they ended."""
+"""`safe-launch status`: the progress of runs, how they ended, and where their ranks stand."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import time
@@ -13,17 +14,23 @@ from pathlib import Path
 
 from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
+from ..core.refused import Refused
+from ..hangs.report import HangReport
 from ..options.parser import Parser
+from ..report import explain_hang
 from ..report.run_status import RunStatus
-from ..system import kept_runs, terminal
+from ..system import kept_runs, launcher_record, regular_files, terminal, typed_json
+from ..system.launcher_record import LauncherRecord, State
+from ..system.signals import REPORT
 from . import run_search
 from .arguments import add_json, add_run, root_of
-from .stacks import show_stacks
 
 PAUSE = 2.0
 """Seconds between two looks of --watch."""
 LATEST = 5
 """Ended runs that are shown if none is running."""
+PATIENCE = 20.0
+"""Seconds for the answer to --stacks: asking takes about 5 s, and other nodes get 10 s."""
 CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 """Moves a terminal's cursor home, and clears screen and scrollback (console_codes(4))."""
 
@@ -55,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     root = root_of(options)
     folder = None if options.run is None else run_search.named(options.run, root)
     if options.stacks:
-        show_stacks(folder or _only_running(root), as_json=options.json)
+        _show_stacks(folder or _only_running(root), as_json=options.json)
         return ExitCode.SUCCESS
     if not options.watch:
         terminal.show(_text(_statuses(folder, root), root, as_json=options.json))
@@ -115,3 +122,59 @@ def _text(runs: Sequence[RunStatus], root: Path, *, as_json: bool) -> str:
         what = "the latest that ended" if runs else f"none is kept in {root}"
         blocks.insert(0, f"no run of yours is running on this host; {what}")
     return "\n\n".join(blocks)
+
+
+def _show_stacks(run: Path, *, as_json: bool) -> None:
+    """Asks a launcher of a running run, and prints what node 0 keeps in the run directory.
+
+    Raises:
+        LaunchError: no launcher of the run can be asked from here, or none answers.
+    """
+    launcher = _launcher(run)
+    before = set(_reports(run))
+    try:
+        os.kill(launcher.pid, REPORT)
+    except ProcessLookupError as error:
+        raise LaunchError(f"{run.name} has just ended") from error
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        time.sleep(0.1)
+        for path in sorted(set(_reports(run)) - before):
+            report = typed_json.read(path, HangReport)
+            if not isinstance(report, Refused):  # else it is being written
+                _show_report(report, path, as_json=as_json)
+                return
+    problem = f"the launcher of {run.name} (process {launcher.pid}) hasn't answered"
+    hint = "it may be stopped; if the nodes share no run directory, node 0 prints the answer"
+    raise LaunchError(problem, hint, code=ExitCode.RETRY_ELSEWHERE)
+
+
+def _launcher(run: Path) -> LauncherRecord:
+    """The launcher of the lowest node that runs on this host.
+
+    Raises:
+        LaunchError: none does.
+    """
+    records = [record for record in launcher_record.records(run) if not isinstance(record, Refused)]
+    for record in records:
+        if record.state is State.RUNNING:
+            return record
+    elsewhere = [record for record in records if record.state is State.ELSEWHERE]
+    if elsewhere:
+        problem = f"{run.name} isn't running on this host"
+        first = elsewhere[0]
+        hint = f"on {first.host}: safe-launch status --stacks, or kill -QUIT {first.pid}"
+        raise LaunchError(problem, hint)
+    raise LaunchError(f"{run.name} isn't running any more")
+
+
+def _reports(run: Path) -> list[Path]:
+    return list(run.glob("attempt-*/standings-*.json"))
+
+
+def _show_report(report: HangReport, path: Path, *, as_json: bool) -> None:
+    if as_json:
+        terminal.show(regular_files.read_text(path).rstrip())
+    else:
+        rows = terminal.table(explain_hang.rows(report))
+        terminal.show("\n".join([explain_hang.headline(report), *rows]))

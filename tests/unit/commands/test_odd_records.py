@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from safe_launch.commands import run_search
 from safe_launch.commands.registry import run as cli
-from safe_launch.commands.stacks import HangReport
 from safe_launch.core.errors import LaunchError
+from safe_launch.hangs.report import HangReport
 from safe_launch.report import explain_hang, run_metrics
 from safe_launch.report.page import document
 from safe_launch.report.page.past_attempt import read_attempt
