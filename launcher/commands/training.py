@@ -16,11 +16,11 @@ from ..core.version import VERSION
 from ..frameworks.config_files import accelerate
 from ..options import (
     host_options,
-    local_rank,
     never_change,
     node_options,
     output_options,
     process_options,
+    script_options,
 )
 from ..options.parser import by_files, by_variables, parsed, parser
 from ..options.request_of import request_of
@@ -47,7 +47,7 @@ def run(
     script = [] if stated.script is None else [stated.script, *stated.arguments]
     words = [word for default in defaults for word in default.words]
     options = parsed([*words, *by_variables(os.environ), *stated.option_words, "--", *script])
-    options.arguments = local_rank.with_local_rank(options)
+    options.arguments = script_options.with_local_rank(options)
     options.never_change[:0] = never_change.elsewhere(defaults, os.environ)
     terminal.be_quiet(wanted=is_launch and output_options.is_quiet(options, os.environ))
     terminal.be_verbose(wanted=options.verbose)
@@ -122,7 +122,6 @@ def training_of(
         LaunchError: they are incomplete or invalid.
     """
     from ..machine import detect, named_hardware
-    from ..options import misplaced
     from ..planning import named_presets
     from .catalogue import site_entries
 
@@ -150,7 +149,11 @@ def training_of(
     )
     decided = configured.workers, configured.source, request.nproc, request.nproc_source
     contradicted += contradictions.of_workers(*decided)
-    notes = (*configured.notes, *contradicted, misplaced.line(request, parser().spellings))
+    notes = (
+        *configured.notes,
+        *contradicted,
+        script_options.misplaced_line(request, parser().spellings),
+    )
     if placement.is_head and any(notes):
         terminal.say(*filter(None, notes))
     if is_launch and options.hardware is not None:

@@ -20,7 +20,7 @@ from . import (
     node_options,
     output_options,
     process_options,
-    refused_words,
+    usage_errors,
 )
 from . import table as foreign
 from .configuration import Default
@@ -42,8 +42,8 @@ class Parser(argparse.ArgumentParser):
             LaunchError: always.
         """
         is_code = message.split()[:3] == ["unrecognized", "arguments:", "-c"]
-        hint = CODE if is_code else refused_words.hint(message, self._option_string_actions)
-        problem = refused_words.sentence(message)
+        hint = CODE if is_code else usage_errors.hint(message, self._option_string_actions)
+        problem = usage_errors.sentence(message)
         is_unknown = message.startswith("unrecognized") and "--nproc" in self.spellings
         more = "; the script's go after it" if is_unknown else ""
         raise LaunchError(problem, hint or f"{self.prog} --help lists the options{more}")

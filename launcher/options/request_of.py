@@ -13,6 +13,7 @@ from ..core.placement import Placement
 from ..core.request import CheckOptions, Fix, LaunchRequest, Limits, WorkerOptions
 from ..frameworks.config_files.accelerate import Configuration
 from . import check_options, never_change, output_options
+from .usage_errors import refuse_misspelt_command
 from .worker_count import option_of, shows_all_devices, workers_of
 
 
@@ -33,9 +34,7 @@ def request_of(
         hint = "safe-launch [options] script.py ...; safe-launch --help lists the options"
         raise LaunchError("no script is given", hint)
     if not (options.module or options.no_python or os.path.lexists(options.script)):
-        from . import misplaced
-
-        misplaced.refuse_misspelt_command(options.script, commands)
+        refuse_misspelt_command(options.script, commands)
     number, option = option_of(options.nproc, environment)
     if number is None and placement.nproc is None and configured.workers is not None:
         number, option = str(configured.workers), configured.source

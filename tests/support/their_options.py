@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from functools import cache
 
-from safe_launch.options import accelerate_options, table
+from safe_launch.options import table
 from safe_launch.options.option import Option
 from safe_launch.options.parser import parser
+from safe_launch.options.usage_errors import accelerate_hint
 
 from support.stacks import ROOT, Stack
 
@@ -36,5 +37,5 @@ def unknown(stack: Stack, tool: str) -> list[str]:
     return [
         spelling
         for spelling in theirs(stack, tool)
-        if spelling not in ours and not accelerate_options.hint(spelling)
+        if spelling not in ours and not accelerate_hint(spelling)
     ]
