@@ -6,7 +6,8 @@ import argparse
 
 from ..core.placement import JoinTimes
 from ..schedulers.torchrun_options import OPTIONS, seconds
-from . import table, torchrun
+from . import table
+from .foreign_options import NODES
 from .option import named_path
 
 
@@ -17,7 +18,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "Not needed under Slurm, mpirun, Volcano and Kubeflow. Options\n"
         "default to torchrun's PET_* variables.",
     )
-    for option in torchrun.NODES:
+    for option in NODES:
         how = {} if option.value else {"action": "store_const", "const": "1"}
         table.add(group, option.key, **how)
     group.add_argument(

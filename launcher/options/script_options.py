@@ -13,13 +13,18 @@ from ..core.request import LaunchRequest
 from ..frameworks.arguments import PARSERS
 from ..frameworks.installed import package_folders
 from ..workload.script.user_files import files_of, imported, tree_of
-from . import deepspeed
+from .foreign_options import HOSTS, WORKERS
+from .option import DEEPSPEED
 
 LOCAL_RANK = "${local_rank}"
 """The placeholder that a worker replaces, as under torchrun."""
 SPELLINGS = ("--local_rank", "--local-rank")
 """The spelling of deepspeed, then of torch.distributed.launch."""
-FORM = [option.key for option in (*deepspeed.HOSTS, *deepspeed.WORKERS) if not option.instead]
+FORM = [
+    option.key
+    for option in (*HOSTS, *WORKERS)
+    if option.tools == (DEEPSPEED,) and not option.instead
+]
 """Options that identify a deepspeed command line."""
 OTHERS = {"parse_known_args", "parse_known_intermixed_args", "HfArgumentParser", "TrlParser"}
 """Parsers that accept any option, or a library's options: TrainingArguments has it."""

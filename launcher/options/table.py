@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..core.errors import LaunchError
-from . import deepspeed, torchrun
+from .foreign_options import NODES, TABLE
 from .option import Option, RefusedOption
 
-TABLE: tuple[Option, ...] = (*torchrun.TABLE, *deepspeed.TABLE)
 OPTIONS: Mapping[str, Option] = {option.key: option for option in TABLE}
 """All options by their keys."""
-ELSEWHERE = {option.key for option in torchrun.NODES} | {"nproc_per_node"}
+ELSEWHERE = {option.key for option in NODES} | {"nproc_per_node"}
 """Options whose PET_* variables are read with the scheduler's."""
 YES, NO = ("true", "t", "yes", "y"), ("false", "f", "no", "n")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from safe_launch.options import table
+from safe_launch.options.foreign_options import TABLE
 from safe_launch.options.option import Option
 from support.stacks import STACKS, Stack
 from support.their_options import TOOLS, named, theirs, unknown
@@ -32,7 +32,7 @@ NEWER = {"--log-line-prefix-template", "--print-completion"}
 """Options of a torch newer than the installed ones (its pull requests 191265, 191289)."""
 
 
-@pytest.mark.parametrize("one", table.TABLE, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", TABLE, ids=lambda one: one.name)
 def test_no_option_of_ours_is_made_up(one: Option) -> None:
     """An installed version's parser has each, for every tool named."""
     for tool in one.tools:

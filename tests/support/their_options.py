@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 
-from safe_launch.options import table
+from safe_launch.options.foreign_options import TABLE
 from safe_launch.options.option import Option
 from safe_launch.options.parser import parser
 from safe_launch.options.usage_errors import accelerate_hint
@@ -26,7 +26,7 @@ def theirs(stack: Stack, tool: str) -> dict[str, dict[str, object]]:
 
 def named(spelling: str) -> Option | None:
     """The option of ours that is spelt so."""
-    return next((one for one in table.TABLE if spelling in one.spellings), None)
+    return next((one for one in TABLE if spelling in one.spellings), None)
 
 
 def unknown(stack: Stack, tool: str) -> list[str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from safe_launch.options import deepspeed, torchrun
+from safe_launch.options.foreign_options import HOSTS, NODES, OUTPUT, TABLE, WORKERS
 from safe_launch.options.option import Option
-from safe_launch.options.table import TABLE
 
 HEAD = """\
 # torchrun's and deepspeed's options
@@ -50,13 +49,10 @@ def page() -> str:
     """The whole page."""
     taken = [option for option in TABLE if not option.instead]
     sections = (
-        ("Nodes", [option for option in taken if option in torchrun.NODES]),
-        ("Hosts", [option for option in taken if option in deepspeed.HOSTS]),
-        (
-            "Workers",
-            [option for option in taken if option in (*torchrun.WORKERS, *deepspeed.WORKERS)],
-        ),
-        ("Output", [option for option in taken if option in (*torchrun.OUTPUT, *deepspeed.OUTPUT)]),
+        ("Nodes", [option for option in taken if option in NODES]),
+        ("Hosts", [option for option in taken if option in HOSTS]),
+        ("Workers", [option for option in taken if option in WORKERS]),
+        ("Output", [option for option in taken if option in OUTPUT]),
     )
     parts = [HEAD]
     for title, own in sections:

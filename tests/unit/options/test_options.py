@@ -10,6 +10,7 @@ from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.core.errors import ExitCode, LaunchError
 from safe_launch.core.output_routing import Streams, which, words
 from safe_launch.options import parser, table
+from safe_launch.options.foreign_options import TABLE
 from safe_launch.options.option import Option
 from support import tables
 from support.pages.options import page
@@ -38,8 +39,8 @@ VALUES = {
 }
 """Values of the options that accept only some words."""
 CATALOGUE = read_catalogue()
-TAKEN = [one for one in table.TABLE if not one.instead]
-REFUSED = [one for one in table.TABLE if one.instead]
+TAKEN = [one for one in TABLE if not one.instead]
+REFUSED = [one for one in TABLE if one.instead]
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
@@ -145,7 +146,7 @@ def test_asking_takes_few_words(words: list[str], asks: object) -> None:
 
 @pytest.mark.parametrize(
     "one",
-    [one for one in table.TABLE if one.variable and one.key not in table.ELSEWHERE],
+    [one for one in TABLE if one.variable and one.key not in table.ELSEWHERE],
     ids=lambda one: one.name,
 )
 def test_torchruns_variables_hold_where_the_option_is_absent(one: Option) -> None:
@@ -176,7 +177,7 @@ def test_the_page_is_up_to_date() -> None:
     """scripts/options-docs writes every option to docs/using/options.md."""
     text = (ROOT / "docs" / "using" / "options.md").read_text()
     assert text == page(), "run scripts/options-docs"
-    for one in table.TABLE:
+    for one in TABLE:
         underscored = f"--{one.key}"
         assert f"`{one.name}`" in text or f"`{underscored}`" in text
 
