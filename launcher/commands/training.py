@@ -23,8 +23,7 @@ from ..options import (
     script_options,
 )
 from ..options.parser import by_files, by_variables, parsed, parser
-from ..options.request_of import request_of
-from ..options.worker_count import option_of
+from ..options.request_of import option_of, request_of
 from ..session.training import Training
 from ..system import terminal
 from ..workload import contradictions

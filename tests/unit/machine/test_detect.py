@@ -8,7 +8,7 @@ import pytest
 from safe_launch.core.placement import Placement
 from safe_launch.machine import detect
 from safe_launch.machine.detect import counted_by_torch
-from safe_launch.options.worker_count import workers_of
+from safe_launch.options.request_of import workers_of
 
 TORCH = """\
 from types import SimpleNamespace

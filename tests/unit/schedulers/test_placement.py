@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from safe_launch.core.errors import ExitCode, LaunchError
 from safe_launch.core.placement import PORT, JoinTimes, Placement
-from safe_launch.options.worker_count import option_of, shows_all_devices, workers_of
+from safe_launch.options.request_of import option_of, shows_all_devices, workers_of
 from safe_launch.schedulers.read_placement import SCHEDULERS, placement_of
 from safe_launch.schedulers.slurm import FIRST_PORT, PORTS, devices, hosts, port_of, tasks_on
 from safe_launch.schedulers.this_host import Here, owns
