@@ -16,9 +16,9 @@ from ..core.version import VERSION
 from ..frameworks.config_files import accelerate
 from ..options import (
     host_options,
-    never_change,
     node_options,
     output_options,
+    plan_options,
     process_options,
     script_options,
 )
@@ -47,7 +47,7 @@ def run(
     words = [word for default in defaults for word in default.words]
     options = parsed([*words, *by_variables(os.environ), *stated.option_words, "--", *script])
     options.arguments = script_options.with_local_rank(options)
-    options.never_change[:0] = never_change.elsewhere(defaults, os.environ)
+    options.never_change[:0] = plan_options.unchanged_elsewhere(defaults, os.environ)
     terminal.be_quiet(wanted=is_launch and output_options.is_quiet(options, os.environ))
     terminal.be_verbose(wanted=options.verbose)
     if options.print_completion is not None:

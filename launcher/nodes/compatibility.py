@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..core.errors import ExitCode
 from ..core.hardware import Hardware, common_device
 from ..core.request import Limits
-from ..options.never_change import OPTION, together
+from ..options.plan_options import NEVER_CHANGE, unchanged_once
 from .joining import Join, Refusal, Unable
 
 COMPARED = {"safe-launch": None, "torch": 2, "deepspeed": 2, "torch_npu": 2}
@@ -117,10 +117,10 @@ def common_hardware(joins: Sequence[Join]) -> Hardware:
 def never_changed_by(limits: Limits, others: Sequence[Join]) -> Limits:
     """Node 0's limits with the settings that other nodes forbid to change, each by its host."""
     settings = (
-        tuple((setting, f"{OPTION} on {node.host}") for setting in node.never_changed)
+        tuple((setting, f"{NEVER_CHANGE} on {node.host}") for setting in node.never_changed)
         for node in others
     )
-    return replace(limits, never_changed=together((limits.never_changed, *settings)))
+    return replace(limits, never_changed=unchanged_once((limits.never_changed, *settings)))
 
 
 def in_rank_order(joins: Sequence[Join]) -> tuple[int, ...]:

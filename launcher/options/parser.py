@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..core.errors import LaunchError
 from ..core.private_names import OPTION_ACTIONS
-from ..core.request import Fix
 from ..system import terminal
 from . import (
-    check_options,
     configuration,
     host_options,
-    never_change,
     node_options,
     output_options,
+    plan_options,
     process_options,
     usage_errors,
 )
 from . import table as foreign
 from .configuration import Default
-from .option import named_path
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -151,87 +148,7 @@ def declare(result: Parser) -> None:
     result.allow_abbrev = True
     foreign.add(result, "nproc_per_node", dest="nproc")
     foreign.add(result, "module")
-    result.add_argument(
-        "--fix",
-        choices=[fix.value for fix in Fix],
-        default=Fix.AUTO.value,
-        help="auto: change settings that are known to fail; once: the same, with at most one "
-        "relaunch; suggest: change nothing, print the changes (default: auto)",
-    )
-    result.add_argument(
-        "--catalogue",
-        type=named_path,
-        metavar="FOLDER",
-        help="folder with your cluster's known failures",
-    )
-    result.add_argument(
-        "--preset",
-        metavar="NAME",
-        help="start from a preset (zero2, zero3-offload, ..., or a YAML file) instead of the "
-        "script's settings",
-    )
-    result.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="request a setting, e.g. --set zero_stage=2; repeatable",
-    )
-    result.add_argument(
-        "--accelerate-config",
-        type=named_path,
-        metavar="FILE",
-        help="accelerate configuration, as for `accelerate launch --config_file`",
-    )
-    result.add_argument(
-        "--strict",
-        action="store_true",
-        help="refuse to launch or relaunch if any setting would be changed",
-    )
-    result.add_argument(
-        "--allow-restart",
-        "--allow_restart",
-        action="store_true",
-        help="let a correction restart training from scratch if it can't resume from the job's "
-        "checkpoints, which are kept",
-    )
-    result.add_argument(
-        "--ask",
-        nargs="?",
-        choices=["on", "off"],
-        const=True,
-        default="on",
-        help="off: change settings only before the launch, never inside the workers (default: on); "
-        "`plan --ask` runs the script in one process until its settings are known, without "
-        "loading weights",
-    )
-    result.add_argument(
-        *(never_change.OPTION, "--never_change"),
-        action="append",
-        default=[],
-        type=never_change.kept,
-        metavar="NAME,...",
-        help="settings that must not be changed, e.g. zero_stage,micro_batch; repeatable",
-    )
-    check_options.declare(result)
-    result.add_argument(
-        "--forget",
-        action="store_true",
-        help="ignore lessons from earlier runs, and delete those that this run disproves",
-    )
-    result.add_argument(
-        "--hardware",
-        metavar="NAME|FILE",
-        help="plan for this accelerator or node (a profile's name or file) instead of this host's",
-    )
-    result.add_argument("--json", action="store_true", help="plan and most commands: print JSON")
-    result.add_argument(
-        "--metrics",
-        default="",
-        metavar="FILE|:PORT",
-        help="publish progress as OpenMetrics at a port or in a file, updated every 15 s; a .jsonl "
-        "file gets one line of JSON per update",
-    )
+    plan_options.declare(result)
     node_options.declare(result)
     host_options.declare(result)
     process_options.declare(result)

@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from ..core.count_of import count_of
 from ..core.errors import LaunchError
@@ -14,7 +15,8 @@ from ..core.placement import Placement
 from ..core.request import CheckOptions, Fix, LaunchRequest, Limits, WorkerOptions
 from ..frameworks.config_files.accelerate import Configuration
 from ..schedulers.reported import whole
-from . import check_options, never_change, output_options
+from . import output_options
+from .plan_options import unchanged_once
 from .usage_errors import refuse_misspelt_command
 
 
@@ -55,11 +57,11 @@ def request_of(
             *(Fix(options.fix), options.strict, options.allow_restart),
             forget=options.forget,
             asks=options.ask != "off",
-            never_changed=never_change.together(options.never_change),
+            never_changed=unchanged_once(options.never_change),
         ),
         worker_options=WorkerOptions(
             streams=output_options.streams(options, environment),
-            checks=CheckOptions(options.check, check_options.together(options.mute)),
+            checks=CheckOptions(options.check, tuple(dict.fromkeys(chain(*options.mute)))),
         ),
         placement=replace(placement, shows_all_devices=shows_all),
     )
