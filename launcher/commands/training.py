@@ -15,7 +15,6 @@ from ..core.reasons import reason_of
 from ..core.version import VERSION
 from ..frameworks.config_files import accelerate
 from ..options import (
-    host_options,
     node_options,
     output_options,
     plan_options,
@@ -62,8 +61,8 @@ def run(
     for file in dict.fromkeys(default.file for default in defaults):
         of_file = (word for each in defaults if each.file == file for word in each.words)
         terminal.tell(f"defaults {' '.join(of_file)} ({file})")
-    hosts = host_options.chosen(
-        options, partial(host_options.accelerators, options, is_launch=is_launch)
+    hosts = node_options.chosen(
+        options, partial(node_options.accelerators, options, is_launch=is_launch)
     )
     if hosts is None or options.script is None:
         return here(options)

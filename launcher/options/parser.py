@@ -13,7 +13,6 @@ from ..core.private_names import OPTION_ACTIONS
 from ..system import terminal
 from . import (
     configuration,
-    host_options,
     node_options,
     output_options,
     plan_options,
@@ -149,8 +148,8 @@ def declare(result: Parser) -> None:
     foreign.add(result, "nproc_per_node", dest="nproc")
     foreign.add(result, "module")
     plan_options.declare(result)
-    node_options.declare(result)
-    host_options.declare(result)
+    node_options.declare_nodes(result)
+    node_options.declare_hosts(result)
     process_options.declare(result)
     output_options.declare(result)
     foreign.add_refusals(result)

@@ -18,8 +18,8 @@ from typing import IO
 
 from ...core.errors import ExitCode, LaunchError
 from ...core.output_routing import LONGEST, QUIET
-from ...options.host_options import Shell
 from ...options.hostfile import Host
+from ...options.node_options import Shell
 from ...system import terminal
 from . import remote_main
 

@@ -15,8 +15,8 @@ from ...core.errors import LaunchError
 from ...core.hardware import VISIBLE
 from ...core.placement import JoinTimes
 from ...options import process_options, table
-from ...options.host_options import HostChoice, declare
 from ...options.hostfile import Host
+from ...options.node_options import HostChoice, declare_hosts
 from ...schedulers.this_host import owns
 from ...system import terminal
 from ...system.regular_files import text_of
@@ -30,7 +30,7 @@ MARGIN = 10.0
 def without_hosts(options: Sequence[str]) -> list[str]:
     """The launcher's options, spelt out, without those about hosts."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    declare(parser)
+    declare_hosts(parser)
     for name in ("master_addr", "master_port", "node_rank"):
         table.add(parser, name)
     return parser.parse_known_args(options)[1]

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...core.errors import ExitCode
-from ...options.host_options import Shell
 from ...options.hostfile import Host
+from ...options.node_options import Shell
 from ...system.signals import REPORT, STOPS
 from . import remote_main
 from .connection import LEAVING, Connection, Event, connect, place, refused

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safe_launch.core.errors import LaunchError
 from safe_launch.nodes.ssh import exported_environment, launch_on_hosts
-from safe_launch.options import host_options
+from safe_launch.options import node_options
 from safe_launch.options.hostfile import Host, filtered, first, hosts_of
 from support.stacks import CURRENT
 
@@ -223,7 +223,7 @@ def test_choosing_devices_twice_is_refused() -> None:
 def test_every_option_has_both_spellings() -> None:
     """Deepspeed's underscores and torchrun's dashes."""
     parser = argparse.ArgumentParser()
-    host_options.declare(parser)
+    node_options.declare_hosts(parser)
     for action in parser._actions:
         for name in action.option_strings:
             other = f"--{name[2:].replace('_', '-')}"
