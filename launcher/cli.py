@@ -68,7 +68,7 @@ def _too_few_files(error: OSError) -> LaunchError:
     """The error for a launch that can't open another file."""
     import resource
 
-    from .core.reasons import hint_of
+    from .core.errors import hint_of
 
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     problem = f"too many open files: this process may open {limit}, and a launch needs more"

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from safe_launch.checkpoints import discovery, universal
 from safe_launch.checkpoints.checkpoint import VARIABLE, Saves
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS, SAVED = 6, 3

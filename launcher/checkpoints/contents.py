@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.choices import Engine
+from ..core.errors import reason_of
 from ..core.plain_json import parsed
-from ..core.reasons import reason_of
 from ..system import regular_files
 from .checkpoint import STATE, Checkpoint
 from .whole_files import LARGEST, is_whole

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..core.reasons import reason_of
+from ..core.errors import reason_of
 from .checkpoint import STATE, AnyCheckpoint, Resume, Saves, Unusable, newest_first
 from .contents import CutOffError, ForeignError, read
 

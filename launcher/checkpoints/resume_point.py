@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from ..core.choices import Engine
 from ..core.count_of import count_of
-from ..core.refused import Refused
+from ..core.errors import Refused
 from .checkpoint import AnyCheckpoint, Checkpoint, Resume, Unusable, newest_first, resume_value
 
 PATIENCE = 3

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from itertools import chain, count
 from pathlib import Path
 
-from ..core.reasons import reason_of
-from ..core.refused import Refused
+from ..core.errors import Refused, reason_of
 from ..system import regular_files
 from .checkpoint import UNIVERSAL, Checkpoint
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..core.refused import Refused
+from ..core.errors import Refused
 from .between_ranks import Compared, Shared
 from .finding import Check, Finding
 from .seen_gradients import Row, decoded

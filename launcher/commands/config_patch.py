@@ -8,8 +8,7 @@ from typing import Any
 
 import yaml
 
-from ..core.reasons import reason_of
-from ..core.refused import Refused
+from ..core.errors import Refused, reason_of
 
 
 def patched(text: str, key: str, value: object) -> str | Refused:

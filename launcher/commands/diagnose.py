@@ -10,8 +10,7 @@ from io import BytesIO
 from pathlib import Path
 
 from ..catalogue.entry import KnownFailure
-from ..core.errors import LaunchError
-from ..core.refused import Refused
+from ..core.errors import LaunchError, Refused
 from ..core.source_location import SourceLocation
 from ..diagnosis.root_cause import diagnose
 from ..hangs import dumps, failure

@@ -16,9 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..core.errors import ExitCode, LaunchError
-from ..core.reasons import reason_of
-from ..core.refused import Refused
+from ..core.errors import ExitCode, LaunchError, Refused, reason_of
 from ..options.parser import Parser
 from ..report.edit import Edit
 from ..report.run_status import RunStatus

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import ExitCode, LaunchError, Refused
 from ..core.nearest import near
-from ..core.refused import Refused
 from ..core.row import Row
 from ..options.parser import Parser
 from ..planning.budget import gib

@@ -13,8 +13,7 @@ from pathlib import Path
 from select import select
 from typing import Any
 
-from ..core.errors import ExitCode
-from ..core.reasons import reason_of
+from ..core.errors import ExitCode, reason_of
 from ..options.parser import Parser
 from ..report.run_status import RunStatus
 from ..system import regular_files, terminal

@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 
 from ..checks import kept as kept_checks
-from ..core.errors import LaunchError
+from ..core.errors import LaunchError, Refused
 from ..core.nearest import near
-from ..core.refused import Refused
 from ..evidence.exit_reason import title_of
 from ..progress import board, snapshot
 from ..report import throughput

@@ -13,8 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..core.count_of import count_of
-from ..core.errors import ExitCode, LaunchError
-from ..core.refused import Refused
+from ..core.errors import ExitCode, LaunchError, Refused
 from ..hangs.report import HangReport
 from ..options.parser import Parser
 from ..report import explain_hang

@@ -9,9 +9,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import ExitCode, LaunchError, reason_of
 from ..core.placement import Placement
-from ..core.reasons import reason_of
 from ..core.version import VERSION
 from ..frameworks.config_files import accelerate
 from ..options import (

@@ -8,7 +8,7 @@ from ..catalogue.entry import Finding, Kind, KnownFailure
 from ..core.certainty import Origin
 from ..core.choices import Offload
 from ..core.constraint import Cause, CauseKind, Constraint, Term
-from ..core.refused import Refused
+from ..core.errors import Refused
 from ..core.settings import Fact, Name, Setting, Value
 from ..core.workload import Known, Statement, Workload
 from ..planning.estimates.model_sizes import model_sizes_of

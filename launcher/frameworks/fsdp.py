@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.certainty import Origin
 from ..core.choices import Checkpointing, Engine, Offload, Precision, Units
-from ..core.reasons import reason_of
+from ..core.errors import reason_of
 from ..core.settings import Fact, Setting, Value
 from ..core.workload import Known, Statement
 from ..system import regular_files

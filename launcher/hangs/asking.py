@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Generic, TypeVar
 
-from ..core.refused import Refused
+from ..core.errors import Refused
 from ..evidence.failure_record import Frame
 from ..progress.board import RankProgress
 from . import devices, proc, py_spy, recorder, stacks

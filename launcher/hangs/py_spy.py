@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ..core.reasons import file_and_reason
-from ..core.refused import Refused
+from ..core.errors import Refused, file_and_reason
 from ..evidence.failure_record import Frame
 from .stacks import with_sources
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..core.reasons import reason_of
-from ..core.refused import Refused
+from ..core.errors import Refused, reason_of
 from ..evidence import inquiry, socket_folder
 from .standing import Collective
 

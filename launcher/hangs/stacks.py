@@ -18,8 +18,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 
-from ..core.reasons import reason_of
-from ..core.refused import Refused
+from ..core.errors import Refused, reason_of
 from ..evidence import inquiry
 from ..evidence.failure_record import Frame
 from ..evidence.from_exception import is_launcher_code

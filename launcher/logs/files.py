@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.count_of import count_of
-from ..core.errors import LaunchError
-from ..core.reasons import reason_of
+from ..core.errors import LaunchError, reason_of
 from ..system import files_below, regular_files
 from .sources import BOMS, STDIN
 

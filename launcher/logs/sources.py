@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from ..core.errors import LaunchError
-from ..core.reasons import reason_of
+from ..core.errors import LaunchError, reason_of
 from ..core.units import GIB, MIB
 from ..system import regular_files, terminal
 from .lines import Recoded, Resumed, Source

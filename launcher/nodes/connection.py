@@ -30,10 +30,8 @@ from typing import Self
 import msgspec
 
 from ..core.control_sequences import cleaned_json
-from ..core.errors import ExitCode
+from ..core.errors import ExitCode, Refused, reason_of
 from ..core.plain_json import plain
-from ..core.reasons import reason_of
-from ..core.refused import Refused
 from . import field_limits
 from .frames import Direction
 from .handshake import Handshake, Keys

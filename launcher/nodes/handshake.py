@@ -17,7 +17,7 @@ import struct
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from ..core.refused import Refused
+from ..core.errors import Refused
 from .secret import HOW, Kind, Trust
 
 NAME = b"safe-launch link "

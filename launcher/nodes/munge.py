@@ -12,8 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..core.reasons import reason_of
-from ..core.refused import Refused
+from ..core.errors import Refused, reason_of
 
 LIBRARY = "libmunge.so.2"
 CIPHER, SOCKET, READER = 0, 8, 9

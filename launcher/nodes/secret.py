@@ -11,10 +11,8 @@ from enum import IntEnum
 from pathlib import Path
 
 from ..core.count_of import count_of
-from ..core.errors import ExitCode, LaunchError
+from ..core.errors import ExitCode, LaunchError, Refused, reason_of
 from ..core.placement import Placement
-from ..core.reasons import reason_of
-from ..core.refused import Refused
 from ..schedulers import mpi, slurm
 from ..schedulers.this_host import this_host
 from . import munge

@@ -9,7 +9,7 @@ from fractions import Fraction
 from ..core.choices import Framework
 from ..core.constraint import Cause, CauseKind, Constraint
 from ..core.count_of import count_of
-from ..core.refused import Refused
+from ..core.errors import Refused
 from ..core.request import LaunchRequest
 from ..core.workload import Workload
 

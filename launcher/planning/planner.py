@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from ..core.constraint import Constraint
+from ..core.errors import Refused
 from ..core.hardware import Hardware
 from ..core.preset import Preset
-from ..core.refused import Refused
 from ..core.request import LaunchRequest
 from ..core.workload import Workload
 from .estimates.training_states import Candidate

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..core.refused import Refused
+from ..core.errors import Refused
 from ..system import private_files, typed_json
 from .board import RankProgress
 

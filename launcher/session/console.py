@@ -10,7 +10,7 @@ from pathlib import Path
 from ..catalogue.entry import Diagnosis, Finding
 from ..catalogue.situation import scheduled_by, traits_of
 from ..checkpoints.resume_point import Start
-from ..core.refused import Refused
+from ..core.errors import Refused
 from ..core.row import Row
 from ..core.workload import Workload
 from ..diagnosis.attempt import Attempt, Failed, Succeeded, Superseded

@@ -9,8 +9,7 @@ from types import MappingProxyType
 
 from ..catalogue.entry import Finding, Kind
 from ..core.constraint import Constraint
-from ..core.errors import ExitCode
-from ..core.refused import Refused
+from ..core.errors import ExitCode, Refused
 from ..core.request import Fix, LaunchRequest
 from ..core.workload import Workload
 from ..diagnosis.attempt import Failed, Interrupted, Outcome, Succeeded, Superseded

@@ -10,9 +10,8 @@ from pathlib import Path
 from ..catalogue.entry import Diagnosis, KnownFailure
 from ..catalogue.prefilter import prefilter
 from ..checkpoints.resume_point import Start
-from ..core.errors import ExitCode
+from ..core.errors import ExitCode, Refused
 from ..core.hardware import Hardware
-from ..core.refused import Refused
 from ..diagnosis.attempt import Attempt, Failed, Outcome
 from ..diagnosis.root_cause import diagnose
 from ..diagnosis.suspect_corrections import SuspectCorrection, suspect_correction

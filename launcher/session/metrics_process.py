@@ -10,8 +10,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..core.errors import LaunchError
-from ..core.reasons import reason_of
+from ..core.errors import LaunchError, reason_of
 from ..system import regular_files, terminal
 
 Target = socket.socket | Path | None

@@ -11,8 +11,7 @@ from ..checkpoints import aside, discovery, resume_point, save_folders, universa
 from ..checkpoints.checkpoint import AnyCheckpoint, Saves, newest_first
 from ..checkpoints.resume_point import Loading, Start, Target
 from ..core.choices import Engine, Offload
-from ..core.reasons import file_and_reason
-from ..core.refused import Refused
+from ..core.errors import Refused, file_and_reason
 from ..core.settings import Setting
 from ..diagnosis.attempt import Failed, Outcome, Superseded
 from ..planning.plan import Plan

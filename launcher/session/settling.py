@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.choices import Checkpointing, Framework
-from ..core.refused import Refused
+from ..core.errors import Refused
 from ..core.request import Fix
 from ..core.settings import Fact, Name, Setting, Value, name_of
 from ..core.workload import Statement

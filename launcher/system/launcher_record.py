@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgspec
 
-from ..core.refused import Refused
+from ..core.errors import Refused
 from . import private_files, typed_json
 
 Instant = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]

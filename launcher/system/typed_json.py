@@ -7,8 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ..core.reasons import reason_of
-from ..core.refused import Refused
+from ..core.errors import Refused, reason_of
 from . import regular_files
 
 Type = TypeVar("Type")

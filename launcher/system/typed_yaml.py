@@ -9,10 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from ..core.errors import LaunchError
+from ..core.errors import LaunchError, reason_of
 from ..core.nearest import near
 from ..core.plain_json import parsed
-from ..core.reasons import reason_of
 from ..core.secrets import in_mapping
 from . import redaction, regular_files
 

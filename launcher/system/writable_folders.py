@@ -7,8 +7,7 @@ import tempfile
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
-from ..core.errors import ExitCode, LaunchError
-from ..core.reasons import reason_of
+from ..core.errors import ExitCode, LaunchError, reason_of
 from . import private_files
 
 EXTENSIONS = "TORCH_EXTENSIONS_DIR"

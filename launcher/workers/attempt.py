@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.count_of import count_of
-from ..core.reasons import reason_of
-from ..core.refused import Refused
+from ..core.errors import Refused, reason_of
 from ..evidence import inquiry
 from ..evidence.socket_folder import socket_folder
 from ..evidence.worker_receiver import Receiver

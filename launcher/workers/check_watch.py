@@ -15,7 +15,7 @@ from ..checks.between_ranks import Compared, Shared
 from ..checks.finding import Check, Finding
 from ..checks.kept import Kept
 from ..checks.resumed import Noted
-from ..core.refused import Refused
+from ..core.errors import Refused
 from ..core.request import CheckOptions
 from ..evidence.failure_record import CHECK, OWN_CHANGE, FailureRecord
 from ..nodes.messages import NodeCompared, NodeFound

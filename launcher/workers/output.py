@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..core.control_sequences import ANSI, is_garbage
+from ..core.errors import reason_of
 from ..core.output_routing import ERR, LONGEST, OUT, QUIET, Streams
-from ..core.reasons import reason_of
 from ..system import private_files, terminal
 from ..system.redaction import redacted
 from . import pseudo_terminal

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..core.refused import Refused
+from ..core.errors import Refused
 from ..core.settings import Value
 from ..evidence.worker_messages import Answer, Ask
 from ..hangs.report import HangReport

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 from safe_launch.nodes import munge
 from safe_launch.nodes.handshake import HELLO
 from support.hosts import Host, needs_hosts, network

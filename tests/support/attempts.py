@@ -11,8 +11,8 @@ from pathlib import Path
 from safe_launch.catalogue.entry import Diagnosis, Finding, KnownFailure
 from safe_launch.catalogue.signature import Signature
 from safe_launch.checkpoints.resume_point import Start
+from safe_launch.core.errors import Refused
 from safe_launch.core.hardware import Hardware
-from safe_launch.core.refused import Refused
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Setting, Value
 from safe_launch.core.workload import Workload

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safe_launch.catalogue.entry import Finding
 from safe_launch.catalogue.reader import read_catalogue
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Setting
 from safe_launch.diagnosis.allocator_message import allocation_of

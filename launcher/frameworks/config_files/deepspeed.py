@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.choices import Offload
+from ...core.errors import reason_of
 from ...core.plain_json import parsed
-from ...core.reasons import reason_of
 from ...core.secrets import in_mapping
 from ...core.settings import BATCH, Setting, Value
 from ...system import redaction, regular_files

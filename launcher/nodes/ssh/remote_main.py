@@ -20,10 +20,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
-from ...core.errors import ExitCode, LaunchError
+from ...core.errors import ExitCode, LaunchError, reason_of
 from ...core.hardware import VISIBLE
 from ...core.output_routing import SHARED_CONSOLE
-from ...core.reasons import reason_of
 from ...system import orphans, terminal
 
 BEAT = 5.0

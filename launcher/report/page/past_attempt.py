@@ -12,7 +12,7 @@ import msgspec
 
 from ...checks import kept
 from ...core.constraint import Cause
-from ...core.refused import Refused
+from ...core.errors import Refused
 from ...core.row import Row
 from ...diagnosis.allocator_message import allocation_of
 from ...evidence.exit_reason import title_of

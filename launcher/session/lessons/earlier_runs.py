@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 from ...catalogue.catalogue import Catalogue
 from ...core.certainty import Origin
 from ...core.constraint import Constraint
-from ...core.errors import LaunchError
+from ...core.errors import LaunchError, Refused, file_and_reason, reason_of
 from ...core.hardware import Hardware
-from ...core.reasons import file_and_reason, reason_of
-from ...core.refused import Refused
 from ...core.request import LaunchRequest
 from ...core.workload import Workload
 from ...diagnosis.observed import with_model

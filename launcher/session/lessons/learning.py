@@ -12,10 +12,9 @@ import msgspec
 from ...catalogue.entry import Finding, Kind
 from ...core.certainty import Origin
 from ...core.constraint import CauseKind, Constraint
-from ...core.errors import LaunchError
+from ...core.errors import LaunchError, file_and_reason
 from ...core.hardware import Hardware
 from ...core.plain_json import plain
-from ...core.reasons import file_and_reason
 from ...core.settings import Fact, Value
 from ...core.workload import Measured, Workload
 from ...diagnosis.attempt import Succeeded, Superseded

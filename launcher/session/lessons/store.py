@@ -15,8 +15,7 @@ import msgspec
 
 from ...core.control_sequences import cleaned_json
 from ...core.count_of import count_of
-from ...core.reasons import reason_of
-from ...core.refused import Refused
+from ...core.errors import Refused, reason_of
 from ...system import private_files, regular_files, run_directory
 from ...system.redaction import redacted
 from .lesson import FORMAT, Lesson

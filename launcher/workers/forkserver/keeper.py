@@ -14,7 +14,7 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from ...core.reasons import reason_of
+from ...core.errors import reason_of
 from ...machine import host
 from ...system import orphans
 from ...system.unix_socket import peer

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.count_of import count_of
-from ...core.errors import LaunchError
+from ...core.errors import LaunchError, reason_of
 from ...core.model import Model, Weight
-from ...core.reasons import reason_of
 from ...system import regular_files
 from . import stored_weights
 from .by_transformers import described_by_transformers

@@ -10,8 +10,7 @@ import tokenize
 import zipfile
 from pathlib import Path
 
-from ...core.errors import LaunchError
-from ...core.reasons import reason_of
+from ...core.errors import LaunchError, reason_of
 from ...system import regular_files
 from . import not_python
 

@@ -17,7 +17,7 @@ from safe_launch.checkpoints.resume_point import (
     without,
 )
 from safe_launch.core.choices import Engine
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 
 DS, DDP = Engine.DEEPSPEED, Engine.DDP
 

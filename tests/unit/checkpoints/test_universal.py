@@ -8,7 +8,7 @@ import pytest
 from safe_launch.checkpoints import universal
 from safe_launch.checkpoints.checkpoint import UNIVERSAL, Checkpoint
 from safe_launch.core.choices import Engine
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 from support.checkpoints import zero_checkpoint
 
 WORKS = """\

@@ -11,7 +11,7 @@ from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import Finding
 from safe_launch.checks.seen_gradients import Passed, Seen, Way
 from safe_launch.checks.seen_gradients import encoded as encoded_gradients
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 
 DRAWN = ((8, 3), (16, 9), (24, 4), (32, 7))
 STEPS = {

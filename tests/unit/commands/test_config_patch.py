@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safe_launch.commands.config_patch import patched
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 
 
 @pytest.mark.parametrize(

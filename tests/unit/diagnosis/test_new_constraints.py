@@ -10,9 +10,9 @@ import pytest
 from safe_launch.catalogue.entry import Finding, Role
 from safe_launch.core.choices import Framework
 from safe_launch.core.constraint import Cause, CauseKind, Constraint
+from safe_launch.core.errors import Refused
 from safe_launch.core.hardware import Hardware
 from safe_launch.core.preset import Preset
-from safe_launch.core.refused import Refused
 from safe_launch.core.settings import Fact, Setting
 from safe_launch.core.workload import Workload
 from safe_launch.diagnosis.attempt import Attempt, Seen

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from safe_launch.commands.registry import run
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 from safe_launch.hangs import dumps
 from safe_launch.hangs.report import HangKind
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 from safe_launch.hangs.recorder import DONE, collectives, latest, parsed
 from safe_launch.hangs.standing import Collective
 from support.stacks import TESTS

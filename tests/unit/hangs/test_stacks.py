@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 from safe_launch.evidence import inquiry
 from safe_launch.evidence.failure_record import Frame
 from safe_launch.hangs import proc, py_spy, stacks

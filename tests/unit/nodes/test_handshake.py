@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 from safe_launch.nodes.frames import TAG, Direction
 from safe_launch.nodes.handshake import (
     ANSWER,

@@ -17,10 +17,9 @@ import pytest
 from msgspec import structs
 from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
-from safe_launch.core.errors import ExitCode, LaunchError
+from safe_launch.core.errors import ExitCode, LaunchError, Refused
 from safe_launch.core.hardware import Hardware
 from safe_launch.core.placement import JoinTimes, Placement
-from safe_launch.core.refused import Refused
 from safe_launch.core.request import LaunchRequest, Limits
 from safe_launch.core.settings import Fact, Setting
 from safe_launch.core.workload import Known, Workload

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from safe_launch.core.errors import ExitCode, LaunchError
+from safe_launch.core.errors import ExitCode, LaunchError, Refused
 from safe_launch.core.placement import Placement
-from safe_launch.core.refused import Refused
 from safe_launch.nodes import munge, secret
 from safe_launch.nodes.secret import VARIABLE, Kind, Trust
 from safe_launch.schedulers.slurm import munge_socket

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 from safe_launch.progress import snapshot
 from safe_launch.progress.board import Phase, RankProgress
 

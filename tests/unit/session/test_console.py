@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safe_launch.catalogue.entry import Diagnosis, Finding, Role
 from safe_launch.checkpoints.resume_point import Start
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 from safe_launch.core.settings import Setting
 from safe_launch.diagnosis.attempt import Attempt, Failed, Seen, Succeeded, Superseded
 from safe_launch.evidence.failure_record import FailureRecord

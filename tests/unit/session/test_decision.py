@@ -9,8 +9,7 @@ from types import MappingProxyType
 import pytest
 from safe_launch.catalogue.entry import Finding, Role
 from safe_launch.core.constraint import Cause, CauseKind, Constraint, Term
-from safe_launch.core.errors import ExitCode
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import ExitCode, Refused
 from safe_launch.core.request import Fix, Limits
 from safe_launch.core.settings import Fact, Setting
 from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Seen, Succeeded, Superseded

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from safe_launch.core.choices import Framework
-from safe_launch.core.errors import ExitCode
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import ExitCode, Refused
 from safe_launch.core.request import Fix, LaunchRequest, Limits
 from safe_launch.core.settings import Setting
 from safe_launch.core.workload import Workload

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 from safe_launch.checkpoints.checkpoint import Resume, Saves
-from safe_launch.core.errors import ExitCode
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import ExitCode, Refused
 from safe_launch.core.settings import Setting
 from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.nodes.attempt_end import AttemptEnd

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from safe_launch.checkpoints.resume_point import Start
 from safe_launch.core.choices import Framework
-from safe_launch.core.errors import ExitCode
+from safe_launch.core.errors import ExitCode, Refused
 from safe_launch.core.placement import Placement
-from safe_launch.core.refused import Refused
 from safe_launch.core.request import Fix, LaunchRequest, Limits
 from safe_launch.core.settings import Setting
 from safe_launch.diagnosis.attempt import Failed

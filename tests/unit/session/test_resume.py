@@ -12,8 +12,8 @@ from safe_launch.checkpoints.checkpoint import Checkpoint, Saves
 from safe_launch.checkpoints.resume_point import Loading, Start
 from safe_launch.core.choices import Engine, Offload
 from safe_launch.core.constraint import Cause, CauseKind, Constraint
+from safe_launch.core.errors import Refused
 from safe_launch.core.preset import preset_of
-from safe_launch.core.refused import Refused
 from safe_launch.core.request import Limits
 from safe_launch.core.settings import Fact, Setting, Value
 from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Outcome, Seen, Superseded

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from safe_launch.catalogue.entry import Finding, Kind, Role
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 from safe_launch.evidence.failure_record import FailureRecord, Frame
 from safe_launch.session.decision import next_restart
 from support.worlds import CATALOGUE

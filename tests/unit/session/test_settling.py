@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 from safe_launch.core.request import Fix, Limits
 from safe_launch.core.settings import Fact, Setting, Value
 from safe_launch.diagnosis.attempt import Attempt

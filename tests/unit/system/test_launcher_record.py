@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 from safe_launch.system.launcher_record import LauncherRecord, State, recorded, records
 
 

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from safe_launch.core.reasons import hint_of
+from safe_launch.core.errors import hint_of
 from safe_launch.system import regular_files
 
 

@@ -13,7 +13,7 @@ from safe_launch.checks.between_attempts import encoded
 from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import Check, Finding
 from safe_launch.checks.resumed import Noted, Start
-from safe_launch.core.refused import Refused
+from safe_launch.core.errors import Refused
 from safe_launch.core.request import CheckOptions
 from safe_launch.evidence.failure_record import CHECK, OWN_CHANGE
 from safe_launch.evidence.worker_messages import Found, Message, Skipped

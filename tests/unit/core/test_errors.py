@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import safe_launch
 import yaml
-from safe_launch.core.reasons import HINTS, file_and_reason, hint_of, reason_of
+from safe_launch.core.errors import HINTS, file_and_reason, hint_of, reason_of
 
 SOURCE = Path(safe_launch.__file__).parent
 SYSTEM = re.compile(r"\b(OSError|UnicodeDecodeError|UnicodeError|RecursionError)\b")
@@ -130,5 +130,5 @@ def test_one_function_tells_them() -> None:
                 found += [f"{where}:{node.lineno}: {text}" for text in _raw(node)]
             if isinstance(node, ast.Attribute) and node.attr == "strerror":
                 found += [f"{where}:{node.lineno}: strerror"]
-    allowed = ("core/reasons.py", "workers/forkserver/keeper.py")  # the latter calls os.strerror
+    allowed = ("core/errors.py", "workers/forkserver/keeper.py")  # the latter calls os.strerror
     assert [text for text in found if not text.startswith(allowed)] == []
