@@ -210,11 +210,10 @@ def train(kind: str, case: dict[str, Any]) -> dict[str, int]:
 
 def estimated(case: dict[str, Any], kind: str) -> dict[str, int]:
     """The memory model's prediction, without the device's context."""
-    from safe_launch.core.certainty import Origin
     from safe_launch.core.choices import Precision
     from safe_launch.core.hardware import Accelerator, Hardware
     from safe_launch.core.settings import Fact, Setting
-    from safe_launch.core.workload import Known, Workload
+    from safe_launch.core.workload import Known, Origin, Workload
     from safe_launch.planning.estimates.memory import estimate
     from safe_launch.planning.estimates.ranks import Ranks
     from safe_launch.workload.models.by_transformers import described_by_transformers

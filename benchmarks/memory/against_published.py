@@ -21,12 +21,11 @@ from typing import Any
 
 import yaml
 from estimators import RULES, Run
-from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework, Precision
 from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.model import Model, Weight
 from safe_launch.core.settings import Fact, Setting, name_of, parse_value
-from safe_launch.core.workload import Known, Workload
+from safe_launch.core.workload import Known, Origin, Workload
 from safe_launch.planning.estimates.estimate import Component, Estimate
 from safe_launch.planning.estimates.families import Family, family_of
 from safe_launch.planning.estimates.memory import estimate

@@ -174,8 +174,7 @@ def total(snapshot: dict[Any, dict[Any, int]]) -> int:
 
 def workload_of(row: Mapping[str, str], facts: Mapping[Any, Any], **others: Any) -> Any:
     """safe-launch's knowledge of a row's training, once a worker has seen the model."""
-    from safe_launch.core.certainty import Origin
-    from safe_launch.core.workload import Known, Workload
+    from safe_launch.core.workload import Known, Origin, Workload
     from safe_launch.workload.models.from_config import model_from_config, weights_of
 
     weights = weights_of({"weights": json.loads(row["weights"])})

@@ -11,13 +11,12 @@ from dataclasses import replace
 
 from ..catalogue.catalogue import Catalogue
 from ..catalogue.entry import known_constraints
-from ..core.certainty import Origin
 from ..core.errors import ExitCode
 from ..core.plain_json import plain
 from ..core.row import Row
 from ..core.script_answers import Ending, ScriptAnswers
 from ..core.settings import Fact
-from ..core.workload import Workload
+from ..core.workload import Origin, Workload
 from ..diagnosis.observed import with_model
 from ..options.parser import declare
 from ..planning.estimates.model_sizes import model_sizes_of

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..catalogue.entry import Finding, Kind, KnownFailure
-from ..core.certainty import Origin
 from ..core.choices import Offload
 from ..core.constraint import Cause, CauseKind, Constraint, Term
 from ..core.errors import Refused
 from ..core.settings import Fact, Name, Setting, Value
-from ..core.workload import Known, Statement, Workload
+from ..core.workload import Known, Origin, Statement, Workload
 from ..planning.estimates.model_sizes import model_sizes_of
 from ..planning.search import Rules, evaluate_candidate
 from .allocator_message import is_of_host

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..core.certainty import Origin
 from ..core.choices import Adapter
 from ..core.errors import LaunchError
 from ..core.settings import Fact, Name, Setting, Value, name_of, parse_value
-from ..core.workload import Known, Statement, Workload
+from ..core.workload import Known, Origin, Statement, Workload
 from ..workload.models.from_config import model_from_config, weights_of
 from ..workload.readers.tied_embeddings import is_end
 from .attempt import Attempt, Seen

@@ -9,11 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..core.certainty import Origin
 from ..core.choices import Engine, Offload, Precision
 from ..core.errors import LaunchError
 from ..core.settings import Fact, Setting, Value
-from ..core.workload import Known, Statement
+from ..core.workload import Known, Origin, Statement
 from . import fsdp
 from .arguments import TRUE
 from .config_files.deepspeed import OFFLOADS, ConfigError, load

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.certainty import Origin
 from ..core.settings import Value
-from ..core.workload import Known
+from ..core.workload import Known, Origin
 
 PARSERS = {"HfArgumentParser", "TrlParser"}
 """Parsers that take all arguments from the command line, or their defaults."""

@@ -7,11 +7,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..core.certainty import Origin
 from ..core.hardware import VISIBLE
 from ..core.setting_table import TOO_LARGE
 from ..core.settings import Value
-from ..core.workload import Known, Statement
+from ..core.workload import Known, Origin, Statement
 from .arguments import FALSE, PARSERS, TRUE, Argument, Flags
 
 OF_TRL = "SFT|DPO|KTO|ORPO|CPO|BCO|GRPO|RLOO|PPO|PPOv2|OnlineDPO|XPO|NashMD|GKD|PRM|Reward"

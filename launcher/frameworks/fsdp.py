@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..core.certainty import Origin
 from ..core.choices import Checkpointing, Engine, Offload, Precision, Units
 from ..core.errors import reason_of
 from ..core.settings import Fact, Setting, Value
-from ..core.workload import Known, Statement
+from ..core.workload import Known, Origin, Statement
 from ..system import regular_files
 from .arguments import FALSE, TRUE, Argument
 from .framework import Script

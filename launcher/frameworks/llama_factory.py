@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..core.certainty import Origin
 from ..core.choices import Checkpointing, Precision
 from ..core.errors import LaunchError
 from ..core.settings import Fact, Setting
-from ..core.workload import Known, Statement
+from ..core.workload import Known, Origin, Statement
 from .arguments import Argument
 from .framework import FrameworkRow, Script
 

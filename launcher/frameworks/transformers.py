@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..core.certainty import Origin
 from ..core.choices import Checkpointing, Engine, Precision
 from ..core.errors import LaunchError
 from ..core.settings import BATCH, OF_DDP, Fact, Setting
-from ..core.workload import Known, Statement
+from ..core.workload import Known, Origin, Statement
 from . import fsdp
 from .arguments import TRUE, Argument
 from .config_files.vocabulary import default_mode

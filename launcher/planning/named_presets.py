@@ -11,12 +11,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..core.certainty import Origin
 from ..core.choices import Engine, Framework, Precision, Units
 from ..core.errors import LaunchError
 from ..core.nearest import near
 from ..core.settings import OF_DDP, OF_DEEPSPEED, Fact, Setting, parse_value, range_of
-from ..core.workload import Known, Statement, Workload
+from ..core.workload import Known, Origin, Statement, Workload
 from ..system.regular_files import text_of
 from ..system.typed_yaml import DocumentError, check_depth, line_of
 from .estimates.versions import is_at_least

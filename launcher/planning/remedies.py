@@ -7,12 +7,11 @@ from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 
-from ..core.certainty import Origin
 from ..core.choices import Adapter, Engine, Framework, Loss, Offload, Optimizer
 from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..core.settings import OF_DDP, OF_FSDP, Fact, Name, Setting, Value
-from ..core.workload import Known, Workload
+from ..core.workload import Known, Origin, Workload
 from .budget import capacity, gib
 from .estimates.training_states import optimizer_of
 from .named_presets import with_wanted

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from ..core.certainty import Certainty
 from ..core.choices import Adapter, Attention, Engine, Loss, Optimizer, Output, Precision
 from ..core.settings import LEAST_MEMORY, OF_DEEPSPEED, OF_FSDP, Fact, Name, Setting, Value
-from ..core.workload import Workload
+from ..core.workload import Certainty, Workload
 from .plan import Doubt, NoPlan, Plan
 from .remedies import supposed
 

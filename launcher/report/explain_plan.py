@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from ..core.certainty import Origin
 from ..core.choices import Engine, Framework
 from ..core.constraint import CauseKind
 from ..core.count_of import count_of
@@ -14,6 +13,7 @@ from ..core.preset import Preset, preset_of
 from ..core.request import LaunchRequest
 from ..core.row import Row
 from ..core.settings import BATCH, OF_DDP, Fact, Setting, Value
+from ..core.workload import Origin
 from ..evidence.failure_record import FailureRecord
 from ..planning.budget import capacity, gib
 from ..planning.estimates.ranks import ranks_of

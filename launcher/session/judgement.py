@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ..core.certainty import Origin
 from ..core.choices import Checkpointing
 from ..core.request import Fix
 from ..core.settings import Fact, Setting, Value
-from ..core.workload import Known, Statement, Workload
+from ..core.workload import Known, Origin, Statement, Workload
 from ..diagnosis.attempt import Attempt
 from ..diagnosis.new_constraints import is_hopeless
 from ..diagnosis.observed import tried_settings

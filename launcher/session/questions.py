@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ..core.certainty import Origin
 from ..core.choices import Adapter
 from ..core.settings import Fact
-from ..core.workload import Known, Statement, Workload
+from ..core.workload import Known, Origin, Statement, Workload
 from ..evidence.worker_messages import Ask, Boundary
 
 LOADING = (Boundary.FROM_PRETRAINED, Boundary.FROM_CONFIG)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..core.certainty import Origin
+from ..core.workload import Origin
 from ..frameworks.arguments import Flags
 
 MATTERS = re.compile(

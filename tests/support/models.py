@@ -7,12 +7,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework, Precision
 from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.model import Model, Weight
 from safe_launch.core.settings import Fact, Name, Value
-from safe_launch.core.workload import Known, Workload
+from safe_launch.core.workload import Known, Origin, Workload
 from safe_launch.workload.models.config_keys import ConfigSizes
 from safe_launch.workload.models.from_config import model_from_config
 

@@ -24,13 +24,12 @@ from typing import Any
 import yaml
 from safe_launch.catalogue.entry import KnownFailure, known_constraints
 from safe_launch.catalogue.reader import concerns, read_catalogue
-from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import name_of, parse_value
-from safe_launch.core.workload import Known, Workload
+from safe_launch.core.workload import Known, Origin, Workload
 from safe_launch.machine.named_hardware import hardware_of
 from safe_launch.machine.profiles import nodes
 from safe_launch.planning.plan import NoPlan, Plan

@@ -10,13 +10,12 @@ from types import MappingProxyType
 import safe_launch
 from safe_launch.catalogue.entry import constraints_of
 from safe_launch.catalogue.reader import concerns, read_catalogue
-from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework, Precision
 from safe_launch.core.constraint import Cause, CauseKind, Constraint, Term
 from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Name, Setting, Value
-from safe_launch.core.workload import Known, Workload
+from safe_launch.core.workload import Known, Origin, Workload
 from safe_launch.planning.estimates.ranks import ranks_of
 from safe_launch.planning.search import Rules
 

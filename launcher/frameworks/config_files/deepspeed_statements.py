@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.certainty import Origin
 from ...core.choices import Engine, Offload, Optimizer, Precision
 from ...core.settings import BATCH, DEEPSPEED_DEFAULTS, Fact, Setting, Value
-from ...core.workload import Known, Statement
+from ...core.workload import Known, Origin, Statement
 from ..framework import Script
 from .deepspeed import Config, offload_of, section
 from .vocabulary import optimizer_named

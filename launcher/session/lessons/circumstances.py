@@ -12,11 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...catalogue.package_names import pip_name
-from ...core.certainty import Origin
 from ...core.hardware import Hardware
 from ...core.plain_json import plain
 from ...core.request import LaunchRequest
-from ...core.workload import Workload
+from ...core.workload import Origin, Workload
 from ...frameworks.installed import installed
 from ...system import regular_files
 from ...workload.script.read_script import read_script

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...catalogue.catalogue import Catalogue
-from ...core.certainty import Origin
 from ...core.constraint import Constraint
 from ...core.errors import LaunchError, Refused, file_and_reason, reason_of
 from ...core.hardware import Hardware
 from ...core.request import LaunchRequest
-from ...core.workload import Workload
+from ...core.workload import Origin, Workload
 from ...diagnosis.observed import with_model
 from ...planning.budget import gib
 from . import store

@@ -10,13 +10,12 @@ from datetime import UTC, datetime
 import msgspec
 
 from ...catalogue.entry import Finding, Kind
-from ...core.certainty import Origin
 from ...core.constraint import CauseKind, Constraint
 from ...core.errors import LaunchError, file_and_reason
 from ...core.hardware import Hardware
 from ...core.plain_json import plain
 from ...core.settings import Fact, Value
-from ...core.workload import Measured, Workload
+from ...core.workload import Measured, Origin, Workload
 from ...diagnosis.attempt import Succeeded, Superseded
 from ...diagnosis.memory_calibration import trained_of
 from ...diagnosis.observed import with_seen

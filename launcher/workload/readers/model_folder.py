@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from ...core.certainty import Origin
 from ...core.choices import Precision
 from ...core.model import Model
 from ...core.settings import Fact
-from ...core.workload import Known, Statement
+from ...core.workload import Known, Origin, Statement
 from ...frameworks.arguments import Argument
 from ...frameworks.config_files.vocabulary import dtype_named
 from ...frameworks.framework import Script

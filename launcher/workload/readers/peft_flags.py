@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...core.certainty import Origin
 from ...core.choices import Adapter
 from ...core.errors import LaunchError
 from ...core.settings import Fact, Setting
-from ...core.workload import Known, Statement
+from ...core.workload import Known, Origin, Statement
 from ...frameworks.arguments import Argument
 from ...frameworks.config_files.vocabulary import KINDS, LORA
 from ...frameworks.framework import Script

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.certainty import Origin
 from ...core.choices import Adapter, Objective, Output
 from ...core.settings import Fact
-from ...core.workload import Known, Statement
+from ...core.workload import Known, Origin, Statement
 from ...frameworks.arguments import Argument
 from ...frameworks.framework import Script
 from ...frameworks.trl import NAMED, SPANNING, TRAINERS

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.certainty import Origin
 from ...core.choices import Adapter
 from ...core.model import Model
 from ...core.settings import Fact
-from ...core.workload import Known, Statement
+from ...core.workload import Known, Origin, Statement
 from ...frameworks.arguments import Argument
 from ...frameworks.framework import Script
 from .peft_flags import adapter_of

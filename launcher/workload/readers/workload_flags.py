@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 
-from ...core.certainty import Origin
 from ...core.choices import Attention, Loss, Optimizer, Output
 from ...core.count_of import count_of
 from ...core.model import output_of
 from ...core.settings import Fact
-from ...core.workload import Known, Statement
+from ...core.workload import Known, Origin, Statement
 from ...frameworks.arguments import FALSE, TRUE
 from ...frameworks.config_files.vocabulary import (
     STEPS,

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...core.certainty import Origin
+from ...core.workload import Origin
 from ...frameworks.arguments import Argument
 from ...frameworks.framework import FrameworkRow
 from ...system import regular_files

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Precision
 from safe_launch.core.constraint import Cause, CauseKind, Constraint, Term
 from safe_launch.core.control_sequences import cleaned, cleaned_json
@@ -21,7 +20,7 @@ from safe_launch.core.placement import Placement
 from safe_launch.core.plain_json import plain
 from safe_launch.core.request import Limits
 from safe_launch.core.settings import Fact, Setting, Value, parse_value, range_of
-from safe_launch.core.workload import Known, Workload
+from safe_launch.core.workload import Known, Origin, Workload
 from support.worlds import CPU, REQUEST, world
 
 CAUSE = Cause(CauseKind.MEMORY, "memory", "needs more")

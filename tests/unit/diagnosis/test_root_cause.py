@@ -10,10 +10,10 @@ from types import MappingProxyType
 import pytest
 from safe_launch.catalogue.entry import Finding, Kind, Role, constraints_of
 from safe_launch.catalogue.reader import concerns
-from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
 from safe_launch.core.constraint import Constraint
 from safe_launch.core.settings import Fact, Setting
+from safe_launch.core.workload import Origin
 from safe_launch.diagnosis.attempt import Attempt, Seen
 from safe_launch.diagnosis.new_constraints import Learned, is_about, learned_from
 from safe_launch.diagnosis.observed import observed_statements, tried_settings

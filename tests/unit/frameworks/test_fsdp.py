@@ -7,10 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-from safe_launch.core.certainty import Origin
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Name, Setting, Value
-from safe_launch.core.workload import Workload
+from safe_launch.core.workload import Origin, Workload
 from safe_launch.frameworks.installed import installed
 from safe_launch.workload.read_workload import read_workload
 

@@ -8,12 +8,11 @@ import os
 from pathlib import Path
 
 import pytest
-from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Checkpointing, Framework
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Setting
-from safe_launch.core.workload import Known, Workload
+from safe_launch.core.workload import Known, Origin, Workload
 from safe_launch.frameworks.config_files.vocabulary import default_mode
 from safe_launch.workload.read_workload import read_workload
 from support.tables import table

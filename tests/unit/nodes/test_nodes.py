@@ -15,14 +15,13 @@ from dataclasses import replace
 
 import pytest
 from msgspec import structs
-from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
 from safe_launch.core.errors import ExitCode, LaunchError, Refused
 from safe_launch.core.hardware import Hardware
 from safe_launch.core.placement import JoinTimes, Placement
 from safe_launch.core.request import LaunchRequest, Limits
 from safe_launch.core.settings import Fact, Setting
-from safe_launch.core.workload import Known, Workload
+from safe_launch.core.workload import Known, Origin, Workload
 from safe_launch.nodes.compatibility import (
     common_hardware,
     differences,

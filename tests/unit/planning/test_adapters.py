@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from safe_launch.core.certainty import Origin
 from safe_launch.core.model import Model, Weight
 from safe_launch.core.settings import Fact, Value
-from safe_launch.core.workload import Known, Workload
+from safe_launch.core.workload import Known, Origin, Workload
 from safe_launch.planning.estimates.adapters import (
     assumed,
     default_targets,

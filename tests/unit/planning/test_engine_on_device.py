@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.settings import Fact, Name, Setting, Value
+from safe_launch.core.workload import Origin
 from safe_launch.planning.engine_on_device import check, on_device
 from safe_launch.planning.named_presets import wanted
 from support.worlds import HARDWARE, world

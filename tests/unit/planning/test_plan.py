@@ -11,14 +11,13 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from safe_launch.core.certainty import Origin
 from safe_launch.core.constraint import Term
 from safe_launch.core.errors import ExitCode
 from safe_launch.core.hardware import Hardware
 from safe_launch.core.placement import Placement
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Name, Setting, Value
-from safe_launch.core.workload import Known
+from safe_launch.core.workload import Known, Origin
 from safe_launch.machine.named_hardware import hardware_of
 from safe_launch.machine.profiles import accelerator_of, profile_named
 from safe_launch.planning.budget import capacity

@@ -10,12 +10,11 @@ from types import MappingProxyType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
 from safe_launch.core.constraint import Constraint
 from safe_launch.core.request import LaunchRequest, Limits
 from safe_launch.core.settings import Fact, Name, Setting, Value
-from safe_launch.core.workload import Known
+from safe_launch.core.workload import Known, Origin
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.planning.preferences import PREFERENCES, departure

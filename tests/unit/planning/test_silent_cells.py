@@ -11,11 +11,10 @@ from types import MappingProxyType
 import pytest
 from safe_launch.catalogue.entry import Kind, KnownFailure, constraints_of
 from safe_launch.catalogue.reader import concerns
-from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
 from safe_launch.core.constraint import Cause, CauseKind, Constraint, Term
 from safe_launch.core.settings import Fact, Name, Setting, Value
-from safe_launch.core.workload import Known, Workload
+from safe_launch.core.workload import Known, Origin, Workload
 from safe_launch.diagnosis.attempt import Attempt
 from safe_launch.evidence.worker_messages import Ask, Boundary
 from safe_launch.planning.forbidden import point_of

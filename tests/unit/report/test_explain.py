@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from safe_launch.catalogue.entry import Diagnosis, Finding, KnownFailure, Role
 from safe_launch.catalogue.reader import read_catalogue, read_entry
-from safe_launch.core.certainty import Origin
 from safe_launch.core.constraint import Cause, CauseKind, Constraint
 from safe_launch.core.preset import preset_of
 from safe_launch.core.request import Limits
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.source_location import SourceLocation
-from safe_launch.core.workload import Known
+from safe_launch.core.workload import Known, Origin
 from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Seen, Succeeded, Superseded
 from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.evidence.exit_reason import death_text

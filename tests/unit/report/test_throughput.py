@@ -8,9 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from safe_launch.core.certainty import Origin
 from safe_launch.core.settings import Fact, Name, Setting, Value
-from safe_launch.core.workload import Known, Workload
+from safe_launch.core.workload import Known, Origin, Workload
 from safe_launch.diagnosis.attempt import Attempt, Failed, Outcome, Seen, Succeeded
 from safe_launch.planning.search import as_asked
 from safe_launch.progress.board import Phase, RankProgress

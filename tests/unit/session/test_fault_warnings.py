@@ -6,11 +6,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from safe_launch.catalogue.reader import concerns
-from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
 from safe_launch.core.hardware import Hardware
 from safe_launch.core.settings import Fact, Name, Setting, Value
-from safe_launch.core.workload import Known
+from safe_launch.core.workload import Known, Origin
 from safe_launch.planning.plan import Plan
 from safe_launch.session.fault_warnings import fault_warnings, print_new
 from safe_launch.session.first_plan import first_plan

@@ -13,11 +13,10 @@ import msgspec
 import pytest
 from safe_launch.catalogue.catalogue import Catalogue
 from safe_launch.commands.registry import run as cli
-from safe_launch.core.certainty import Origin
 from safe_launch.core.errors import Refused
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Setting, Value
-from safe_launch.core.workload import Known, Workload
+from safe_launch.core.workload import Known, Origin, Workload
 from safe_launch.diagnosis.attempt import Attempt, Seen, Succeeded
 from safe_launch.planning.plan import Change, Plan
 from safe_launch.planning.planner import planned

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 from safe_launch.catalogue.reader import read_catalogue
-from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Name, Setting, Value
-from safe_launch.core.workload import Known
+from safe_launch.core.workload import Known, Origin
 from safe_launch.planning.plan import Plan
 from safe_launch.planning.search import as_asked
 from safe_launch.session.console import suspect_rows

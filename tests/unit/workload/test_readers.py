@@ -8,13 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from safe_launch.core.certainty import Origin
 from safe_launch.core.choices import Framework
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.model import Model, Stack
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Name, Setting, Value
-from safe_launch.core.workload import Workload
+from safe_launch.core.workload import Origin, Workload
 from safe_launch.frameworks.arguments import Argument
 from safe_launch.frameworks.config_files import accelerate
 from safe_launch.workload.read_workload import read_workload
