@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from .count_of import count_of
-from .described_model import is_described_model
+from .model import is_described_model
 from .settings import Setting, Value, is_value
 
 NODES, WORKERS = 1 << 16, 1 << 12

@@ -1,15 +1,25 @@
-"""The shape of a model: its weights and its stacks of layers, without any value of a weight."""
+"""The shape of a model: its weights and its stacks of layers, without any value of a weight.
+
+The process that has the model describes it as JSON, which the receiver checks.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from .choices import Output
+from .setting_table import TOO_LARGE
 
+DIMENSIONS = 8
+"""Of a described weight, at most."""
+COUNT = 1 << 28
+"""Equal weights of a description, at most."""
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _EMBEDDINGS = ("wte", "wpe")
 _OUTPUTS = ("lm_head", "embed_out", "output_layer", "output")
@@ -197,4 +207,51 @@ def grouped(parameters: Iterable[tuple[str, tuple[int, ...], bool]]) -> tuple[We
     )
     return tuple(
         Weight(name, shape, count, trained) for (name, shape, trained), count in counts.items()
+    )
+
+
+def shape_of(model: Any) -> dict[str, Any]:
+    """A model as JSON: its configuration, and its parameters by kind.
+
+    Each kind has a name (every number in it as `*`), shape, trained, bits if quantized
+    (bitsandbytes keeps the logical shape of 4-bit weights in `quant_state`), and count.
+    """
+    counts: Counter[tuple[str, tuple[int, ...], bool, float | None]] = Counter()
+    for name, parameter in model.named_parameters():
+        kind = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
+        kind = _NUMBER.sub("*", kind)
+        kind = re.sub(r"^base_model\.model\.|\.base_layer|\.default(?=\.weight)", "", kind)
+        state = getattr(parameter, "quant_state", None)
+        whole = getattr(parameter, "ds_shape", None) or (
+            parameter.shape if state is None else state.shape
+        )
+        bits = (8.0 if parameter.element_size() == 1 else None) if state is None else 4.5
+        counts[kind, tuple(map(int, whole)), bool(parameter.requires_grad), bits] += 1
+    config = getattr(model, "config", None)
+    described = {} if config is None or not hasattr(config, "to_dict") else config.to_dict()
+    weights = [[*key, count] for key, count in counts.items()]
+    plain_config = json.dumps(described, default=str, skipkeys=True)
+    return {"config": json.loads(plain_config), "weights": weights}
+
+
+def is_described_model(shape: Mapping[str, Any]) -> bool:
+    """Whether it has the form of `shape_of`'s results."""
+    weights = shape.get("weights")
+    return (
+        isinstance(shape.get("config"), dict)
+        and isinstance(weights, list)
+        and all(isinstance(row, list) and len(row) == 5 and _is_weight(*row) for row in weights)
+    )
+
+
+def _is_weight(name: object, shape: object, trained: object, bits: object, count: object) -> bool:
+    return (
+        isinstance(name, str)
+        and isinstance(shape, list)
+        and len(shape) <= DIMENSIONS
+        and all(type(size) is int and 0 <= size < TOO_LARGE for size in shape)
+        and isinstance(trained, bool)
+        and (bits is None or (isinstance(bits, int | float) and 0 < bits <= 64))
+        and type(count) is int
+        and 0 < count <= COUNT
     )

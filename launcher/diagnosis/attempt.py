@@ -42,7 +42,7 @@ class Seen:
     Attributes:
         observed: settings in force and facts, by name.
         model: the model's configuration and kinds of weights, from a worker's description
-            (`launcher/core/described_model.py`, `shape_of`); None before the first.
+            (`launcher/core/model.py`, `shape_of`); None before the first.
         saves: save folders of node 0's Trainers, rank 0's first; empty before training.
         rows: final progress of node 0's ranks.
         span: the attempt's start and end, in seconds of node 0's monotonic clock.

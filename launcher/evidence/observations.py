@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.choices import Checkpointing
-from ..core.described_model import shape_of
-from ..core.model import output_of
+from ..core.model import output_of, shape_of
 from ..core.private_names import MissingNameError
 from ..core.settings import Fact, Setting, Value
 from ..progress.board import Phase

@@ -52,7 +52,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The model's shape (`described_model.shape_of`)."""
+    """The model's shape (`core/model.py`, `shape_of`)."""
 
     shape: dict[str, Any]
 

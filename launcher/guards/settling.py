@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ..core.described_model import shape_of
+from ..core.model import shape_of
 from ..core.preset import parsed
 from ..core.settings import Setting, Value, is_value
 from ..evidence.observations import observations

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ...core.constraint import Cause, CauseKind, Constraint, Term
-from ...core.described_model import is_described_model
+from ...core.model import is_described_model
 from ...core.setting_table import TOO_LARGE
 from ...core.settings import Fact, Setting, Value, name_of, value_in_range
 from ...core.workload import Earlier, Known, Measured, Origin, Statement, Workload

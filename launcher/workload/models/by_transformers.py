@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ...core.described_model import is_described_model
+from ...core.model import is_described_model
 from ...system import private_files, regular_files, run_directory, terminal
 
 SECONDS = 60
@@ -28,7 +28,7 @@ QUIET = {
 
 
 def described_by_transformers(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Describes a configuration's model (`core/described_model.py`); None if unknown.
+    """Describes a configuration's model (`core/model.py`); None if unknown.
 
     Takes seconds at first. Results are cached for the user by configuration and transformers
     version.

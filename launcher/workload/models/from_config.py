@@ -54,7 +54,7 @@ def model_from_config(config: Config, weights: tuple[Weight, ...], source: str) 
 
 
 def weights_of(described: Mapping[str, Any]) -> tuple[Weight, ...]:
-    """Weights from a process's description (`core/described_model.py`)."""
+    """Weights from a process's description (`core/model.py`)."""
     return tuple(
         Weight(str(name), tuple(sizes), count, trained, bits)
         for name, sizes, trained, bits, count in described["weights"]

@@ -1,7 +1,7 @@
 """Describes the model that transformers builds from a configuration, without its weights.
 
 Runs in a process started by `by_transformers.py`: config.json on stdin, the description
-(`core/described_model.py`) on stdout. The model's own code is never executed.
+(`core/model.py`) on stdout. The model's own code is never executed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from ...core.described_model import shape_of
+from ...core.model import shape_of
 from .without_weights import without_weights
 
 CLASSES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import peft
 import pytest
 import transformers
-from safe_launch.core.described_model import shape_of
+from safe_launch.core.model import shape_of
 from safe_launch.core.settings import Fact
 from safe_launch.core.workload import Origin, Workload
 from safe_launch.diagnosis.observed import with_model

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from safe_launch.core.described_model import shape_of
+from safe_launch.core.model import shape_of
 from safe_launch.evidence.observations import Observations
 from safe_launch.evidence.worker_messages import Imports, Message, ModelShape, Observed
 from support.lazy import Lazy
