@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safe_launch.core.count_of import count_of
+from safe_launch.core.quantities import count_of
 
 from .bench import Bench, Figure, last_line
 

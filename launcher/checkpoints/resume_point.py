@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..core.choices import Engine
-from ..core.count_of import count_of
 from ..core.errors import Refused
+from ..core.quantities import count_of
 from .checkpoint import AnyCheckpoint, Checkpoint, Resume, Unusable, newest_first, resume_value
 
 PATIENCE = 3

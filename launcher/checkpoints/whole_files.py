@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 from ..core.plain_json import parsed
-from ..core.units import GIB
+from ..core.quantities import GIB
 from ..system import regular_files
 
 ARCHIVE = re.compile(

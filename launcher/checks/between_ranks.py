@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from ..core.count_of import count_of
 from ..core.errors import EXPLAINED
 from ..core.limits import WORD, Count, Limit, Line
+from ..core.quantities import count_of
 from . import gradients
 from .finding import Check, Finding, first_of
 

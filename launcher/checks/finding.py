@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..core.limits import Count, Line
-from ..core.ranks_text import ranks_text
+from ..core.quantities import ranks_text
 from ..core.request import CheckOptions
 
 VARIABLE = "SAFE_LAUNCH_CHECKS"

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..core.count_of import count_of
 from ..core.errors import EXPLAINED
+from ..core.quantities import count_of
 from .finding import Check, Finding
 from .seen_gradients import PARTS, WINDOWS, Passed, Row, Seen, Way, decoded
 

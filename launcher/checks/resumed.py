@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..core.count_of import count_of
 from ..core.limits import Line
+from ..core.quantities import count_of
 from .finding import Check, Finding
 
 

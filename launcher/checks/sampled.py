@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..core.count_of import count_of
+from ..core.quantities import count_of
 from .finding import Check, Finding, first_of
 
 MANY_UNCHANGED, NEARLY_ALL = 0.25, 0.9

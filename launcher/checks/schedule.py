@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..core.count_of import count_of
+from ..core.quantities import count_of
 from .finding import Check, Finding
 
 STEPS = 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.count_of import count_of
+from ..core.quantities import count_of
 from .finding import Check, Finding
 
 BEYOND = 1.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ..core.count_of import count_of
+from ..core.quantities import count_of
 from .finding import Check, Finding, first_of
 
 WITHOUT = 3

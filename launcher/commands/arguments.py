@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Collection
 from pathlib import Path
 
-from ..core.count_of import count_of
 from ..core.errors import LaunchError
+from ..core.quantities import count_of
 from ..options.option import named_path
 from ..options.parser import Parser
 from ..system.run_directory import default_root

@@ -6,10 +6,10 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from ..core.count_of import count_of
 from ..core.errors import ExitCode
 from ..core.hardware import Accelerator, Hardware
 from ..core.plain_json import plain
+from ..core.quantities import count_of
 from ..core.row import Row
 from ..machine import detect, profiles
 from ..options.parser import Parser

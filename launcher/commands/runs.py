@@ -8,9 +8,8 @@ import math
 import os
 from pathlib import Path
 
-from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
-from ..core.units import GIB
+from ..core.quantities import GIB, count_of
 from ..options.parser import Parser
 from ..report.past_run import HEAD, PastRun
 from ..system import kept_runs, terminal

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError, Refused
+from ..core.quantities import count_of
 from ..hangs.report import HangReport
 from ..options.parser import Parser
 from ..report import explain_hang

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from .count_of import count_of
 from .model import is_described_model
+from .quantities import count_of
 from .settings import Setting, Value, is_value
 
 NODES, WORKERS = 1 << 16, 1 << 12

@@ -8,7 +8,7 @@ from enum import Enum, StrEnum
 from typing import Literal, NamedTuple, Self
 
 from .choices import Checkpointing, Engine, Offload, Precision
-from .units import GIB
+from .quantities import GIB
 
 Kind = type[Enum] | type[int] | type[bool] | type[str]
 

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.count_of import count_of
+from ..core.quantities import count_of
 from .failure_record import HANG, FailureRecord, ToldBy
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.choices import Engine, Offload
-from ..core.count_of import count_of
 from ..core.errors import LaunchError
+from ..core.quantities import count_of
 from ..core.settings import BATCH, Fact, Setting
 from ..core.workload import Statement
 from .config_files.deepspeed import Config, ConfigError, load

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ..checks.finding import Check, Finding
-from ..core.count_of import count_of
 from ..core.errors import EXPLAINED
 from ..core.private_names import DIVISOR
+from ..core.quantities import count_of
 from ..workload.script.scaled_losses import divided_before
 from ..workload.script.user_files import tree_of
 from . import data_parallel, looks

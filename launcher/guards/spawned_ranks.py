@@ -14,7 +14,7 @@ from typing import Any
 
 import wrapt
 
-from ..core.count_of import count_of
+from ..core.quantities import count_of
 from ..evidence.observations import observations
 from .callers import user_place
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..core.control_sequences import cleaned
-from ..core.ranks_text import ranks_text
+from ..core.quantities import ranks_text
 from ..evidence.failure_record import HANG, FailureRecord, Frame
 from .places import waiting_function
 from .report import HangKind, HangReport

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..core.control_sequences import cleaned
-from ..core.count_of import count_of
+from ..core.quantities import count_of
 from .standing import Collective
 from .waits import is_default
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..core.count_of import count_of, noun_of
+from ..core.quantities import count_of, noun_of
 from ..evidence.failure_record import HANG, FailureRecord
 from .attempts import Evidence
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.count_of import count_of
 from ..core.errors import LaunchError, reason_of
+from ..core.quantities import count_of
 from ..system import files_below, regular_files
 from .sources import BOMS, STDIN
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ..catalogue.entry import Kind, Role
-from ..core.count_of import noun_of
+from ..core.quantities import noun_of
 from ..core.row import Row
 from ..core.shortened import shortened
 from ..core.source_location import SourceLocation

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from ..core.errors import LaunchError, reason_of
-from ..core.units import GIB, MIB
+from ..core.quantities import GIB, MIB
 from ..system import regular_files, terminal
 from .lines import Recoded, Resumed, Source
 

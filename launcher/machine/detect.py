@@ -12,9 +12,8 @@ from importlib.machinery import PathFinder
 from mmap import PROT_READ, mmap
 from pathlib import Path
 
-from ..core.count_of import count_of
 from ..core.hardware import Accelerator, Hardware, common_device
-from ..core.units import GIB
+from ..core.quantities import GIB, count_of
 from . import host
 from .probes import Device, amd, ascend, nvidia, visible
 from .profiles import accelerator_of, in_use_note, matching, profile_named

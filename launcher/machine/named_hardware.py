@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..core.hardware import Accelerator, Hardware
 from ..core.nearest import near
-from ..core.units import GIB
+from ..core.quantities import GIB, count_of
 from ..system.regular_files import text_of
 from ..system.typed_yaml import DocumentError, line_of
 from . import device_names

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..core.units import MIB
+from ..core.quantities import MIB
 
 Kind = TypeVar("Kind")
 SECONDS = 10

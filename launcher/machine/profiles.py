@@ -15,7 +15,7 @@ from ..core.choices import Precision
 from ..core.errors import LaunchError
 from ..core.hardware import Accelerator
 from ..core.nearest import near
-from ..core.units import GIB, MIB
+from ..core.quantities import GIB, MIB
 from ..system.regular_files import text_of
 from ..system.typed_yaml import DocumentError, line_of, read_document
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..core.count_of import count_of
 from ..core.errors import ExitCode
 from ..core.placement import Placement
+from ..core.quantities import count_of
 from ..system.event_loop import EventLoop
 from .callers import Callers
 from .compatibility import misplaced, of_another_job

@@ -12,8 +12,8 @@ from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, get_args, get_type_hints
 
-from ..core.count_of import count_of
 from ..core.limits import BYTES, Limit, number
+from ..core.quantities import count_of
 from .messages import Message
 from .sent import Sent
 

@@ -10,7 +10,7 @@ import hmac
 import struct
 from dataclasses import dataclass, field
 
-from ..core.count_of import count_of
+from ..core.quantities import count_of
 
 LENGTH = struct.Struct("!I")
 NUMBER = struct.Struct("!Q")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from ..core.count_of import noun_of
-from ..core.ranks_text import ranges_of
+from ..core.quantities import noun_of, ranges_of
 from .compatibility import first_hosts
 from .joining import Join, Unable
 

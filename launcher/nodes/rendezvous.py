@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError, reason_of
 from ..core.hardware import Hardware
 from ..core.placement import Placement
+from ..core.quantities import count_of
 from ..core.request import LaunchRequest
 from ..core.secrets import hidden_arguments
 from ..core.version import VERSION

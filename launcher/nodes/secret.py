@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 
-from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError, Refused, reason_of
 from ..core.placement import Placement
+from ..core.quantities import count_of
 from ..schedulers import mpi, slurm
 from ..schedulers.this_host import this_host
 from . import munge

@@ -8,9 +8,9 @@ from functools import partial
 
 from msgspec import structs
 
-from ..core.count_of import count_of
 from ..core.errors import ExitCode
 from ..core.placement import Placement
+from ..core.quantities import count_of
 from ..system.event_loop import EventLoop
 from .callers import Callers
 from .compatibility import misplaced, refusal

@@ -7,9 +7,9 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 
-from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..core.hardware import Hardware
+from ..core.quantities import count_of
 from ..frameworks.installed import package_folders
 from ..machine import host
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..core.count_of import count_of, noun_of
 from ..core.errors import LaunchError
+from ..core.quantities import count_of, noun_of
 
 _INDEX = re.compile(r"\s*\d{1,9}\s*")
 DEFAULT = Path("/job/hostfile")

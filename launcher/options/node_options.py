@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..core.nearest import near
 from ..core.placement import PORT, JoinTimes
+from ..core.quantities import count_of
 from ..core.row import Row
 from ..schedulers.read_placement import SCHEDULERS
 from ..schedulers.this_host import Here, owns, this_host

@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError
 from ..core.hardware import VISIBLE, Hardware
 from ..core.nearest import near
+from ..core.quantities import count_of
 from ..core.request import HangTimes, LaunchRequest, StopTimes
 from ..system import private_files
 from ..system.signals import ENDING, REPORT

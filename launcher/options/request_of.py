@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..core.hardware import Hardware
 from ..core.placement import Placement
+from ..core.quantities import count_of
 from ..core.request import CheckOptions, Fix, LaunchRequest, Limits, WorkerOptions
 from ..frameworks.config_files.accelerate import Configuration
 from ..schedulers.reported import whole

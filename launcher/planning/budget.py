@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..core.choices import Precision
 from ..core.constraint import Cause, CauseKind, Constraint, Term
 from ..core.hardware import Hardware
+from ..core.quantities import GIB
 from ..core.settings import LEAST_MEMORY, Setting
-from ..core.units import GIB
 from .estimates.estimate import Estimate
 from .estimates.ranks import Ranks
 from .estimates.training_states import Candidate

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 from ..core.choices import Framework
 from ..core.constraint import Cause, CauseKind, Constraint
-from ..core.count_of import count_of
 from ..core.errors import Refused
+from ..core.quantities import count_of
 from ..core.request import LaunchRequest
 from ..core.workload import Workload
 

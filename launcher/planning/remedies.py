@@ -8,8 +8,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from ..core.choices import Adapter, Engine, Framework, Loss, Offload, Optimizer
-from ..core.count_of import count_of
 from ..core.errors import LaunchError
+from ..core.quantities import count_of
 from ..core.settings import OF_DDP, OF_FSDP, Fact, Name, Setting, Value
 from ..core.workload import Known, Origin, Workload
 from .budget import capacity, gib

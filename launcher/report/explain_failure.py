@@ -11,8 +11,8 @@ from ..catalogue.advice import Advice, advice, advised, cases
 from ..catalogue.entry import Diagnosis, Finding, Kind, KnownFailure, Role
 from ..catalogue.situation import Trait, prose_for, scheduled_by, traits_of
 from ..core.control_sequences import cleaned
-from ..core.count_of import count_of, noun_of
 from ..core.preset import describe
+from ..core.quantities import count_of, noun_of
 from ..core.row import Row
 from ..core.settings import Setting, Value
 from ..core.shortened import shortened

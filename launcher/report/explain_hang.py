@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..core.control_sequences import cleaned
-from ..core.count_of import count_of
-from ..core.ranks_text import ranks_text
+from ..core.quantities import count_of, ranks_text
 from ..core.row import Row
 from ..evidence.failure_record import Frame
 from ..hangs.activity import is_busy, is_process_busy

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ..core.choices import Engine, Framework
 from ..core.constraint import CauseKind
-from ..core.count_of import count_of
 from ..core.hardware import Hardware
 from ..core.preset import Preset, preset_of
+from ..core.quantities import count_of
 from ..core.request import LaunchRequest
 from ..core.row import Row
 from ..core.settings import BATCH, OF_DDP, Fact, Setting, Value

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from ..checks import kept
-from ..core.count_of import count_of
 from ..core.errors import meaning
+from ..core.quantities import count_of
 from ..planning.budget import gib
 from ..progress.board import Phase, RankProgress
 from ..progress.stragglers import Straggler, stragglers

@@ -7,7 +7,7 @@ from typing import Annotated, NotRequired, TypedDict
 
 from msgspec import Meta
 
-from ..core.count_of import count_of
+from ..core.quantities import count_of
 from ..core.settings import BATCH, Fact
 from ..diagnosis.attempt import Outcome
 from ..diagnosis.observed import with_seen

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..core.count_of import count_of
 from ..core.errors import LaunchError
 from ..core.placement import PORT, JoinTimes, Placement
+from ..core.quantities import count_of
 from ..core.row import Row
 from . import kubernetes, mpi, slurm, torchrun_options
 from .reported import Reported, Stated, Value

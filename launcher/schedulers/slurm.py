@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ..core.count_of import count_of
 from ..core.errors import LaunchError
+from ..core.quantities import count_of
 from ..system import regular_files
 from .reported import Reported, Stated, number
 from .this_host import Here

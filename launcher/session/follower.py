@@ -10,9 +10,9 @@ from pathlib import Path
 from msgspec import structs
 
 from ..checkpoints import checkpoint, discovery, save_folders
-from ..core.count_of import count_of
 from ..core.errors import ExitCode, LaunchError, Refused
 from ..core.preset import describe
+from ..core.quantities import count_of
 from ..core.request import LaunchRequest
 from ..evidence import failed_workers
 from ..nodes.attempt_end import AttemptEnd

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.count_of import count_of
+from ..core.quantities import count_of
 
 DEEPEST = 12
 """Maximum depth of a file below a named folder; torchrun's logs are 3 deep, 6 in a job's folder."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import Refused, reason_of
-from ..core.units import GIB
+from ..core.quantities import GIB
 from . import launcher_record
 from .launcher_record import LauncherRecord, State
 

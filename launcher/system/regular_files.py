@@ -12,7 +12,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from ..core.errors import LaunchError
-from ..core.units import MIB
+from ..core.quantities import MIB
 from . import private_files
 
 NEW = 0o644

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.count_of import count_of
 from ..core.errors import Refused, reason_of
+from ..core.quantities import count_of
 from ..evidence import inquiry
 from ..evidence.socket_folder import socket_folder
 from ..evidence.worker_receiver import Receiver

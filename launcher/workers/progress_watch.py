@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..core.count_of import count_of
+from ..core.quantities import count_of
 from ..nodes.peers import Peers
 from ..progress import pace, snapshot
 from ..progress.board import Phase, RankProgress

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...core.count_of import count_of
+from ...core.quantities import count_of
 from .step import Case, Step
 
 

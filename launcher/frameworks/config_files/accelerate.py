@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.count_of import count_of
 from ...core.errors import LaunchError
 from ...core.nearest import near
 from ...core.private_names import VALIDATE_LAUNCH, MissingNameError
+from ...core.quantities import count_of
 from ...system import regular_files
 from ...system.typed_yaml import DocumentError, line_of, read_mapping
 from . import vocabulary

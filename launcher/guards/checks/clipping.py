@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from ...checks.finding import Check, Finding
-from ...core.count_of import count_of
 from ...core.errors import EXPLAINED
+from ...core.quantities import count_of
 from .. import data_parallel, fsdp
 from . import scalers
 from .reporting import is_on, report_here, safely

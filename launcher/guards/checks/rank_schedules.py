@@ -17,8 +17,8 @@ import wrapt
 
 from ...checks.finding import Check, Finding
 from ...checks.schedule_length import BEYOND
-from ...core.count_of import count_of
 from ...core.errors import EXPLAINED
+from ...core.quantities import count_of
 from ...evidence.observations import observations
 from ..callers import user_place
 from .reporting import is_on, report_here

@@ -11,7 +11,7 @@ from typing import Any
 import wrapt
 
 from ...checks.finding import Check, Finding
-from ...core.count_of import count_of
+from ...core.quantities import count_of
 from ..callers import user_place
 from ..fsdp import TORCHS
 from .models import parameters_of

@@ -10,10 +10,10 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ...core.count_of import count_of, noun_of
 from ...core.errors import LaunchError
 from ...core.hardware import VISIBLE
 from ...core.placement import JoinTimes
+from ...core.quantities import count_of, noun_of
 from ...options import process_options, table
 from ...options.hostfile import Host
 from ...options.node_options import HostChoice, declare_hosts

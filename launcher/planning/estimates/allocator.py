@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...core.hardware import Hardware
+from ...core.quantities import GIB
 from ...core.settings import Fact
-from ...core.units import GIB
 from ...core.workload import Workload
 from .estimate import Component
 from .logits import unfit_share

@@ -11,8 +11,8 @@ from textwrap import shorten
 from typing import Any
 
 from ...core.control_sequences import cleaned
-from ...core.count_of import count_of
 from ...core.errors import LaunchError
+from ...core.quantities import count_of
 from ...progress.stragglers import stragglers
 from ...system import regular_files
 from ...system.redaction import redacted

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from ...core.units import GIB
+from ...core.quantities import GIB
 from ...progress.pace import Point
 from ...progress.snapshot import Snapshot
 from .past_attempt import PastAttempt

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from ...core.control_sequences import cleaned_json
-from ...core.count_of import count_of
 from ...core.errors import Refused, reason_of
+from ...core.quantities import count_of
 from ...system import private_files, regular_files, run_directory
 from ...system.redaction import redacted
 from .lesson import FORMAT, Lesson

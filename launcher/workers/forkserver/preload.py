@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...core.count_of import count_of
+from ...core.quantities import count_of
 from ...workload.script.imports import Filter, Import, Step, Variable
 
 QUIET = {

@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...core.count_of import count_of
 from ...core.errors import LaunchError, reason_of
 from ...core.model import Model, Weight
+from ...core.quantities import count_of
 from ...system import regular_files
 from . import stored_weights
 from .by_transformers import described_by_transformers

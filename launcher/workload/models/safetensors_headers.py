@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.count_of import count_of
 from ...core.errors import LaunchError
+from ...core.quantities import count_of
 from ...system import regular_files
 
 _LONGEST = 100_000_000

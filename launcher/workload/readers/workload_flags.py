@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 
 from ...core.choices import Attention, Loss, Optimizer, Output
-from ...core.count_of import count_of
 from ...core.model import output_of
+from ...core.quantities import count_of
 from ...core.settings import Fact
 from ...core.workload import Known, Origin, Statement
 from ...frameworks.arguments import FALSE, TRUE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from safe_launch.core.ranks_text import ranks_text
+from safe_launch.core.quantities import ranks_text
 from safe_launch.evidence.failure_record import Frame
 from safe_launch.hangs.attribution import attributed
 from safe_launch.hangs.report import HangKind, HangReport

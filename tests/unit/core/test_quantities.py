@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import safe_launch
-from safe_launch.core.count_of import count_of, plural_of
+from safe_launch.core.quantities import count_of, plural_of
 
 SOURCE = Path(safe_launch.__file__).parent
-OWN = SOURCE / "core" / "count_of.py"
+OWN = SOURCE / "core" / "quantities.py"
 OTHERS = {
     "{_count(model.parameters)} parameters",  # such as `8.0 B`
     "{device.memory} bytes",  # a machine's name, which isn't shown to people
