@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ..core.control_sequences import cleaned
-from ..core.shortened import shortened
+from ..core.quotation import cleaned, shortened
 from ..evidence.failure_record import FailureRecord, Raised
 from ..system.redaction import redacted
 from .device import Device, device_of

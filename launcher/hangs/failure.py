@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..core.control_sequences import cleaned
 from ..core.quantities import ranks_text
+from ..core.quotation import cleaned
 from ..evidence.failure_record import HANG, FailureRecord, Frame
 from .places import waiting_function
 from .report import HangKind, HangReport

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ..core.control_sequences import cleaned
 from ..core.quantities import count_of
+from ..core.quotation import cleaned
 from .standing import Collective
 from .waits import is_default
 

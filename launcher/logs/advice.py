@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..catalogue.advice import Advice, advised
 from ..catalogue.entry import Finding, KnownFailure
 from ..catalogue.situation import prose_for, traits_of
-from ..core.shortened import shortened
+from ..core.quotation import shortened
 from ..core.workload import Workload
 from ..diagnosis.next_step.choose import next_step
 from ..diagnosis.next_step.step import Basis, Step

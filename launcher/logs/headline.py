@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..catalogue.entry import Finding, KnownFailure
 from ..catalogue.signature import Pattern, lines_of
-from ..core.shortened import shortened, with_short_paths
+from ..core.quotation import shortened, with_short_paths
 from ..core.source_location import SourceLocation
 from ..diagnosis.next_step.build import build_error
 from ..diagnosis.next_step.libraries import missing_line

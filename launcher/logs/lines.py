@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-from ..core.control_sequences import is_garbage
+from ..core.quotation import is_garbage
 from .repeated import without_repeats
 
 BLOCK = 1 << 20

@@ -8,8 +8,8 @@ from __future__ import annotations
 import html
 import re
 
-from ..core.control_sequences import ANSI
 from ..core.plain_json import parsed
+from ..core.quotation import ANSI
 
 NAMED = (
     r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*"

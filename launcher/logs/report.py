@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from ..catalogue.entry import Kind, Role
 from ..core.quantities import noun_of
+from ..core.quotation import shortened
 from ..core.row import Row
-from ..core.shortened import shortened
 from ..core.source_location import SourceLocation
 from ..evidence.exit_reason import death_text
 from ..report.explain_failure import (

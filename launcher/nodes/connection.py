@@ -29,9 +29,9 @@ from typing import Self
 
 import msgspec
 
-from ..core.control_sequences import cleaned_json
 from ..core.errors import ExitCode, Refused, reason_of
 from ..core.plain_json import plain
+from ..core.quotation import cleaned_json
 from . import field_limits
 from .frames import Direction
 from .handshake import Handshake, Keys

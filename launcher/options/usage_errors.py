@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ..core.errors import LaunchError
 from ..core.nearest import meant, near
-from ..core.shortened import shortened
+from ..core.quotation import shortened
 from ..frameworks.config_files.vocabulary import DEEPSPEED
 
 CHOICE = re.compile(r"argument (\S+): invalid choice: (.+) \(choose from (.+)\)", re.DOTALL)

@@ -10,12 +10,11 @@ from pathlib import Path
 from ..catalogue.advice import Advice, advice, advised, cases
 from ..catalogue.entry import Diagnosis, Finding, Kind, KnownFailure, Role
 from ..catalogue.situation import Trait, prose_for, scheduled_by, traits_of
-from ..core.control_sequences import cleaned
 from ..core.preset import describe
 from ..core.quantities import count_of, noun_of
+from ..core.quotation import cleaned, shortened
 from ..core.row import Row
 from ..core.settings import Setting, Value
-from ..core.shortened import shortened
 from ..core.source_location import SourceLocation
 from ..diagnosis.allocator_message import allocation_of
 from ..diagnosis.attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded

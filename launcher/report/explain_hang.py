@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..core.control_sequences import cleaned
 from ..core.quantities import count_of, ranks_text
+from ..core.quotation import cleaned
 from ..core.row import Row
 from ..evidence.failure_record import Frame
 from ..hangs.activity import is_busy, is_process_busy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..core.control_sequences import cleaned
+from ..core.quotation import cleaned
 from ..evidence.failure_record import Frame
 from ..hangs.places import shown_frame, waiting_function, without_wrappers
 from ..hangs.standing import Standing

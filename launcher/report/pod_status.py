@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.control_sequences import cleaned
 from ..core.errors import ExitCode, LaunchError, meaning
+from ..core.quotation import cleaned
 from ..system.redaction import redacted
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from ..core.control_sequences import cleaned
 from ..core.errors import ExitCode, LaunchError
+from ..core.quotation import cleaned
 from .redaction import redacted
 
 MARK = "[safe-launch] "

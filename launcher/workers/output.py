@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from ..core.control_sequences import ANSI, is_garbage
 from ..core.errors import reason_of
 from ..core.output_routing import ERR, LONGEST, OUT, QUIET, Streams
+from ..core.quotation import ANSI, is_garbage
 from ..system import private_files, terminal
 from ..system.redaction import redacted
 from . import pseudo_terminal

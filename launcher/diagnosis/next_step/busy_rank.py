@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from itertools import takewhile
 
-from ...core.shortened import shortened
+from ...core.quotation import shortened
 from ...system.redaction import redacted
 from .step import Case, Step
 

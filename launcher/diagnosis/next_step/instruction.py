@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...catalogue.package_names import MODEL_CODE, PYTHON
-from ...core.shortened import shortened
+from ...core.quotation import shortened
 from ...system.redaction import redacted
 from .phrases import (
     FOR_DEVELOPERS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...catalogue.device import Device
-from ...core.shortened import shortened
+from ...core.quotation import shortened
 from ...system.redaction import redacted
 from .busy_rank import OF_WAITING, TIMEOUT
 from .run_kind import run_of

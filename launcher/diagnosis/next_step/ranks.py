@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...core.shortened import shortened
+from ...core.quotation import shortened
 from .run_kind import run_of
 from .step import Case, Step
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ...catalogue.package_names import PYTHON, package_of_file
 from ...catalogue.version_skew import LAZY
-from ...core.shortened import shortened
+from ...core.quotation import shortened
 from ...evidence.failure_record import Frame
 from ...system.redaction import redacted
 from .meanings import MEANINGS, PROGRAMMING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...core.shortened import shortened
+from ...core.quotation import shortened
 from ...system.redaction import redacted
 from .local_address import NODES
 from .step import Case, Step

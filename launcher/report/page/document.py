@@ -10,9 +10,9 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from ...core.control_sequences import cleaned
 from ...core.errors import LaunchError
 from ...core.quantities import count_of
+from ...core.quotation import cleaned
 from ...progress.stragglers import stragglers
 from ...system import regular_files
 from ...system.redaction import redacted

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from ...core.control_sequences import cleaned_json
 from ...core.errors import Refused, reason_of
 from ...core.quantities import count_of
+from ...core.quotation import cleaned_json
 from ...system import private_files, regular_files, run_directory
 from ...system.redaction import redacted
 from .lesson import FORMAT, Lesson

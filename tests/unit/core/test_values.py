@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safe_launch.core.choices import Precision
 from safe_launch.core.constraint import Cause, CauseKind, Constraint, Term
-from safe_launch.core.control_sequences import cleaned, cleaned_json
 from safe_launch.core.errors import ExitCode, meaning
 from safe_launch.core.hardware import common_device
 from safe_launch.core.model import Weight, grouped
 from safe_launch.core.output_routing import EVERY, Streams, which, words
 from safe_launch.core.placement import Placement
 from safe_launch.core.plain_json import plain
+from safe_launch.core.quotation import cleaned, cleaned_json
 from safe_launch.core.request import Limits
 from safe_launch.core.settings import Fact, Setting, Value, parse_value, range_of
 from safe_launch.core.workload import Known, Origin, Workload
