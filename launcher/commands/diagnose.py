@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..catalogue.entry import KnownFailure
 from ..core.errors import LaunchError, Refused
-from ..core.source_location import SourceLocation
+from ..core.script import SourceLocation
 from ..diagnosis.root_cause import diagnose
 from ..hangs import dumps, failure
 from ..hangs.report import HangReport

@@ -14,7 +14,7 @@ from ..catalogue.entry import known_constraints
 from ..core.errors import ExitCode
 from ..core.plain_json import plain
 from ..core.row import Row
-from ..core.script_answers import Ending, ScriptAnswers
+from ..core.script import Ending, ScriptAnswers
 from ..core.settings import Fact
 from ..core.workload import Origin, Workload
 from ..diagnosis.observed import with_model

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..catalogue.entry import Finding
 from ..core.request import LaunchRequest
-from ..core.source_location import SourceLocation
+from ..core.script import SourceLocation
 from ..workload.script.line_searches import spots
 from ..workload.script.user_files import user_files
 

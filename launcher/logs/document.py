@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..core.source_location import SourceLocation
+from ..core.script import SourceLocation
 from ..report.explain_failure import user_frame
 from .advice import advice_on_failure, reason_of, step_of
 from .attempts import Evidence

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..catalogue.entry import Finding, KnownFailure
 from ..catalogue.signature import Pattern, lines_of
 from ..core.quotation import shortened, with_short_paths
-from ..core.source_location import SourceLocation
+from ..core.script import SourceLocation
 from ..diagnosis.next_step.build import build_error
 from ..diagnosis.next_step.libraries import missing_line
 from ..diagnosis.next_step.step import raised_first

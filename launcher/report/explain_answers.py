@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..core.row import Row
-from ..core.script_answers import Ending, ScriptAnswers
+from ..core.script import Ending, ScriptAnswers
 
 NAMED = 5
 """Files that are named at most."""

@@ -14,8 +14,8 @@ from ..core.preset import describe
 from ..core.quantities import count_of, noun_of
 from ..core.quotation import cleaned, shortened
 from ..core.row import Row
+from ..core.script import SourceLocation
 from ..core.settings import Setting, Value
-from ..core.source_location import SourceLocation
 from ..diagnosis.allocator_message import allocation_of
 from ..diagnosis.attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
 from ..diagnosis.next_step.choose import next_step, surer_step

@@ -15,7 +15,7 @@ from ..system.redaction import redacted
 
 if TYPE_CHECKING:
     from ..catalogue.entry import Finding
-    from ..core.source_location import SourceLocation
+    from ..core.script import SourceLocation
     from ..core.workload import Workload
     from ..planning.plan import NoPlan
 

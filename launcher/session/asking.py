@@ -17,7 +17,7 @@ from ..core.choices import Framework
 from ..core.errors import LaunchError
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
-from ..core.script_answers import Ending, ScriptAnswers
+from ..core.script import Ending, ScriptAnswers
 from ..evidence.from_exception import name_of as qualified
 from ..evidence.plan_query import EndOfQueryError
 from ..system import files_below, terminal

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..catalogue.entry import KnownFailure, constraints_of
 from ..core.choices import Adapter, Engine, Framework, Precision
+from ..core.script import SourceLocation
 from ..core.settings import Fact, Name, Value
-from ..core.source_location import SourceLocation
 from ..planning.plan import Plan
 from ..workload.script.line_searches import spots
 from ..workload.script.user_files import user_files

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ...core.source_location import SourceLocation
+from ...core.script import SourceLocation
 from ...system import regular_files
 from . import unguarded_calls
 from .parameter_reductions import parameter_reductions

@@ -11,8 +11,8 @@ from safe_launch.catalogue.reader import read_catalogue, read_entry
 from safe_launch.core.constraint import Cause, CauseKind, Constraint
 from safe_launch.core.preset import preset_of
 from safe_launch.core.request import Limits
+from safe_launch.core.script import SourceLocation
 from safe_launch.core.settings import Fact, Name, Setting, Value
-from safe_launch.core.source_location import SourceLocation
 from safe_launch.core.workload import Known, Origin
 from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Seen, Succeeded, Superseded
 from safe_launch.diagnosis.root_cause import diagnose

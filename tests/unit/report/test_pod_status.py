@@ -12,8 +12,8 @@ from safe_launch.catalogue.entry import Finding, Role
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.commands import hardware
 from safe_launch.core.errors import MEANINGS, ExitCode, LaunchError, meaning
+from safe_launch.core.script import SourceLocation
 from safe_launch.core.settings import Fact, Name, Value
-from safe_launch.core.source_location import SourceLocation
 from safe_launch.core.workload import Workload
 from safe_launch.evidence.failure_record import FailureRecord, Frame
 from safe_launch.report import pod_status

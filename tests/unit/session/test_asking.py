@@ -9,7 +9,7 @@ from safe_launch.commands import plan
 from safe_launch.core.choices import Framework
 from safe_launch.core.errors import ExitCode, LaunchError
 from safe_launch.core.request import LaunchRequest
-from safe_launch.core.script_answers import Ending, ScriptAnswers
+from safe_launch.core.script import Ending, ScriptAnswers
 from safe_launch.core.settings import Fact, Setting
 from safe_launch.core.workload import Known, Origin
 from safe_launch.evidence.failure_record import FailureRecord, Frame

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from safe_launch.core.source_location import SourceLocation
+from safe_launch.core.script import SourceLocation
 from safe_launch.workload.script.line_searches import spots
 from support.tables import table
 

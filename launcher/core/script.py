@@ -1,4 +1,4 @@
-"""The answers of a script that was run in one process for its plan, and its end."""
+"""The user's script: a place in its source, and its answers when it is run for its plan."""
 
 from __future__ import annotations
 
@@ -9,6 +9,20 @@ from typing import Any
 
 from .choices import Framework
 from .workload import Statement
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """A place in a user's source file: path, line number and the text of the line.
+
+    Attributes:
+        change: the corrected line, if it follows from the line alone.
+    """
+
+    file: str
+    line: int
+    text: str
+    change: str | None = None
 
 
 class Ending(StrEnum):
