@@ -10,11 +10,11 @@ from ..core.errors import ExitCode
 from ..core.hardware import Accelerator, Hardware
 from ..core.plain_json import plain
 from ..core.quantities import count_of
-from ..core.row import Row
 from ..machine import detect, profiles
 from ..options.parser import Parser
 from ..planning.budget import gib
 from ..system import terminal
+from ..system.terminal import Row
 from .arguments import add_json
 
 COLUMNS = ("name", "GiB", "taken", "types", "TFLOP/s", "GB/s", "link GB/s")

@@ -11,12 +11,12 @@ import msgspec
 
 from ..core.errors import ExitCode, LaunchError, Refused
 from ..core.nearest import near
-from ..core.row import Row
 from ..options.parser import Parser
 from ..planning.budget import gib
 from ..session.lessons import store
 from ..session.lessons.store import Kept
 from ..system import terminal
+from ..system.terminal import Row
 from .arguments import add_json, meant
 
 NONE = "no lesson is kept: a run that succeeds leaves one, corrected or with its memory measured"

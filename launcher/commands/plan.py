@@ -13,7 +13,6 @@ from ..catalogue.catalogue import Catalogue
 from ..catalogue.entry import known_constraints
 from ..core.errors import ExitCode
 from ..core.plain_json import plain
-from ..core.row import Row
 from ..core.script import Ending, ScriptAnswers
 from ..core.settings import Fact
 from ..core.workload import Origin, Workload
@@ -27,6 +26,7 @@ from ..session.fault_warnings import fault_warnings
 from ..session.lessons import earlier_runs
 from ..session.suspect_lines import SuspectLine, suspect_lines
 from ..system import terminal
+from ..system.terminal import Row
 from . import training
 
 __all__ = ["declare", "run"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .row import Row
-
 PORT = 29500
 """The default port of node 0, as in torchrun and deepspeed."""
 
@@ -65,7 +63,7 @@ class Placement:
     shows_all_devices: bool = True
     nproc: int | None = None
     nproc_source: str = ""
-    sources: tuple[Row, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
     times: JoinTimes = JoinTimes()
     may_join: bool = False
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from ..catalogue.entry import Kind, Role
 from ..core.quantities import noun_of
 from ..core.quotation import shortened
-from ..core.row import Row
 from ..core.script import SourceLocation
 from ..evidence.exit_reason import death_text
 from ..report.explain_failure import (
@@ -20,6 +19,7 @@ from ..report.explain_failure import (
     where_texts,
 )
 from ..system.redaction import redacted
+from ..system.terminal import Row
 from .advice import advice_on_failure, reason_of, step_of
 from .attempts import Evidence
 from .failures import Failure

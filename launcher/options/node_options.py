@@ -13,11 +13,11 @@ from ..core.errors import LaunchError
 from ..core.nearest import near
 from ..core.placement import PORT, JoinTimes
 from ..core.quantities import count_of
-from ..core.row import Row
 from ..schedulers.read_placement import SCHEDULERS
 from ..schedulers.this_host import Here, owns, this_host
 from ..schedulers.torchrun_options import OPTIONS, seconds
 from ..system.regular_files import text_of
+from ..system.terminal import Row
 from . import hostfile, table
 from .foreign_options import NODES
 from .hostfile import Host

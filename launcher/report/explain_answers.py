@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..core.row import Row
 from ..core.script import Ending, ScriptAnswers
+from ..system.terminal import Row
 
 NAMED = 5
 """Files that are named at most."""

@@ -13,7 +13,6 @@ from ..catalogue.situation import Trait, prose_for, scheduled_by, traits_of
 from ..core.preset import describe
 from ..core.quantities import count_of, noun_of
 from ..core.quotation import cleaned, shortened
-from ..core.row import Row
 from ..core.script import SourceLocation
 from ..core.settings import Setting, Value
 from ..diagnosis.allocator_message import allocation_of
@@ -24,6 +23,7 @@ from ..evidence.exit_reason import death_text
 from ..evidence.failure_record import HANG, FailureRecord, Frame, ToldBy
 from ..planning.budget import gib
 from ..system.redaction import redacted
+from ..system.terminal import Row
 
 LONGEST = 240
 """Characters of an exception's message that are shown; the traceback has all."""

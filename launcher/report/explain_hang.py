@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from ..core.quantities import count_of, ranks_text
 from ..core.quotation import cleaned
-from ..core.row import Row
 from ..evidence.failure_record import Frame
 from ..hangs.activity import is_busy, is_process_busy
 from ..hangs.at_end import at_end
@@ -14,6 +13,7 @@ from ..hangs.places import Place, place_of, waiting_function
 from ..hangs.report import HangKind, HangReport
 from ..hangs.standing import Child, Standing
 from ..hangs.words import collective_text
+from ..system.terminal import Row
 from .hang_places import line_text, place_text, short_place, spot
 
 MOST_PLACES = 8

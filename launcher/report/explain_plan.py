@@ -11,7 +11,6 @@ from ..core.hardware import Hardware
 from ..core.preset import Preset, preset_of
 from ..core.quantities import count_of
 from ..core.request import LaunchRequest
-from ..core.row import Row
 from ..core.settings import BATCH, OF_DDP, Fact, Setting, Value
 from ..core.workload import Origin
 from ..evidence.failure_record import FailureRecord
@@ -22,6 +21,7 @@ from ..planning.proven import MEASURED, PAGE, proof_of
 from ..planning.search import contradiction
 from ..planning.shipped_sweeps import shipped_sweeps
 from ..system import terminal
+from ..system.terminal import Row
 from .plan_table import components_text
 
 DECIDED_BY_SCRIPTS = {*BATCH, *OF_DDP}

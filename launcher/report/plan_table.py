@@ -8,13 +8,13 @@ from typing import Any
 from ..core.constraint import CauseKind
 from ..core.hardware import Hardware
 from ..core.request import LaunchRequest
-from ..core.row import Row
 from ..core.settings import BATCH
 from ..core.workload import Known, Workload
 from ..planning.budget import capacity, gib
 from ..planning.estimates.estimate import Component, Estimate
 from ..planning.estimates.ranks import ranks_of
 from ..planning.plan import Change, Considered, Doubt, NoPlan, Plan
+from ..system.terminal import Row
 
 SHOWN = 12
 """Candidates in the table at most; the document has all of them."""

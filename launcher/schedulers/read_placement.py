@@ -16,7 +16,7 @@ from dataclasses import replace
 from ..core.errors import LaunchError
 from ..core.placement import PORT, JoinTimes, Placement
 from ..core.quantities import count_of
-from ..core.row import Row
+from ..system.terminal import Row
 from . import kubernetes, mpi, slurm, torchrun_options
 from .reported import Reported, Stated, Value
 from .this_host import Here

@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..core.errors import LaunchError
 from ..core.nearest import meant, near
 from ..core.placement import JoinTimes
-from ..core.row import Row
+from ..system.terminal import Row
 from .reported import DIGITS, Reported, Stated, Value, port, stated, whole
 from .this_host import Here
 

@@ -11,7 +11,6 @@ from ..catalogue.entry import Diagnosis, Finding
 from ..catalogue.situation import scheduled_by, traits_of
 from ..checkpoints.resume_point import Start
 from ..core.errors import Refused
-from ..core.row import Row
 from ..core.workload import Workload
 from ..diagnosis.attempt import Attempt, Failed, Succeeded, Superseded
 from ..diagnosis.suspect_corrections import SuspectCorrection
@@ -21,6 +20,7 @@ from ..hangs.report import HangReport
 from ..planning.plan import Change, NoPlan, Plan
 from ..report import explain_failure, explain_hang, explain_plan, lasting, summary
 from ..system import run_directory, terminal
+from ..system.terminal import Row
 from .decision import End, RunState
 from .suspect_lines import SuspectLine
 

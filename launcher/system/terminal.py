@@ -21,6 +21,8 @@ from .redaction import redacted
 
 MARK = "[safe-launch] "
 WIDTH = 100
+Row = tuple[str, str]
+"""A row of a table: a label and its text, of one or more lines."""
 _quiet = False
 _verbose = False
 _begun: set[int] = set()
@@ -163,7 +165,7 @@ WHOLE = ("do", "run", "else")
 """Labels of texts that are read first, pasted or searched for, so they aren't wrapped."""
 
 
-def table(rows: Iterable[tuple[str, str]], indent: int = 2) -> list[str]:
+def table(rows: Iterable[Row], indent: int = 2) -> list[str]:
     """Rows of a label and a text, the texts wrapped and aligned; never at a no-break space."""
     lines = []
     for label, text in rows:

@@ -13,7 +13,6 @@ import msgspec
 from ...checks import kept
 from ...core.constraint import Cause
 from ...core.errors import Refused
-from ...core.row import Row
 from ...diagnosis.allocator_message import allocation_of
 from ...evidence.exit_reason import title_of
 from ...evidence.failure_record import FailureRecord
@@ -22,6 +21,7 @@ from ...progress import pace, snapshot
 from ...progress.board import RankProgress
 from ...progress.snapshot import Snapshot
 from ...system import typed_json
+from ...system.terminal import Row
 from .. import explain_hang
 from .losses import Loss, losses
 from .source_excerpt import Excerpt, excerpt
