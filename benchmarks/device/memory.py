@@ -20,6 +20,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 from device.bench import ALLOCATOR, GIB, Bench, Figure, results_of, started, used
+from safe_launch.core.workload import Origin
 from safe_launch.machine.profiles import profile_named
 
 TITLE = "The memory model"
@@ -213,11 +214,11 @@ def estimated(case: dict[str, Any], kind: str) -> dict[str, int]:
     from safe_launch.core.choices import Precision
     from safe_launch.core.hardware import Accelerator, Hardware
     from safe_launch.core.settings import Fact, Setting
-    from safe_launch.core.workload import Known, Origin, Workload
+    from safe_launch.core.workload import Known, Workload
+    from safe_launch.planning.estimates.estimate import Ranks
     from safe_launch.planning.estimates.memory import estimate
-    from safe_launch.planning.estimates.ranks import Ranks
-    from safe_launch.workload.models.by_transformers import described_by_transformers
     from safe_launch.workload.models.from_config import model_from_config, weights_of
+    from safe_launch.workload.models.from_folder import described_by_transformers
 
     device = Accelerator("device", kind, 2**40, 0, frozenset(Precision), 1.0, 1.0, 1.0, 1.0, 1.0)
     config = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from safe_launch.checkpoints import discovery, universal
+from safe_launch.checkpoints import save_folders, universal
 from safe_launch.checkpoints.checkpoint import VARIABLE, Saves
 from safe_launch.core.errors import Refused
 
@@ -218,8 +218,8 @@ def measured(old: Way, new: Way, base: Path) -> tuple[str, str]:
             shutil.copytree(out / f"checkpoint-{SAVED}", folder / "out" / f"checkpoint-{SAVED}")
             resume = folder / "out" / f"checkpoint-{SAVED}"
             if by_universal:
-                found = discovery.found(Saves(str(folder / "out")), [old.world])
-                converted = universal.convert(found.complete[0])
+                newest, *_ = save_folders.find_all(Saves(str(folder / "out")), [old.world])
+                converted = universal.convert(newest)
                 if isinstance(converted, Refused):
                     cells.append(f"not converted: `{converted.sentence[:100]}`")
                     continue

@@ -26,11 +26,9 @@ from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.model import Model, Weight
 from safe_launch.core.settings import Fact, Setting, name_of, parse_value
 from safe_launch.core.workload import Known, Origin, Workload
-from safe_launch.planning.estimates.estimate import Component, Estimate
-from safe_launch.planning.estimates.families import Family, family_of
-from safe_launch.planning.estimates.memory import estimate
+from safe_launch.planning.estimates.estimate import Component, Estimate, Ranks
+from safe_launch.planning.estimates.memory import Family, estimate, family_of
 from safe_launch.planning.estimates.model_sizes import model_sizes_of
-from safe_launch.planning.estimates.ranks import Ranks
 from safe_launch.workload.models.from_config import model_from_config
 
 PUBLISHED = Path(__file__).parent / "published"

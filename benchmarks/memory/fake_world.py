@@ -203,8 +203,8 @@ def estimated(workload: Any, candidate: Any, world: int) -> tuple[Any, float]:
     from safe_launch.core.choices import Precision
     from safe_launch.core.hardware import Accelerator, Hardware
     from safe_launch.planning.estimates import memory
+    from safe_launch.planning.estimates.estimate import Ranks
     from safe_launch.planning.estimates.model_sizes import model_sizes_of
-    from safe_launch.planning.estimates.ranks import Ranks
 
     cpu = Accelerator("cpu", "cpu", 0, 0, frozenset(Precision), 1.0, 1.0, 1.0, 1.0, 1.0)
     hardware = Hardware(cpu, 0, 2, 2**34)

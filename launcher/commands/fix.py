@@ -18,7 +18,7 @@ import msgspec
 
 from ..core.errors import ExitCode, LaunchError, Refused, reason_of
 from ..options.parser import Parser
-from ..report.edit import Edit
+from ..report.lasting import Edit
 from ..report.run_status import RunStatus
 from ..system import private_files, regular_files, terminal
 from ..system.run_directory import named

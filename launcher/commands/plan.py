@@ -22,9 +22,8 @@ from ..planning.estimates.model_sizes import model_sizes_of
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned, refused_by_strict
 from ..report import explain_answers, explain_plan, plan_table
-from ..session.fault_warnings import fault_warnings
+from ..session.launch_warnings import SuspectLine, fault_warnings, suspect_lines
 from ..session.lessons import earlier_runs
-from ..session.suspect_lines import SuspectLine, suspect_lines
 from ..system import terminal
 from ..system.terminal import Row
 from . import training

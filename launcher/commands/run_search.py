@@ -17,8 +17,7 @@ from ..core.nearest import near
 from ..evidence.exit_reason import title_of
 from ..progress import board, snapshot
 from ..report import throughput
-from ..report.past_run import PastRun
-from ..report.run_status import RankStatus, RunStatus
+from ..report.run_status import PastRun, RankStatus, RunStatus
 from ..system import launcher_record, typed_json
 from ..system.kept_runs import is_run, kept
 from ..system.launcher_record import LauncherRecord, State

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..core.errors import ExitCode, LaunchError
 from ..core.quantities import GIB, count_of
 from ..options.parser import Parser
-from ..report.past_run import HEAD, PastRun
+from ..report.run_status import RUN_HEAD, PastRun
 from ..system import kept_runs, terminal
 from ..system.kept_runs import DAY, VARIABLE, Limits
 from ..system.run_directory import named
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         terminal.show(json.dumps({"runs": [run.document() for run in runs]}, indent=1))
     elif runs:
-        terminal.show("\n".join(terminal.columns((HEAD, *(run.cells() for run in runs)))))
+        terminal.show("\n".join(terminal.columns((RUN_HEAD, *(run.cells() for run in runs)))))
     else:
         terminal.show(f"no run is kept in {root}")
     return ExitCode.SUCCESS

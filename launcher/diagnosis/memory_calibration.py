@@ -6,7 +6,7 @@ from ..core.hardware import Hardware
 from ..core.workload import Measured, Workload
 from ..evidence.failure_record import FailureRecord
 from ..planning.budget import capacity
-from ..planning.estimates.ranks import ranks_of
+from ..planning.estimates.estimate import ranks_of
 from .allocator_message import allocation_of
 from .attempt import Attempt, Succeeded
 from .observed import tried_settings

@@ -11,7 +11,7 @@ from ..core.errors import LaunchError
 from ..core.settings import Fact, Name, Setting, Value, name_of, parse_value
 from ..core.workload import Known, Origin, Statement, Workload
 from ..workload.models.from_config import model_from_config, weights_of
-from ..workload.readers.tied_embeddings import is_end
+from ..workload.readers.peft_flags import is_end
 from .attempt import Attempt, Seen
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from ..catalogue.entry import Finding
 from ..core.request import LaunchRequest
 from ..core.script import SourceLocation
+from ..workload.script.files import user_files
 from ..workload.script.line_searches import spots
-from ..workload.script.user_files import user_files
 
 
 def spots_of(root: Finding, request: LaunchRequest) -> tuple[SourceLocation, ...]:

@@ -14,10 +14,9 @@ from ..core.errors import LaunchError
 from ..core.settings import Fact, Setting, Value
 from ..core.workload import Known, Origin, Statement
 from . import fsdp
-from .arguments import TRUE
 from .config_files.deepspeed import OFFLOADS, ConfigError, load
 from .deepspeed import FLAGS, statements
-from .framework import FrameworkRow, Script
+from .framework import TRUE, FrameworkRow, Script
 
 ACCELERATE = FrameworkRow(
     "accelerate",

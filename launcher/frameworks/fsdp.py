@@ -13,8 +13,7 @@ from ..core.errors import reason_of
 from ..core.settings import Fact, Setting, Value
 from ..core.workload import Known, Origin, Statement
 from ..system import regular_files
-from .arguments import FALSE, TRUE, Argument
-from .framework import Script
+from .framework import FALSE, TRUE, Argument, Script
 
 LAYERS = "TRANSFORMER_BASED_WRAP"
 UNITS = {LAYERS: Units.LAYERS, "NO_WRAP": Units.WHOLE}

@@ -12,8 +12,7 @@ from ..core.choices import Checkpointing, Precision
 from ..core.errors import LaunchError
 from ..core.settings import Fact, Setting
 from ..core.workload import Known, Origin, Statement
-from .arguments import Argument
-from .framework import FrameworkRow, Script
+from .framework import Argument, FrameworkRow, Script
 
 
 def read(script: Script) -> Iterator[Statement]:

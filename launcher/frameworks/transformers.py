@@ -12,10 +12,9 @@ from ..core.errors import LaunchError
 from ..core.settings import BATCH, OF_DDP, Fact, Setting
 from ..core.workload import Known, Origin, Statement
 from . import fsdp
-from .arguments import TRUE, Argument
 from .config_files.vocabulary import default_mode
 from .deepspeed import FLAGS, is_bare
-from .framework import FrameworkRow, Script
+from .framework import TRUE, Argument, FrameworkRow, Script
 
 TRANSFORMERS = FrameworkRow(
     "transformers",

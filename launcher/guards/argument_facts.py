@@ -9,8 +9,8 @@ from typing import Any
 from ..core.choices import Checkpointing, Engine, Precision
 from ..core.settings import BATCH, Fact, Setting, Value
 from ..frameworks.config_files.deepspeed import Config, load
-from ..frameworks.config_files.deepspeed_statements import of_config
 from ..frameworks.config_files.vocabulary import STEPS, dtype_named, optimizer_named
+from ..frameworks.deepspeed import of_config
 from ..frameworks.framework import Script
 from .deepspeed_plugin import config_of
 from .model_facts import NAMES

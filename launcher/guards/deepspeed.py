@@ -17,8 +17,7 @@ from ..core.private_names import ENGINE_CONFIG, PARAM_DICT
 from ..core.settings import BATCH, OF_DEEPSPEED, Fact, Setting, Value
 from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
-from ..frameworks.config_files.deepspeed import ConfigError, load, offload_of
-from ..frameworks.config_files.edited_deepspeed import edited
+from ..frameworks.config_files.deepspeed import ConfigError, edited, load, offload_of
 from . import batches, data_parallel, settling
 from .argument_facts import deepspeed_facts
 from .callers import MAKERS, is_called_by

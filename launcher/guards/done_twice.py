@@ -16,8 +16,8 @@ from ..checks.finding import Check, Finding
 from ..core.errors import EXPLAINED
 from ..core.private_names import DIVISOR
 from ..core.quantities import count_of
-from ..workload.script.scaled_losses import divided_before
-from ..workload.script.user_files import tree_of
+from ..workload.script.files import tree_of
+from ..workload.script.losses import divided_before
 from . import data_parallel, looks
 from .callers import MAKERS, is_called_by, place, user_frames, user_values
 from .divided_data import tensors_in

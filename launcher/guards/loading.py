@@ -25,7 +25,7 @@ from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
 from ..frameworks.config_files.vocabulary import dtype_named
-from ..workload.models.without_weights import without_weights
+from ..workload.models.on_meta import without_weights
 from . import settling
 from .model_facts import checkpoints_nothing, facts_of
 from .unloaded_model import DTYPES, configuration_of, dtype_of

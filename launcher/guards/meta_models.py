@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..evidence.plan_query import EndOfQueryError
-from ..workload.models.without_weights import without_weights
+from ..workload.models.on_meta import without_weights
 from .loading import PARTITIONING
 from .unloaded_model import configuration_of, dtype_of
 

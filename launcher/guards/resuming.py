@@ -15,7 +15,7 @@ from typing import Any
 import wrapt
 
 from ..checkpoints.checkpoint import UNIVERSAL, VARIABLE, Saves
-from ..checkpoints.discovery import present
+from ..checkpoints.save_folders import present
 from ..core.private_names import ENGINE_CONFIG, INNER_LOOP, LOAD_UNIVERSAL
 from ..evidence.observations import observations
 from ..evidence.worker_messages import SaveLocation

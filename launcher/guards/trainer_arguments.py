@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.choices import Checkpointing
 from ..core.settings import BATCH, OF_DEEPSPEED, Setting, Value
-from ..frameworks.config_files import edited_deepspeed
+from ..frameworks.config_files import deepspeed
 from . import deepspeed_plugin, fsdp
 from .enforced import overrides, replaced
 from .model_facts import NAMES
@@ -44,9 +44,9 @@ def give(arguments: Any, settings: Mapping[Setting, Value]) -> None:
     """Applies settings before the arguments are validated and passed to DeepSpeed."""
     _give(arguments, settings)
     if arguments.deepspeed:
-        arguments.deepspeed = edited_deepspeed.edited(arguments.deepspeed, settings)
+        arguments.deepspeed = deepspeed.edited(arguments.deepspeed, settings)
     elif Setting.ZERO_STAGE in settings:
-        arguments.deepspeed = edited_deepspeed.new(settings)
+        arguments.deepspeed = deepspeed.new(settings)
     elif Setting.RESHARD_AFTER_FORWARD in settings and not arguments.fsdp:
         os.environ.update(fsdp.VARIABLES)
 

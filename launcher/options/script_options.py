@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core.request import LaunchRequest
-from ..frameworks.arguments import PARSERS
+from ..frameworks.framework import PARSERS
 from ..frameworks.installed import package_folders
-from ..workload.script.user_files import files_of, imported, tree_of
+from ..workload.script.files import files_of, imported, tree_of
 from .foreign_options import HOSTS, WORKERS
 from .option import DEEPSPEED
 

@@ -7,8 +7,7 @@ from ..core.constraint import Cause, CauseKind, Constraint, Term
 from ..core.hardware import Hardware
 from ..core.quantities import GIB
 from ..core.settings import LEAST_MEMORY, Setting
-from .estimates.estimate import Estimate
-from .estimates.ranks import Ranks
+from .estimates.estimate import Estimate, Ranks
 from .estimates.training_states import Candidate
 
 HOST_SHARE = 0.95

@@ -1,4 +1,4 @@
-"""Reads the named presets, `presets/*.yaml`, with the changes of `--set`."""
+"""Settings from named presets, `presets/*.yaml`, and `--set`; the engine that a device requires."""
 
 from __future__ import annotations
 
@@ -13,8 +13,16 @@ from typing import Any
 
 from ..core.choices import Engine, Framework, Precision, Units
 from ..core.errors import LaunchError
+from ..core.hardware import Hardware
 from ..core.nearest import near
-from ..core.settings import OF_DDP, OF_DEEPSPEED, Fact, Setting, parse_value, range_of
+from ..core.settings import (
+    OF_DDP,
+    OF_DEEPSPEED,
+    Fact,
+    Setting,
+    parse_value,
+    range_of,
+)
 from ..core.workload import Known, Origin, Statement, Workload
 from ..system.regular_files import text_of
 from ..system.typed_yaml import DocumentError, check_depth, line_of
@@ -24,6 +32,10 @@ FUNCTION = re.compile(r"\$\{.*:", re.DOTALL)
 """A call of an OmegaConf function, such as `${oc.env:NAME}`, in any spelling."""
 FSDP_NEEDS = {"accelerate": (1, 6), "torch": (2, 6)}
 """The first versions with FSDP2 (accelerate/utils/constants.py, FSDP2_PYTORCH_VERSION)."""
+WITHOUT_EFFECT = (
+    "FSDP has no effect here: on a CPU accelerate trains with DDP, and every rank holds "
+    "all (safe-launch explain fsdp-trains-ddp-on-cpu)"
+)
 
 
 def names() -> list[str]:
@@ -160,3 +172,32 @@ def _path(name: str) -> Path:
             raise LaunchError(problem, f"if it is YAML, rename it: {name}.yaml")
         raise LaunchError(f"there is no preset `{name}`", near(name, names()))
     return _root() / f"{name}.yaml"
+
+
+def on_device(workload: Workload, hardware: Hardware) -> Workload:
+    """The workload with the engine accelerate uses on the device.
+
+    accelerate enables FSDP on several accelerators but not on CPUs (accelerate/state.py,
+    `AcceleratorState.__init__`, 1.6 to 1.15).
+    """
+    stated = workload.known.get(Fact.ENGINE)
+    by_accelerate = workload.framework is not Framework.NONE
+    is_changed = by_accelerate and hardware.accelerator.kind == "cpu"
+    if stated is None or workload.engine is not Engine.FSDP or not is_changed:
+        return workload
+    engine = Known(Engine.DDP.value, stated.origin, f"{stated.source}, on a CPU")
+    without_fsdp = workload.without((Setting.RESHARD_AFTER_FORWARD, Setting.OFFLOAD))
+    informed = without_fsdp.informed([(Fact.ENGINE, engine)])
+    return replace(informed, notes=(*workload.notes, WITHOUT_EFFECT))
+
+
+def check(wanted: Mapping[Setting, Known], hardware: Hardware) -> None:
+    """Checks that the device supports the launcher's options.
+
+    Raises:
+        LaunchError: FSDP on a CPU.
+    """
+    reshard = wanted.get(Setting.RESHARD_AFTER_FORWARD)
+    if reshard is not None and hardware.accelerator.kind == "cpu":
+        problem = f"{reshard.source}: accelerate trains with FSDP on accelerators alone"
+        raise LaunchError(problem, "on CPUs use --preset zero3, or DDP")

@@ -9,10 +9,15 @@ verdict.
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
 
 from ..core.choices import Checkpointing, Engine, Offload, Precision
 from ..core.constraint import Cause, CauseKind, Constraint, Term
@@ -240,3 +245,15 @@ def _release(version: str) -> str | None:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in version.split("."))
+
+
+@cache
+def shipped_sweeps() -> Mapping[str, Sweep]:
+    """The measurements, by library."""
+    text = (Path(str(files("safe_launch.presets"))) / "sweep.json").read_text("utf-8")
+    return MappingProxyType(
+        {
+            library: Sweep(tuple(sweep["versions"]), sweep["cells"])
+            for library, sweep in json.loads(text).items()
+        }
+    )

@@ -17,9 +17,9 @@ from ..core.request import LaunchRequest
 from ..core.settings import BATCH, Fact, Setting, Value
 from ..core.workload import Workload
 from .budget import hardware_constraints, over_budget
+from .estimates.estimate import Ranks, ranks_of
 from .estimates.memory import calibrated_sizes, estimate_of
 from .estimates.model_sizes import ModelSizes
-from .estimates.ranks import Ranks, ranks_of
 from .estimates.step_time import step_seconds
 from .estimates.training_states import Candidate
 from .fewer_nodes import fewer, growth

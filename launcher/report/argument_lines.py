@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from ..frameworks.framework import TRAINING
-from ..workload.script.harmless_calls import dotted
+from ..workload.script.calls import called, dotted
 from ..workload.script.source_files import SourceFile
-from ..workload.script.unguarded_calls import called
 
 QUESTION_AT = re.compile(r", (?P<file>[^,]+):(?P<line>\d+)(?:, in a later training)?")
 """The user's line at which a worker asked, at the end of a source."""

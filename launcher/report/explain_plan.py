@@ -15,11 +15,10 @@ from ..core.settings import BATCH, OF_DDP, Fact, Setting, Value
 from ..core.workload import Origin
 from ..evidence.failure_record import FailureRecord
 from ..planning.budget import capacity, gib
-from ..planning.estimates.ranks import ranks_of
+from ..planning.estimates.estimate import ranks_of
 from ..planning.plan import Change, Doubt, NoPlan, Plan
-from ..planning.proven import MEASURED, PAGE, proof_of
+from ..planning.proven import MEASURED, PAGE, proof_of, shipped_sweeps
 from ..planning.search import contradiction
-from ..planning.shipped_sweeps import shipped_sweeps
 from ..system import terminal
 from ..system.terminal import Row
 from .plan_table import components_text

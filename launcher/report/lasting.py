@@ -1,4 +1,4 @@
-"""Edits to the user's files that make a run's corrections permanent."""
+"""Edits to the user's files or command line that make a run's corrections permanent."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 
+from msgspec import Struct
+
 from ..core.choices import Checkpointing, Framework
 from ..core.request import LaunchRequest
 from ..core.settings import Setting, Value
 from ..planning.estimates.versions import is_at_least
 from ..planning.plan import Change, Plan
-from ..workload.script.harmless_calls import dotted
+from ..workload.script.calls import called, dotted
 from ..workload.script.source_files import SourceFile, source_files
-from ..workload.script.unguarded_calls import called
 from .argument_lines import Arguments, calls_of, lines_that_set, makers
-from .edit import COMMAND_LINE, Edit
 
 IN_FILE = re.compile(r"(?P<file>\S+\.(?:json|ya?ml)): (?P<key>[\w.]+)")
 """The source of a value from a configuration file."""
@@ -28,6 +28,43 @@ FLAG = re.compile(r"--(?!set$|preset$)(?P<name>[\w-]+)")
 OF_CHECKPOINTING = ("gradient_checkpointing", "gradient_checkpointing_kwargs")
 NEWER = ("activation_checkpointing", "activation_checkpointing_kwargs")
 """The same from late 5.x on, which goes before the older; with 6 it is alone."""
+COMMAND_LINE = "the script's arguments"
+
+
+class Edit(Struct, frozen=True):
+    """A place in the user's files or command line, and what to write there.
+
+    Attributes:
+        place: file, file and line, or the command line.
+        text: what to write.
+        file: the file's whole path; empty if it isn't known, or if there is none.
+        line: of a file in Python, the line of the call or the value.
+        values: of a configuration file, the keys, with dots between levels, and their values.
+    """
+
+    place: str
+    text: str
+    file: str = ""
+    line: int = 0
+    values: dict[str, str | int | bool] = {}
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it is for the script's command line."""
+        return self.place == COMMAND_LINE
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it is a line of Python, which is left to its author."""
+        return self.file.endswith(".py")
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it is in a file that `safe-launch fix --apply` writes."""
+        return bool(self.file) and not self.is_python
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}"
 
 
 def edits(plan: Plan) -> list[Edit]:

@@ -11,8 +11,7 @@ from ..core.request import LaunchRequest
 from ..core.settings import BATCH
 from ..core.workload import Known, Workload
 from ..planning.budget import capacity, gib
-from ..planning.estimates.estimate import Component, Estimate
-from ..planning.estimates.ranks import ranks_of
+from ..planning.estimates.estimate import Component, Estimate, ranks_of
 from ..planning.plan import Change, Considered, Doubt, NoPlan, Plan
 from ..system.terminal import Row
 

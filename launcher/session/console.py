@@ -22,7 +22,7 @@ from ..report import explain_failure, explain_hang, explain_plan, lasting, summa
 from ..system import run_directory, terminal
 from ..system.terminal import Row
 from .decision import End, RunState
-from .suspect_lines import SuspectLine
+from .launch_warnings import SuspectLine
 
 SHOWN_WHEN_QUIET = frozenset(
     ["settled", "asked", "change", "doubt", "suggest", "note", "may end", "do", "run"]

@@ -1,38 +1,55 @@
-"""A launch on node 0, which plans for all nodes, or on the only node."""
+"""A launch on node 0, which plans for all nodes, or on the only node; its attempts on them."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from threading import Timer
 
 from ..catalogue.catalogue import Catalogue
 from ..catalogue.entry import known_constraints
+from ..checkpoints.resume_point import Start
 from ..core.errors import ExitCode, LaunchError
 from ..core.workload import Workload
-from ..diagnosis.attempt import Failed
+from ..diagnosis.attempt import Attempt, Failed, Outcome, outcome_of
 from ..evidence import failed_workers
 from ..frameworks.installed import installed
+from ..hangs import dumps, failure
+from ..nodes.attempt_end import AttemptEnd
 from ..nodes.connection import broadcast, deliver
 from ..nodes.joining import RunStarted
-from ..nodes.messages import RunEnded
+from ..nodes.messages import Order, RunEnded
 from ..nodes.peers import Peers
 from ..nodes.rendezvous import Joined
+from ..planning.plan import Plan
+from ..planning.search import Rules
 from ..report import summary
-from ..system import kept_runs, launcher_record, orphans, private_files, run_directory, terminal
+from ..system import (
+    kept_runs,
+    launcher_record,
+    orphans,
+    private_files,
+    run_directory,
+    terminal,
+)
+from ..workers.attempt import run_attempt
+from ..workers.environment import NodeContext
 from ..workers.forkserver.client import Server
+from ..workers.forkserver.tcp_store import Store
+from ..workers.watch import Watch
 from . import metrics_process
-from .all_nodes import AllNodes
 from .console import Reporter
 from .decision import RunState
-from .fault_warnings import fault_warnings, print_new
-from .first_plan import first_plan
+from .launch_warnings import fault_warnings, print_new
 from .lessons import earlier_runs, learning
-from .loop import Effects, run_attempts
-from .resume import prepare
+from .loop import Effects, first_plan, run_attempts
+from .resume import clean_up, prepare
+from .settling import Settling
 from .training import Training
 
 OLDEST_TORCH = (2, 3)
@@ -148,3 +165,70 @@ def _train(
     if isinstance(outcome, Failed):
         failed_workers.write(outcome.records, outcome.attempt.folder)
     return summary.farewell(end.code, outcome, state.findings)
+
+
+@dataclass(slots=True)
+class AllNodes:
+    """Node 0's workers, and the launchers of the other nodes.
+
+    Attributes:
+        peers: the other nodes; after an attempt, those that are left.
+        informed: called with the plan in force whenever workers reveal more of the training.
+        unreached: keys of questions whose answers didn't reach every rank, see `Settling`.
+    """
+
+    server: Server
+    peers: Peers
+    reporter: Reporter
+    informed: Callable[[Plan], None]
+    unreached: set[str] = field(default_factory=set)
+
+    def run(self, attempt: Attempt, start: Start, rules: Rules) -> Outcome:
+        """Runs an attempt on all nodes to its end."""
+        plan, server, reporter = attempt.plan, self.server, self.reporter
+        port = plan.request.placement.meeting
+        server.store = Store.open(port)
+        if attempt.number == 0 and port not in (0, server.store.port):
+            reporter.note(f"port {port} is in use: the workers meet at port {server.store.port}")
+        order = Order(
+            attempt=attempt.number,
+            run_id=server.mark,
+            rank=0,
+            workers=plan.request.nodes,
+            port=server.store.port,
+            preset=plan.preset.settings(),
+            overrides=plan.overrides,
+            replaced=plan.replaced,
+            resume=start.resume,
+        )
+        environment = plan.hardware.accelerator.environment
+        node = NodeContext(plan.request, server, environment, start.variable)
+        self.peers.send_orders(order)
+        settling = Settling(attempt, rules, self.unreached, reporter, self.informed)
+        watch = Watch(settling, reporter.note, server.extend, partial(reporter.hung, attempt))
+        try:
+            part = run_attempt(order, node, attempt.folder, watch, self.peers)
+        finally:
+            server.close_store()
+        clean_up(start)
+        self.peers = self.peers.survivors()
+        outcome = outcome_of(settling.attempt, part)
+        settled = settling.seen(outcome.seen.observed, outcome.seen.model)
+        seen = replace(
+            outcome.seen, model=settled.model, asked=settled.asked, framework=settled.framework
+        )
+        return self._with_dumps(replace(outcome, seen=seen), part)
+
+    def _with_dumps(self, outcome: Outcome, part: AttemptEnd) -> Outcome:
+        """A failure with the ranks that the others waited for, if their recorders have left dumps.
+
+        The messages of NCCL's and HCCL's watchdogs only name the ranks that waited.
+        """
+        dumped = [standing for end in part.ended.values() for standing in end.standings]
+        if not isinstance(outcome, Failed) or not outcome.records or not dumped:
+            return outcome
+        report = dumps.report_on(dumped)
+        self.reporter.hung(outcome.attempt, report)
+        first, *others = outcome.records
+        culprits = failure.records(report, first.at) if report.culprits else ()
+        return replace(outcome, records=(first, *culprits, *others))

@@ -1,11 +1,11 @@
-"""Whether a running attempt may continue with what is known by now, and a better plan for it."""
+"""A worker's question: its place, whether the attempt may continue, and a better plan for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ..core.choices import Checkpointing
+from ..core.choices import Adapter, Checkpointing
 from ..core.request import Fix
 from ..core.settings import Fact, Setting, Value
 from ..core.workload import Known, Origin, Statement, Workload
@@ -16,7 +16,21 @@ from ..evidence.worker_messages import Ask, Boundary
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned
 from ..planning.search import Rules, forbidden_by
-from .questions import LOADING
+
+LOADING = (Boundary.FROM_PRETRAINED, Boundary.FROM_CONFIG)
+"""Boundaries at which a model is about to be made."""
+
+
+def expected(workload: Workload, where: str) -> list[Statement]:
+    """The expectation that a model about to be made is trained in full, if nothing contradicts."""
+    is_stated = workload.is_certain(Fact.ADAPTER) or not workload.trains_all
+    return [] if is_stated else [(Fact.ADAPTER, Known(Adapter.NONE.value, Origin.OBSERVED, where))]
+
+
+def where_of(question: Ask) -> str:
+    """The boundary and the user's line, in words; and which training, if it isn't the first."""
+    later = "in a later training" if question.step else ""
+    return ", ".join(filter(None, (str(question.boundary), question.frame, later)))
 
 
 def may_continue(attempt: Attempt, workload: Workload, rules: Rules) -> bool:

@@ -10,17 +10,22 @@ from pathlib import Path
 from ..catalogue.entry import Diagnosis, KnownFailure
 from ..catalogue.prefilter import prefilter
 from ..checkpoints.resume_point import Start
+from ..core.constraint import Constraint
 from ..core.errors import ExitCode, Refused
 from ..core.hardware import Hardware
+from ..core.request import Fix, LaunchRequest
+from ..core.workload import Workload
 from ..diagnosis.attempt import Attempt, Failed, Outcome
 from ..diagnosis.root_cause import diagnose
 from ..diagnosis.suspect_corrections import SuspectCorrection, suspect_correction
 from ..diagnosis.user_lines import spots_of
+from ..nodes.messages import RunEnded
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned, refused_by_strict
-from ..planning.search import Rules, rules_of
-from ..report import plan_table, summary
+from ..planning.search import Rules, as_asked, rules_of
+from ..report import plan_table, pod_status, summary
 from ..report.explain_failure import diagnosis_rows
+from ..report.explain_plan import NOTHING_LEFT
 from ..system import run_directory
 from .console import Reporter
 from .decision import (
@@ -32,6 +37,7 @@ from .decision import (
     no_correction_left,
     relaunch_refused,
 )
+from .launch_warnings import fault_warnings, suspect_lines
 
 PAUSE = 10.0
 """Seconds before each attempt after a transient failure: devices and ports are released later than
@@ -55,6 +61,40 @@ class Effects:
     reporter: Reporter
     run: Path
     pause: float = PAUSE
+
+
+def first_plan(
+    request: LaunchRequest,
+    workload: Workload,
+    hardware: Hardware,
+    known: Sequence[Constraint],
+    entries: Sequence[KnownFailure],
+    reporter: Reporter,
+    *,
+    has_learnt: bool = False,
+) -> Plan | RunEnded:
+    """Makes and reports the first plan; or returns why nothing may be launched."""
+    plan = planned(request, workload, hardware, known, has_failed=has_learnt)
+    if isinstance(plan, NoPlan):
+        reporter.no_plan(plan, None)
+        return RunEnded(ExitCode.NO_PLAN, NOTHING_LEFT, pod_status.dead_end_line(plan))
+    if request.limits.fix is Fix.SUGGEST:
+        asked = as_asked(request, workload, hardware)
+        reporter.suggested(asked, plan, suspect_lines(asked, entries))
+        _warn(asked, entries, reporter)
+        return asked
+    reporter.planned(plan, suspect_lines(plan, entries))
+    _warn(plan, entries, reporter)
+    refused = refused_by_strict(request, plan)
+    if refused is not None:
+        reporter.note(f"not launched: {refused.sentence}")
+        return RunEnded(ExitCode.NO_PLAN, refused.sentence)
+    return plan
+
+
+def _warn(plan: Plan, entries: Sequence[KnownFailure], reporter: Reporter) -> None:
+    for text in fault_warnings(plan, entries):
+        reporter.note(text)
 
 
 def run_attempts(

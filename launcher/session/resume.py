@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from shutil import rmtree
 
-from ..checkpoints import aside, discovery, resume_point, save_folders, universal
+from ..checkpoints import resume_point, save_folders, universal
 from ..checkpoints.checkpoint import AnyCheckpoint, Saves, newest_first
 from ..checkpoints.resume_point import Loading, Start, Target
 from ..core.choices import Engine, Offload
@@ -84,14 +84,14 @@ def _checkpoints(saves: Sequence[Saves], outcomes: Sequence[Outcome]) -> tuple[A
     worlds = {request.world for request in requests}
     local = requests[-1].nodes[0] if len(requests[0].nodes) > 1 else None
     first = {place.output_dir: place for place in reversed(saves)}
-    by_folder = (discovery.find_all(place, worlds, local) for place in first.values())
+    by_folder = (save_folders.find_all(place, worlds, local) for place in first.values())
     return newest_first(itertools.chain.from_iterable(by_folder))
 
 
 def _move_newer(start: Start) -> Start | Refused:
     """Moves later checkpoints out of the way; returns the start, with that in its sentence."""
     try:
-        places = aside.set_aside([checkpoint.folder for checkpoint in start.aside])
+        places = save_folders.set_aside([checkpoint.folder for checkpoint in start.aside])
     except OSError as error:
         return Refused(f"the checkpoints can't be moved aside: {file_and_reason(error)}")
     if not places:

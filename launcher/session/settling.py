@@ -29,8 +29,16 @@ from ..planning.search import Rules
 from ..progress.board import RankProgress
 from ..report import plan_table, summary
 from .console import Reporter
-from .judgement import better_plan, is_mistaken, is_unsure, may_continue, needs_probe
-from .questions import LOADING, expected, where_of
+from .judgement import (
+    LOADING,
+    better_plan,
+    expected,
+    is_mistaken,
+    is_unsure,
+    may_continue,
+    needs_probe,
+    where_of,
+)
 
 REACH = 30.0
 """Seconds within which every rank has to reach the boundary of a change."""

@@ -31,9 +31,9 @@ class Training:
 
     def workload(self, request: LaunchRequest) -> Workload:
         """The workload, given the number of workers of all nodes."""
-        from ..planning import engine_on_device, named_presets
+        from ..planning import named_presets
         from ..workload.read_workload import read_workload
 
-        engine_on_device.check(self.wanted, self.hardware)
-        workload = engine_on_device.on_device(read_workload(request), self.hardware)
+        named_presets.check(self.wanted, self.hardware)
+        workload = named_presets.on_device(read_workload(request), self.hardware)
         return named_presets.with_wanted(workload, self.wanted)

@@ -14,7 +14,7 @@ from ..core import preset
 from ..core.hardware import CORES, VISIBLE
 from ..core.request import LaunchRequest
 from ..evidence import failed_workers, inquiry, worker_channel
-from ..frameworks.config_files import edited_deepspeed
+from ..frameworks.config_files import deepspeed
 from ..nodes.messages import Order
 from ..progress import board
 from ..system import orphans, run_directory
@@ -92,7 +92,7 @@ def environments(
         inquiry.VARIABLE: node.sockets,
         inquiry.DUMPS_VARIABLE: inquiry.dumps_prefix(folder),
         finding.VARIABLE: finding.active(request.worker_options.checks),
-        edited_deepspeed.VARIABLE: folder.absolute() / "edited",
+        deepspeed.EDITED: folder.absolute() / "edited",
         **({failed_workers.VARIABLE: ""} if failed_workers.VARIABLE in os.environ else {}),
         **lasting(request, node.environment),
     }

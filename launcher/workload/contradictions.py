@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import EXPLAINED
-from ..frameworks.arguments import FALSE, TRUE
 from ..frameworks.config_files.deepspeed import Config, section
 from ..frameworks.config_files.vocabulary import optimizer_named
+from ..frameworks.framework import FALSE, TRUE
 
 DEFAULTS = {"learning_rate": ("lr", 0.001), "weight_decay": ("weight_decay", 0)}
 """Defaults of DeepSpeed's Adam, by the Trainer's names for them."""

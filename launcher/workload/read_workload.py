@@ -2,7 +2,8 @@
 
 Readers return statements, each with a source; of two with the same name the higher origin takes
 precedence, so the order matters only among equal origins. A framework whose program is launched
-comes last, as it sets what the libraries below it leave open.
+comes last, as it sets what the libraries below it leave open. Flags that no reader understood are
+listed if their names suggest an effect on memory or failures.
 """
 
 from __future__ import annotations
@@ -14,19 +15,11 @@ from itertools import chain
 
 from ..core.choices import Framework
 from ..core.request import LaunchRequest
-from ..core.workload import VERSIONED, Statement, Workload
+from ..core.workload import VERSIONED, Origin, Statement, Workload
 from ..frameworks import accelerate, deepspeed, transformers
-from ..frameworks.framework import Script
+from ..frameworks.framework import Flags, Script
 from ..frameworks.installed import installed
-from .not_understood import not_understood
-from .readers import (
-    model_folder,
-    peft_flags,
-    preference_flags,
-    tied_embeddings,
-    vision_flags,
-    workload_flags,
-)
+from .readers import model_flags, peft_flags, preference_flags, workload_flags
 from .script.read_script import read_script
 
 OWN_BATCHES = {
@@ -45,10 +38,26 @@ READERS: tuple[Callable[[Script], Iterable[Statement]], ...] = (
     deepspeed.read,
     accelerate.read,
     peft_flags.read,
-    vision_flags.read,
+    model_flags.read,
     preference_flags.read,
     workload_flags.read,
 )
+MATTERS = re.compile(
+    r"lora|adapter|peft|(^|_)d?oft(_|$)|boft|galore|apollo|badam|lisa|quant(?!ile)|(^|_)[248]bit|fp8|fp4"
+    r"|offload|zero|stage|checkpointing|recompute|remat|batch|accum|(^|_)length|(^|_)len(_|$)"
+    r"|parallel|(^|_)(tp|pp|cp|sp|ep|dp)(_|$)|fsdp|freeze|frozen|(^|_)fix_|tune_|train_only|trainable"
+    r"|reference|ref_|reward|teacher|student|critic|actor|vllm|sglang|optim|precision|fp16|bf16"
+    r"|dtype|packing|task_type|liger|experts|ema(_|$)|(^|_)kt(_|$)|unsloth|shift_attn|mixture_of_depths"
+    r"|config_overrides|num_(hidden_)?layers|max_memory|megatron|swap"
+)
+"""Names about memory, parallelism, or trained parameters."""
+MINOR = re.compile(
+    r"(^|_)(eval|test|val|valid|validation|predict|save|saving|log|logging|load_from|resume|push)"
+    r"(_|$)|dropout|alpha|bias|path|dir$|file|steps?$|_name$|weight|init|column|seed|beta|scale"
+    r"|lr|schedul|warmup|limit|funcs|template|map_batch|num_proc|merge|bnb_4bit|nested|double"
+    r"|group_by|within|pretrain_|learning_rate|cls_to_wrap|gather|ratio|overwrite|plugin|delete|preproc|sampler|strategy|server|port|aligner|impl$|coef|(^|_)kl(_|$)|args$|quant\w*_method|fp8_"
+)
+"""Parts of names without such an effect."""
 
 
 def read_workload(request: LaunchRequest) -> Workload:
@@ -66,11 +75,11 @@ def read_workload(request: LaunchRequest) -> Workload:
         workload = workload.informed(reader(script))
     if script.owner and script.owner.read:
         workload = workload.informed(script.owner.read(script))
-    model, notes = model_folder.read_model_of(script)
-    workload = workload.informed(model_folder.statements(script, model))
-    workload = workload.informed(vision_flags.image_statements(script, model))
-    workload = workload.informed(tied_embeddings.statements(script, workload, model))
-    vague = not_understood(script.flags)
+    model, notes = model_flags.read_model_of(script)
+    workload = workload.informed(model_flags.from_scratch(script, model))
+    workload = workload.informed(model_flags.image_statements(script, model))
+    workload = workload.informed(peft_flags.tied_statements(script, workload, model))
+    vague = _not_understood(script.flags)
     return replace(
         workload,
         notes=tuple(dict.fromkeys(script.notes)),
@@ -96,3 +105,19 @@ def _framework(script: Script) -> Framework:
     if "accelerate" in script.names:
         return Framework.ACCELERATE
     return Framework.NONE
+
+
+def _not_understood(flags: Flags) -> tuple[str, ...]:
+    """Flags and keys of files, as written, that no reader looked up and that aren't off."""
+    understood = {flags.all[name].source for name in flags.looked_up if name in flags.all}
+    return tuple(
+        dict.fromkeys(
+            flag.source
+            for name, flag in flags.all.items()
+            if flag.origin is not Origin.DEFAULT
+            and flag.source not in understood
+            and MATTERS.search(name)
+            and not MINOR.search(name)
+            and not flag.is_negative
+        )
+    )

@@ -14,8 +14,8 @@ from support.waiting import wait_for
 BOUNDED = """
 import sys
 from safe_launch import cli
-from safe_launch.session import asked_process
-asked_process.BOUND = 5.0
+from safe_launch.session import asking
+asking.BOUND = 5.0
 cli.main()
 """
 """The launcher with shorter time limits."""

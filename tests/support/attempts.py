@@ -31,8 +31,8 @@ from safe_launch.planning.plan import Change, NoPlan, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.planning.search import Rules
 from safe_launch.session.decision import End, RunState
+from safe_launch.session.launch_warnings import SuspectLine
 from safe_launch.session.loop import Effects, run_attempts
-from safe_launch.session.suspect_lines import SuspectLine
 
 from .worlds import CATALOGUE, CURRENT, HARDWARE, REQUEST, known_rules
 

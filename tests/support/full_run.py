@@ -17,7 +17,7 @@ from safe_launch.hangs.standing import Child, Collective, Standing
 from safe_launch.progress import pace, snapshot
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.report import summary
-from safe_launch.report.edit import Edit
+from safe_launch.report.lasting import Edit
 from safe_launch.system import launcher_record, run_directory
 
 from .attempts import Failed, Seen, Succeeded, ran

@@ -12,8 +12,8 @@ from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.model import Model, Weight
 from safe_launch.core.settings import Fact, Name, Value
 from safe_launch.core.workload import Known, Origin, Workload
-from safe_launch.workload.models.config_keys import ConfigSizes
 from safe_launch.workload.models.from_config import model_from_config
+from safe_launch.workload.models.stack_sizes import ConfigSizes
 
 GIB = 2**30
 

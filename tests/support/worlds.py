@@ -16,7 +16,7 @@ from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Known, Origin, Workload
-from safe_launch.planning.estimates.ranks import ranks_of
+from safe_launch.planning.estimates.estimate import ranks_of
 from safe_launch.planning.search import Rules
 
 REQUEST = LaunchRequest("train.py", False, (), 2, "--nproc 2")

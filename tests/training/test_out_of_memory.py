@@ -16,7 +16,7 @@ from safe_launch.diagnosis.allocator_message import allocation_of
 from safe_launch.diagnosis.attempt import Attempt, Seen
 from safe_launch.diagnosis.new_constraints import Learned, learned_from
 from safe_launch.evidence.failure_record import FailureRecord
-from safe_launch.planning.estimates.ranks import Ranks
+from safe_launch.planning.estimates.estimate import Ranks
 from safe_launch.planning.plan import Plan
 from safe_launch.planning.search import Rules, as_asked, resolve
 from support.models import HARDWARE, QWEN2_7B, model_of, workload_of

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from safe_launch.checkpoints import discovery
+from safe_launch.checkpoints import save_folders
 from safe_launch.checkpoints.checkpoint import Checkpoint, Saves
 from safe_launch.core.choices import Engine
 from support.stacks import CURRENT, EXAMPLES, SCENARIOS, Stack
@@ -51,7 +51,7 @@ def every_cut_is_noticed(output_dir: Path, newest: str, older: str, scratch: Pat
             path = folder / newest / name
             whole = path.read_bytes()
             path.write_bytes(whole[: min(int(len(whole) * part), len(whole) - 8)])
-            found = discovery.find_all(Saves(str(folder)), {2})
+            found = save_folders.find_all(Saves(str(folder)), {2})
             assert [one.folder.name for one in found] == [newest, older]
             assert [isinstance(one, Checkpoint) for one in found] == [False, True], (name, part)
             assert found[0].is_cut_off, found[0].reason
@@ -72,7 +72,7 @@ def test_goes_on_from_the_newest_that_is_whole(stack: Stack, tmp_path: Path) -> 
     )
     output_dir = tmp_path / "out"
     assert (output_dir / "set-aside-1" / "checkpoint-5").is_dir()
-    (newest, *_) = discovery.find_all(Saves(str(output_dir)), {2})
+    (newest, *_) = save_folders.find_all(Saves(str(output_dir)), {2})
     assert (newest.step, newest.engine, newest.zero_stage, newest.world) == (
         8,
         Engine.DEEPSPEED,
@@ -83,7 +83,7 @@ def test_goes_on_from_the_newest_that_is_whole(stack: Stack, tmp_path: Path) -> 
 
     for path in output_dir.glob("checkpoint-8/**/*rank_1*"):
         path.unlink()
-    lacking, *_ = discovery.find_all(Saves(str(output_dir)), {2}, local=1)
+    lacking, *_ = save_folders.find_all(Saves(str(output_dir)), {2}, local=1)
     assert lacking.reason.endswith("isn't on node 0, as if every node saved to its own disk")
     assert not lacking.is_cut_off
 
@@ -98,7 +98,7 @@ def test_goes_on_at_another_stage_by_a_universal_checkpoint(stack: Stack, tmp_pa
         told
     )
     output_dir = tmp_path / "out"
-    found = discovery.find_all(Saves(str(output_dir)), {2})
+    found = save_folders.find_all(Saves(str(output_dir)), {2})
     assert [(one.step, one.zero_stage) for one in found] == [
         (8, 2),
         (6, 2),
@@ -133,7 +133,7 @@ def test_every_cut_of_adapters_under_ddp_is_noticed(tmp_path: Path) -> None:
     own = ("--use_lora=True", *TWO, "--max_steps=2", "--save_steps=1")
     ended = warm(CURRENT).run(Training(str(SCENARIOS / "hf_lora.py"), own, 2, str(tmp_path)))
     assert ended.completed == [0, 1], ended.outputs
-    (newest, _) = discovery.find_all(Saves(str(tmp_path / "out")), {2})
+    (newest, _) = save_folders.find_all(Saves(str(tmp_path / "out")), {2})
     assert (newest.step, newest.engine, newest.world) == (2, Engine.DDP, 2)
     every_cut_is_noticed(tmp_path / "out", "checkpoint-2", "checkpoint-1", tmp_path)
 

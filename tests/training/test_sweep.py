@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from safe_launch.planning.shipped_sweeps import shipped_sweeps
+from safe_launch.planning.proven import shipped_sweeps
 from support.stacks import CURRENT, OLDER, ROOT, Stack
 
 LETTERS = {"equal": "=", "wrong": "x"}

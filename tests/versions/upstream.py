@@ -18,7 +18,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER.parent), str(FOLDER.parents[1])]
 
-from safe_launch.planning.shipped_sweeps import shipped_sweeps  # noqa: E402
+from safe_launch.planning.proven import shipped_sweeps  # noqa: E402
 from support.draws import draw  # noqa: E402
 from support.stacks import ROOT, Stack  # noqa: E402
 from support.their_options import TOOLS, unknown  # noqa: E402

@@ -1,4 +1,4 @@
-"""DeepSpeed's JSON configuration: reading it, and editing a copy of it."""
+"""DeepSpeed's JSON configuration: reading it, and editing a copy in the form of the original."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import binascii
 import copy
 import errno
 import json
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from ...core.errors import reason_of
 from ...core.plain_json import parsed
 from ...core.secrets import in_mapping
 from ...core.settings import BATCH, Setting, Value
-from ...system import redaction, regular_files
+from ...system import private_files, redaction, regular_files
 
 Config = dict[str, Any]
 
@@ -25,6 +27,8 @@ OFFLOADS = {
     (True, False): Offload.OPTIMIZER,
     (True, True): Offload.OPTIMIZER_AND_PARAMETERS,
 }
+EDITED = "SAFE_LAUNCH_EDITED"
+"""Environment variable with the attempt's folder for edited files."""
 
 
 class ConfigError(ValueError):
@@ -131,7 +135,7 @@ def _set_offload(config: Config, offload: Offload) -> None:
             zero[name] = {"pin_memory": True, **present, "device": "cpu"}
 
 
-def minimal(settings: Mapping[Setting, Value]) -> Config:
+def _minimal(settings: Mapping[Setting, Value]) -> Config:
     """Creates a configuration for a script on Hugging Face's Trainer without one.
 
     "auto" is filled in by transformers from its own arguments (integrations/deepspeed.py).
@@ -173,3 +177,53 @@ def with_settings(config: Config, settings: Mapping[Setting, Value]) -> Config:
         if setting in settings and edited.get(key) != "auto":
             edited[key] = settings[setting]
     return edited
+
+
+def edited(source: object, settings: Mapping[Setting, Value]) -> object:
+    """Applies the settings to a configuration; a path stays a path.
+
+    The source is a file's path, JSON, base64 of that, or a dict. An edited file is a copy whose
+    path ends like the script's; if no file can be written, the result is a dict. Without changes,
+    it is the same object.
+
+    Raises:
+        ConfigError: the file doesn't exist or isn't a JSON object.
+    """
+    if not settings:
+        return source
+    config = load(source)
+    changed = with_settings(config, settings)
+    if changed == config:
+        return source
+    if not isinstance(source, str | Path):
+        return changed
+    text = str(source)
+    if text.lstrip().startswith("{"):
+        return json.dumps(changed)
+    if not Path(text).is_file():
+        return base64.urlsafe_b64encode(json.dumps(changed).encode()).decode()
+    parts = [part for part in Path(text).parts if part not in ("/", "..")]
+    return _written(Path(*parts), changed)
+
+
+def new(settings: Mapping[Setting, Value]) -> object:
+    """Creates a configuration for a script on the Trainer, under a conventional file name."""
+    stage = settings.get(Setting.ZERO_STAGE, 0)
+    return _written(Path(f"zero{stage}.json"), _minimal(settings))
+
+
+def _written(name: Path, config: Config) -> object:
+    """Writes the file atomically, as all ranks of a node do, and returns its path."""
+    folder = os.environ.get(EDITED)
+    if not folder:
+        return config
+    path, content = Path(folder, name), json.dumps(config, indent=2).encode()
+    with suppress(OSError):
+        if regular_files.read(path) == content:
+            return str(path)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_files.replace(path, content)
+    except OSError:  # e.g. the disk is full
+        return config
+    return str(path)

@@ -14,7 +14,7 @@ import wrapt
 
 from ...checks import divided
 from ...checks.finding import Check
-from ...workload.script.scaled_losses import ACCUMULATION
+from ...workload.script.losses import ACCUMULATION
 from ..callers import place, user_place
 from ..model_facts import base_of
 from .reporting import is_on, report, safely

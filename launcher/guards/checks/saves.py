@@ -16,7 +16,7 @@ import wrapt
 from ...checks import saved
 from ...checks.finding import Check, Finding
 from ...evidence.observations import observations
-from ...workload.models import safetensors_headers
+from ...workload.models import stored_weights
 from ..callers import FRAMEWORKS, is_called_by
 from . import initial_weights, kept_weights
 from .copies import sample
@@ -137,7 +137,7 @@ def _look_at_folder(instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None
     if not kwargs.get("is_main_process", True) or kwargs.get("state_dict") == {}:
         return  # an empty state dict is a placeholder, as the Trainer writes under stage 3
     folder = Path(args[0] if args else kwargs["save_directory"])
-    tensors = safetensors_headers.read_tensors(sorted(folder.glob("*.safetensors")))
+    tensors = stored_weights.read_tensors(sorted(folder.glob("*.safetensors")))
     live = dict(instance.named_parameters())
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     buffers = {name: tuple(buffer.shape) for name, buffer in instance.named_buffers()}
@@ -186,7 +186,7 @@ def _values(tensor: Any) -> list[float]:
     return [] if part is None else [float(value) for value in part.tolist()]
 
 
-def _read(tensor: safetensors_headers.Tensor) -> list[float]:
+def _read(tensor: stored_weights.Tensor) -> list[float]:
     import torch
 
     kind = getattr(torch, TYPES[tensor.dtype])

@@ -1,20 +1,22 @@
-"""FSDP2's memory at each moment: shards, gathered units, unreduced gradients.
+"""FSDP2's memory at each moment: units, shards, gathered units, unreduced gradients.
 
-Notation: U elements of a unit on N ranks (fsdp_units.py), Ut of those that are trained; bytes of an
+A unit's parameters are gathered together; each is padded to a multiple of the N ranks in its first
+dimension. Notation: U elements of a unit on N ranks, Ut of those that are trained; bytes of an
 element: e in the computation, m of a shard, r of a reduction. The sources are
-torch/distributed/fsdp/_fully_shard/ (_fsdp_param_group.py, _fsdp_collectives.py) of torch 2.13, and
-accelerate/utils/fsdp_utils.py.
+torch/distributed/fsdp/_fully_shard/ (_fsdp_param.py, _fsdp_param_group.py, _fsdp_collectives.py) of
+torch 2.13, and accelerate/utils/fsdp_utils.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ...core.choices import Framework, Offload, Precision
+from ...core.choices import Framework, Offload, Precision, Units
+from ...core.model import Weight
 from ...core.settings import Fact, Setting
 from .estimate import Component
-from .fsdp_units import Division, Unit, division_of
 from .model_sizes import ModelSizes
 from .training_states import (
     STATE_BYTES,
@@ -26,6 +28,113 @@ from .training_states import (
     optimizer_of,
     step_bytes,
 )
+from .versions import is_at_least
+
+CARVED_SINCE = (1, 14)
+"""First accelerate version with separate units for embedding and head (`fsdp2_prepare_model`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Parameters gathered together, in elements.
+
+    Attributes:
+        gathered: U, all parameters.
+        reduced: Ut, the trained parameters.
+        gradients: trained parameters without padding.
+    """
+
+    gathered: int = 0
+    reduced: int = 0
+    gradients: int = 0
+
+    def __add__(self, other: Unit) -> Unit:
+        """Both together."""
+        return Unit(
+            self.gathered + other.gathered,
+            self.reduced + other.reduced,
+            self.gradients + other.gradients,
+        )
+
+    def times(self, count: int) -> Unit:
+        """The sum of `count` such units."""
+        return Unit(self.gathered * count, self.reduced * count, self.gradients * count)
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A model's units.
+
+    Attributes:
+        root: parameters outside other units; gathered from the first forward to the last backward.
+        layer: the largest layer.
+        layers: number of layers that are units; 0 if they belong to the root.
+        embedding: the input embedding if it is a separate unit.
+        head: the output projection if it is a unit, which stays gathered after its forward pass.
+        tied: whether the head is the embedding, and so stays gathered as long as the root.
+        carved: whether accelerate makes head and embedding units.
+    """
+
+    root: Unit
+    layer: Unit
+    layers: int
+    embedding: Unit
+    head: Unit
+    tied: bool
+    carved: bool
+
+    @property
+    def all(self) -> Unit:
+        """The whole model."""
+        return self.root + self.layer.times(self.layers) + self.embedding + self.head
+
+
+def division_of(sizes: ModelSizes, world: int) -> Division:
+    """The units of a model: layers if any, and accelerate's units of the rest."""
+    model, workload = sizes.model, sizes.workload
+    stacks = [model.language, *([model.vision] if model.vision else [])]
+    if workload.value(Fact.FSDP_UNITS) == Units.WHOLE:
+        stacks = []
+    prefixes = tuple(stack.prefix for stack in stacks)
+    outside = [weight for weight in model.weights if not weight.name.startswith(prefixes)]
+    layers = [_unit(model.within(stack), world, stack.layers) for stack in stacks]
+    layer = max(layers, key=lambda unit: unit.gathered, default=Unit())
+    within = [weight for weight in model.weights if weight not in outside]
+    count = _unit(within, world).gathered / layer.gathered if layer.gathered else 0
+    carved = workload.framework in (Framework.TRANSFORMERS, Framework.ACCELERATE) and is_at_least(
+        workload, "accelerate", *CARVED_SINCE
+    )
+    heads = [weight for weight in outside if weight.is_output]
+    tables = [weight for weight in outside if weight.is_embedding]
+    first = [max(tables, key=lambda weight: weight.size)] if tables else []
+    tied = carved and not heads
+    if not carved:
+        heads, first = [], []
+    elif tied:
+        heads, first = first, []
+    rest = [weight for weight in outside if weight not in (*heads, *first)]
+    return Division(
+        root=_unit(rest, world),
+        layer=layer,
+        layers=round(count),
+        embedding=_unit(first, world),
+        head=_unit(heads, world),
+        tied=tied,
+        carved=carved,
+    )
+
+
+def _unit(weights: Iterable[Weight], world: int, share: int = 1) -> Unit:
+    """One of `share` equal units of these weights."""
+    gathered = reduced = gradients = 0
+    for weight in weights:
+        rows = weight.shape[0] if weight.shape else 1
+        filled = weight.total // rows * (math.ceil(rows / world) * world)
+        gathered += filled
+        if weight.trained:
+            reduced += filled
+            gradients += weight.total
+    return Unit(gathered // share, reduced // share, gradients // share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +162,17 @@ def fsdp_states(sizes: ModelSizes, candidate: Candidate, world: int) -> States:
     parameters = shard * trained + frozen
     optimizer = (state / 4 * shard if state >= 4 else state) * trained
     grads = shard * trained
-    offloaded = is_offloaded(candidate)
+    offloaded = _is_offloaded(candidate)
     return States(
         parameters=0.0 if offloaded else parameters,
         optimizer=0.0 if offloaded else optimizer,
         at_step=0.0 if offloaded else grads * (1 + step_bytes(sizes) / 4),
         host=parameters + optimizer + grads if offloaded else 0.0,
-        moments=moments_of(sizes, parts, bytes_of, candidate, world),
+        moments=_moments_of(sizes, parts, bytes_of, candidate, world),
     )
 
 
-def moments_of(
+def _moments_of(
     sizes: ModelSizes, parts: Division, bytes_of: Bytes, candidate: Candidate, world: int
 ) -> Mapping[str, Mapping[Component, int]]:
     """A rank's memory without activations, at each moment of a step.
@@ -82,7 +191,7 @@ def moments_of(
     e, r = bytes_of.computed, bytes_of.reduced
     root, layer, head, first = parts.root, parts.layer, parts.head, parts.embedding
     resharded = candidate.get(Setting.RESHARD_AFTER_FORWARD, True) is not False
-    hold = Held(parts.all, bytes_of, candidate, world, deferred=is_deferred(sizes))
+    hold = _Held(parts.all, bytes_of, candidate, world, deferred=is_deferred(sizes))
     nothing, layers = Unit(), layer.times(parts.layers)
     ending = head if parts.tied else nothing
     between = root + ending
@@ -154,7 +263,7 @@ def moments_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class _Held:
     """Bytes of gradients during a micro batch.
 
     accelerate reduces only the gradients of a step's last micro batch, and keeps the others' in
@@ -169,7 +278,7 @@ class Held:
 
     def done(self, units: Unit) -> float:
         """Gradients of earlier micro batches, and this one's reduced shards."""
-        shard = 0.0 if is_offloaded(self.candidate) else self.bytes_of.shard / self.world
+        shard = 0.0 if _is_offloaded(self.candidate) else self.bytes_of.shard / self.world
         if not accumulates(self.candidate):
             return shard * units.reduced
         if self.deferred:
@@ -194,7 +303,7 @@ def bytes_of_elements(sizes: ModelSizes, candidate: Candidate) -> Bytes:
     return Bytes(computed, shard, computed if reduced is None else _bytes(reduced))
 
 
-def is_offloaded(candidate: Candidate) -> bool:
+def _is_offloaded(candidate: Candidate) -> bool:
     """Whether the shards are in host memory."""
     return candidate.get(Setting.OFFLOAD, Offload.NONE) != Offload.NONE
 

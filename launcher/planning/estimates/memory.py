@@ -1,9 +1,11 @@
-"""Estimates a candidate's memory on every rank, by component."""
+"""Estimates a candidate's memory on every rank, by component, and the estimate's error."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from enum import StrEnum
+from types import MappingProxyType
 
 from ...core.choices import Adapter, Engine, Objective
 from ...core.hardware import Hardware
@@ -12,12 +14,10 @@ from ...core.workload import Measured, Workload
 from .activations import Types, activations_of, tokens_of
 from .adapters import assumed
 from .allocator import allocator_of
-from .estimate import Component, Estimate, Phase
-from .families import ERRORS, family_of
+from .estimate import Component, Estimate, Phase, Ranks
 from .fsdp_states import fsdp_states
 from .logits import logits_of
 from .model_sizes import ModelSizes, model_sizes_of
-from .ranks import Ranks
 from .training_states import (
     Candidate,
     States,
@@ -251,3 +251,43 @@ def types_of(workload: Workload, candidate: Candidate) -> Types:
     adapter = 4 if workload.value(Fact.ADAPTER) == Adapter.LORA else computed
     stream = loaded_bytes(workload)
     return Types(computed, stream, adapter, quantized_input=keeps, fused=fused)
+
+
+class Family(StrEnum):
+    """A kind of training with similar estimate errors."""
+
+    FULL = "full"
+    """All weights are trained."""
+    LORA = "lora"
+    """Adapters beside 16-bit weights."""
+    QUANTIZED = "quantized"
+    """Adapters beside weights in fewer bits."""
+    PREFERENCE = "preference"
+    """Preferences, distillation, and other trainings with a second model."""
+    VISION = "vision"
+    """A vision-language model."""
+
+
+ERRORS: Mapping[Family, float] = MappingProxyType(
+    {
+        Family.FULL: 0.25,
+        Family.LORA: 0.3,
+        Family.QUANTIZED: 0.3,
+        Family.PREFERENCE: 0.2,
+        Family.VISION: 0.3,
+    }
+)
+"""Relative error not exceeded by 19 of 20 estimates of a family, from published measurements of one
+sample per batch or of a known length (docs/measured/memory-published.md)."""
+
+
+def family_of(sizes: ModelSizes) -> Family:
+    """The family of a training: of several, the one with the largest error."""
+    is_plain = sizes.workload.value(Fact.OBJECTIVE) in (None, Objective.SUPERVISED)
+    if not is_plain or sizes.workload.value(Fact.FROZEN_BESIDE):
+        return Family.PREFERENCE
+    if sizes.model.vision is not None:
+        return Family.VISION
+    if sizes.quantized:
+        return Family.QUANTIZED
+    return Family.LORA if sizes.in_fp32 else Family.FULL

@@ -11,9 +11,9 @@ from __future__ import annotations
 from ...core.choices import Checkpointing, Engine, Objective, Offload
 from ...core.hardware import Hardware
 from ...core.settings import Fact, Setting
+from .estimate import Ranks
 from .fsdp_states import bytes_of_elements, is_deferred
 from .model_sizes import ModelSizes
-from .ranks import Ranks
 from .training_states import (
     Candidate,
     checkpointing_of,

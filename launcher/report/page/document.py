@@ -16,8 +16,7 @@ from ...core.quotation import cleaned
 from ...progress.stragglers import stragglers
 from ...system import regular_files
 from ...system.redaction import redacted
-from ..past_run import HEAD, PastRun
-from ..run_status import span
+from ..run_status import RUN_HEAD, PastRun, span
 from ..throughput import line_of
 from . import plots
 from .past_attempt import Failure, PastAttempt, read_attempt
@@ -77,7 +76,7 @@ def page(run: PastRun) -> str:
 
 def index(runs: Sequence[PastRun], links: Sequence[str]) -> str:
     """The index of runs, each with the link to its page."""
-    return _filled("index.html", head=HEAD, runs=list(zip(runs, links, strict=True)))
+    return _filled("index.html", head=RUN_HEAD, runs=list(zip(runs, links, strict=True)))
 
 
 def is_page(path: Path) -> bool:

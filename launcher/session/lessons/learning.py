@@ -19,11 +19,11 @@ from ...core.workload import Measured, Origin, Workload
 from ...diagnosis.attempt import Succeeded, Superseded
 from ...diagnosis.memory_calibration import trained_of
 from ...diagnosis.observed import with_seen
+from ...planning.estimates.estimate import ranks_of
 from ...planning.estimates.memory import calibrated_sizes
-from ...planning.estimates.ranks import ranks_of
 from ..decision import RunState
 from . import store
-from .circumstances import circumstances, machine, script_name
+from .earlier_runs import circumstances, machine, script_name
 from .lesson import Forbidden, Lesson, Measurement
 
 LONGEST = 300

@@ -69,7 +69,7 @@ class Lesson(Struct, frozen=True):
         evidence: how that failure showed itself.
         run: name of the run directory.
         date: when the run ended, in UTC.
-        circumstances: digest of all that it depends on, see `circumstances.py`.
+        circumstances: digest of all that it depends on, see `earlier_runs.py`.
         versions: versions of the distributions that the known failure names.
         installed: versions of the frameworks that the run trained with; none in older lessons.
         known: settings that were seen in force and facts, by name.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.model import Model, Stack, Weight
-from .config_keys import (
+from .stack_sizes import (
     ALIASES,
     ATTENTION_DROPOUT,
     HIDDEN_DROPOUT,
@@ -17,9 +17,14 @@ from .config_keys import (
     MissingSizeError,
     activation,
     drops,
+    ffn_of,
+    head_dim_of,
+    hidden_of,
+    is_gated,
+    kv_heads_of,
+    layers_of,
     stored_type,
 )
-from .stack_sizes import ffn_of, head_dim_of, hidden_of, is_gated, kv_heads_of, layers_of
 
 Config = Mapping[str, Any]
 WITHOUT_ROTATION = {

@@ -1,21 +1,38 @@
-"""Finds a model on this machine and reads its shape, without the network or its weights."""
+"""Finds a model on this machine and reads its shape, without the network or its weights.
+
+If no file has the weights' shapes, the installed transformers builds the model in a process.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from ...core.errors import LaunchError, reason_of
-from ...core.model import Model, Weight
+from ...core.model import Model, Weight, is_described_model
 from ...core.quantities import count_of
-from ...system import regular_files
+from ...system import private_files, regular_files, run_directory, terminal
 from . import stored_weights
-from .by_transformers import described_by_transformers
 from .from_config import UnknownShapeError, check_sizes, shape, weights_of
-from .safetensors_headers import read_tensors, shards
+from .stored_weights import read_tensors, shards
+
+SECONDS = 60
+"""Time limit in seconds for importing transformers and constructing the model."""
+QUIET = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
+"""Environment of the process, which needs neither a device nor the network."""
 
 
 def read_model(name_or_path: str, notes: list[str], environment: Mapping[str, str]) -> Model | None:
@@ -158,3 +175,58 @@ def _modelscope_caches(environment: Mapping[str, str]) -> Iterator[Path]:
         yield folder / "hub" / "models"
         yield folder / "hub"
         yield folder
+
+
+def described_by_transformers(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Describes a configuration's model (`core/described_model.py`); None if unknown.
+
+    Takes seconds at first. Results are cached for the user by configuration and transformers
+    version.
+    """
+    try:
+        version = metadata.version("transformers")
+    except metadata.PackageNotFoundError:
+        return None
+    text = json.dumps(config, sort_keys=True)
+    cached = _cache_file(hashlib.sha256(f"{version}\n{text}".encode()).hexdigest())
+    if cached is not None:
+        with suppress(OSError, ValueError, RecursionError):
+            if (model := _checked(regular_files.read(cached))) is not None:
+                return model
+    terminal.reassure("transformers determines the model's size, which takes some seconds once")
+    model = _by_process(text)
+    if model is not None and cached is not None:
+        with suppress(OSError):
+            private_files.make_folders(cached.parent)
+            private_files.replace(cached, json.dumps(model).encode())
+    return model
+
+
+def _cache_file(digest: str) -> Path | None:
+    """Cache file of a result; None for a user without a home."""
+    try:
+        return run_directory.default_root().parent / "models" / f"{digest}.json"
+    except RuntimeError:
+        return None
+
+
+def _by_process(config: str) -> dict[str, Any] | None:
+    command = [sys.executable, "-P", "-m", "safe_launch.workload.models.on_meta"]
+    with suppress(OSError, subprocess.SubprocessError, ValueError, RecursionError):
+        done = subprocess.run(
+            command,
+            input=config,
+            env={**os.environ, **QUIET},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=True,
+        )
+        return _checked(done.stdout)
+    return None
+
+
+def _checked(text: str | bytes) -> dict[str, Any] | None:
+    """The description in a JSON text; None if it has another form."""
+    model = json.loads(text)
+    return model if isinstance(model, dict) and is_described_model(model) else None

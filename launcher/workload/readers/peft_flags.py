@@ -1,17 +1,18 @@
-"""Reads common scripts' flags for adapters and quantization."""
+"""Reads common scripts' flags for adapters and quantization, and embeddings that peft unties."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ...core.choices import Adapter
 from ...core.errors import LaunchError
+from ...core.model import Model
 from ...core.settings import Fact, Setting
-from ...core.workload import Known, Origin, Statement
-from ...frameworks.arguments import Argument
+from ...core.workload import Known, Origin, Statement, Workload
 from ...frameworks.config_files.vocabulary import KINDS, LORA
-from ...frameworks.framework import Script
+from ...frameworks.framework import Argument, Script
 from ...frameworks.transformers import TRANSFORMERS, is_trainers
 
 SWITCHES = ("use_lora", "use_peft", "use_peft_lora", "lora_enable")
@@ -48,6 +49,8 @@ LOADED_IN = (
 BEFOREHAND = {"GPTQConfig", "AwqConfig", "AWQConfig"}
 """transformers configurations of pre-quantized models."""
 BITS = ("quantization_bit", "quant_bits", "bits")
+ENDS = {"lm_head", "embed_tokens", "wte", "embed_out", "embed_in", "word_embeddings"}
+"""Names of input and output embeddings (modeling files of transformers)."""
 
 
 def read(script: Script) -> Iterator[Statement]:
@@ -208,3 +211,19 @@ def _bits(script: Script) -> Iterator[Statement]:
         kind = script.text(name)
         if kind is not None and str(kind.value).lower() == "qlora":
             yield Fact.QUANTIZATION_BITS, kind.known(4)
+
+
+def is_end(module: str) -> bool:
+    """Whether a module name is the input or output embedding."""
+    return module.rpartition(".")[2] in ENDS
+
+
+def tied_statements(script: Script, workload: Workload, model: Model | None) -> Iterator[Statement]:
+    """States full training of an embedding that the model ties and peft unties."""
+    saved = workload.known.get(Fact.LORA_SAVED)
+    kept = script.boolean("ensure_weight_tying")
+    if saved is None or model is None or script.decides("ensure_weight_tying"):
+        return
+    is_kept = kept is not None and kept.value
+    if model.tied and any(map(is_end, str(saved.value).split(","))) and not is_kept:
+        yield Fact.TIED_SAVED, replace(saved, value=True)

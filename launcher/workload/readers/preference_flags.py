@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from ...core.choices import Adapter, Objective, Output
 from ...core.settings import Fact
 from ...core.workload import Known, Origin, Statement
-from ...frameworks.arguments import Argument
-from ...frameworks.framework import Script
+from ...frameworks.framework import Argument, Script
 from ...frameworks.trl import NAMED, SPANNING, TRAINERS
 from ..models.from_folder import read_model
 from .peft_flags import adapter_of

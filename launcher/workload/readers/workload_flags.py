@@ -10,16 +10,15 @@ from ...core.model import output_of
 from ...core.quantities import count_of
 from ...core.settings import Fact
 from ...core.workload import Known, Origin, Statement
-from ...frameworks.arguments import FALSE, TRUE
 from ...frameworks.config_files.vocabulary import (
     STEPS,
     attention_named,
     dtype_named,
     optimizer_named,
 )
-from ...frameworks.framework import Script
+from ...frameworks.framework import FALSE, TRUE, Script
 from ...frameworks.transformers import TRANSFORMERS
-from ..script.unguarded_calls import SPREAD
+from ..script.calls import SPREAD
 
 LENGTHS = (
     "max_seq_length",

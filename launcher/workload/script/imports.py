@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...system import regular_files
-from .harmless_calls import HARMLESS, dotted, is_harmless, writes_environment
+from .calls import HARMLESS, dotted, is_harmless, writes_environment
 
 FIRST = "unsloth"
 """A module that must be imported before all others, which it patches."""

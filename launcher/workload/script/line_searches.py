@@ -11,10 +11,9 @@ from pathlib import Path
 
 from ...core.script import SourceLocation
 from ...system import regular_files
-from . import unguarded_calls
-from .parameter_reductions import parameter_reductions
-from .several_backwards import several_backwards
-from .user_files import tree_of
+from . import calls
+from .files import tree_of
+from .losses import parameter_reductions, several_backwards
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +48,10 @@ WITHOUT_MAP = (
 """Substitutions that remove a device map with an adjacent comma."""
 SEARCHES: Mapping[str, Search] = {
     "parameter_reductions": Search(parameter_reductions),
-    "device_maps": Search(unguarded_calls.device_maps, change=WITHOUT_MAP),
-    "device_map_arguments": Search(unguarded_calls.device_map_arguments, change=WITHOUT_MAP),
+    "device_maps": Search(calls.device_maps, change=WITHOUT_MAP),
+    "device_map_arguments": Search(calls.device_map_arguments, change=WITHOUT_MAP),
     "half_precision_loads": Search(
-        unguarded_calls.half_precision_loads,
+        calls.half_precision_loads,
         unless={
             "get_peft_model",
             "PeftModel",
@@ -69,7 +68,7 @@ SEARCHES: Mapping[str, Search] = {
         ),
     ),
     "fixed_devices": Search(
-        unguarded_calls.fixed_devices,
+        calls.fixed_devices,
         unless={"CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"},
         only_with={"DistributedDataParallel"},
         change=(
@@ -77,17 +76,17 @@ SEARCHES: Mapping[str, Search] = {
             (r"""\.(cuda|npu|set_device)\(\d+\)""", r""".\1(int(os.environ["LOCAL_RANK"]))"""),
         ),
     ),
-    "no_sync_calls": Search(unguarded_calls.no_sync_calls),
+    "no_sync_calls": Search(calls.no_sync_calls),
     "several_backwards": Search(
         several_backwards,
         unless={"set_gradient_accumulation_boundary", "coalesce_grad_reduction"},
         only_with={"deepspeed"},
     ),
     "pipeline_modules": Search(
-        partial(unguarded_calls.calls_of, name="PipelineModule"), only_with={"deepspeed"}
+        partial(calls.calls_of, name="PipelineModule"), only_with={"deepspeed"}
     ),
     "frozen_block_inputs": Search(
-        partial(unguarded_calls.calls_of, name="get_peft_model"),
+        partial(calls.calls_of, name="get_peft_model"),
         unless={
             "enable_input_require_grads",
             "activation_checkpointing_enable",
@@ -107,7 +106,7 @@ SEARCHES: Mapping[str, Search] = {
         ),
     ),
     "outdated_arguments": Search(
-        unguarded_calls.outdated_arguments,
+        calls.outdated_arguments,
         change=((r"\bevaluation_strategy\b", "eval_strategy"),),
     ),
 }

@@ -1,4 +1,4 @@
-"""Finds all user source files of a script by following its imports."""
+"""The user's source files of a script, found by following its imports, and their words."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from ...core.request import LaunchRequest
+from ...frameworks.framework import SourceWords
 from ...frameworks.registry import OF_PACKAGE
 from ...system import regular_files
-from .files import is_installed, module_file, script_file
-from .user_files import tree_of
+from .files import is_installed, module_file, script_file, tree_of
 
 WITHOUT_PARSER = {
     *("PIL", "accelerate", "apex", "bitsandbytes", "cv2", "datasets", "deepspeed", "einops"),
@@ -153,3 +154,39 @@ def _imported(
                 head = module or ""
                 inner = [f"{head}.{alias.name}".lstrip(".") for alias in names]
                 yield folders, [head, *inner], "" if level else head.partition(".")[0]
+
+
+def words_of(sources: SourceFiles) -> SourceWords:
+    """Collects the words of all files of a script."""
+    nodes = [node for file in sources.files for node in ast.walk(file.tree)]
+    set_, assigned, named = (frozenset(chain(*map(of, nodes))) for of in (_set, _assigned, _named))
+    return SourceWords(set_, assigned, named, sources.is_all)
+
+
+def _set(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Name(id=word, ctx=ast.Store()) | ast.Attribute(attr=word, ctx=ast.Store()):
+            yield word
+        case ast.keyword(value=ast.Constant(value=None)):
+            return  # which leaves it to the default
+        case ast.keyword(arg=str(word)) | ast.arg(arg=word) | ast.Constant(value=str(word)):
+            yield word
+
+
+def _assigned(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Attribute(attr=word, ctx=ast.Store(), value=ast.Name(id=owner)):
+            if owner.endswith(("args", "arguments")):
+                yield word
+
+
+def _named(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Name(id=word) | ast.Attribute(attr=word) | ast.alias(name=word):
+            yield word
+        case ast.keyword(arg=str(word)):
+            yield word
+        case ast.FunctionDef(name=word) | ast.ClassDef(name=word):
+            yield word
+        case ast.ImportFrom(module=str(word)):
+            yield word

@@ -16,7 +16,7 @@ from unittest import mock
 
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.checkpoints.checkpoint import STATE, Saves
-from safe_launch.checkpoints.discovery import find_all
+from safe_launch.checkpoints.save_folders import find_all
 from safe_launch.cli import guarded
 from safe_launch.commands.run_search import status_of
 from safe_launch.core.errors import LaunchError

@@ -13,7 +13,7 @@ from safe_launch.core.workload import Earlier
 from safe_launch.guards.argument_facts import deepspeed_facts
 from safe_launch.planning.plan import Plan
 from safe_launch.planning.planner import planned
-from safe_launch.session.fault_warnings import fault_warnings
+from safe_launch.session.launch_warnings import fault_warnings
 from support.tables import table
 from support.worlds import HARDWARE, REQUEST, world
 

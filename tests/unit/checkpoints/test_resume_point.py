@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from safe_launch.checkpoints import aside, discovery
+from safe_launch.checkpoints import save_folders
 from safe_launch.checkpoints.checkpoint import Checkpoint, Unusable, newest_first
 from safe_launch.checkpoints.resume_point import (
     Loading,
@@ -164,10 +164,10 @@ def test_checkpoints_are_moved_aside_and_never_over_others(tmp_path: Path) -> No
     for round_ in (1, 2):
         (tmp_path / "checkpoint-3").mkdir()
         (tmp_path / "checkpoint-3" / "file").write_text(str(round_))
-        place = aside.set_aside([tmp_path / "checkpoint-3"])
+        place = save_folders.set_aside([tmp_path / "checkpoint-3"])
         assert place == [tmp_path / f"set-aside-{round_}"]
     assert (tmp_path / "set-aside-1" / "checkpoint-3" / "file").read_text() == "1"
-    assert aside.set_aside([]) == []
+    assert save_folders.set_aside([]) == []
 
 
 def test_what_was_there_before_the_job_is_not_its_own(tmp_path: Path) -> None:
@@ -179,11 +179,11 @@ def test_what_was_there_before_the_job_is_not_its_own(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint-3"
     folder.mkdir()
     (folder / "trainer_state.json").write_text('{"global_step": 3}')
-    before = discovery.present(str(tmp_path))
-    assert discovery.find_all(Saves(str(tmp_path), 0, before), {2}) == ()
+    before = save_folders.present(str(tmp_path))
+    assert save_folders.find_all(Saves(str(tmp_path), 0, before), {2}) == ()
     (folder / "log.json").write_text('{"loss": 1}\n{"loss": 0.9}\n')  # a callback's own
     (folder / "words.bin").write_bytes(b"words")
     later = before["checkpoint-3"] + 10**9
     os.utime(folder / "trainer_state.json", ns=(later, later))
-    (other,) = discovery.find_all(Saves(str(tmp_path), 0, before), {2})
+    (other,) = save_folders.find_all(Saves(str(tmp_path), 0, before), {2})
     assert other.reason == "it has the weights alone (save_only_model)"

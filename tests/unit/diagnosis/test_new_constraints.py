@@ -18,7 +18,7 @@ from safe_launch.core.workload import Workload
 from safe_launch.diagnosis.attempt import Attempt, Seen
 from safe_launch.diagnosis.new_constraints import Learned, is_hopeless, learned_from
 from safe_launch.evidence.failure_record import FailureRecord
-from safe_launch.planning.estimates.ranks import ranks_of
+from safe_launch.planning.estimates.estimate import ranks_of
 from safe_launch.planning.plan import Change, Plan
 from safe_launch.planning.search import Rules, as_asked, resolve
 from support.attempts import entry_of

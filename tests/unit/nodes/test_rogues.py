@@ -14,7 +14,7 @@ from msgspec import structs
 from safe_launch.catalogue.entry import Finding, Role
 from safe_launch.catalogue.reader import read_catalogue
 from safe_launch.checkpoints.checkpoint import Resume, Saves
-from safe_launch.checkpoints.discovery import local_folder
+from safe_launch.checkpoints.save_folders import local_folder
 from safe_launch.checks import finding
 from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import Check
@@ -50,7 +50,7 @@ from safe_launch.nodes.peers import Peers, abbreviated
 from safe_launch.planning.search import as_asked
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.report.explain_failure import model_text, unexplained_rows
-from safe_launch.session import follower
+from safe_launch.session import multi_node
 from support.forged import ORDER, RUN, STARTED, Raw, raw
 from support.fuzz.documents import mutated
 from support.links import GPU, HARDWARE, HEAD, MESSAGES, RECORD, linked
@@ -141,7 +141,7 @@ def test_an_order_for_somebody_else(changes: Raw, problem: str) -> None:
     """The order contradicts earlier messages to or from this node."""
     order = decoded(raw(ORDER, **changes), FromHead)
     assert isinstance(order, Order)
-    found = follower.contradiction(order, STARTED, REQUEST)
+    found = multi_node.contradiction(order, STARTED, REQUEST)
     assert found is not None
     assert problem in found.sentence
 

@@ -11,11 +11,9 @@ from safe_launch.core.choices import Attention
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Measured, Workload
 from safe_launch.planning.estimates.activations import Types, layer_of
-from safe_launch.planning.estimates.estimate import Component, Estimate, Phase
-from safe_launch.planning.estimates.families import ERRORS, Family
+from safe_launch.planning.estimates.estimate import Component, Estimate, Phase, Ranks
 from safe_launch.planning.estimates.logits import unfit_share
-from safe_launch.planning.estimates.memory import estimate
-from safe_launch.planning.estimates.ranks import Ranks
+from safe_launch.planning.estimates.memory import ERRORS, Family, estimate
 from support.models import GIB, HARDWARE, LORA, QWEN2_7B, model_of, workload_of
 
 ALONE: Mapping[Name, Value] = {Fact.ENGINE: "ddp", Fact.LOADED_PRECISION: "bf16"}

@@ -8,11 +8,10 @@ import pytest
 from safe_launch.core.choices import Framework
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Workload
-from safe_launch.planning.estimates.estimate import Component
-from safe_launch.planning.estimates.fsdp_units import division_of
+from safe_launch.planning.estimates.estimate import Component, Ranks
+from safe_launch.planning.estimates.fsdp_states import division_of
 from safe_launch.planning.estimates.memory import estimate, states_of
 from safe_launch.planning.estimates.model_sizes import ModelSizes, model_sizes_of
-from safe_launch.planning.estimates.ranks import Ranks
 from safe_launch.planning.estimates.step_time import step_seconds
 from support.models import HARDWARE, LORA, QWEN2_7B, model_of, workload_of
 

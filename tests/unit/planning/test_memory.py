@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Measured, Workload
-from safe_launch.planning.estimates.estimate import Component, Estimate
+from safe_launch.planning.estimates.estimate import Component, Estimate, Ranks
 from safe_launch.planning.estimates.memory import calibrated_sizes, estimate
-from safe_launch.planning.estimates.ranks import Ranks
 from support.models import GIB, HARDWARE, LORA, QWEN2_7B, model_of, workload_of
 
 

@@ -9,12 +9,18 @@ import pytest
 from safe_launch.core.choices import Engine, Framework
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.settings import Fact, Name, Setting, Value
-from safe_launch.core.workload import Workload
-from safe_launch.planning.named_presets import names, wanted, with_wanted
-from support.worlds import world
+from safe_launch.core.workload import Origin, Workload
+from safe_launch.planning.named_presets import check, names, on_device, wanted, with_wanted
+from support.worlds import HARDWARE, world
 
 STAGE, OFFLOAD = Setting.ZERO_STAGE, Setting.OFFLOAD
 DDP: dict[Name, Value] = {Fact.ENGINE: "ddp", Setting.STATIC_GRAPH: True}
+SHARDED: dict[Name, Value] = {
+    Fact.ENGINE: "fsdp",
+    Setting.RESHARD_AFTER_FORWARD: True,
+    Setting.OFFLOAD: "none",
+}
+ON_NPU = replace(HARDWARE, accelerator=replace(HARDWARE.accelerator, kind="npu", memory=2**36))
 
 
 def on_ddp(framework: Framework = Framework.TRANSFORMERS) -> Workload:
@@ -156,3 +162,36 @@ def test_a_preset_has_nothing_of_the_environment(
         with pytest.raises(LaunchError, match="isn't evaluated") as told:
             wanted(name, overrides)
         assert "planted" not in told.value.problem
+
+
+def test_accelerate_takes_ddp_on_a_cpu() -> None:
+    """DDP is as certain as the request was; FSDP's settings are dropped."""
+    found = on_device(world(SHARDED), HARDWARE)
+    assert found.known.keys() == {Fact.ENGINE}
+    assert found.known[Fact.ENGINE].value == "ddp"
+    assert found.known[Fact.ENGINE].origin is Origin.FLAG
+    assert "fsdp-trains-ddp-on-cpu" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("workload", "hardware"),
+    [
+        (world(SHARDED), ON_NPU),
+        (world(SHARDED, Framework.NONE), HARDWARE),
+        (world({Fact.ENGINE: "deepspeed"}), HARDWARE),
+        (world({}), HARDWARE),
+    ],
+    ids=["accelerator", "own loop", "deepspeed", "unknown"],
+)
+def test_all_else_stays(workload: object, hardware: object) -> None:
+    """A plain loop shards on CPUs as well."""
+    assert on_device(workload, hardware) is workload  # type: ignore[arg-type]
+
+
+def test_a_preset_that_would_have_no_effect() -> None:
+    """It is refused with alternatives."""
+    with pytest.raises(LaunchError, match="on accelerators alone") as refused:
+        check(wanted("fsdp2", ()), HARDWARE)
+    assert "zero3" in refused.value.hint
+    check(wanted("fsdp2", ()), ON_NPU)
+    check(wanted("zero2", ()), HARDWARE)

@@ -21,8 +21,8 @@ from safe_launch.core.workload import Known, Origin
 from safe_launch.machine.named_hardware import hardware_of
 from safe_launch.machine.profiles import accelerator_of, profile_named
 from safe_launch.planning.budget import capacity
+from safe_launch.planning.estimates.estimate import Ranks, ranks_of
 from safe_launch.planning.estimates.memory import calibrated_sizes
-from safe_launch.planning.estimates.ranks import Ranks, ranks_of
 from safe_launch.planning.plan import NoPlan, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.planning.search import candidates, evaluate, rules_of

@@ -16,9 +16,15 @@ from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Workload
 from safe_launch.planning import planner
 from safe_launch.planning.plan import Plan
-from safe_launch.planning.proven import Proof, Sweep, Verdict, proof_of, wrong_cells
+from safe_launch.planning.proven import (
+    Proof,
+    Sweep,
+    Verdict,
+    proof_of,
+    shipped_sweeps,
+    wrong_cells,
+)
 from safe_launch.planning.search import candidates
-from safe_launch.planning.shipped_sweeps import shipped_sweeps
 from safe_launch.report.explain_plan import doubt_text, proof_text
 from support.models import HARDWARE as DEVICES
 from support.models import QWEN2_7B, model_of, workload_of

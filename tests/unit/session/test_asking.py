@@ -15,7 +15,7 @@ from safe_launch.core.workload import Known, Origin
 from safe_launch.evidence.failure_record import FailureRecord, Frame
 from safe_launch.evidence.worker_messages import Ask, Boundary, Failure, Finished, Message, Observed
 from safe_launch.report import explain_answers
-from safe_launch.session import asked_process, asking
+from safe_launch.session import asking
 from support.worlds import HARDWARE, world
 
 ARGUMENTS = Ask("k1", Boundary.TRAINING_ARGUMENTS, [], {"micro_batch": 2}, frame="train.py:7")
@@ -34,7 +34,7 @@ def ended(
     told: Iterable[Message], code: int | None, *, is_bare: bool = False
 ) -> tuple[Ending, str, str]:
     """The end of a script with these messages."""
-    reports = asked_process.Reports()
+    reports = asking.Reports()
     for message in told:
         reports.note(message)
     return asking._ending(reports, code, is_bare=is_bare)
@@ -85,7 +85,7 @@ def test_why_names_line_and_exception() -> None:
 
 def test_later_words_hold() -> None:
     """The Trainer's values override its original arguments."""
-    reports = asked_process.Reports()
+    reports = asking.Reports()
     for message in (ARGUMENTS, TRAINER, Observed({"engine": "ddp"})):
         reports.note(message)
     found = world({}).informed(reports.statements("asked train.py"))

@@ -11,8 +11,8 @@ from safe_launch.core.hardware import Hardware
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Known, Origin
 from safe_launch.planning.plan import Plan
-from safe_launch.session.fault_warnings import fault_warnings, print_new
-from safe_launch.session.first_plan import first_plan
+from safe_launch.session.launch_warnings import fault_warnings, print_new
+from safe_launch.session.loop import first_plan
 from support.attempts import Recorder
 from support.tables import table
 from support.worlds import CATALOGUE, HARDWARE, REQUEST, known_rules, world

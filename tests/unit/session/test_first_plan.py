@@ -12,7 +12,7 @@ from safe_launch.core.workload import Workload
 from safe_launch.nodes.messages import RunEnded
 from safe_launch.planning.plan import Plan
 from safe_launch.planning.planner import STRICT, refused_by_strict
-from safe_launch.session.first_plan import first_plan
+from safe_launch.session.loop import first_plan
 from support.attempts import Recorder
 from support.worlds import CURRENT, HARDWARE, REQUEST, TWICE, ZERO2, known_rules, rule, world
 

@@ -14,7 +14,12 @@ from safe_launch.evidence.failure_record import FailureRecord
 from safe_launch.nodes.attempt_end import AttemptEnd
 from safe_launch.nodes.joining import RunStarted
 from safe_launch.nodes.messages import Ended, Order
-from safe_launch.session.follower import contradiction, exit_code_of, order_text, resume_variable
+from safe_launch.session.multi_node import (
+    contradiction,
+    exit_code_of,
+    order_text,
+    resume_variable,
+)
 from support.worlds import REQUEST
 
 ORDER = Order(0, "run", 1, (2, 2), 29_400, {}, {}, {})

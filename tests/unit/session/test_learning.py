@@ -22,8 +22,7 @@ from safe_launch.planning.plan import Change, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.session.lessons import store
-from safe_launch.session.lessons.circumstances import circumstances
-from safe_launch.session.lessons.earlier_runs import Learnt, learnt
+from safe_launch.session.lessons.earlier_runs import Learnt, circumstances, learnt
 from safe_launch.session.lessons.learning import forget_disproved, keep
 from safe_launch.session.lessons.lesson import Lesson
 from support.attempts import ENTRIES, Ending, Run, fails, ran, sees, stopped_by, succeeds

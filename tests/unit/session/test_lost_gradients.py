@@ -11,7 +11,7 @@ from safe_launch.core.choices import Framework
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.planning.search import as_asked
-from safe_launch.session.suspect_lines import suspect_lines
+from safe_launch.session.launch_warnings import suspect_lines
 from safe_launch.workload.script.line_searches import SEARCHES
 from support.tables import table
 from support.worlds import HARDWARE, world

@@ -15,7 +15,7 @@ from safe_launch.core.request import Fix, Limits
 from safe_launch.core.settings import Fact, Setting, Value
 from safe_launch.diagnosis.attempt import Attempt
 from safe_launch.evidence.worker_messages import Answer, Ask, Boundary
-from safe_launch.planning.estimates.ranks import ranks_of
+from safe_launch.planning.estimates.estimate import ranks_of
 from safe_launch.planning.plan import Change, NoPlan, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.planning.search import Rules, as_asked

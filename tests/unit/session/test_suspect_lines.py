@@ -16,7 +16,7 @@ from safe_launch.core.workload import Known, Origin
 from safe_launch.planning.plan import Plan
 from safe_launch.planning.search import as_asked
 from safe_launch.session.console import suspect_rows
-from safe_launch.session.suspect_lines import SuspectLine, suspect_lines
+from safe_launch.session.launch_warnings import SuspectLine, suspect_lines
 from safe_launch.workload.script.line_searches import SEARCHES, spots
 from support.stacks import CURRENT
 from support.tables import table

@@ -12,7 +12,7 @@ from safe_launch.workload.contradictions import (
     of_variables,
     of_workers,
 )
-from safe_launch.workload.script.scaled_losses import divided_before
+from safe_launch.workload.script.losses import divided_before
 from support.tables import table
 
 ADAM = {"optimizer": {"type": "AdamW", "params": {}}}

@@ -14,8 +14,8 @@ from safe_launch.frameworks.config_files.vocabulary import (
     dtype_named,
     optimizer_named,
 )
-from safe_launch.workload.models.config_keys import ConfigSizes, MissingSizeError
-from safe_launch.workload.models.safetensors_headers import read_tensors, shards
+from safe_launch.workload.models.stack_sizes import ConfigSizes, MissingSizeError
+from safe_launch.workload.models.stored_weights import read_tensors, shards
 
 SIZES = ConfigSizes({"n_embd": 8, "num_attention_heads": 4, "num_layers": 3, "bias": True}, "c: ")
 

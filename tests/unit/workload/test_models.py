@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safe_launch.core.errors import LaunchError
 from safe_launch.core.model import Model, Weight, grouped
-from safe_launch.workload.models import by_transformers
-from safe_launch.workload.models.by_transformers import described_by_transformers
+from safe_launch.workload.models import from_folder
 from safe_launch.workload.models.from_config import (
     UnknownShapeError,
     model_from_config,
     shape,
     weights_of,
 )
+from safe_launch.workload.models.from_folder import described_by_transformers
 from safe_launch.workload.models.on_meta import described
 from safe_launch.workload.models.stack_sizes import kv_heads_of
 from support.tables import table
@@ -239,7 +239,7 @@ def test_the_installed_transformers_is_asked_once(
 
     monkeypatch.setattr(subprocess, "run", refused)
     assert described_by_transformers(config) == first
-    monkeypatch.setattr(by_transformers.metadata, "version", lambda _: "another")
+    monkeypatch.setattr(from_folder.metadata, "version", lambda _: "another")
     assert described_by_transformers(config) is None
 
 

@@ -14,10 +14,10 @@ from safe_launch.core.model import Model, Stack
 from safe_launch.core.request import LaunchRequest
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Origin, Workload
-from safe_launch.frameworks.arguments import Argument
 from safe_launch.frameworks.config_files import accelerate
+from safe_launch.frameworks.framework import Argument
 from safe_launch.workload.read_workload import read_workload
-from safe_launch.workload.readers import vision_flags
+from safe_launch.workload.readers import model_flags
 from safe_launch.workload.readers.peft_flags import words_of
 from safe_launch.workload.script.read_script import read_script
 
@@ -897,7 +897,7 @@ def test_patches(line: str, model: Model | None, patches: int | None, tmp_path: 
     """Known if the model states its patch size."""
     (tmp_path / "train.py").write_text(PLAIN)
     request = LaunchRequest("train.py", False, tuple(line.split()), 2, "")
-    found = dict(vision_flags.image_statements(read_script(request), model))
+    found = dict(model_flags.image_statements(read_script(request), model))
     known = found.get(Fact.IMAGE_PATCHES)
     assert (None if known is None else known.value) == patches
 

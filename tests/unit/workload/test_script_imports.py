@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from safe_launch.workload.script.harmless_calls import is_harmless
+from safe_launch.workload.script.calls import is_harmless
 from safe_launch.workload.script.imports import Filter, Import, Step, Variable, module_steps, steps
 from support.tables import table
 

@@ -1,4 +1,4 @@
-"""Finds calls that fail in a distributed run and aren't guarded by a condition."""
+"""Calls in a user's source: unguarded in a distributed run, or harmless between two imports."""
 
 from __future__ import annotations
 
@@ -19,6 +19,34 @@ ASIDE = re.compile(
     re.IGNORECASE,
 )
 """Words in names of functions that don't train."""
+HARMLESS = (
+    {"bool", "dict", "float", "int", "list", "set", "str", "tuple"}
+    | {"getattr", "hasattr", "len", "open", "print"}
+    | {"argparse", "collections", "datetime", "functools", "json", "logging", "os", "pathlib"}
+    | {"Path", "random", "re", "sys", "time", "typing", "uuid", "warnings"}
+    | {"np", "numpy", "torch"}
+)
+"""First part of the names of calls without an effect on later imports. Calls that change the
+environment are in `WRITERS`."""
+WRITERS = {
+    "os.environ.clear",
+    "os.environ.pop",
+    "os.environ.popitem",
+    "os.environ.setdefault",
+    "os.environ.update",
+    "os.environ.__setitem__",
+    "os.putenv",
+    "os.unsetenv",
+}
+"""Calls that change the environment."""
+FINDERS = ("sys.path", "sys.modules", "sys.meta_path")
+"""Names that affect where modules are found: afterwards a name may mean another module."""
+COLLECTIVES = "torch.distributed"
+"""Prefix of calls after which a worker can't be re-executed for an environment variable."""
+SEEDS = ("seed", "manual_seed", "manual_seed_all")
+"""Calls that seed a random generator, which a later import may use."""
+SEARCHED_LAST = ("sys.path.append", "sys.path.extend")
+"""Calls that don't affect where installed modules are found."""
 
 
 def device_maps(tree: ast.AST) -> Iterator[int]:
@@ -53,7 +81,7 @@ def half_precision_loads(tree: ast.AST) -> Iterator[int]:
 
 def fixed_devices(tree: ast.AST) -> Iterator[int]:
     """Lines that put every rank on one device: `.to("cuda:0")`, `.cuda(0)`, `set_device(0)`."""
-    for call in unguarded_calls(tree):
+    for call in _unguarded_calls(tree):
         match call:
             case ast.Call(args=[ast.Constant(value=value)]):
                 name = called(call)
@@ -67,20 +95,20 @@ def fixed_devices(tree: ast.AST) -> Iterator[int]:
 
 def no_sync_calls(tree: ast.AST) -> Iterator[int]:
     """Lines that enter a module's `no_sync()`; accelerate's takes the model and checks it."""
-    for call in unguarded_calls(tree):
+    for call in _unguarded_calls(tree):
         if called(call) == "no_sync" and isinstance(call.func, ast.Attribute) and not call.args:
             yield call.lineno
 
 
 def calls_of(tree: ast.AST, name: str) -> Iterator[int]:
     """Lines that call a function of that name."""
-    return (call.lineno for call in unguarded_calls(tree) if called(call) == name)
+    return (call.lineno for call in _unguarded_calls(tree) if called(call) == name)
 
 
 def outdated_arguments(tree: ast.AST) -> Iterator[int]:
     """Lines that use removed names of transformers arguments."""
     defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    for call in unguarded_calls(tree):
+    for call in _unguarded_calls(tree):
         if called(call) in {"TrainingArguments", "Seq2SeqTrainingArguments"} - defined:
             for keyword in call.keywords:
                 if keyword.arg == "evaluation_strategy":
@@ -89,13 +117,13 @@ def outdated_arguments(tree: ast.AST) -> Iterator[int]:
 
 def _keywords(tree: ast.AST, names: Sequence[str]) -> Iterator[tuple[int, ast.expr]]:
     """Line and value of these arguments in calls that load a model."""
-    for call in unguarded_calls(tree):
+    for call in _unguarded_calls(tree):
         for keyword in call.keywords:
             if keyword.arg in names and called(call) == "from_pretrained":
                 yield keyword.lineno, keyword.value
 
 
-def unguarded_calls(node: ast.AST) -> Iterator[ast.Call]:
+def _unguarded_calls(node: ast.AST) -> Iterator[ast.Call]:
     """All calls except those under a condition that may prevent them in a distributed run."""
     if isinstance(node, ast.If | ast.IfExp) and GUARD.search(ast.unparse(node.test)):
         return
@@ -104,7 +132,7 @@ def unguarded_calls(node: ast.AST) -> Iterator[ast.Call]:
     if isinstance(node, ast.Call):
         yield node
     for child in ast.iter_child_nodes(node):
-        yield from unguarded_calls(child)
+        yield from _unguarded_calls(child)
 
 
 def called(node: ast.Call) -> str:
@@ -113,3 +141,41 @@ def called(node: ast.Call) -> str:
         case ast.Attribute(attr=name) | ast.Name(id=name):
             return name
     return ""
+
+
+def is_harmless(value: ast.expr) -> bool:
+    """Whether no call in an expression can affect a later import."""
+    calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
+    return all(
+        _is_harmless_name(dotted(call.func)) and not writes_environment(call) for call in calls
+    )
+
+
+def _is_harmless_name(name: str) -> bool:
+    """Whether a call of that name can't affect a later import."""
+    return name in SEARCHED_LAST or (
+        name.partition(".")[0] in HARMLESS
+        and name.rpartition(".")[2] not in SEEDS
+        and not name.startswith((*FINDERS, COLLECTIVES))
+    )
+
+
+def dotted(node: ast.expr) -> str:
+    """The name that an expression of names and attributes spells; empty for other expressions."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=name):
+            head = dotted(value)
+            return f"{head}.{name}" if head else ""
+    return ""
+
+
+def writes_environment(node: ast.AST) -> bool:
+    """Whether a statement or call changes the environment."""
+    match node:
+        case ast.Assign(targets=targets):
+            return any("environ" in ast.unparse(target) for target in targets)
+        case ast.Call(func=function):
+            return ast.unparse(function) in WRITERS
+    return False
