@@ -24,9 +24,9 @@ from .commands.wrap_protocol import HELLO, NAME, OPTIONS, SOCKET, unhooked
 from .core.private_names import ACTIONS
 from .evidence import failed_workers
 from .evidence.failed_workers import FailedWorker
-from .evidence.socket_folder import at_folder
 from .system import orphans
 from .system.signals import ENDING, REPORT, STOPS
+from .system.unix_sockets import at_folder
 
 POSITIONALS = ("training_script", "training_script_args")
 """torchrun's arguments that aren't options."""

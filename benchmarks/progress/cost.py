@@ -29,7 +29,7 @@ import torch.distributed as dist
 from safe_launch.evidence.observations import observations
 from safe_launch.guards import optimizer, progress, step_times
 from safe_launch.guards.step_times import REST
-from safe_launch.progress import board, layout, slot
+from safe_launch.progress import board, slot
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -116,7 +116,7 @@ def main() -> None:
     share = 2 / (2 + REST / 1e9 / nothing.step)
     cost = resting.cost + share * (marking.cost - resting.cost)
     print(f"{share:.1%} of the steps are marked: {cost / nothing.step:+.2%}, {1e9 * cost:.0f} ns")
-    print(f"the board has {layout.SIZE} bytes a rank")
+    print(f"the board has {board.SIZE} bytes a rank")
 
 
 @dataclass(frozen=True)

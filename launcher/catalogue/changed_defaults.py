@@ -13,7 +13,7 @@ from msgspec import Struct
 from ..core.constraint import Point, Term
 from ..core.workload import Earlier
 from ..system.regular_files import text_of
-from ..system.typed_yaml import MISSING, read_document
+from ..system.typed_files import MISSING, read_document
 from .conditions import Place
 from .reader import read_terms
 

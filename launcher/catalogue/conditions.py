@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..core.nearest import near
-from ..system.typed_yaml import DocumentError, line_of
+from ..system.typed_files import DocumentError, line_of
 from .device import Device
 from .regex import LinearPattern, PatternError, compiled
 from .signature import Signature

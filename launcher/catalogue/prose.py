@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from ..core.nearest import near
 from ..system.regular_files import text_of
-from ..system.typed_yaml import DocumentError
+from ..system.typed_files import DocumentError
 from .situation import Trait, required
 
 SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be confused with")

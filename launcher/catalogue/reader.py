@@ -18,7 +18,7 @@ from ..core.constraint import Term
 from ..core.nearest import near
 from ..core.settings import NAMES, Fact, Setting, Value, name_of, parse_value
 from ..system.regular_files import text_of
-from ..system.typed_yaml import DocumentError, read_document
+from ..system.typed_files import DocumentError, read_document
 from ..workload.script.line_searches import SEARCHES
 from .conditions import Place, read_ranges, read_signature, read_variant
 from .entry import Kind, KnownFailure, Role

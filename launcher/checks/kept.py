@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ..core.errors import Refused
-from ..system import private_files, typed_json
+from ..system import private_files, typed_files
 from ..system.redaction import redacted
 from .between_attempts import Begun
 from .finding import MOST, Check, Finding
@@ -93,7 +93,7 @@ def write(folder: Path, kept: Kept) -> None:
 
 def read(folder: Path) -> Document:
     """Reads an attempt's findings; none if the file is missing or unreadable."""
-    document = typed_json.read(folder / FILE, Document)
+    document = typed_files.read_json(folder / FILE, Document)
     return Document() if isinstance(document, Refused) else document
 
 
@@ -114,7 +114,7 @@ def write_begun(folder: Path, begun: Begun) -> None:
 
 def read_begun(folder: Path) -> Begun:
     """Reads the record of an attempt's first steps; empty if missing or unreadable."""
-    begun = typed_json.read(folder / BEGUN, Begun)
+    begun = typed_files.read_json(folder / BEGUN, Begun)
     return Begun() if isinstance(begun, Refused) else begun
 
 
@@ -135,7 +135,7 @@ def find_save(runs: Path, path: str) -> Noted | None:
         with suppress(OSError):
             times.append((file.stat().st_mtime, file))
     for _, file in sorted(times, reverse=True)[:RUNS]:
-        saves = typed_json.read(file, dict[str, Noted])
+        saves = typed_files.read_json(file, dict[str, Noted])
         if not isinstance(saves, Refused) and path in saves:
             return saves[path]
     return None

@@ -13,8 +13,8 @@ from ..catalogue.entry import KnownFailure
 from ..core.errors import LaunchError, Refused
 from ..core.script import SourceLocation
 from ..diagnosis.root_cause import diagnose
-from ..hangs import dumps, failure
-from ..hangs.report import HangReport
+from ..hangs import attribution, flight_recorder
+from ..hangs.report import HangReport, failure_records
 from ..logs import files, pasted, report, sources
 from ..logs.document import diagnosis_document
 from ..logs.headline import headline
@@ -52,9 +52,9 @@ def run(options: argparse.Namespace) -> int:
     """
     paths, as_json = options.paths, options.json
     catalogue = known_failures(options.catalogue)
-    dumped = dumps.find(paths)
-    stood = dumps.standings(dumped)
-    hang = stood if isinstance(stood, Refused) else dumps.report_on(stood)
+    dumped = flight_recorder.find(paths)
+    stood = flight_recorder.standings(dumped)
+    hang = stood if isinstance(stood, Refused) else attribution.report_on(stood)
     chosen = files.find_logs(paths, dumped)
     if not chosen.paths:
         return _show_hang(hang, catalogue, as_json=as_json)
@@ -145,7 +145,7 @@ def _show_hang(
     """
     if isinstance(hang, Refused):
         raise LaunchError(hang.sentence)
-    entry = diagnose(failure.records(hang, 0.0), catalogue).root.entry
+    entry = diagnose(failure_records(hang, 0.0), catalogue).root.entry
     verdict = Verdict.UNKNOWN if entry is None else Verdict.KNOWN
     if as_json:
         document = {"verdict": verdict.value, "id": entry and entry.id, "hang": asdict(hang)}

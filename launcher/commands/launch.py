@@ -33,7 +33,7 @@ def _launch_here(options: argparse.Namespace) -> int:
         LaunchError: the launch isn't possible.
     """
     from ..nodes import farewell, secret
-    from ..system import run_directory, writable_folders
+    from ..system import run_directory, torch_extensions
     from ..workers import start
 
     placement = placement_of(options, is_launch=True)
@@ -49,7 +49,7 @@ def _launch_here(options: argparse.Namespace) -> int:
             output_options.make_folder(request.worker_options.streams)
             if placement.is_head:
                 run_directory.check_root(request.log_dir)
-            writable_folders.choose(os.environ, request.log_dir, terminal.tell)
+            torch_extensions.choose(os.environ, request.log_dir, terminal.tell)
             server = start.server(request, hardware.accelerator.environment, run_directory.new_id())
             ending.callback(server.leave)
             from ..session import head, multi_node  # the server imports meanwhile

@@ -14,13 +14,12 @@ import msgspec
 from ..checks import kept as kept_checks
 from ..core.errors import LaunchError, Refused
 from ..core.nearest import near
-from ..evidence.exit_reason import title_of
+from ..evidence.failure_record import title_of
 from ..progress import board, snapshot
 from ..report import throughput
 from ..report.run_status import PastRun, RankStatus, RunStatus
-from ..system import launcher_record, typed_json
-from ..system.kept_runs import is_run, kept
-from ..system.launcher_record import LauncherRecord, State
+from ..system import kept_runs, typed_files
+from ..system.kept_runs import LauncherRecord, State, is_run, kept
 from .arguments import meant
 
 
@@ -89,7 +88,7 @@ def status_of(run: Path) -> RunStatus:
     """The status of a run; unreadable files become notes."""
     notes: list[str] = []
     launchers: list[LauncherRecord] = []
-    for record in launcher_record.records(run):
+    for record in kept_runs.records(run):
         if isinstance(record, Refused):
             notes.append(record.sentence)
         else:
@@ -190,7 +189,7 @@ def _failure(attempt: Path, notes: list[str]) -> str:
 
 def _mapping(path: Path, notes: list[str]) -> dict[str, Any] | None:
     """A JSON file of the run directory; None if there is none, or none that can be read."""
-    document = typed_json.read(path, dict[str, Any]) if path.exists() else None
+    document = typed_files.read_json(path, dict[str, Any]) if path.exists() else None
     if isinstance(document, Refused):
         notes.append(document.sentence)
         return None

@@ -18,8 +18,8 @@ from ..hangs.report import HangReport
 from ..options.parser import Parser
 from ..report import explain_hang
 from ..report.run_status import RunStatus
-from ..system import kept_runs, launcher_record, regular_files, terminal, typed_json
-from ..system.launcher_record import LauncherRecord, State
+from ..system import kept_runs, regular_files, terminal, typed_files
+from ..system.kept_runs import LauncherRecord, State
 from ..system.signals import REPORT
 from . import run_search
 from .arguments import add_json, add_run, root_of
@@ -139,7 +139,7 @@ def _show_stacks(run: Path, *, as_json: bool) -> None:
     while time.monotonic() < end:
         time.sleep(0.1)
         for path in sorted(set(_reports(run)) - before):
-            report = typed_json.read(path, HangReport)
+            report = typed_files.read_json(path, HangReport)
             if not isinstance(report, Refused):  # else it is being written
                 _show_report(report, path, as_json=as_json)
                 return
@@ -154,7 +154,7 @@ def _launcher(run: Path) -> LauncherRecord:
     Raises:
         LaunchError: none does.
     """
-    records = [record for record in launcher_record.records(run) if not isinstance(record, Refused)]
+    records = [record for record in kept_runs.records(run) if not isinstance(record, Refused)]
     for record in records:
         if record.state is State.RUNNING:
             return record

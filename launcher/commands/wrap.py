@@ -15,15 +15,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..core.errors import ExitCode, LaunchError
-from ..evidence.socket_folder import at_folder, temporary_socket_folder
 from ..frameworks.config_files.accelerate import ALONE
 from ..options import process_options
 from ..options.parser import Parser
 from ..options.parser import declare as declare_launch
 from ..report import pod_status
-from ..system import orphans, terminal, unix_socket
+from ..system import orphans, terminal, unix_sockets
 from ..system.event_loop import EventLoop
 from ..system.signals import REPORT, STOPS, SignalWakeup
+from ..system.unix_sockets import at_folder, temporary_socket_folder
 from .wrap_protocol import HELLO, LONGEST, MARK, NAME, code_of, hooked
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, REPORT)
@@ -103,7 +103,7 @@ class WrappedRun:
         return orphans.reaping_pause()
 
     def _accept(self, listener: socket.socket, loop: EventLoop) -> None:
-        accepted = unix_socket.accept(listener)
+        accepted = unix_sockets.accept(listener)
         if accepted is None:
             return
         connection, pid = accepted

@@ -1,6 +1,6 @@
 """Types with the limits of their values, for fields that may come from another process.
 
-`Annotated` carries the limits, which `nodes.field_limits` checks. They aren't `msgspec.Meta`, as
+`Annotated` carries the limits, which `nodes.sent` checks. They aren't `msgspec.Meta`, as
 workers import these types, and must not import packages of which the user may have another version.
 """
 

@@ -13,7 +13,7 @@ from ..core.choices import Framework
 from ..core.settings import Value
 from ..core.workload import Statement
 from ..evidence.failure_record import FailureRecord
-from ..nodes.attempt_end import AttemptEnd
+from ..nodes.peers import AttemptEnd
 from ..planning.plan import Plan
 from ..progress.board import RankProgress
 

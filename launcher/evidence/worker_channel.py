@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import suppress
 
-from .socket_folder import at_folder
+from ..system.unix_sockets import at_folder
 from .worker_messages import Answer, Ask, Message, WentOn, encoded
 
 VARIABLE = "SAFE_LAUNCH_CHANNEL"

@@ -22,6 +22,13 @@ from ..core.plain_json import plain
 from ..core.settings import Value
 from .failure_record import FailureRecord
 
+ASKED_ALONE = "SAFE_LAUNCH_ASKED_ALONE"
+"""Environment variable of a process that only answers a query and trains nothing."""
+
+
+class EndOfQueryError(BaseException):
+    """The process can't continue without weights; a script's handlers must not catch this."""
+
 
 @dataclass(frozen=True, slots=True)
 class FailureBegun:
@@ -113,7 +120,7 @@ class Skipped:
 class Boundary(StrEnum):
     """Places where a worker asks, in the order of a training.
 
-    Only a process that trains nothing (`plan_query`) asks at `PREPARE` and `STEP`.
+    Only a process that trains nothing (`ASKED_ALONE`) asks at `PREPARE` and `STEP`.
     """
 
     TRAINING_ARGUMENTS = "TrainingArguments"

@@ -16,7 +16,7 @@ import msgspec
 from ..checks.between_ranks import Compared
 from ..system.event_loop import EventLoop
 from ..system.redaction import redacted
-from .socket_folder import at_folder
+from ..system.unix_sockets import at_folder
 from .worker_messages import (
     Ask,
     Failure,

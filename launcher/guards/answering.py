@@ -23,9 +23,9 @@ from typing import Any
 import wrapt
 
 from ..core.private_names import LOG_LEVEL, WORKER_SERVER, MissingNameError
-from ..evidence import inquiry, socket_folder
+from ..evidence import inquiry
 from ..evidence.observations import observations
-from ..system import cgroups
+from ..system import cgroups, unix_sockets
 
 STACK_SIZE = 512 << 10
 """Bytes of address space for each thread of the debug server; by default it is 8 MiB."""
@@ -137,7 +137,7 @@ def _serve(torch: ModuleType, folder: str, rank: int, version: tuple[int, ...]) 
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
     server_of = WORKER_SERVER.imported()
     with (
-        socket_folder.at_folder(folder, inquiry.name_of(rank)) as path,
+        unix_sockets.at_folder(folder, inquiry.name_of(rank)) as path,
         _silence(torch),
         _small_threads(),
     ):

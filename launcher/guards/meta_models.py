@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
-from ..evidence.plan_query import EndOfQueryError
+from ..evidence.worker_messages import EndOfQueryError
 from ..workload.models.on_meta import without_weights
 from .loading import PARTITIONING
 from .unloaded_model import configuration_of, dtype_of

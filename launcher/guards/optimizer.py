@@ -11,8 +11,7 @@ import wrapt
 
 from ..core.choices import Optimizer
 from ..core.private_names import INITIAL_STATE
-from ..evidence.observations import observations
-from ..evidence.other_models import size_of
+from ..evidence.observations import observations, size_of
 from ..frameworks.config_files.vocabulary import optimizer_named
 
 HOOKED = ("torch.optim.optimizer", INITIAL_STATE.module)

@@ -19,8 +19,7 @@ from ..core.choices import Checkpointing, Engine, Framework
 from ..core.private_names import FAKE_STORE, FROM_CONFIG, FSDP_BEGINS
 from ..core.settings import OF_DDP, Fact, Setting, Value
 from ..evidence.observations import observations
-from ..evidence.plan_query import VARIABLE, EndOfQueryError
-from ..evidence.worker_messages import Boundary
+from ..evidence.worker_messages import ASKED_ALONE, Boundary, EndOfQueryError
 from ..frameworks.config_files.vocabulary import default_mode, dtype_named
 from . import deepspeed_plugin, fsdp, meta_models, settling
 from .argument_facts import deepspeed_facts, mode_of
@@ -49,7 +48,7 @@ HOOKED = (
 
 def install(module: Any) -> None:
     """Wraps functions that read weights, wait for other ranks, need a device, or train."""
-    if not os.environ.get(VARIABLE):
+    if not os.environ.get(ASKED_ALONE):
         return
     wrap = partial(wrapt.wrap_function_wrapper, module)
     match module.__name__:
@@ -181,7 +180,7 @@ def _validate(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
 
 def facts_of_trainer(passed: Mapping[str, Any], arguments: Any) -> dict[str, Value | None]:
     """Facts available only in a query, which reads data, unlike a training."""
-    if not os.environ.get(VARIABLE):
+    if not os.environ.get(ASKED_ALONE):
         return {}
     facts: dict[str, Value | None] = {}
     names = [name for name in NAMES if hasattr(arguments, name)][:1]

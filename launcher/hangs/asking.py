@@ -1,26 +1,29 @@
 """Determines the positions of a node's ranks, in parallel and from outside.
 
-Reads /proc twice; queries that cost a process anything come once, at the end.
+Reads /proc twice; queries that cost a process anything come once, at the end. Vendors' tools show
+how busy the ranks' devices are.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..core.errors import Refused
 from ..evidence.failure_record import Frame
+from ..machine.probes import has_nvidia_driver, npu_chips, nvml_text, output_of, visible
 from ..progress.board import RankProgress
-from . import devices, proc, py_spy, recorder, stacks
-from .activity import ENDED_STATES
-from .file_calls import is_at_file
-from .standing import Child, Standing
+from . import flight_recorder, proc, stacks
+from .proc import is_at_file
+from .standing import ENDED_STATES, Child, Standing
 
 ANSWERS = 2.5
 """Timeout in seconds for all answers, after observing the processes."""
@@ -32,6 +35,8 @@ CHILDREN = 8
 """Maximum child processes per rank whose stacks are read."""
 STOPPED = {"T": "the process is stopped (SIGSTOP)", "t": "a debugger holds the process"}
 Result = TypeVar("Result")
+_USE = re.compile(r"^(\d+)(?:\.\d+)?\s")
+"""The first number of a chip's last cell in `npu-smi info`: AICore(%)."""
 
 
 class _Answer(Generic[Result]):
@@ -70,7 +75,7 @@ def standings(
         look: reads the board, which may be closed.
     """
     pids = [row.pid for row in rows]
-    use = _Answer[Mapping[int, float]](partial(devices.utilization, pids), {})
+    use = _Answer[Mapping[int, float]](partial(utilization, pids), {})
     ran = _Answer[Mapping[int, proc.Ran]](partial(_ran, pids), {}).by(monotonic() + EACH)
     before, begun = _trees(pids), monotonic()
     sleep(window)
@@ -153,9 +158,9 @@ def _query(seen: Standing, thread: int, ran: proc.Ran | None, folder: Path, end:
     pids = (seen.pid, *(child.pid for child in seen.children))
     result = replace(seen, is_at_file=is_at_file(pids))
     if seen.state in STOPPED:
-        result = _with_problem(result, f"{recorder.UNKNOWN}: {STOPPED[seen.state]}")
+        result = _with_problem(result, f"{flight_recorder.UNKNOWN}: {STOPPED[seen.state]}")
     else:
-        collectives = recorder.collectives(folder, seen.rank, EACH)
+        collectives = flight_recorder.collectives(folder, seen.rank, EACH)
         if isinstance(collectives, Refused):
             result = _with_problem(result, collectives.sentence)
         else:
@@ -186,10 +191,10 @@ def _stack(
     if state in STOPPED:
         written: tuple[Frame, ...] | Refused = Refused(f"{stacks.UNKNOWN}: {STOPPED[state]}")
     else:
-        written = stacks.stack(pid, thread, min(EACH, end - monotonic()), ran)
+        written = stacks.from_handler(pid, thread, min(EACH, end - monotonic()), ran)
     if not isinstance(written, Refused):
         return written
-    read = py_spy.stack(pid, min(EACH, end - monotonic()))
+    read = stacks.from_py_spy(pid, min(EACH, end - monotonic()))
     if isinstance(read, Refused):
         return Refused(f"{written.sentence}; {read.sentence}")
     return read
@@ -198,3 +203,54 @@ def _stack(
 def _with_problem(standing: Standing, sentence: str) -> Standing:
     known = f"{standing.problem}; " if standing.problem else ""
     return replace(standing, problem=known + sentence)
+
+
+def utilization(pids: Sequence[int]) -> Mapping[int, float]:
+    """Utilization of each rank's device, from 0 to 1, by process id, with ids in rank order."""
+    with suppress(Exception):  # a driver in trouble may raise anything
+        return _nvidia(pids) or _ascend(pids)
+    return {}
+
+
+def _nvidia(pids: Sequence[int]) -> dict[int, float]:
+    """Utilization from NVML's list of processes, which may be empty in a container."""
+    if not has_nvidia_driver():
+        return {}
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        handles = [
+            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
+        ]
+        users = {
+            process.pid: handle
+            for handle in handles
+            for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        }
+        matches = {pid: users[pid] for pid in pids if pid in users}
+        uuids = [nvml_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        shown = visible(handles, os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
+        chosen = matches or _in_order(pids, shown)
+        return {
+            pid: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+            for pid, handle in chosen.items()
+        }
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _ascend(pids: Sequence[int]) -> dict[int, float]:
+    uses = list(of_npu_smi(output_of(("npu-smi", "info")) or ""))
+    return _in_order(pids, visible(uses, os.environ.get("ASCEND_RT_VISIBLE_DEVICES")))
+
+
+def of_npu_smi(table: str) -> Iterator[float]:
+    """Utilization of each chip in the table of `npu-smi info`, from 0 to 1."""
+    matches = (_USE.match(use) for _, use in npu_chips(table))
+    yield from (int(match[1]) / 100 for match in matches if match)
+
+
+def _in_order(pids: Sequence[int], devices: Sequence[Any]) -> dict[int, Any]:
+    """Assigns devices to ranks in order, if there is one per rank."""
+    return dict(zip(pids, devices, strict=True)) if len(pids) == len(devices) else {}

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from enum import Enum
 
 from ..evidence.failure_record import Frame
-from .standing import Standing
+from ..progress.board import Phase
+from .standing import Standing, is_busy
+
+_WAITS_ON_PURPOSE = re.compile(
+    r"\b(accept|acquire|communicate|get|input|join|listen|poll|read\w*|recv\w*|result|"
+    r"run_forever|select|serve\w*|sleep|until|wait\w*)\w*\("
+)
+"""Calls in a source line with which a script may wait on purpose."""
 
 
 class Place(Enum):
@@ -34,7 +41,10 @@ class Place(Enum):
 
 WAITS_FOR_OTHERS = frozenset({Place.COLLECTIVE, Place.RENDEZVOUS, Place.LOCK})
 """Places in which a rank certainly waits for others."""
+
+
 MAY_WAIT = WAITS_FOR_OTHERS | {Place.BACKWARD, Place.DEVICE}
+
 
 _COLLECTIVES = (
     "broadcast all_reduce all_reduce_coalesced reduce all_gather all_gather_coalesced "
@@ -43,12 +53,18 @@ _COLLECTIVES = (
     "barrier monitored_barrier send recv wait batch_isend_irecv all_gather_object gather_object "
     "broadcast_object_list scatter_object_list send_object_list recv_object_list"
 )
+
+
 _MEETINGS = (
     "init_process_group new_group _new_group_with_tag split_group new_subgroups "
     "_new_process_group_helper _store_based_barrier _create_process_group_wrapper "
     "destroy_process_group"
 )
+
+
 _C10D = r"torch/distributed/distributed_c10d\.py$"
+
+
 _TABLE: tuple[tuple[str, str, Place], ...] = (
     # torch/distributed/distributed_c10d.py, 2.3 to 2.13: the public functions call C++ themselves.
     (_C10D, rf"^({_COLLECTIVES.replace(' ', '|')})$", Place.COLLECTIVE),
@@ -87,25 +103,45 @@ _TABLE: tuple[tuple[str, str, Place], ...] = (
     (r"(^|/)(pdb|bdb|cmd|code|codeop|IPython/.*|ipdb/.*)\.py$", "", Place.PERSON),
 )
 """File (searched), function (searched) and place: of the innermost frame."""
+
+
 _WRAPPERS = re.compile(
     r"torch/(_ops|distributed/c10d_logger|utils/_contextlib|_tensor|_compile)\.py$"
     r"|torch/_dynamo/eval_frame\.py$|deepspeed/utils/nvtx\.py$"
 )
 """Files of wrappers, whose callers count instead."""
+
+
 _LOADER = re.compile(r"torch/utils/data/dataloader\.py$")
+
+
 _LOADER_WAITS = frozenset({"_try_get_data", "_get_data", "_shutdown_workers"})
+
+
 _QUEUES = re.compile(
     r"(^|/)(multiprocessing/(queues|connection|popen_\w+|process|synchronize)|queue|threading|"
     r"selectors|subprocess|asyncio/\w+|concurrent/futures/\w+)\.py$"
 )
+
+
 _WORK = re.compile(r"\.wait\(\)")
 """`Work.wait` and `Handle.wait` are C++ and have no frame, unlike their caller."""
+
+
 _ON_DEVICE = re.compile(r"\.(item|cpu|tolist|numpy|cuda|npu|synchronize)\(|\.to\(")
+
+
 _DEBUGGERS = ("pdb.py", "bdb.py", "ipdb.py")
+
+
 _INPUT = re.compile(r"\b(raw_)?input\(|\bbreakpoint\(\)|set_trace\(\)")
+
+
 _LEAVING = frozenset(
     {"barrier", "monitored_barrier", "destroy_process_group", "wait_for_everyone", "end_training"}
 )
+
+
 _SAVES = re.compile(r"save|checkpoint|state_dict|consolidat")
 
 
@@ -165,3 +201,35 @@ def is_leaving(standing: Standing) -> bool:
 def is_saving(frames: Sequence[Frame]) -> bool:
     """Whether function names show the creation of a checkpoint or state dict."""
     return any(_SAVES.search(frame.function) for frame in frames)
+
+
+def hung_at_end(standings: Sequence[Standing]) -> frozenset[int]:
+    """The ranks that only need to exit but don't, as objects are destroyed in native code.
+
+    Seen with torch 2.13: destroying a process group joins a gloo thread while holding the
+    interpreter's lock, for which that thread waits.
+
+    All others, including rank 0, have ended after the same number of steps. These ranks are idle,
+    and wait neither for others nor on purpose.
+    """
+    ended = {standing.rank for standing in standings if standing.phase is Phase.ENDED}
+    rest = [standing for standing in standings if standing.rank not in ended]
+    steps = {standing.step for standing in standings}
+    if 0 not in ended or len(steps) > 1 or not all(steps):
+        return frozenset()
+    if any(
+        is_busy(standing) or standing.children or not _is_ending(standing.frames)
+        for standing in rest
+    ):
+        return frozenset()
+    return frozenset(standing.rank for standing in rest)
+
+
+def _is_ending(frames: Sequence[Frame]) -> bool:
+    if not frames:
+        return False
+    last = frames[-1]
+    if last.function == "destroy_process_group":
+        return True
+    is_elsewhere = place_of(frames) is Place.ELSEWHERE
+    return is_elsewhere and not _WAITS_ON_PURPOSE.search(last.source)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
 
+from ..evidence.failure_record import Frame
 from ..progress.board import Phase
-from . import loops, sequences
-from .activity import is_busy, is_traced, is_unbegun
+from ..system import regular_files
+from . import collectives
+from .collectives import Recorders, Split, Wait, recorders_of, splits_of, waits_of
 from .places import MAY_WAIT, WAITS_FOR_OTHERS, Place, is_leaving, is_saving, place_of
-from .standing import Collective, Standing
-from .waits import Recorders, Split, Wait, recorders_of, splits_of, waits_of
+from .standing import Collective, Standing, is_busy, is_traced, is_unbegun
 
 _UNSEEN = frozenset({Place.BACKWARD, Place.UNREAD})
 """Places in which a rank may be in the middle of a step."""
+_LIBRARY = re.compile(r"/(torch|deepspeed|accelerate)/")
+"""Libraries whose loops are over buckets and parameters, not over batches."""
+_LONGEST = 2 << 20
+"""Maximum bytes of a source file; larger ones aren't training loops."""
 
 
 class Scene:
@@ -63,10 +72,10 @@ class Scene:
         """
         entries = self.recorders.entries
         if not any(entry.is_message for of_rank in entries.values() for entry in of_rank):
-            odd = sequences.deviants(self.recorders, entries) & ranks
+            odd = collectives.deviants(self.recorders, entries) & ranks
             if odd:
                 return odd
-        return sequences.deviants(self.recorders, ranks)
+        return collectives.deviants(self.recorders, ranks)
 
     def stands_free(self, rank: int) -> bool:
         """Whether it certainly waits for no other rank, or hasn't begun."""
@@ -108,10 +117,55 @@ class Scene:
             if standing.phase in (Phase.TRAINING, Phase.LOADING)
         ]
         by_stack = [
-            loops.has_left(mine.frames, standing.frames, deep=deep) for standing in training
+            _has_left_loop(mine.frames, standing.frames, deep=deep) for standing in training
         ]
         if any(has_left is not None for has_left in by_stack):
             return False not in by_stack
         return is_leaving(mine) and any(
             self.places[standing.rank] in _UNSEEN for standing in training
         )
+
+
+def _has_left_loop(
+    left: Sequence[Frame], inside: Sequence[Frame], *, deep: bool = False
+) -> bool | None:
+    """Whether a rank is outside of another rank's loop.
+
+    Both stacks are equal up to the point where they diverge.
+
+    Args:
+        left: stack of the rank that may have left, outermost first.
+        inside: stack of the other rank.
+        deep: also count loops in functions of only the other rank.
+
+    Returns:
+        None if the stacks or the file don't show it.
+    """
+    for depth, (mine, others) in enumerate(zip(left, inside, strict=False)):
+        if (mine.file, mine.function) != (others.file, others.function):
+            return None
+        if mine.line != others.line:
+            loops = _loops(mine.file)
+            if loops is None:
+                return None
+            if any(others.line in loop and mine.line not in loop for loop in loops):
+                return True
+            if not deep:
+                return False
+            below = [frame for frame in inside[depth + 1 :] if not _LIBRARY.search(frame.file)]
+            return any(frame.line in loop for frame in below for loop in _loops(frame.file) or ())
+    return None
+
+
+@lru_cache(maxsize=64)
+def _loops(file: str) -> tuple[range, ...] | None:
+    """The lines of each loop of a file; None if it can't be read as Python."""
+    try:
+        tree = ast.parse(regular_files.read(Path(file), _LONGEST))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+    return tuple(
+        range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.For | ast.While | ast.AsyncFor)
+    )

@@ -1,7 +1,9 @@
-"""The main thread's stack of a process, which writes it when it gets a signal.
+"""The main thread's stack of a process: written by itself upon a signal, or read by py-spy.
 
 faulthandler writes it in C, into memory that the process has opened (`evidence/inquiry.py`), so
-it works while an extension holds the GIL. Children made by os.fork can do it as well.
+it works while an extension holds the GIL. Children made by os.fork can do it as well. py-spy, an
+extra (`pip install 'safe-launch[hang]'`), reads from outside, without stopping the process, also
+those that are stopped or have no handler for the signal.
 """
 
 from __future__ import annotations
@@ -11,14 +13,20 @@ import linecache
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
-from ..core.errors import Refused, reason_of
+import msgspec
+
+from ..core.errors import Refused, file_and_reason, reason_of
 from ..evidence import inquiry
 from ..evidence.failure_record import Frame
 from ..evidence.from_exception import is_launcher_code
@@ -42,7 +50,7 @@ _WORKS = 0.02
 _MOST = 1 << 20
 
 
-def stack(
+def from_handler(
     pid: int, thread: int, seconds: float, earlier: proc.Ran | None = None
 ) -> tuple[Frame, ...] | Refused:
     """The main thread's frames, outermost first, without the launcher's own.
@@ -116,6 +124,44 @@ def parsed(text: str, thread: int = 0) -> list[Frame]:
         Frame(_plain(file), int(line) if line.isdecimal() else 0, _plain(function), "")
         for file, line, function in reversed(_FRAME.findall(frames))
     ]
+
+
+def py_spy() -> str | None:
+    """py-spy, of this environment or on the PATH."""
+    beside = str(Path(sys.executable).parent)
+    return shutil.which("py-spy", path=beside) or shutil.which("py-spy")
+
+
+def from_py_spy(pid: int, seconds: float) -> tuple[Frame, ...] | Refused:
+    """The main thread's frames, outermost first, without the launcher's own."""
+    program = py_spy()
+    if seconds <= 0:
+        return Refused("there was no time left for py-spy")
+    if program is None:
+        return Refused("py-spy isn't installed: pip install 'safe-launch[hang]'")
+    line = (program, "dump", "--nonblocking", "--json", "--pid", str(pid))
+    try:
+        done = subprocess.run(
+            line, capture_output=True, stdin=subprocess.DEVNULL, timeout=seconds, check=False
+        )
+        threads = msgspec.json.decode(done.stdout) if done.stdout else None
+    except subprocess.TimeoutExpired:
+        return Refused("py-spy takes too long")
+    except (OSError, ValueError) as error:
+        return Refused(f"py-spy can't read it: {file_and_reason(error)}")
+    if threads is None:
+        errors = done.stderr.decode(errors="replace").strip().splitlines()
+        return Refused(f"py-spy can't read it: {errors[0] if errors else 'it says nothing'}")
+    return with_sources(list(parsed_py_spy(threads, pid))[::-1], pid)
+
+
+def parsed_py_spy(threads: Any, pid: int) -> Iterator[Frame]:
+    """The main thread's frames in py-spy's JSON, innermost first, without source text."""
+    for thread in threads if isinstance(threads, list) else ():
+        if thread.get("os_thread_id") == pid:
+            for frame in thread.get("frames", ()):
+                name = frame["name"].rpartition(".")[2]  # "Loader.load" is `load` elsewhere
+                yield Frame(frame["filename"], int(frame["line"]), name, "")
 
 
 def with_sources(frames: Iterable[Frame], pid: int) -> tuple[Frame, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..core.errors import LaunchError, reason_of
 from ..core.quantities import count_of
-from ..system import files_below, regular_files
+from ..system import regular_files
 from .sources import BOMS, STDIN
 
 ATTEMPT = re.compile(r"attempt[-_]\d+")
@@ -72,7 +72,7 @@ def find_logs(paths: Sequence[str], besides: Collection[Path] = ()) -> LogFiles:
         if path == STDIN:
             named.append(path)
         elif os.path.isdir(path):  # noqa: PTH112
-            below = files_below.find([Path(path)])
+            below = regular_files.files_below([Path(path)])
             unread: dict[Path, str] = {}
             for file in below.files:
                 try:

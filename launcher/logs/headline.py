@@ -12,8 +12,7 @@ from ..core.script import SourceLocation
 from ..diagnosis.next_step.build import build_error
 from ..diagnosis.next_step.libraries import missing_line
 from ..diagnosis.next_step.step import raised_first
-from ..evidence.exit_reason import death_text
-from ..evidence.failure_record import FailureRecord, Raised, ToldBy
+from ..evidence.failure_record import FailureRecord, Raised, ToldBy, death_text
 from ..report.explain_failure import short, user_frame, without_traceback
 from ..system.redaction import redacted
 from .judgement import BreakOff, Judgement, Verdict

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..catalogue.entry import Finding, Role
-from ..evidence.exit_reason import death_text
+from ..evidence.failure_record import death_text
 from .attempts import Evidence
 from .failures import Failure
 from .last_activity import Activity

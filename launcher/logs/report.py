@@ -9,7 +9,7 @@ from ..catalogue.entry import Kind, Role
 from ..core.quantities import noun_of
 from ..core.quotation import shortened
 from ..core.script import SourceLocation
-from ..evidence.exit_reason import death_text
+from ..evidence.failure_record import death_text
 from ..report.explain_failure import (
     WAITED,
     allocation_texts,

@@ -12,7 +12,7 @@ from ..core.hardware import Accelerator, Hardware
 from ..core.nearest import near
 from ..core.quantities import GIB, count_of
 from ..system.regular_files import text_of
-from ..system.typed_yaml import DocumentError, line_of
+from ..system.typed_files import DocumentError, line_of
 from . import device_names
 from .device_names import Candidate
 from .profiles import (

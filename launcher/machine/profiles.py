@@ -17,7 +17,7 @@ from ..core.hardware import Accelerator
 from ..core.nearest import near
 from ..core.quantities import GIB, MIB
 from ..system.regular_files import text_of
-from ..system.typed_yaml import DocumentError, line_of, read_document
+from ..system.typed_files import DocumentError, line_of, read_document
 
 KINDS = ("cpu", "cuda", "npu", "rocm", "unknown")
 TOO_MUCH = 1e9

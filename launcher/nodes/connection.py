@@ -1,9 +1,9 @@
 """The connections between node 0's launcher and the others: messages as JSON, in frames, over TCP.
 
-First, both ends prove that they are of one job (`handshake`); earlier messages wait. Every frame
-is then authenticated and numbered (`frames`), its size is limited by its contents, each field is
-checked against its limits (`field_limits`), and control characters are removed from texts. A
-message that no launcher sends ends the connection.
+First, both ends prove that they are of one job; earlier messages wait. Every frame is then
+authenticated and numbered (`secure_channel`), its size is limited by its contents, each field is
+checked against its limits (`sent`), and control characters are removed from texts. A message that
+no launcher sends ends the connection.
 
 The connection also shows that the other end is alive: if a process ends, the kernel closes it at
 once; if a host is unreachable, the kernel's keep-alive probes detect it (tcp(7): TCP_KEEPIDLE,
@@ -32,11 +32,10 @@ import msgspec
 from ..core.errors import ExitCode, Refused, reason_of
 from ..core.plain_json import plain
 from ..core.quotation import cleaned_json
-from . import field_limits
-from .frames import Direction
-from .handshake import Handshake, Keys
+from . import sent
 from .joining import Refusal
 from .messages import Message
+from .secure_channel import Direction, Handshake, Keys
 
 CHUNK = 1 << 18
 """Bytes that are read at a time."""
@@ -107,7 +106,7 @@ class Connection:
                     self._end(None)
                 self._shake_hands()
         messages: list[Message] = []
-        most = field_limits.largest(self.allowed)
+        most = sent.largest(self.allowed)
         try:
             while self.is_proven and not self.is_foreign:
                 if (payload := self._received.opened(self._partial, most)) is None:
@@ -215,7 +214,7 @@ def decoded(payload: bytes, allowed: UnionType) -> Message:
         raise ValueError(f"none of its messages: {str(error)[:LONGEST_REASON]}") from None
     except (ValueError, RecursionError):
         raise ValueError("none of its messages: not JSON") from None
-    if (problem := field_limits.problem(message, len(payload))) is not None:
+    if (problem := sent.problem_of(message, len(payload))) is not None:
         raise ValueError(problem)
     return message
 

@@ -12,10 +12,9 @@ from msgspec import structs
 
 from ..core.errors import ExitCode, LaunchError
 from ..core.placement import Placement
+from .admission import LONGEST, clock, dismiss
 from .connection import next_message
-from .dismissal import LONGEST, dismiss
 from .joining import Refusal, Unable
-from .missing_nodes import clock
 from .rendezvous import find_node_0, listener_of_head
 from .secret import Trust
 

@@ -1,12 +1,17 @@
-"""The launchers of the other nodes during an attempt, and the messages exchanged with them."""
+"""The launchers of the other nodes during an attempt, their messages, and how the attempt ended."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
 
 from msgspec import structs
 
+from ..checkpoints.checkpoint import Saves
+from ..core.settings import Value
 from ..evidence.failure_record import FailureRecord
 from ..machine import host
 from ..progress.board import RankProgress
@@ -19,6 +24,36 @@ SHORT = 500
 """Characters of a message that are passed on, for failures after a node's first ones."""
 IN_FULL = 2
 """Failures of a node that are passed on in full; a collective error fails every rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """The end of an attempt: on this node, or for node 0 on all nodes.
+
+    Attributes:
+        ended: how each node's workers ended, by the node's rank.
+        lost: nodes that can't be reached any more: when that was noticed, in seconds of this host's
+            monotonic clock, and a sentence that names the node and the reason.
+        failing: failure records that nodes sent before their workers had ended.
+        observed: settings in force and facts, as observed by the workers.
+        model: the model as the first worker described it.
+        is_superseded: the attempt was stopped because of the workers' observations.
+        saves: where this node's Trainers save, the first rank's first (`places`).
+        rows: how far this node's ranks had come.
+        span: its start and end on this node, in seconds of this host's monotonic clock.
+    """
+
+    ended: Mapping[int, Ended]
+    lost: Mapping[int, tuple[float, str]] = field(default_factory=lambda: MappingProxyType({}))
+    failing: Mapping[int, tuple[FailureRecord, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    observed: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
+    model: dict[str, Any] | None = None
+    is_superseded: bool = False
+    saves: tuple[Saves, ...] = ()
+    rows: tuple[RankProgress, ...] = ()
+    span: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(slots=True)

@@ -22,17 +22,14 @@ from ..core.version import VERSION
 from ..machine import host
 from ..schedulers.this_host import owns
 from ..system import regular_files
-from .callers import STRANGERS
+from .admission import PATIENCE, Waiting, clock, dismiss, seat
 from .compatibility import in_rank_order
 from .connection import Connection, broadcast, keep_alive, next_message
-from .dismissal import dismiss
-from .handshake import joining
 from .joining import Accepted, Join, Refusal, RunStarted
-from .listener import Listener, listening
+from .listener import STRANGERS, Listener, listening
 from .messages import FromHead
-from .missing_nodes import clock, seat
 from .secret import Trust
-from .waiting import PATIENCE, Waiting
+from .secure_channel import joining
 
 OTHERS = 256
 """Descriptors that node 0 needs besides its connections: its workers' pipes, files, libraries."""

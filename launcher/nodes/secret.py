@@ -1,11 +1,19 @@
-"""Proof of belonging to a job: a shared secret, or the user's credentials."""
+"""Proof of belonging to a job: a shared secret, or the user's credentials of munge.
+
+Slurm itself authenticates with munge (slurm.conf(5), AuthType=auth/munge). Its daemon on each host
+signs and encrypts with the cluster's key, so that only this user can read a credential; libmunge
+asks it over a local socket (munge_encode(3), munge_decode(3), munge_ctx(3); numbers from munge.h of
+0.5.15).
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import stat
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -15,7 +23,6 @@ from ..core.placement import Placement
 from ..core.quantities import count_of
 from ..schedulers import mpi, slurm
 from ..schedulers.this_host import this_host
-from . import munge
 
 VARIABLE = "SAFE_LAUNCH_SECRET"
 MOST = 4096
@@ -23,6 +30,13 @@ MOST = 4096
 SHORT = 16
 """Bytes below which a secret can be guessed from an observed handshake."""
 HOW = f"give every node the same: --secret-file FILE, or {VARIABLE} (openssl rand -hex 32)"
+_LIBRARY = "libmunge.so.2"
+_CIPHER, _SOCKET, _READER = 0, 8, 9
+"""Options of a context (`munge_opt_t`): MUNGE_OPT_CIPHER_TYPE, _SOCKET, _UID_RESTRICTION."""
+_AES128 = 4
+"""MUNGE_CIPHER_AES128: always there, while munge's default may be set to no cipher."""
+_LONGEST = 1 << 16
+"""Bytes of a payload that are read at most."""
 
 
 class Kind(IntEnum):
@@ -63,7 +77,7 @@ class Trust:
         if self.kind is not Kind.MUNGE:
             return b"", self.secret
         key = secrets.token_bytes(32)
-        credential = munge.encoded(key, os.getuid(), self.socket)
+        credential = munge_encoded(key, os.getuid(), self.socket)
         if isinstance(credential, Refused):
             raise LaunchError(credential.sentence, code=ExitCode.RETRY_ELSEWHERE)
         return credential, key
@@ -72,7 +86,7 @@ class Trust:
         """Node 0's key for a credential, which under munge this user must have made."""
         if self.kind is not Kind.MUNGE:
             return self.secret
-        return munge.decoded(credential, os.getuid(), self.socket)
+        return munge_decoded(credential, os.getuid(), self.socket)
 
 
 def of_job(
@@ -100,7 +114,7 @@ def of_job(
     is_of_srun = slurm.is_task(environment, here) and mpi.read(environment, here) is None
     if is_of_srun and not placement.is_alone:
         socket = slurm.munge_socket(environment)
-        if isinstance(munge.encoded(b"", os.getuid(), socket), bytes):
+        if isinstance(munge_encoded(b"", os.getuid(), socket), bytes):
             return Trust(Kind.MUNGE, socket=socket)
     if is_required and placement.spans_hosts:
         nodes = count_of(placement.nodes, "node has", "nodes have")
@@ -154,3 +168,68 @@ def _read(path: Path) -> bytes:
             return file.read(MOST + 2)
     except OSError as error:
         raise LaunchError(f"--secret-file {path} can't be read: {reason_of(error)}", HOW) from error
+
+
+@contextmanager
+def _context(socket: str) -> Iterator[tuple[ctypes.CDLL, ctypes.c_void_p]]:
+    """The library, and a context for its calls.
+
+    Raises:
+        OSError: the library isn't there.
+    """
+    library = ctypes.CDLL(_LIBRARY)
+    library.munge_ctx_create.restype = ctypes.c_void_p
+    library.munge_strerror.restype = ctypes.c_char_p
+    library.munge_ctx_strerror.restype = ctypes.c_char_p
+    context = ctypes.c_void_p(library.munge_ctx_create())
+    if not context:
+        raise OSError("munge has no memory left")
+    try:
+        if socket:
+            library.munge_ctx_set(context, _SOCKET, ctypes.c_char_p(os.fsencode(socket)))
+        yield library, context
+    finally:
+        library.munge_ctx_destroy(context)
+
+
+def munge_encoded(payload: bytes, reader: int, socket: str) -> bytes | Refused:
+    """A credential that only the user with the id `reader` can open.
+
+    The `socket` is that of munged on this host; empty for munge's default.
+    """
+    credential = ctypes.c_char_p()
+    try:
+        with _context(socket) as (library, context):
+            library.munge_ctx_set(context, _CIPHER, ctypes.c_int(_AES128))
+            library.munge_ctx_set(context, _READER, ctypes.c_uint32(reader))
+            arguments = (ctypes.byref(credential), context, payload, len(payload))
+            code = library.munge_encode(*arguments)
+            result = credential.value or b""
+            ctypes.CDLL(None).free(credential)
+            return _failure(library, code) if code else result
+    except OSError as error:
+        return Refused(f"munge can't be used: {reason_of(error)}")
+
+
+def munge_decoded(credential: bytes, writer: int, socket: str) -> bytes | Refused:
+    """The payload of a credential, if the user with the id `writer` has made it."""
+    payload, size = ctypes.c_void_p(), ctypes.c_int()
+    user, group = ctypes.c_uint32(), ctypes.c_uint32()
+    try:
+        with _context(socket) as (library, context):
+            results = (ctypes.byref(item) for item in (payload, size, user, group))
+            code = library.munge_decode(ctypes.c_char_p(credential), context, *results)
+            length = min(size.value, _LONGEST) if payload.value else 0
+            result = ctypes.string_at(payload, length)
+            ctypes.CDLL(None).free(payload)
+    except OSError as error:
+        return Refused(f"munge can't be used: {reason_of(error)}")
+    if code:
+        return _failure(library, code)
+    if user.value != writer:
+        return Refused("munge's credential belongs to another user")
+    return result
+
+
+def _failure(library: ctypes.CDLL, code: int) -> Refused:
+    return Refused(f"munge: {library.munge_strerror(code).decode()}")

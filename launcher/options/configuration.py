@@ -12,7 +12,7 @@ from typing import Any
 from ..core.errors import LaunchError
 from ..core.nearest import meant
 from ..system import regular_files
-from ..system.typed_yaml import check_aliases
+from ..system.typed_files import check_aliases
 
 VARIABLE = "SAFE_LAUNCH_CONFIG"
 """Variable with another path of the user's file; empty for no file."""

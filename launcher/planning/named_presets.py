@@ -25,7 +25,7 @@ from ..core.settings import (
 )
 from ..core.workload import Known, Origin, Statement, Workload
 from ..system.regular_files import text_of
-from ..system.typed_yaml import DocumentError, check_depth, line_of
+from ..system.typed_files import DocumentError, check_depth, line_of
 from .estimates.versions import is_at_least
 
 FUNCTION = re.compile(r"\$\{.*:", re.DOTALL)

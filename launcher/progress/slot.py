@@ -8,8 +8,7 @@ import struct
 import time
 from contextlib import suppress
 
-from .board import Phase
-from .layout import (
+from .board import (
     CHANGED,
     CONTEXT,
     ENTERED,
@@ -29,6 +28,7 @@ from .layout import (
     TRAINED,
     WINDOW,
     WORDS,
+    Phase,
     mapped,
 )
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from .board import RankProgress
-from .layout import WINDOW
+from .board import WINDOW, RankProgress
 
 FACTOR = 1.5
 """Minimum ratio of a straggler's time to the others' median, above the effect of different batch

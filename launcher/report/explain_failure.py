@@ -19,8 +19,7 @@ from ..diagnosis.allocator_message import allocation_of
 from ..diagnosis.attempt import Attempt, Failed, Interrupted, Outcome, Succeeded, Superseded
 from ..diagnosis.next_step.choose import next_step, surer_step
 from ..diagnosis.next_step.step import Basis
-from ..evidence.exit_reason import death_text
-from ..evidence.failure_record import HANG, FailureRecord, Frame, ToldBy
+from ..evidence.failure_record import HANG, FailureRecord, Frame, ToldBy, death_text
 from ..planning.budget import gib
 from ..system.redaction import redacted
 from ..system.terminal import Row

@@ -7,12 +7,9 @@ from collections.abc import Iterable
 from ..core.quantities import count_of, ranks_text
 from ..core.quotation import cleaned
 from ..evidence.failure_record import Frame
-from ..hangs.activity import is_busy, is_process_busy
-from ..hangs.at_end import at_end
-from ..hangs.places import Place, place_of, waiting_function
-from ..hangs.report import HangKind, HangReport
-from ..hangs.standing import Child, Standing
-from ..hangs.words import collective_text
+from ..hangs.places import Place, hung_at_end, place_of, waiting_function
+from ..hangs.report import HangKind, HangReport, collective_text
+from ..hangs.standing import Child, Standing, is_busy, is_process_busy
 from ..system.terminal import Row
 from .hang_places import line_text, place_text, short_place, spot
 
@@ -128,7 +125,7 @@ def _stuck_children(standing: Standing) -> str:
 def _nobody(report: HangReport) -> str:
     if report.kind is HangKind.BUSY:
         return "no rank waits for another, and some work"
-    if ranks := at_end(report):
+    if ranks := hung_at_end(report.standings):
         hang = "hangs" if len(ranks) == 1 else "hang"
         return f"{ranks_text(ranks)} {hang} at the end of the script, which the others have left"
     if report.kind is HangKind.IDLE:
@@ -246,7 +243,7 @@ def _notes(report: HangReport) -> list[str]:
 
 
 def _advice(report: HangReport) -> str:
-    if at_end(report):
+    if hung_at_end(report.standings):
         return "the training is done: nothing of it is lost if the run is stopped"
     text = ADVICE[report.kind]
     if report.kind is HangKind.STOPPED:

@@ -7,8 +7,8 @@ import re
 from ..core.quotation import cleaned
 from ..evidence.failure_record import Frame
 from ..hangs.places import shown_frame, waiting_function, without_wrappers
+from ..hangs.report import collective_text
 from ..hangs.standing import Standing
-from ..hangs.words import collective_text
 from ..progress.board import Phase
 from .explain_failure import short
 

@@ -34,7 +34,7 @@ def failure_line(
 ) -> str:
     """A failed training as one line: the root cause, the user's line, and what to do."""
     from ..catalogue.situation import scheduled_by, traits_of
-    from ..evidence.exit_reason import death_text
+    from ..evidence.failure_record import death_text
     from . import explain_failure
 
     record, entry = finding.record, finding.entry

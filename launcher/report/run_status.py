@@ -19,7 +19,7 @@ from ..planning.budget import gib
 from ..progress.board import Phase, RankProgress
 from ..progress.stragglers import Straggler, stragglers
 from ..system import terminal
-from ..system.launcher_record import LauncherRecord, State
+from ..system.kept_runs import LauncherRecord, State
 from .throughput import line_of
 
 HEAD = ("rank", "host", "phase", "step", "last moved", "step time", "memory", "process")

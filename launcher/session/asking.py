@@ -29,12 +29,12 @@ from ..core.workload import Statement, Workload
 from ..diagnosis.observed import statements
 from ..evidence.failure_record import FailureRecord
 from ..evidence.from_exception import name_of as qualified
-from ..evidence.plan_query import VARIABLE, EndOfQueryError
-from ..evidence.socket_folder import temporary_socket_folder
 from ..evidence.worker_messages import (
+    ASKED_ALONE,
     Answer,
     Ask,
     Boundary,
+    EndOfQueryError,
     Failure,
     FailureBegun,
     Finished,
@@ -44,9 +44,10 @@ from ..evidence.worker_messages import (
 )
 from ..evidence.worker_receiver import Envelope, Receiver
 from ..nodes.messages import Order
-from ..system import files_below, orphans, run_directory, terminal
+from ..system import orphans, regular_files, run_directory, terminal
 from ..system.event_loop import EventLoop
 from ..system.signals import STOPS, SignalWakeup
+from ..system.unix_sockets import temporary_socket_folder
 from ..workers import start
 from ..workers.environment import NodeContext, environments
 from ..workers.forkserver.client import Server
@@ -172,7 +173,7 @@ def _output_folders(arguments: Sequence[str]) -> Iterator[Path]:
 def _files(folders: Sequence[Path]) -> Mapping[Path, int]:
     """The files of these folders without bytecode, and when they were last written."""
     times, existing = {}, [folder for folder in folders if folder.is_dir()]
-    for path in files_below.find(existing, DEEPEST, MOST_FILES).files:
+    for path in regular_files.files_below(existing, DEEPEST, MOST_FILES).files:
         if path.suffix != ".pyc":
             with suppress(OSError):  # it is gone
                 times[path] = path.lstat().st_mtime_ns
@@ -269,7 +270,7 @@ def _environment(
     node = NodeContext(request, Server(mark, (), {}), hardware.accelerator.environment)
     envs = environments(order, node, channel, folder)
     tracking = {"MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
-    return {**envs[0], **UNTRACKED, **tracking, VARIABLE: "1"}
+    return {**envs[0], **UNTRACKED, **tracking, ASKED_ALONE: "1"}
 
 
 def _listen(

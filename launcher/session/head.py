@@ -19,19 +19,18 @@ from ..core.workload import Workload
 from ..diagnosis.attempt import Attempt, Failed, Outcome, outcome_of
 from ..evidence import failed_workers
 from ..frameworks.installed import installed
-from ..hangs import dumps, failure
-from ..nodes.attempt_end import AttemptEnd
+from ..hangs import attribution
+from ..hangs.report import failure_records
 from ..nodes.connection import broadcast, deliver
 from ..nodes.joining import RunStarted
 from ..nodes.messages import Order, RunEnded
-from ..nodes.peers import Peers
+from ..nodes.peers import AttemptEnd, Peers
 from ..nodes.rendezvous import Joined
 from ..planning.plan import Plan
 from ..planning.search import Rules
 from ..report import summary
 from ..system import (
     kept_runs,
-    launcher_record,
     orphans,
     private_files,
     run_directory,
@@ -149,7 +148,7 @@ def _train(
     resume = partial(prepare, run_id=server.mark)
     effects = Effects(nodes.run, resume, lambda: catalogue.entries, reporter, run)
     state = RunState(request, start.workload, known, has_learnt=has_learnt)
-    recorded = launcher_record.recorded(run, 0, request.command)
+    recorded = kept_runs.recorded(run, 0, request.command)
     with metrics_process.shown(target, run), recorded:
         state, end = run_attempts(state, plan, hardware, effects)
         summary.write_or_warn(run / "outcome.json", summary.document(state.outcomes, end.code))
@@ -227,8 +226,8 @@ class AllNodes:
         dumped = [standing for end in part.ended.values() for standing in end.standings]
         if not isinstance(outcome, Failed) or not outcome.records or not dumped:
             return outcome
-        report = dumps.report_on(dumped)
+        report = attribution.report_on(dumped)
         self.reporter.hung(outcome.attempt, report)
         first, *others = outcome.records
-        culprits = failure.records(report, first.at) if report.culprits else ()
+        culprits = failure_records(report, first.at) if report.culprits else ()
         return replace(outcome, records=(first, *culprits, *others))

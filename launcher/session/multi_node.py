@@ -22,12 +22,11 @@ from ..core.workload import Workload
 from ..evidence import failed_workers
 from ..machine import profiles
 from ..nodes import secret
-from ..nodes.attempt_end import AttemptEnd
 from ..nodes.compatibility import common_hardware, differences, never_changed_by
 from ..nodes.connection import Connection, broadcast, next_message
 from ..nodes.joining import Join, Refusal, RunStarted
 from ..nodes.messages import Ask, Ended, Message, Order, Ping, Pong, RunEnded, Signalled, Standings
-from ..nodes.peers import Peers, abbreviated
+from ..nodes.peers import AttemptEnd, Peers, abbreviated
 from ..nodes.rendezvous import (
     check_endpoint,
     gather,
@@ -37,7 +36,7 @@ from ..nodes.rendezvous import (
 )
 from ..nodes.secret import Trust
 from ..report import summary
-from ..system import launcher_record, orphans, run_directory, terminal
+from ..system import kept_runs, orphans, run_directory, terminal
 from ..system.signals import STOPS
 from ..workers.attempt import run_attempt
 from ..workers.environment import NodeContext
@@ -148,7 +147,7 @@ def _follow(node: NodeContext, link: Connection, welcome: RunStarted) -> int:
     try:
         # A file is node 0's, as nodes may share it.
         port = request.metrics if metrics_process.is_port(request.metrics) else ""
-        recorded = launcher_record.recorded(run, welcome.rank, request.command)
+        recorded = kept_runs.recorded(run, welcome.rank, request.command)
         with metrics_process.shown(metrics_process.opened(port), run), recorded:
             while True:
                 match next_message(link):

@@ -1,4 +1,4 @@
-"""Processes that a run left behind, found by a mark in their environment.
+"""The processes of a run: marked in their environment, guarded, killed, adopted and reaped.
 
 Every worker is started with its launcher's mark in its environment, and passes it on to its own
 processes, across new sessions and process groups. So no list of processes is needed.
@@ -11,10 +11,11 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .signals import REPORT, STOPS
 
@@ -28,6 +29,10 @@ BEGINNING = 1.0
 """Seconds that a new program may take to get its environment; it takes microseconds."""
 REAPING = 5.0
 """Seconds between checks for orphans that have ended, as a container's first process."""
+_SUBREAPER = 36
+"""PR_SET_CHILD_SUBREAPER of prctl(2)."""
+KILLING = 5.0
+"""Seconds for killed processes to end."""
 
 
 def marked(run_id: str, variable: str = VARIABLE) -> list[int]:
@@ -91,10 +96,6 @@ def forget_buffers(port: int) -> None:
     """
     for path in SHARED.glob(f"deepspeed_allreduce_buffer_{os.getuid()}_*_{port}_*"):
         path.unlink(missing_ok=True)
-
-
-KILLING = 5.0
-"""Seconds for killed processes to end."""
 
 
 def kill(run_id: str, spared: Collection[int] = (), variable: str = VARIABLE) -> int:
@@ -204,3 +205,37 @@ def guard(run_id: str, variable: str = VARIABLE) -> Guardian:
         kill(run_id, variable=variable)
     finally:
         os._exit(0)
+
+
+@contextmanager
+def subreaper() -> Iterator[None]:
+    """Descendants of this process become its children when their parents end."""
+    adopt_descendants(wanted=True)
+    try:
+        yield
+    finally:
+        adopt_descendants(wanted=False)
+
+
+def adopt_descendants(*, wanted: bool) -> None:
+    """Sets whether descendants become this process's children when their parents end."""
+    ctypes.CDLL(None).prctl(_SUBREAPER, int(wanted), 0, 0, 0)
+
+
+def exit_code(child: int) -> int:
+    """The exit code of an ended child, -N for signal N, without reaping it.
+
+    Raises:
+        ChildProcessError: the process isn't a child of this one.
+    """
+    status: Any = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    return int(status.si_status if status.si_code == os.CLD_EXITED else -status.si_status)
+
+
+def reap_children() -> None:
+    """Reaps all ended children."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return

@@ -12,24 +12,22 @@ from typing import TYPE_CHECKING
 from ..core.errors import Refused, reason_of
 from ..core.quantities import count_of
 from ..evidence import inquiry
-from ..evidence.socket_folder import socket_folder
 from ..evidence.worker_receiver import Receiver
-from ..hangs import dumps
+from ..hangs import flight_recorder
 from ..hangs.asking import standings, up_to_date
-from ..nodes.attempt_end import AttemptEnd
 from ..nodes.messages import Order
-from ..nodes.peers import Peers
+from ..nodes.peers import AttemptEnd, Peers
 from ..progress import snapshot
 from ..progress.board import Board
-from ..system import orphans, terminal
+from ..system import orphans, terminal, torch_extensions
 from ..system.signals import REPORT, STOPS, SignalWakeup, StoppedError
-from . import extension_locks, start
-from .asker import Asker
+from ..system.unix_sockets import socket_folder
+from . import start
 from .check_watch import CheckWatch
 from .environment import NodeContext, environments
 from .forkserver.forking_process import Forked
 from .forkserver.tcp_store import import_torch
-from .hang_watch import HangWatch
+from .hang_watch import Asker, HangWatch
 from .output import Output, flush_console
 from .progress_watch import ProgressWatch
 from .supervisor import Supervisor
@@ -55,7 +53,7 @@ def run_attempt(
     output = Output(folder, watch.notice, options.streams, options.role)
     output.open(order.ranks)
     board = _board(order.first, request.nproc, watch)
-    for sentence in extension_locks.clear(os.environ):
+    for sentence in torch_extensions.clear_locks(os.environ):
         watch.notice(sentence)
     flush_console()
     with (
@@ -103,7 +101,9 @@ def run_attempt(
         raise supervisor.fault
     if left_behind > len(supervisor.workers.alive):
         watch.notice(f"ended {count_of(left_behind, 'process')} that the workers had left behind")
-    dumped = dumps.standings(dumps.of_ranks(inquiry.dumps_prefix(folder), order.ranks))
+    dumped = flight_recorder.standings(
+        flight_recorder.of_ranks(inquiry.dumps_prefix(folder), order.ranks)
+    )
     dumped = () if isinstance(dumped, Refused) else dumped
     end = replace(supervisor.end(order.rank, output, dumped), span=(begun, time.monotonic()))
     if board is not None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..hangs import proc
-from ..hangs.activity import ENDED_STATES, LEAST_IO, WORKS
+from ..hangs.standing import ENDED_STATES, LEAST_IO, WORKS
 
 FACTOR = 5
 """Times the patience for which a rank must have done nothing before it is ended; 1 once its exit

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..core.request import HangTimes
 from ..evidence.failure_record import FailureRecord
-from ..hangs import failure
-from ..hangs.at_end import at_end
 from ..hangs.attribution import attributed
-from ..hangs.report import HangKind, HangReport
+from ..hangs.places import hung_at_end
+from ..hangs.report import HangKind, HangReport, failure_records
 from ..hangs.standing import Standing
 from ..nodes.messages import Ask, Standings
 from ..nodes.peers import Peers
 from ..progress.board import Phase, RankProgress
-from .asker import Asker
 from .exit_watch import look_interval
 
 FACTOR = 5.0
@@ -26,6 +26,43 @@ MOST = 10.0
 taken for a hanging one."""
 ANSWER = 10.0
 """Seconds for the other nodes to answer: asking takes about 5 s."""
+
+
+class Asker:
+    """Asks in a thread; its descriptor is readable once there is an answer."""
+
+    def __init__(self, ask: Callable[[Sequence[RankProgress]], tuple[Standing, ...]]) -> None:
+        self._ask = ask
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread: threading.Thread | None = None
+        self._answer: tuple[Standing, ...] = ()
+
+    def fileno(self) -> int:
+        """The descriptor, for a selector."""
+        return self._event
+
+    def begin(self, rows: Sequence[RankProgress]) -> None:
+        """Begins to ask, unless it already does."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, args=(tuple(rows),), name="asker", daemon=True
+            )
+            self._thread.start()
+
+    def take(self) -> tuple[Standing, ...]:
+        """The answer, once the descriptor is readable."""
+        os.eventfd_read(self._event)
+        self._thread = None
+        return self._answer
+
+    def close(self) -> None:
+        """Closes the descriptor, unless an answer is still to be written to it."""
+        if self._thread is None or not self._thread.is_alive():
+            os.close(self._event)
+
+    def _run(self, rows: tuple[RankProgress, ...]) -> None:
+        self._answer = self._ask(rows)
+        os.eventfd_write(self._event, 1)
 
 
 @dataclass(slots=True)
@@ -124,7 +161,7 @@ class HangWatch:
 
     def records(self) -> tuple[FailureRecord, ...]:
         """Failures of the ranks that the others wait for, if they ended the run."""
-        return () if self.proof is None else failure.records(self.proof, self._proven_at)
+        return () if self.proof is None else failure_records(self.proof, self._proven_at)
 
     @property
     def _interval(self) -> float:
@@ -167,7 +204,7 @@ class HangWatch:
         if quiet < self._limit:
             self.show(report)
             return
-        self.at_end = frozenset() if self.peers.connections else at_end(report)
+        self.at_end = frozenset() if self.peers.connections else hung_at_end(report.standings)
         timeout = self.times.timeout
         has_run_out = timeout is not None and quiet >= timeout
         report = replace(report, is_proof=report.is_proof or has_run_out)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..core.quantities import count_of
 from ..nodes.peers import Peers
-from ..progress import pace, snapshot
+from ..progress import snapshot
 from ..progress.board import Phase, RankProgress
 from ..progress.stragglers import stragglers
 from ..system import terminal
@@ -49,7 +49,7 @@ class ProgressWatch:
     _is_reassured: bool = False
     _due: float = field(default_factory=lambda: time.monotonic() + INTERVAL)
     _reported: set[int] = field(default_factory=set)
-    _points: tuple[pace.Point, ...] = ()
+    _points: tuple[snapshot.Point, ...] = ()
     _writer: threading.Thread | None = None
 
     def pause(self) -> float:
@@ -73,7 +73,7 @@ class ProgressWatch:
     def _keep(self, rows: tuple[RankProgress, ...]) -> None:
         """Writes the rows in a thread: a file system that hangs must not stop the supervisor."""
         if self.peers.is_head:
-            self._points = pace.extended(self._points, rows)
+            self._points = snapshot.extended(self._points, rows)
         if self._writer is None or not self._writer.is_alive():
             self._writer = threading.Thread(
                 target=_write, args=(self.folder, self.node, rows, self._points), daemon=True
@@ -104,9 +104,9 @@ class ProgressWatch:
 
 
 def _write(
-    folder: Path, node: int, rows: tuple[RankProgress, ...], points: tuple[pace.Point, ...]
+    folder: Path, node: int, rows: tuple[RankProgress, ...], points: tuple[snapshot.Point, ...]
 ) -> None:
     with suppress(OSError):  # a full disk is reported for the logs
         snapshot.write(folder, node, rows)
         if points:
-            pace.write(folder, points)
+            snapshot.write_pace(folder, points)

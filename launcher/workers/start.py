@@ -19,8 +19,8 @@ from . import local_rank_macro
 from .environment import ERROR_FILE, SIGNALS, NodeContext, Variables, lasting
 from .forkserver.client import Server
 from .forkserver.forking_process import Forked
+from .forkserver.handover import warm_key
 from .output import Output
-from .warm_key import warm_key
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing import PContext

@@ -12,26 +12,23 @@ from ..checkpoints import save_folders
 from ..core.errors import LaunchError
 from ..evidence.worker_receiver import Receiver
 from ..hangs.standing import Standing
-from ..nodes.attempt_end import AttemptEnd
-from ..nodes.dismissal import late_ones_refused
+from ..nodes.admission import late_ones_refused
 from ..nodes.liveness import Liveness
 from ..nodes.messages import Ended, Failing, NodeObserved, Signalled, Stop
-from ..nodes.peers import Peers, abbreviated
+from ..nodes.peers import AttemptEnd, Peers, abbreviated
 from ..system import orphans
 from ..system.event_loop import EventLoop
 from ..system.signals import REPORT, STOPS, SignalWakeup
-from . import stop_policy
-from .attempt_state import AttemptState, Progress
+from . import stops
 from .check_watch import CheckWatch
 from .environment import NodeContext
 from .exit_watch import ExitWatch
 from .hang_watch import HangWatch
-from .inbox import Inbox
+from .inbox import Inbox, Questions
 from .node_workers import NodeWorkers
 from .output import Output
 from .progress_watch import ProgressWatch
-from .questions import Questions
-from .stop_signals import StopSignals
+from .stops import AttemptState, Progress, StopSignals
 from .watch import Watch
 
 SAME = 0.5
@@ -213,7 +210,7 @@ class Supervisor:
         """Stops the workers if there is a reason to, and informs the other nodes."""
         workers, failed = self.workers, self.workers.failed()
         leaving = workers.alive & workers.failing.keys() - self.stops.planned
-        self.stops.schedule(leaving, stop_policy.after_failure(self._times))
+        self.stops.schedule(leaving, stops.after_failure(self._times))
         if not workers.alive and self.progress.state is AttemptState.RUNNING and not failed:
             self.progress.enter(AttemptState.FINISHED)
         self._obey_other_nodes()
@@ -231,7 +228,7 @@ class Supervisor:
                 self.workers.leaving(self._hangs.at_end), self.workers.finalizing
             )
             self.workers.finished |= hung
-            self.stops.schedule(hung, stop_policy.HUNG_AT_EXIT)
+            self.stops.schedule(hung, stops.HUNG_AT_EXIT)
 
     def _obey_other_nodes(self) -> None:
         """Interrupts the workers if another node's launcher was stopped by a signal."""
@@ -266,22 +263,22 @@ class Supervisor:
                 self._send_stop(Failing(abbreviated(tuple(records)), time.monotonic()))
         elif judge and not judge.allows(workers.observed, workers.model):
             self.progress.enter(AttemptState.SUPERSEDED)
-            self.stops.schedule(workers.alive, stop_policy.superseded(self._times))
+            self.stops.schedule(workers.alive, stops.superseded(self._times))
             self._send_stop(Stop())
 
     def _stop_others(self) -> None:
         """Stops the ranks that haven't failed themselves."""
         ranks = self.workers.alive - self.workers.failing.keys()
-        self.stops.schedule(ranks, stop_policy.after_failure_elsewhere(self._times))
+        self.stops.schedule(ranks, stops.after_failure_elsewhere(self._times))
 
     def _interrupt(self, number: signal.Signals) -> None:
         """Begins to stop the workers as a signal to a launcher requires."""
         self.progress.enter(AttemptState.INTERRUPTED)
         self.stops.deadlines.clear()
-        self.stops.schedule(self.workers.alive, stop_policy.interrupted(number, self._times))
+        self.stops.schedule(self.workers.alive, stops.interrupted(number, self._times))
 
     def _send_stop(self, message: Stop | Failing | Signalled) -> None:
         """Tells the other nodes to stop, and sets how long they may take to answer."""
         self._peers.send(message)
-        patience = stop_policy.patience(self._times, self._peers.silence)
+        patience = stops.patience(self._times, self._peers.silence)
         self._peers.deadline = time.monotonic() + patience

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from safe_launch.core.errors import Refused
-from safe_launch.nodes import munge
-from safe_launch.nodes.handshake import HELLO
+from safe_launch.nodes import secret
+from safe_launch.nodes.secure_channel import HELLO
 from support.hosts import Host, needs_hosts, network
 from support.jobs import FAST, PORT, Launcher, begin, ended, ending, exist, job, options
 from support.stacks import ROOT
@@ -191,18 +191,20 @@ def test_munge_hides_a_key_from_other_users() -> None:
         daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         try:
             wait_for(lambda: Path(place).exists())
-            mine = munge.encoded(b"key", os.getuid(), place)
+            mine = secret.munge_encoded(b"key", os.getuid(), place)
             assert isinstance(mine, bytes)
             assert len(mine) < HELLO.size - 64
-            assert munge.decoded(mine, os.getuid(), place) == b"key"
-            assert munge.decoded(mine, os.getuid(), place) == Refused("munge: Replayed credential")
-            theirs = munge.encoded(b"key", other, place)
+            assert secret.munge_decoded(mine, os.getuid(), place) == b"key"
+            assert secret.munge_decoded(mine, os.getuid(), place) == Refused(
+                "munge: Replayed credential"
+            )
+            theirs = secret.munge_encoded(b"key", other, place)
             assert isinstance(theirs, bytes)
-            refused = munge.decoded(theirs, os.getuid(), place)
+            refused = secret.munge_decoded(theirs, os.getuid(), place)
             assert refused == Refused("munge: Unauthorized credential")
             as_other = ("setpriv", f"--reuid={other}", "--clear-groups", "munge", "-S", place)
             text = subprocess.run([*as_other, "-n"], capture_output=True, check=True).stdout
-            found = munge.decoded(text.strip(), os.getuid(), place)
+            found = secret.munge_decoded(text.strip(), os.getuid(), place)
             assert found == Refused("munge's credential belongs to another user")
         finally:
             daemon.terminate()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from safe_launch.hangs import py_spy
+from safe_launch.hangs import stacks
 from safe_launch.hangs.asking import standings
 from safe_launch.hangs.standing import Collective, Standing
 from safe_launch.progress.board import Phase, RankProgress
@@ -143,9 +143,9 @@ def test_a_forked_child(workshop: Path) -> None:
 def test_a_stopped_rank(workshop: Path, has_py_spy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It can't answer: py-spy reads its stack, or the reason is reported."""
     if has_py_spy:
-        assert py_spy.command(), "the extra `test` has py-spy"
+        assert stacks.py_spy(), "the extra `test` has py-spy"
     else:
-        monkeypatch.setattr(py_spy, "command", lambda: None)
+        monkeypatch.setattr(stacks, "py_spy", lambda: None)
     with asked(workshop, "stop") as (first, second):
         assert waits(first)
         assert second.state == "T"

@@ -15,7 +15,7 @@ import pytest
 from safe_launch import inner_launch
 from safe_launch.commands import wrap_protocol
 from safe_launch.evidence.failed_workers import FailedWorker
-from safe_launch.evidence.socket_folder import at_folder
+from safe_launch.system.unix_sockets import at_folder
 from support.processes import FAST, PROGRAMS, environment, gone, ready
 from support.stacks import CURRENT, SCENARIOS
 from support.waiting import wait_for
@@ -324,7 +324,7 @@ def test_a_signal_for_the_workers(workshop: Path) -> None:
 
 CONNECTS = """
 import os, pathlib, socket, subprocess, sys, time
-from safe_launch.evidence.socket_folder import at_folder
+from safe_launch.system.unix_sockets import at_folder
 launch = subprocess.Popen(["torchrun", "--nproc_per_node=1", *sys.argv[2:]])
 while not pathlib.Path("ready-0").exists():
     time.sleep(0.01)

@@ -14,11 +14,11 @@ import msgspec
 from safe_launch.evidence.failure_record import FailureRecord, Frame
 from safe_launch.hangs.attribution import attributed
 from safe_launch.hangs.standing import Child, Collective, Standing
-from safe_launch.progress import pace, snapshot
+from safe_launch.progress import snapshot
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.report import summary
 from safe_launch.report.lasting import Edit
-from safe_launch.system import launcher_record, run_directory
+from safe_launch.system import kept_runs, run_directory
 
 from .attempts import Failed, Seen, Succeeded, ran
 from .models import GIB, QWEN2_7B, model_of, workload_of
@@ -52,7 +52,7 @@ def write(root: Path, script: Path) -> Path:
     rows = (row, replace(row, rank=1))
     seen = Seen({"sequence_length": 512}, rows=rows)
     now = time.time()
-    with launcher_record.recorded(run, 0, str(script)):
+    with kept_runs.recorded(run, 0, str(script)):
         ended = ran(
             run,
             workload,
@@ -67,7 +67,7 @@ def write(root: Path, script: Path) -> Path:
     stood = Standing(0, frames=(frame,), collectives=(reduce,), children=children, window=2.0)
     hang = attributed([stood, replace(stood, rank=1, collectives=())], quiet=90.0, limit=60.0)
     for folder in run.glob("attempt-*"):
-        pace.write(folder, [(now + number, number) for number in range(9)])
+        snapshot.write_pace(folder, [(now + number, number) for number in range(9)])
         snapshot.write(folder, 0, rows)
         run_directory.write(folder / "standings-1.json", msgspec.to_builtins(hang))
     return run

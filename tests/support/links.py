@@ -15,8 +15,6 @@ from safe_launch.core.hardware import Accelerator, Hardware
 from safe_launch.core.settings import Setting
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from safe_launch.nodes.connection import Connection
-from safe_launch.nodes.frames import Direction
-from safe_launch.nodes.handshake import Handshake, hosting, joining
 from safe_launch.nodes.joining import Join, Refusal, RunStarted, Unable
 from safe_launch.nodes.messages import (
     Ended,
@@ -30,6 +28,7 @@ from safe_launch.nodes.messages import (
     Stop,
 )
 from safe_launch.nodes.secret import Trust
+from safe_launch.nodes.secure_channel import Direction, Handshake, hosting, joining
 
 from support.waiting import LONG
 

@@ -20,7 +20,7 @@ from ...core.nearest import near
 from ...core.private_names import VALIDATE_LAUNCH, MissingNameError
 from ...core.quantities import count_of
 from ...system import regular_files
-from ...system.typed_yaml import DocumentError, line_of, read_mapping
+from ...system.typed_files import DocumentError, line_of, read_mapping
 from . import vocabulary
 
 MODELLED = ("NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "DEEPSPEED")

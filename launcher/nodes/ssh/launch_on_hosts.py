@@ -21,10 +21,20 @@ from ...schedulers.this_host import owns
 from ...system import terminal
 from ...system.regular_files import text_of
 from ..secret import VARIABLE
-from . import exported_environment, remote_hosts, remote_main
+from . import remote_hosts, remote_main
 
 MARGIN = 10.0
 """Seconds for the nodes to report, after they have noticed a silent node and stopped."""
+_PREFIXES = (
+    # deepspeed's (EXPORT_ENVS in deepspeed/launcher/runner.py, and its accelerators' own)
+    *("MLFLOW", "PYTHON", "MV2", "UCX", "NCCL", "ASCEND", "HCCL", "LD_LIBRARY", "PATH"),
+    # what else a training and its frameworks read, and another host wouldn't have
+    *("ACCELERATE_", "CUBLAS_", "CUDA_", "DEEPSPEED_", "DS_", "GLOO_", "HF_", "MODELSCOPE_"),
+    *("OMP_", "PYTORCH_", "TOKENIZERS_", "TORCHINDUCTOR_", "TORCH_", "TRANSFORMERS_", "WANDB_"),
+)
+"""Prefixes of the names of variables that go to every host."""
+_FILE = ".deepspeed_env"
+"""deepspeed's file of further variables, unless DS_ENV_FILE names another file."""
 
 
 def without_hosts(options: Sequence[str]) -> list[str]:
@@ -116,11 +126,11 @@ def _over_ssh(
     run = uuid.uuid4().hex[:12]
     protected = {VARIABLE: os.environ.get(VARIABLE) or secrets.token_hex(32)}
     folder = Path.cwd()
-    environment = exported_environment.exported(os.environ)
-    files = exported_environment.files(os.environ, Path.home(), folder)
+    environment = exported(os.environ)
+    files = variable_files(os.environ, Path.home(), folder)
     written: dict[str, str] = {}
     for file in files:
-        written |= exported_environment.parsed(text_of(file))
+        written |= parsed_variables(text_of(file))
     terminal.tell(
         *terminal.table(
             [
@@ -203,3 +213,35 @@ def head_address(addresses: Sequence[str]) -> str:
 
 def _is_loopback(address: str) -> bool:
     return not address or address == "::1" or address.startswith("127.")
+
+
+def exported(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that go to every host; those on devices don't, the hostfile chooses them."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(_PREFIXES) and not name.endswith("_VISIBLE_DEVICES")
+    }
+
+
+def variable_files(environment: Mapping[str, str], home: Path, folder: Path) -> list[Path]:
+    """The existing files of variables: first at home, then in the folder."""
+    name = environment.get("DS_ENV_FILE", _FILE)
+    places = dict.fromkeys((home / name, folder / name))
+    return [path for path in places if path.is_file()]
+
+
+def parsed_variables(text: str) -> dict[str, str]:
+    """The variables in such a file: one `NAME=value` a line; quotes around a value are removed.
+
+    deepspeed passes the lines to a shell in double quotes, so a `$NAME` in a value is expanded on
+    the host; `os.path.expandvars` does the same.
+    """
+    variables = {}
+    for line in text.splitlines():
+        name, equals, value = line.strip().removeprefix("export ").partition("=")
+        if equals and not name.startswith("#"):
+            bare = value.strip()
+            quoted = len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "\"'"
+            variables[name.strip()] = bare[1:-1] if quoted else bare
+    return variables

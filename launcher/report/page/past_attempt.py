@@ -14,13 +14,12 @@ from ...checks import kept
 from ...core.constraint import Cause
 from ...core.errors import Refused
 from ...diagnosis.allocator_message import allocation_of
-from ...evidence.exit_reason import title_of
-from ...evidence.failure_record import FailureRecord
+from ...evidence.failure_record import FailureRecord, title_of
 from ...hangs.report import HangReport
-from ...progress import pace, snapshot
+from ...progress import snapshot
 from ...progress.board import RankProgress
 from ...progress.snapshot import Snapshot
-from ...system import typed_json
+from ...system import typed_files
 from ...system.terminal import Row
 from .. import explain_hang
 from .losses import Loss, losses
@@ -97,7 +96,7 @@ class PastAttempt:
     hangs: tuple[Hang, ...]
     nodes: tuple[Snapshot, ...]
     losses: tuple[Loss, ...]
-    points: tuple[pace.Point, ...]
+    points: tuple[snapshot.Point, ...]
     observed_memory: Mapping[str, int]
     checks: kept.Document = field(default_factory=kept.Document)
 
@@ -145,7 +144,7 @@ def read_attempt(folder: Path, number: int, nodes: int) -> PastAttempt:
         tuple(_hangs(folder)),
         tuple(snapshots),
         losses(folder),
-        pace.read(folder),
+        snapshot.read_pace(folder),
         _memory(records[0]) if records else _peak(rows),
         kept.read(folder),
     )
@@ -205,7 +204,7 @@ def _memory(record: Mapping[str, Any]) -> dict[str, int]:
 
 def _hangs(folder: Path) -> list[Hang]:
     paths = (folder / f"standings-{number}.json" for number in range(1, MOST_HANGS + 1))
-    reports = (typed_json.read(path, HangReport) for path in paths)
+    reports = (typed_files.read_json(path, HangReport) for path in paths)
     return [
         Hang(explain_hang.headline(report), tuple(explain_hang.rows(report)))
         for report in reports
@@ -225,5 +224,5 @@ def _dicts(value: object) -> list[Mapping[str, Any]]:
 
 def _json(path: Path) -> dict[str, Any]:
     """A file's document; empty if it can't be read, for which the status has the reason."""
-    document = typed_json.read(path, dict[str, Any])
+    document = typed_files.read_json(path, dict[str, Any])
     return {} if isinstance(document, Refused) else document

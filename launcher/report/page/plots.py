@@ -10,8 +10,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from ...core.quantities import GIB
-from ...progress.pace import Point
-from ...progress.snapshot import Snapshot
+from ...progress.snapshot import Point, Snapshot
 from .past_attempt import PastAttempt
 
 INK, FAINT = "#010101", "#020202"

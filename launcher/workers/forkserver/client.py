@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import LaunchError
-from ...system import children, orphans, terminal
+from ...system import orphans, terminal
 from ...system.signals import SignalWakeup, StoppedError
 from . import handover, tcp_store
-from .forking_process import Environments, Forked, ForkingProcess, Streams
+from .forking_process import TRANSITIONS, Environments, Forked, ForkingProcess, State, Streams
 from .handover import TakenOver
 from .messages import (
     WARM,
@@ -39,7 +39,6 @@ from .messages import (
     WorkersForked,
     send,
 )
-from .states import TRANSITIONS, State
 
 IMPORT_SECONDS = 300.0
 """Seconds for the imports; after that, the workers do them themselves."""
@@ -68,7 +67,7 @@ class Server:
             imports may matter, so nothing is preloaded until a worker has reported its imports.
         copy_refused: why no worker is forked from a copy that has imported more.
         keep_seconds: how long a copy waits for the next launch.
-        warm_key: key that the next launch must share (`warm_key`); empty for no copy.
+        warm_key: key that the next launch must share (`handover.warm_key`); empty for no copy.
         state: which process workers can be forked from.
         wakeup: signals to the launcher, which end every wait for an answer.
     """
@@ -258,7 +257,7 @@ class Server:
         too, it was killed with it.
         """
         with suppress(ChildProcessError):
-            return children.exit_code(pid)
+            return orphans.exit_code(pid)
         if self._original is not None and isinstance(self._process, TakenOver):
             match self._original.ask(AskEnd(pid), COPY_SECONDS):
                 case HasEnded(code=code):

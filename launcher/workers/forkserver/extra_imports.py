@@ -14,23 +14,23 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, NamedTuple, Self
+from zlib import crc32
 
-from ...workload.script.imports import FIRST, Import
-from .module_marks import (
-    ABSENT,
-    Mark,
-    checksum,
-    installed_modules,
-    marks_of,
-    replaced_by_user,
-    torch_defaults,
-)
+from ...core.private_names import DEFAULT_DEVICE
+from ...workload.script.imports import FIRST, Import, is_installed
 from .preload import Preloaded, UnsharedImport
 
 UNSET = "\0"
 """The checksum of a variable that isn't set."""
+_PACKAGE = str(Path(__file__).parents[2])
+"""Prefix of safe-launch's files, which are neither installed modules nor the user's."""
+_DEPTH = 3
+"""Levels of wrapped functions that are followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +95,12 @@ class Fork:
         random.seed = getattr(random.seed, "__wrapped__", random.seed)
         names = self.variables.keys() | environment.keys()
         changed = [name for name in names if self.variables.get(name) != environment.get(name)]
-        new = {name: module for name, module in installed_modules() if name not in self.modules}
+        new = {name: module for name, module in _installed_modules() if name not in self.modules}
         return Report(
-            {name: marks_of(module) for name, module in new.items()},
-            {name: checksum(environment.get(name, UNSET)) for name in changed},
+            {name: _marks_of(module) for name, module in new.items()},
+            {name: _checksum(environment.get(name, UNSET)) for name in changed},
             torch_defaults(),
-            replaced_by_user(),
+            _replaced_by_user(),
             [name for name in new if self.unseeded and name not in self.unseeded],
         )
 
@@ -135,7 +135,7 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
         for name, marks in report.modules.items()
         if name.partition(".")[0] != excluded_package
     }
-    known = {name for name, _ in installed_modules()}
+    known = {name for name, _ in _installed_modules()}
     before, late = _state(), Preloaded()
     drawing: list[str] = []
     try:
@@ -150,9 +150,9 @@ def follow(report: Report, preloaded: Preloaded, excluded_package: str | None) -
         if after[name] != value:
             return f"a later import changes {name}"
     for name in sorted(preloaded.late_reads & report.variables.keys()):
-        if checksum(os.environ.get(name, UNSET)) != report.variables[name]:
+        if _checksum(os.environ.get(name, UNSET)) != report.variables[name]:
             return f"a later import reads {name}, which differs in the worker"
-    here = {name: marks_of(module) for name, module in installed_modules() if name not in known}
+    here = {name: _marks_of(module) for name, module in _installed_modules() if name not in known}
     if unknown := reported.keys() ^ here.keys():
         return f"{min(unknown)} is imported only by the script, or only before it"
     if different := next(_differing_names(here, reported), None):
@@ -200,3 +200,107 @@ _GENERATORS: Mapping[str, Callable[[Any], Any]] = {
     "numpy.random": lambda numpy: [str(part) for part in numpy.get_state()],
     "torch": lambda torch: torch.get_rng_state().tolist(),
 }
+
+
+class Mark(NamedTuple):
+    """Identifies a function, class or flag that a module holds.
+
+    Attributes:
+        crc: checksum of the text that describes it.
+        is_own: the module has defined it, not imported it.
+    """
+
+    crc: int
+    is_own: bool = False
+
+
+ABSENT = Mark(0)
+
+
+def _installed_modules() -> Iterator[tuple[str, ModuleType]]:
+    """The imported modules of installed packages, by name.
+
+    No `getattr` is used on them: a lazy module would import what is looked up.
+    """
+    for name, module in list(sys.modules.items()):
+        if not issubclass(type(module), ModuleType):
+            continue
+        spec = vars(module).get("__spec__")
+        if name == "__main__" or spec is None or spec.name != name or spec.origin is None:
+            continue
+        if is_installed(spec.origin) and not spec.origin.startswith(_PACKAGE):
+            yield name, module
+
+
+def _marks_of(module: ModuleType) -> dict[str, Mark]:
+    """A mark of each function, class and flag by name, and of the module's file.
+
+    Lazy modules, like those of transformers, have none.
+    """
+    path = str(vars(module).get("__file__"))
+    marks = {"": Mark(_checksum(path))}
+    if type(module) is ModuleType:
+        for name, value in list(vars(module).items()):
+            if (text := _text(name, value, _DEPTH)) is not None:
+                is_own = text.startswith((f"{path}:", f"{module.__name__}."))
+                marks[name] = Mark(_checksum(text), is_own)
+    return marks
+
+
+def _checksum(text: str) -> int:
+    """A text's checksum."""
+    return crc32(text.encode(errors="surrogateescape"))
+
+
+def _text(name: str, value: Any, depth: int) -> str | None:
+    """A text that changes if the function is replaced; includes the functions that it wraps."""
+    kind = type(value)
+    if kind is FunctionType:
+        code = value.__code__
+        cells = value.__closure__ or () if depth else ()
+        inner = [_text("", content, depth - 1) for content in _contents(cells)]
+        return f"{code.co_filename}:{code.co_firstlineno}:{code.co_name}{list(filter(None, inner))}"
+    if issubclass(kind, type) or kind is BuiltinFunctionType:
+        return f"{value.__module__}.{value.__qualname__}"
+    return repr(value) if kind is bool and name.isupper() else None
+
+
+def _contents(cells: Any) -> Iterator[Any]:
+    for cell in cells:
+        with suppress(ValueError):  # it is still empty
+            yield cell.cell_contents
+
+
+def _replaced_by_user() -> str | None:
+    """The name of an object in an installed package that the user's code has replaced."""
+    for name, module in _installed_modules():
+        if "-packages" not in str(vars(module).get("__file__")):
+            continue
+        for attribute, value in list(vars(module).items()):
+            if _is_users(value):
+                return f"{name}.{attribute}"
+            if issubclass(type(value), type) and value.__module__ == name:
+                for inner, method in list(vars(value).items()):
+                    if _is_users(method):
+                        return f"{name}.{attribute}.{inner}"
+    return None
+
+
+def _is_users(value: Any) -> bool:
+    """Whether the value is a function from one of the user's files."""
+    if type(value) is not FunctionType:
+        return False
+    path = value.__code__.co_filename
+    return not path.startswith("<") and not is_installed(path) and not path.startswith(_PACKAGE)
+
+
+def torch_defaults() -> str:
+    """The type and device of new tensors; empty without torch."""
+    torch, device = sys.modules.get("torch"), sys.modules.get(DEFAULT_DEVICE.module)
+    if torch is None:
+        return ""
+    if device is None or DEFAULT_DEVICE.path in vars(device):  # torch's getter would import more
+        current = vars(device or torch).get(DEFAULT_DEVICE.path)
+    else:
+        current = torch.get_default_device()
+    return f"{torch.get_default_dtype()} {current}"

@@ -12,12 +12,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Self
 
 from ...system import orphans
 from ...system.signals import REPORT, STOPS
 from . import preload
-from .captured_output import STREAMS, CapturedOutput
 from .messages import ForkWorker, HostStore, Readiness, WorkersForked
 from .tcp_store import LONGEST, NO_TORCH, one_line, store_at
 
@@ -25,6 +24,8 @@ COMM = Path("/proc/self/comm")
 """The server's process name, in `top` and `ps -o comm`; its command line is a worker's."""
 FAREWELL = 10.0
 """Seconds for workers to report why torch can't be imported, with their script's line."""
+STREAMS = (1, 2)
+"""The descriptors of stdout and stderr."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +158,46 @@ def _become_worker(worker: ForkWorker, request: Request, output: CapturedOutput)
         sys.modules["torch"].default_generator.seed()
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedOutput:
+    """Descriptors of two files in memory, in place of stdout and stderr."""
+
+    files: tuple[int, ...]
+
+    @classmethod
+    def start(cls) -> Self:
+        """Starts capturing."""
+        return cls(tuple(_redirect(stream, b"") for stream in STREAMS))
+
+    def separate(self) -> Self:
+        """Continues in new files, after a fork that shares the old ones."""
+        files = tuple(
+            _redirect(stream, text_of(file))
+            for stream, file in zip(STREAMS, self.files, strict=True)
+        )
+        for file in self.files:
+            os.close(file)
+        return type(self)(files)
+
+    def print(self) -> None:
+        """Writes the captured output to stdout and stderr, now the worker's."""
+        for stream, file in zip(STREAMS, self.files, strict=True):
+            text = text_of(file)
+            os.close(file)
+            while text:
+                text = text[os.write(stream, text) :]
+
+
+def text_of(file: int) -> bytes:
+    """All that a file holds, regardless of its position."""
+    return os.pread(file, os.fstat(file).st_size, 0)
+
+
+def _redirect(stream: int, earlier: bytes) -> int:
+    """Redirects the stream to a new file, which begins with the earlier output."""
+    file = os.memfd_create("preloading")
+    os.write(file, earlier)
+    os.dup2(file, stream)
+    return file

@@ -1,15 +1,16 @@
-"""The launcher's end of the connection to a process that forks workers, and those workers."""
+"""The processes that fork workers, as the launcher sees them: states, connection, workers."""
 
 from __future__ import annotations
 
 import os
 import select
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 
-from ...system import children
+from ...system import orphans
 from ...system.signals import SignalWakeup
 from .messages import ForkWorker, HostStore, Message, receive, send
 from .tcp_store import Store
@@ -20,6 +21,34 @@ Streams = Mapping[int, Sequence[int]]
 """Descriptors for each worker's stdout and stderr, by local rank."""
 FORK_SECONDS = 300.0
 """Seconds for forking workers; a first import of torch by the store's host is included."""
+
+
+class State(StrEnum):
+    """The process from which workers can be forked."""
+
+    NONE = "none"
+    """None: no process is running."""
+    IMPORTING = "importing"
+    """None yet: the server is running the script's imports."""
+    READY = "ready"
+    """The server."""
+    COPY_IMPORTING = "copy importing"
+    """The server; soon its copy, which is repeating a worker's later imports."""
+    COPY_READY = "copy ready"
+    """The copy."""
+    COPY_REFUSED = "copy refused"
+    """The server; no further copy is made."""
+
+
+TRANSITIONS: Mapping[State, Set[State]] = {
+    State.NONE: {State.NONE, State.IMPORTING},
+    State.IMPORTING: {State.NONE, State.READY},
+    State.READY: {State.NONE, State.COPY_IMPORTING},
+    State.COPY_IMPORTING: {State.NONE, State.COPY_READY, State.COPY_REFUSED},
+    State.COPY_READY: {State.NONE, State.COPY_REFUSED},
+    State.COPY_REFUSED: {State.NONE},
+}
+"""The states that may follow each state; any state may end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +111,7 @@ class ForkingProcess:
             StoppedError: a signal that ends the run has come.
         """
         remaining = len(environments)
-        with suppress(OSError), children.subreaper():
+        with suppress(OSError), orphans.subreaper():
             if store is not None:
                 send(self.connection, HostStore(store.port, *store.descriptors))
             for local_rank, environment in environments.items():

@@ -19,9 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-from ...evidence.socket_folder import at_folder
 from ...system import private_files
-from ...system.unix_socket import peer
+from ...system.unix_sockets import at_folder, peer
 
 PLACES = ("root", "ns/mnt", "ns/pid", "ns/user")
 """Links in /proc/PID to a process's root and namespaces (proc(5))."""

@@ -15,7 +15,7 @@ from ...frameworks.framework import Argument, Flags, FrameworkRow, Script, Sourc
 from ...frameworks.installed import installed
 from ...frameworks.registry import FRAMEWORKS
 from ...system import regular_files
-from ...system.typed_yaml import read_mapping
+from ...system.typed_files import read_mapping
 from .files import module_file, parsed, script_file
 from .source_files import source_files, words_of
 

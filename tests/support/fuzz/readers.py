@@ -20,13 +20,12 @@ from safe_launch.checkpoints.save_folders import find_all
 from safe_launch.cli import guarded
 from safe_launch.commands.run_search import status_of
 from safe_launch.core.errors import LaunchError
-from safe_launch.hangs.dumps import standings
+from safe_launch.hangs.flight_recorder import standings
 from safe_launch.logs import report
 from safe_launch.logs.document import diagnosis_document
 from safe_launch.logs.reader import Reader
 from safe_launch.logs.verdict import decisive, judge
-from safe_launch.nodes.frames import Direction
-from safe_launch.nodes.handshake import Handshake, hosting, joining
+from safe_launch.nodes.secure_channel import Direction, Handshake, hosting, joining
 from safe_launch.options.hostfile import filtered, hosts_of
 from safe_launch.report.run_status import columns
 from safe_launch.schedulers import torchrun_options

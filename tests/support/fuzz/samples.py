@@ -9,8 +9,8 @@ import zipfile
 from io import BytesIO
 from pathlib import Path
 
-from safe_launch.nodes.handshake import MAGIC, hosting, joining
 from safe_launch.nodes.secret import Kind, Trust
+from safe_launch.nodes.secure_channel import MAGIC, hosting, joining
 
 from support.stacks import ROOT, TESTS
 

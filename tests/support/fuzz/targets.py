@@ -21,8 +21,8 @@ from safe_launch.evidence import worker_messages, worker_receiver
 from safe_launch.frameworks.config_files import accelerate, deepspeed
 from safe_launch.machine.profiles import read_node, read_profile
 from safe_launch.nodes.connection import decoded, encoded
-from safe_launch.nodes.frames import Direction
 from safe_launch.nodes.messages import Message
+from safe_launch.nodes.secure_channel import Direction
 from safe_launch.planning.named_presets import wanted
 
 from support.fuzz import readers, samples

@@ -13,7 +13,7 @@ from safe_launch.core.workload import VERSIONED
 from safe_launch.diagnosis.root_cause import finding_of
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from safe_launch.planning.search import candidates, forbidden_by
-from safe_launch.system.typed_yaml import DocumentError
+from safe_launch.system.typed_files import DocumentError
 from support.entries import GOOD
 from support.logs import CATALOGUE, entry_of, excerpts, judged
 from support.tables import table

@@ -13,7 +13,7 @@ from safe_launch.core.choices import Engine, Framework
 from safe_launch.core.settings import Fact
 from safe_launch.core.workload import Workload
 from safe_launch.evidence.failure_record import FailureRecord, Frame
-from safe_launch.system.typed_yaml import DocumentError
+from safe_launch.system.typed_files import DocumentError
 from support.entries import GOOD
 from support.tables import table
 from support.worlds import world

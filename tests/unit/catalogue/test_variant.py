@@ -19,7 +19,7 @@ from safe_launch.diagnosis.root_cause import finding_of
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from safe_launch.logs.searches import searches_for
 from safe_launch.report.explain_failure import entry_text
-from safe_launch.system.typed_yaml import DocumentError
+from safe_launch.system.typed_files import DocumentError
 from support.entries import GOOD
 from support.logs import excerpts, judged
 from support.stacks import TESTS

@@ -14,8 +14,7 @@ import pytest
 from safe_launch.commands import registry, run_search
 from safe_launch.core.errors import LaunchError
 from safe_launch.system import kept_runs
-from safe_launch.system.kept_runs import Limits
-from safe_launch.system.launcher_record import LauncherRecord, recorded, records
+from safe_launch.system.kept_runs import LauncherRecord, Limits, recorded, records
 
 CHANGE = {"setting": "zero_stage", "old": 3, "new": 2}
 HOUR, DAY = 3600.0, 86_400.0

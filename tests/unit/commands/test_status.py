@@ -14,7 +14,7 @@ from safe_launch.core.errors import LaunchError
 from safe_launch.progress import snapshot
 from safe_launch.progress.board import Board, Phase, RankProgress
 from safe_launch.progress.slot import slot_of
-from safe_launch.system.launcher_record import LauncherRecord, recorded, records
+from safe_launch.system.kept_runs import LauncherRecord, recorded, records
 
 ROW = RankProgress(1, 71, 9, Phase.TRAINING, 7, 0.1, 9.0, 0.2)
 

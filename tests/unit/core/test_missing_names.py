@@ -16,8 +16,7 @@ from safe_launch.checkpoints import checkpoint
 from safe_launch.core import private_names as names
 from safe_launch.core.private_names import NAMES, MissingNameError, PrivateName
 from safe_launch.evidence.observations import observations
-from safe_launch.evidence.plan_query import EndOfQueryError
-from safe_launch.evidence.worker_messages import Message, Remark
+from safe_launch.evidence.worker_messages import EndOfQueryError, Message, Remark
 from safe_launch.frameworks.config_files import accelerate
 from safe_launch.guards import (
     answering,
@@ -46,7 +45,7 @@ from safe_launch.guards.checks import (
 )
 from safe_launch.options import parser
 from safe_launch.workers import start
-from safe_launch.workers.forkserver import module_marks
+from safe_launch.workers.forkserver import extra_imports
 from support import new_worker
 from support.lazy import Lazy
 from support.pages import commands
@@ -462,7 +461,7 @@ def test_the_default_device_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
     getters = {"get_default_dtype": lambda: "float32", "get_default_device": lambda: "meta"}
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(**getters))
     monkeypatch.setitem(sys.modules, names.DEFAULT_DEVICE.module, ModuleType("other"))
-    assert module_marks.torch_defaults() == "float32 meta"
+    assert extra_imports.torch_defaults() == "float32 meta"
 
 
 def test_a_guard_that_finds_nothing_leaves_the_training_alone() -> None:

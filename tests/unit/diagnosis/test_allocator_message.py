@@ -14,7 +14,7 @@ from safe_launch.diagnosis.allocator_message import Allocation, allocation_of, i
 from safe_launch.diagnosis.root_cause import finding_of
 from safe_launch.evidence import from_memory
 from safe_launch.evidence.failure_record import FailureRecord
-from safe_launch.system.typed_yaml import DocumentError
+from safe_launch.system.typed_files import DocumentError
 from support.entries import GOOD
 
 CATALOGUE = read_catalogue()

@@ -17,8 +17,8 @@ from safe_launch.diagnosis.attempt import (
     outcome_of,
 )
 from safe_launch.evidence.failure_record import FailureRecord
-from safe_launch.nodes.attempt_end import AttemptEnd
 from safe_launch.nodes.messages import Ended
+from safe_launch.nodes.peers import AttemptEnd
 from safe_launch.planning.search import as_asked
 from support.worlds import HARDWARE, REQUEST, ZERO2, world
 

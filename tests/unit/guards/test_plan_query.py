@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 from safe_launch.core.settings import Fact, Setting
 from safe_launch.evidence.observations import shape_of
-from safe_launch.evidence.plan_query import VARIABLE, EndOfQueryError
+from safe_launch.evidence.worker_messages import ASKED_ALONE, EndOfQueryError
 from safe_launch.guards import meta_models, plan_query
 from support.lazy import Lazy
 
@@ -142,9 +142,9 @@ def test_only_a_process_that_is_asked_reads_data(monkeypatch: pytest.MonkeyPatch
     """A real training would continue from another state."""
     arguments = SimpleNamespace(per_device_train_batch_size=2, gradient_checkpointing=True)
     given = {"train_dataset": [{"input_ids": [1, 2, 3]}]}
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(ASKED_ALONE, raising=False)
     assert plan_query.facts_of_trainer(given, arguments) == {}
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setenv(ASKED_ALONE, "1")
     facts = plan_query.facts_of_trainer(given, arguments)
     assert facts[Fact.SEQUENCE_LENGTH] == 3
     assert facts[Setting.GRADIENT_CHECKPOINTING] == "non_reentrant"

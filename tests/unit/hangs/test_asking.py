@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from safe_launch.hangs import asking, devices, proc, py_spy, recorder
+from safe_launch.hangs import asking, flight_recorder, proc, stacks
 from safe_launch.hangs.asking import standings, up_to_date
 from safe_launch.hangs.standing import Standing
 from safe_launch.progress.board import Phase, RankProgress
@@ -21,8 +21,8 @@ from safe_launch.progress.board import Phase, RankProgress
 @pytest.fixture(autouse=True)
 def without_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disables py-spy and devices."""
-    monkeypatch.setattr(py_spy, "command", lambda: None)
-    monkeypatch.setattr(devices, "utilization", lambda _pids: {})
+    monkeypatch.setattr(stacks, "py_spy", lambda: None)
+    monkeypatch.setattr(asking, "utilization", lambda _pids: {})
 
 
 def row(pid: int, rank: int = 4) -> RankProgress:
@@ -113,8 +113,8 @@ def test_whatever_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ended.wait()
 
     monkeypatch.setattr(asking, "ANSWERS", 0.5)
-    monkeypatch.setattr(devices, "utilization", hang)
-    monkeypatch.setattr(recorder, "collectives", hang)
+    monkeypatch.setattr(asking, "utilization", hang)
+    monkeypatch.setattr(flight_recorder, "collectives", hang)
     family = proc.trees([os.getpid()])
     monkeypatch.setattr(proc, "trees", lambda _pids: family)
     (found,) = standings([row(os.getpid())], tmp_path, 0.0)
@@ -134,6 +134,6 @@ def test_whatever_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         raise RuntimeError("of a kind that nobody knows")
 
     monkeypatch.setattr(proc, "trees", fail)
-    monkeypatch.setattr(devices, "utilization", fail)
+    monkeypatch.setattr(asking, "utilization", fail)
     (found,) = standings([row(1)], tmp_path, 0.0)
     assert found.rank == 4

@@ -1,4 +1,4 @@
-"""Reading /proc for processes started by these tests."""
+"""Reading /proc for processes started by these tests; `processes/` tests a real slow disk."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from safe_launch.hangs import proc
-from safe_launch.hangs.proc import Process
+from safe_launch.hangs.proc import Process, is_at_file
 
 CHILD = "import os, time; os.fork() or os.execlp('sleep', 'sleep', '600'); {work}"
+READS = "import sys; print('ready', flush=True); open(sys.argv[1], 'rb').read()"
 
 
 @contextmanager
@@ -94,3 +96,38 @@ def test_signals_that_a_thread_takes() -> None:
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     assert not proc.takes(own, 1, signal.SIGINT)
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    """Waiting on a pipe, named or not, means waiting for a process."""
+    os.mkfifo(tmp_path / "pipe")
+    command = [sys.executable, "-c", READS, str(tmp_path / "pipe")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        process.stdout.readline()
+        with (tmp_path / "pipe").open("wb"):  # it has opened the pipe, too, and reads
+            assert not is_at_file([process.pid])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_nobody() -> None:
+    """An ended process, and this process."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert not is_at_file([ended.pid])
+    assert not is_at_file([os.getpid()])
+
+
+def test_between_two_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large files need many calls: one look may fall between two of them."""
+    looks = iter((False, False, True))
+    monkeypatch.setattr(proc, "_is_thread_at_file", lambda _task: next(looks))
+    alone = subprocess.Popen(["sleep", "600"])
+    try:
+        assert is_at_file([alone.pid])
+    finally:
+        alone.kill()
+        alone.wait()

@@ -14,7 +14,7 @@ import pytest
 from safe_launch.core.errors import Refused
 from safe_launch.evidence import inquiry
 from safe_launch.evidence.failure_record import Frame
-from safe_launch.hangs import proc, py_spy, stacks
+from safe_launch.hangs import proc, stacks
 from support.links import LONG
 
 ALL = """Thread 0x00007f4e04e0f6c0 (most recent call first):
@@ -87,11 +87,11 @@ def test_py_spys() -> None:
     frame = {"name": "inner", "filename": "<string>", "module": None, "line": 3, "locals": None}
     other = {"os_thread_id": 8, "frames": [{**frame, "name": "other"}]}
     main = {"os_thread_id": 7, "frames": [frame, {**frame, "name": "A.<module>", "line": 4}]}
-    assert list(py_spy.parsed([other, main], 7)) == [
+    assert list(stacks.parsed_py_spy([other, main], 7)) == [
         Frame("<string>", 3, "inner", ""),
         Frame("<string>", 4, "<module>", ""),
     ]
-    assert list(py_spy.parsed(None, 7)) == []
+    assert list(stacks.parsed_py_spy(None, 7)) == []
 
 
 def test_py_spy_may_be_forbidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,10 +99,12 @@ def test_py_spy_may_be_forbidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     program = tmp_path / "py-spy"
     program.write_text("#!/bin/sh\necho 'Permission Denied: try sudo' >&2\nexit 1\n")
     program.chmod(0o755)
-    monkeypatch.setattr(py_spy, "command", lambda: str(program))
-    assert py_spy.stack(1, LONG) == Refused("py-spy can't read it: Permission Denied: try sudo")
+    monkeypatch.setattr(stacks, "py_spy", lambda: str(program))
+    assert stacks.from_py_spy(1, LONG) == Refused(
+        "py-spy can't read it: Permission Denied: try sudo"
+    )
     program.write_text("#!/bin/sh\nexec sleep 60\n")
-    assert py_spy.stack(1, 0.1) == Refused("py-spy takes too long")
+    assert stacks.from_py_spy(1, 0.1) == Refused("py-spy takes too long")
 
 
 ANSWERS = """
@@ -142,7 +144,10 @@ def test_a_process_that_waits() -> None:
     with process("import ctypes; ctypes.PyDLL(None).sleep(600)") as (pid, thread):
         for _ in range(3):
             earlier = wait_until_still(pid)
-            assert functions(stacks.stack(pid, thread, LONG, earlier)) == ["<module>", "work"]
+            assert functions(stacks.from_handler(pid, thread, LONG, earlier)) == [
+                "<module>",
+                "work",
+            ]
 
 
 def test_a_process_that_naps() -> None:
@@ -153,7 +158,7 @@ def test_a_process_that_naps() -> None:
         while proc.ran(pid).threads == earlier.threads or proc.trees([pid])[pid][0].state != "S":
             time.sleep(0.01)
         assert not stacks.is_still(pid, earlier)
-        assert functions(stacks.stack(pid, thread, LONG, earlier)) == ["<module>", "work"]
+        assert functions(stacks.from_handler(pid, thread, LONG, earlier)) == ["<module>", "work"]
 
 
 def test_a_process_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,16 +173,16 @@ def test_a_process_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
         exec(compile("def f(): return [1]", "made", "exec"), {})
 """
     with process(work) as (pid, thread):
-        while functions(stacks.stack(pid, thread, LONG)) == ["<module>"]:
+        while functions(stacks.from_handler(pid, thread, LONG)) == ["<module>"]:
             pass  # it hasn't begun
         for _ in range(20):
-            assert functions(stacks.stack(pid, thread, LONG))[:2] == ["<module>", "work"]
+            assert functions(stacks.from_handler(pid, thread, LONG))[:2] == ["<module>", "work"]
 
 
 def test_without_a_handler() -> None:
     """The signal would kill the process, so it isn't sent."""
     with process("time.sleep(600)", begins=False) as (pid, thread):
-        refused = stacks.stack(pid, thread, 0.1)
+        refused = stacks.from_handler(pid, thread, 0.1)
         assert isinstance(refused, Refused)
         assert "no handler" in refused.sentence
         wait_until_still(pid)
@@ -189,7 +194,7 @@ def test_a_script_keeps_its_signal(number: int) -> None:
     work = f"signal.signal({number}, lambda *_: os._exit(1)); print(1, flush=True); time.sleep(600)"
     with process(f"{work}") as (pid, thread):
         wait_until_still(pid)
-        assert isinstance(stacks.stack(pid, thread, 0.2), Refused)
+        assert isinstance(stacks.from_handler(pid, thread, 0.2), Refused)
         wait_until_still(pid)
 
 
@@ -210,7 +215,7 @@ def test_a_blocked_signal() -> None:
     with process(work) as (pid, thread):
         while proc.takes(pid, pid, inquiry.OF_MAIN):
             time.sleep(0.01)
-        refused = stacks.stack(pid, thread, 0.2)
+        refused = stacks.from_handler(pid, thread, 0.2)
         assert isinstance(refused, Refused)
         assert "blocks it" in refused.sentence
 
@@ -218,9 +223,9 @@ def test_a_blocked_signal() -> None:
 def test_a_process_that_ends() -> None:
     """Its end is reported, whenever it comes."""
     with process("time.sleep(0.3)") as (pid, thread):
-        while not isinstance(stacks.stack(pid, thread, LONG), Refused):
+        while not isinstance(stacks.from_handler(pid, thread, LONG), Refused):
             pass
-    assert stacks.stack(pid, thread, 0.1) == Refused(
+    assert stacks.from_handler(pid, thread, 0.1) == Refused(
         "its stack can't be read: the process has ended"
     )
 

@@ -22,6 +22,7 @@ from safe_launch.core.placement import JoinTimes, Placement
 from safe_launch.core.request import LaunchRequest, Limits
 from safe_launch.core.settings import Fact, Setting
 from safe_launch.core.workload import Known, Origin, Workload
+from safe_launch.nodes.admission import clock, named, too_late
 from safe_launch.nodes.compatibility import (
     common_hardware,
     differences,
@@ -30,12 +31,10 @@ from safe_launch.nodes.compatibility import (
     refusal,
 )
 from safe_launch.nodes.connection import Connection, decoded, deliver, encoded
-from safe_launch.nodes.dismissal import too_late
 from safe_launch.nodes.farewell import on_failure
 from safe_launch.nodes.joining import Accepted, Join, Refusal, RunStarted, Unable
 from safe_launch.nodes.listener import Listener, arrivals
 from safe_launch.nodes.messages import Ended, Failing, Message, RunEnded, Stop
-from safe_launch.nodes.missing_nodes import clock, named
 from safe_launch.nodes.peers import IN_FULL, SHORT, Peers, abbreviated
 from safe_launch.nodes.rendezvous import Joined, gather, join, listener_of_head
 from safe_launch.nodes.secret import Trust
@@ -499,7 +498,7 @@ def test_no_more_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all_have_come.wait(LONG)
         return arrivals(listener, silence)
 
-    monkeypatch.setattr("safe_launch.nodes.callers.arrivals", all_at_once)
+    monkeypatch.setattr("safe_launch.nodes.listener.arrivals", all_at_once)
     with nodes(3) as job:
         links = [job.connect() for _ in range(8)]
         for place, link in enumerate(links):

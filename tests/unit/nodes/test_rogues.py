@@ -25,7 +25,7 @@ from safe_launch.diagnosis.attempt import Attempt, Seen
 from safe_launch.diagnosis.observed import with_seen
 from safe_launch.diagnosis.root_cause import diagnose
 from safe_launch.diagnosis.user_lines import spots_of
-from safe_launch.evidence.exit_reason import death_text
+from safe_launch.evidence.failure_record import death_text
 from safe_launch.hangs.standing import Standing
 from safe_launch.machine.profiles import accelerator_of, environment_beside, profile_named
 from safe_launch.nodes.compatibility import common_hardware, differences, in_rank_order, refusal

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safe_launch.core.errors import ExitCode, LaunchError, Refused
 from safe_launch.core.placement import Placement
-from safe_launch.nodes import munge, secret
+from safe_launch.nodes import secret
 from safe_launch.nodes.secret import VARIABLE, Kind, Trust
 from safe_launch.schedulers.slurm import munge_socket
 
@@ -119,7 +119,7 @@ def test_a_secret_that_can_be_guessed() -> None:
 def test_slurm_without_munge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks are unprotected; with munge, only srun's tasks are protected."""
     assert found(environment=TASK) == Trust()
-    monkeypatch.setattr("safe_launch.nodes.munge.encoded", lambda *_: b"MUNGE:x:")
+    monkeypatch.setattr("safe_launch.nodes.secret.munge_encoded", lambda *_: b"MUNGE:x:")
     assert found(environment=TASK) == Trust(Kind.MUNGE)
     assert found(environment={**TASK, VARIABLE: "x"}) == Trust(Kind.SECRET, b"x")
     assert found(environment={"SLURM_JOB_ID": "7", "SLURM_NNODES": "2"}) == Trust()
@@ -131,11 +131,11 @@ def test_slurm_without_munge(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_munge_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing daemon or library is no error."""
-    for library in (munge.LIBRARY, "libnothing.so.0"):
-        monkeypatch.setattr("safe_launch.nodes.munge.LIBRARY", library)
+    for library in (secret._LIBRARY, "libnothing.so.0"):
+        monkeypatch.setattr("safe_launch.nodes.secret._LIBRARY", library)
         for result in (
-            munge.encoded(b"x", os.getuid(), "/nowhere"),
-            munge.decoded(b"MUNGE:x:", os.getuid(), "/nowhere"),
+            secret.munge_encoded(b"x", os.getuid(), "/nowhere"),
+            secret.munge_decoded(b"MUNGE:x:", os.getuid(), "/nowhere"),
         ):
             assert isinstance(result, Refused)
             assert result.sentence.startswith("munge")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch.core.errors import LaunchError
-from safe_launch.nodes.ssh import exported_environment, launch_on_hosts
+from safe_launch.nodes.ssh import launch_on_hosts
 from safe_launch.options import node_options
 from safe_launch.options.hostfile import Host, filtered, first, hosts_of
 from support.stacks import CURRENT
@@ -158,14 +158,14 @@ def test_the_other_side_gets_what_it_cant_know() -> None:
         CUDA_VISIBLE_DEVICES=1 TORCHELASTIC_RUN_ID=r"""
     here = dict(word.split("=") for word in words.split())
     expected = {"NCCL_DEBUG", "PYTHONPATH", "HF_TOKEN", "LD_LIBRARY_PATH", "CUDA_HOME"}
-    assert expected == exported_environment.exported(here).keys()
+    assert expected == launch_on_hosts.exported(here).keys()
 
 
 def test_the_file_of_variables() -> None:
     """One variable a line; values may have quotes, spaces and equals signs."""
     text = "A=1\n\n# no=thing\nexport B = two words\nC=\"x=y\"\nD='$HOME/d'\nnothing\nE=\n"
     expected = {"A": "1", "B": "two words", "C": "x=y", "D": "$HOME/d", "E": ""}
-    assert expected == exported_environment.parsed(text)
+    assert expected == launch_on_hosts.parsed_variables(text)
 
 
 def test_the_files_at_home_and_in_the_folder(tmp_path: Path) -> None:
@@ -176,8 +176,8 @@ def test_the_files_at_home_and_in_the_folder(tmp_path: Path) -> None:
         (place / ".deepspeed_env").touch()
     (home / "other").touch()
     expected = [home / ".deepspeed_env", folder / ".deepspeed_env"]
-    assert expected == exported_environment.files({}, home, folder)
-    assert [home / "other"] == exported_environment.files(
+    assert expected == launch_on_hosts.variable_files({}, home, folder)
+    assert [home / "other"] == launch_on_hosts.variable_files(
         {"DS_ENV_FILE": str(home / "other")}, home, folder
     )
 

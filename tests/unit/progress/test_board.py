@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from safe_launch.progress.board import Board, Phase, rows
-from safe_launch.progress.layout import WINDOW
+from safe_launch.progress.board import WINDOW, Board, Phase, rows
 from safe_launch.progress.slot import slot_of, unread_slot
 
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from safe_launch.progress.board import Phase, RankProgress
-from safe_launch.progress.layout import WINDOW
+from safe_launch.progress.board import WINDOW, Phase, RankProgress
 from safe_launch.progress.stragglers import stragglers
 
 WHOLE = 0.2

@@ -16,8 +16,7 @@ from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Known, Origin
 from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Seen, Succeeded, Superseded
 from safe_launch.diagnosis.root_cause import diagnose
-from safe_launch.evidence.exit_reason import death_text
-from safe_launch.evidence.failure_record import FailureRecord, Frame
+from safe_launch.evidence.failure_record import FailureRecord, Frame, death_text
 from safe_launch.planning.plan import Change, NoPlan, Plan
 from safe_launch.planning.planner import planned
 from safe_launch.planning.search import KEPT, as_asked, resolve

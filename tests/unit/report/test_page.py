@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from safe_launch.commands import registry, run_search
 from safe_launch.core.errors import LaunchError
-from safe_launch.progress import pace
+from safe_launch.progress import snapshot
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.progress.snapshot import Snapshot
 from safe_launch.report.page import document
 from safe_launch.report.page.source_excerpt import excerpt
-from safe_launch.system.launcher_record import recorded
+from safe_launch.system.kept_runs import recorded
 
 GIB = 2**30
 CHANGE = {
@@ -102,7 +102,7 @@ def corrected(run: RunFolder, script: Path) -> None:
         observed={"span": [NOW + 70, NOW + 200]},
     )
     (second / "rank-0.log").write_text(LOSS.format(2.25, 0.1) + LOSS.format(1.75, 0.2))
-    pace.write(second, [(NOW + 70 + 10 * n, 5 * n) for n in range(10)])
+    snapshot.write_pace(second, [(NOW + 70 + 10 * n, 5 * n) for n in range(10)])
     times = {"quiet": 0.5, "in_phase": 9.0, "longest_quiet": 0.2, "whole": (0.25, 0.75)}
     rows = [
         RankProgress(rank, 7, 9, Phase.ENDED, 45, peak=(2 + rank) * GIB, **times)  # type: ignore[arg-type]
@@ -197,7 +197,7 @@ def test_the_curves_are_of_what_was_printed_and_counted(run: RunFolder, tmp_path
     assert second.observed_memory == {"held": 3 * GIB}
     slow = [(NOW + 10 * n, n // 4) for n in range(400)]
     third = run.attempt(3)
-    pace.write(third, slow)
+    snapshot.write_pace(third, slow)
     speeds = [speed for _, speed in _speeds(read_attempt(third, 3, 1))]
     assert len(speeds) > 30
     assert all(speed == pytest.approx(0.025, rel=0.4) for speed in speeds)

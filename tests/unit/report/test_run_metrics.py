@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.report.run_metrics import json_line, openmetrics
 from safe_launch.report.run_status import RankStatus, RunStatus
-from safe_launch.system.launcher_record import LauncherRecord, recorded, records
+from safe_launch.system.kept_runs import LauncherRecord, recorded, records
 from support.stacks import ROOT
 
 ROW = RankProgress(1, 71, 9, Phase.TRAINING, 7, 0.5, 9.0, 0.2, whole=(0.25, 0.75), own=(0.1,))

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from safe_launch.progress.board import Phase, RankProgress
-from safe_launch.progress.layout import WINDOW
+from safe_launch.progress.board import WINDOW, Phase, RankProgress
 from safe_launch.report.run_status import RankStatus, RunStatus, span
-from safe_launch.system.launcher_record import LauncherRecord, State, recorded, records
+from safe_launch.system.kept_runs import LauncherRecord, State, recorded, records
 
 ROW = RankProgress(
     *(0, 71, 9, Phase.TRAINING, 1234, 0.12, 9.0, 0.2, (0.05,) * WINDOW, (0.3,) * WINDOW, 1233),

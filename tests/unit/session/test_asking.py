@@ -40,7 +40,7 @@ def ended(
     return asking._ending(reports, code, is_bare=is_bare)
 
 
-END = "safe_launch.evidence.plan_query.EndOfQueryError"
+END = "safe_launch.evidence.worker_messages.EndOfQueryError"
 META = "Tensor.item() cannot be called on meta tensors"
 
 

@@ -11,9 +11,9 @@ from safe_launch.checkpoints.checkpoint import Resume, Saves
 from safe_launch.core.errors import ExitCode, Refused
 from safe_launch.core.settings import Setting
 from safe_launch.evidence.failure_record import FailureRecord
-from safe_launch.nodes.attempt_end import AttemptEnd
 from safe_launch.nodes.joining import RunStarted
 from safe_launch.nodes.messages import Ended, Order
+from safe_launch.nodes.peers import AttemptEnd
 from safe_launch.session.multi_node import (
     contradiction,
     exit_code_of,

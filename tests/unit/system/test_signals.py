@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from safe_launch.system import unix_socket
+from safe_launch.system import unix_sockets
 from safe_launch.system.event_loop import EventLoop
 from safe_launch.system.signals import ENDING, REPORT, SignalWakeup, StoppedError
 
@@ -89,14 +89,14 @@ def test_who_is_at_the_other_end(monkeypatch: pytest.MonkeyPatch) -> None:
         listener.listen()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.connect(listener.getsockname())
-            accepted = unix_socket.accept(listener)
+            accepted = unix_sockets.accept(listener)
             assert accepted is not None
             assert accepted[1] == os.getpid()
             accepted[0].close()
         monkeypatch.setattr("os.getuid", lambda: -1)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.connect(listener.getsockname())
-            assert unix_socket.accept(listener) is None
+            assert unix_sockets.accept(listener) is None
             assert client.recv(1) == b""
 
 

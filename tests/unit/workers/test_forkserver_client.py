@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch.workers.forkserver.client import Server
-from safe_launch.workers.forkserver.states import TRANSITIONS, State
+from safe_launch.workers.forkserver.forking_process import TRANSITIONS, State
 
 FAKE = """
 import os, socket
@@ -219,7 +219,7 @@ def test_where_no_copy_is_made_all_stays_as_it_is(begun: Begun) -> None:
 
 WAITING = """
 import os, socket, sys
-from safe_launch.workers.forkserver.captured_output import text_of
+from safe_launch.workers.forkserver.fork_workers import text_of
 from safe_launch.workers.forkserver.messages import *
 from safe_launch.workers.forkserver.warm_servers import WarmServer, clock, folder
 server = WarmServer(folder(), sys.argv[1], os.getpid(), int(clock()) + 60)

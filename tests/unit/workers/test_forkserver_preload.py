@@ -17,8 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 from safe_launch.workers.forkserver import preload
-from safe_launch.workers.forkserver.extra_imports import Fork, Report, follow
-from safe_launch.workers.forkserver.module_marks import Mark
+from safe_launch.workers.forkserver.extra_imports import Fork, Mark, Report, follow
 from safe_launch.workers.forkserver.preload import Preloaded, UnsharedImport
 from safe_launch.workers.forkserver.restart_in_place import watch
 from safe_launch.workload.script.imports import FIRST, Filter, Import, Variable
@@ -234,7 +233,7 @@ def test_what_was_printed_is_printed_again() -> None:
     """Each process that wants it prints to its current streams."""
     code = (
         "import os, sys\n"
-        "from safe_launch.workers.forkserver.captured_output import CapturedOutput\n"
+        "from safe_launch.workers.forkserver.fork_workers import CapturedOutput\n"
         "streams = os.dup(1), os.dup(2)\n"
         "output = CapturedOutput.start()\n"
         "os.write(1, b'out'); os.write(2, b'err')\n"

@@ -15,8 +15,7 @@ from safe_launch.nodes.messages import Ask, Message, Standings
 from safe_launch.nodes.peers import Peers
 from safe_launch.progress.board import Phase, RankProgress
 from safe_launch.workers import hang_watch
-from safe_launch.workers.asker import Asker
-from safe_launch.workers.hang_watch import HangWatch, limit_of, quiet_of
+from safe_launch.workers.hang_watch import Asker, HangWatch, limit_of, quiet_of
 from support.links import heard, linked
 from support.waiting import wait_for
 

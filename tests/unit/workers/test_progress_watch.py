@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from safe_launch.nodes.peers import Peers
 from safe_launch.progress import snapshot
-from safe_launch.progress.board import Phase, RankProgress
-from safe_launch.progress.layout import WINDOW
+from safe_launch.progress.board import WINDOW, Phase, RankProgress
 from safe_launch.progress.snapshot import Snapshot
 from safe_launch.workers import progress_watch
 from safe_launch.workers.progress_watch import INTERVAL, ProgressWatch

@@ -7,25 +7,29 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise, product
 
 import pytest
 from safe_launch.core.request import StopTimes
-from safe_launch.workers import stop_policy
-from safe_launch.workers.stop_signals import StopSignals
+from safe_launch.workers import stops
+from safe_launch.workers.stops import STOPPING, TRANSITIONS, AttemptState, Progress, StopSignals
+from support.tables import table
 
 TIMES = StopTimes(leave=1.0, interrupt=2.0, terminate=4.0)
 INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
+RUNNING, FINISHED = AttemptState.RUNNING, AttemptState.FINISHED
+FAILED, INTERRUPTED = AttemptState.FAILED, AttemptState.INTERRUPTED
 
 
 def test_the_steps_of_each_stop() -> None:
     """Delays in seconds; SIGKILL is always last."""
-    assert stop_policy.after_failure(TIMES) == ((TERM, 1.0), (KILL, 5.0))
-    assert stop_policy.after_failure_elsewhere(TIMES) == ((TERM, 0.0), (KILL, 5.0))
-    assert stop_policy.superseded(TIMES) == ((TERM, 0.0), (KILL, 4.0))
-    assert stop_policy.interrupted(INT, TIMES) == ((INT, 0.0), (TERM, 2.0), (KILL, 6.0))
+    assert stops.after_failure(TIMES) == ((TERM, 1.0), (KILL, 5.0))
+    assert stops.after_failure_elsewhere(TIMES) == ((TERM, 0.0), (KILL, 5.0))
+    assert stops.superseded(TIMES) == ((TERM, 0.0), (KILL, 4.0))
+    assert stops.interrupted(INT, TIMES) == ((INT, 0.0), (TERM, 2.0), (KILL, 6.0))
     for number in (TERM, signal.SIGHUP, signal.SIGQUIT):
-        assert stop_policy.interrupted(number, TIMES) == ((number, 0.0), (KILL, 4.0))
-    assert stop_policy.patience(TIMES, 8.0) == 15.0
+        assert stops.interrupted(number, TIMES) == ((number, 0.0), (KILL, 4.0))
+    assert stops.patience(TIMES, 8.0) == 15.0
 
 
 @pytest.fixture
@@ -106,3 +110,41 @@ def test_which_signals_have_a_handler(worker: subprocess.Popen[str]) -> None:
     stops = StopSignals({0: worker.pid})
     assert stops.catches(0, signal.SIGUSR1)
     assert not stops.catches(0, signal.SIGUSR2)
+
+
+@table(("before", "after"), product(AttemptState, AttemptState))
+def test_what_may_follow(before: AttemptState, after: AttemptState) -> None:
+    """Transitions in the table succeed; others raise and change no state."""
+    progress = Progress([before])
+    if after in TRANSITIONS[before]:
+        progress.enter(after)
+        assert progress.state is after
+    else:
+        with pytest.raises(RuntimeError, match=f"that is {before} can't become {after}"):
+            progress.enter(after)
+        assert progress.state is before
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        [RUNNING, FINISHED],
+        [RUNNING, FINISHED, FAILED, INTERRUPTED],
+        [RUNNING, AttemptState.SUPERSEDED, INTERRUPTED],
+        [RUNNING, AttemptState.BROKEN, INTERRUPTED],
+    ],
+)
+def test_courses_that_happen(states: list[AttemptState]) -> None:
+    """A finished node stays finished, whatever happens on the others."""
+    progress = Progress()
+    for before, after in pairwise(states):
+        assert progress.state is before
+        progress.enter(after)
+    assert progress.has_finished == (FINISHED in states)
+    assert progress.is_stopping == (states[-1] in STOPPING)
+
+
+def test_nothing_goes_back() -> None:
+    """No course is endless: a signal ends every one."""
+    assert not TRANSITIONS[INTERRUPTED]
+    assert all(RUNNING not in following for following in TRANSITIONS.values())

@@ -38,7 +38,6 @@ from safe_launch.evidence.worker_messages import (
 from safe_launch.evidence.worker_receiver import Receiver
 from safe_launch.hangs.report import HangReport
 from safe_launch.hangs.standing import Standing
-from safe_launch.nodes.attempt_end import AttemptEnd
 from safe_launch.nodes.connection import Connection
 from safe_launch.nodes.messages import (
     Ended,
@@ -52,15 +51,14 @@ from safe_launch.nodes.messages import (
     Stop,
 )
 from safe_launch.nodes.messages import Message as NodeMessage
-from safe_launch.nodes.peers import Peers
+from safe_launch.nodes.peers import AttemptEnd, Peers
 from safe_launch.progress.board import Board, RankProgress
-from safe_launch.system import children, terminal
+from safe_launch.system import orphans, terminal
 from safe_launch.system.signals import REPORT, STOPS, SignalWakeup
 from safe_launch.workers import supervisor
-from safe_launch.workers.asker import Asker
 from safe_launch.workers.check_watch import CheckWatch
 from safe_launch.workers.environment import NodeContext
-from safe_launch.workers.hang_watch import HangWatch
+from safe_launch.workers.hang_watch import Asker, HangWatch
 from safe_launch.workers.output import Output
 from safe_launch.workers.progress_watch import ProgressWatch
 from safe_launch.workers.supervisor import Supervisor
@@ -198,7 +196,7 @@ def node(
             pids=set(),
             mark="no-run",
             store_failure=lambda: fault,
-            exit_code=children.exit_code,
+            exit_code=orphans.exit_code,
         )
         output = Output(folder, notices.append)
         output.open(range(len(commands)))
