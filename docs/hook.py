@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 from mkdocs.structure.files import File, Files
-from safe_launch.catalogue.regex_as_prose import plain
+from safe_launch.catalogue.regex import plain
 
 ROOT = Path(__file__).resolve().parent.parent
 FAILURES = "presets/failures/"

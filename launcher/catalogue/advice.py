@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..evidence.failure_record import FailureRecord
-from .device import device_of, named_for
 from .entry import KnownFailure
-from .regex_as_prose import plain
-from .situation import Trait, meant_for
+from .regex import plain
+from .situation import Trait, device_of, meant_for, named_for
 from .variant import PLACEHOLDER, Variant
 from .version_skew import Wanting
 

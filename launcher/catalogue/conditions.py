@@ -13,9 +13,9 @@ from typing import Any
 
 from ..core.nearest import near
 from ..system.typed_files import DocumentError, line_of
-from .device import Device
 from .regex import LinearPattern, PatternError, compiled
 from .signature import Signature
+from .situation import Device
 from .variant import Variant
 from .version_skew import Wanting
 

@@ -1,4 +1,4 @@
-"""Known failures, and diagnoses that connect them with the evidence."""
+"""An entry of the catalogue: a known failure with its prose, and findings that refer to it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,72 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from ..core.constraint import Cause, CauseKind, Constraint, Term
+from ..core.nearest import near
 from ..core.settings import Fact, Value
 from ..evidence.failure_record import FailureRecord
-from .prose import sections_of
+from ..system.regular_files import text_of
+from ..system.typed_files import DocumentError
 from .signature import Signature
+from .situation import Trait, required
 from .variant import Variant
 
+SECTIONS = ("What happens", "What to do", "What it costs", "Seen as", "Not to be confused with")
+"""Allowed headings of an entry; the first two are required."""
+FRONT_MATTER = re.compile(r"---\n(.*?)\n---\n", re.DOTALL)
+"""The front matter before the prose."""
 QUOTED = re.compile(r' \(".*\)$')
 """Quoted messages at the end of a title, for searches."""
 PROOFS = ("reproduced", "read in source", "reported")
 """Prefixes of an entry's proofs, strongest first."""
+
+
+@cache
+def sections_of(path: Path) -> Mapping[str, str]:
+    """The text under each second-level heading of an entry's file.
+
+    Raises:
+        LaunchError: the file can't be read.
+    """
+    prose = FRONT_MATTER.sub("", text_of(path), count=1)
+    parts = re.split(r"^## +(.+)$", prose, flags=re.MULTILINE)
+    pairs = zip(parts[1::2], parts[2::2], strict=True)
+    return MappingProxyType({heading.strip(): body.strip() for heading, body in pairs})
+
+
+def check_prose(path: Path) -> None:
+    """Refuses prose with an unknown heading, without advice, or with a section for no run.
+
+    Raises:
+        DocumentError: the prose is invalid.
+    """
+    text, sections = text_of(path), sections_of(path)
+    for heading in sections:
+        if heading not in SECTIONS:
+            line = _line_of(text, f"## {heading}")
+            hint = near(heading, SECTIONS)
+            raise DocumentError(path, line, f"unknown heading `{heading}`", hint)
+    for heading in SECTIONS[:2]:
+        if not sections.get(heading):
+            match = FRONT_MATTER.match(text)
+            line = text.count("\n", 0, 0 if match is None else match.end()) + 1
+            raise DocumentError(path, line, f"no section `{heading}`")
+        for paragraph in sections[heading].split("\n\n"):
+            try:
+                required(paragraph)
+            except ValueError as error:
+                hint = near(str(error), [trait.value for trait in Trait])
+                problem = f"unknown kind of run: `{error}`"
+                raise DocumentError(path, _line_of(text, paragraph), problem, hint) from None
+
+
+def _line_of(text: str, part: str) -> int:
+    """The line of a part of a text; 1 if not found."""
+    return text.count("\n", 0, max(text.find(part), 0)) + 1
 
 
 class Role(StrEnum):

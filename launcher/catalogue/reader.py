@@ -1,14 +1,14 @@
-"""Reads the known failures: one Markdown file each, front matter and prose."""
+"""Reads the catalogue's entries: their YAML and prose, checked."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -21,8 +21,7 @@ from ..system.regular_files import text_of
 from ..system.typed_files import DocumentError, read_document
 from ..workload.script.line_searches import SEARCHES
 from .conditions import Place, read_ranges, read_signature, read_variant
-from .entry import Kind, KnownFailure, Role
-from .prose import FRONT_MATTER, check_prose
+from .entry import FRONT_MATTER, Kind, KnownFailure, Role, check_prose
 from .versions import are_within
 
 PACKED = "failures.json"
@@ -253,3 +252,35 @@ def _proofs(place: Place, raw: dict[str, Any]) -> dict[Fact, Value]:
             raise place.error(f"one value is expected for `{term.name}`")
         (proofs[term.name],) = term.values
     return proofs
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Known failures that affect the installed versions.
+
+    Attributes:
+        site_entries: a cluster's entries in addition to the shipped ones.
+        versions: versions of installed packages, by name.
+    """
+
+    site_entries: Sequence[KnownFailure]
+    versions: Mapping[str, str]
+
+    @cached_property
+    def on_plans(self) -> Sequence[KnownFailure]:
+        """Entries that can apply to a plan before any failure, and the cluster's."""
+        return self._concerning([*read_catalogue(for_plan=True), *self.site_entries])
+
+    @cached_property
+    def entries(self) -> Sequence[KnownFailure]:
+        """All entries, the shipped ones and the cluster's."""
+        return self._concerning([*read_catalogue(), *self.site_entries])
+
+    def named(self, name: str) -> KnownFailure | None:
+        """An entry by name; None if missing or irrelevant to the versions."""
+        matching = [entry for entry in self.site_entries if entry.id == name]
+        matching = matching or [*filter(None, [shipped(name)])]
+        return next(iter(self._concerning(matching)), None)
+
+    def _concerning(self, entries: Iterable[KnownFailure]) -> Sequence[KnownFailure]:
+        return tuple(entry for entry in entries if concerns(entry, self.versions))

@@ -1,12 +1,15 @@
-"""Finds known failures by the text of a message, or by words."""
+"""Finds entries by words, and pages of topics."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
 
 from ..evidence.failure_record import FailureRecord
+from ..system import regular_files
 from .advice import cases
 from .entry import Kind, KnownFailure
 from .signature import Signature
@@ -34,6 +37,11 @@ EMPTY = {
     *("why", "with", "you"),
 }
 """Ignored words."""
+SECTION = re.compile(r"^## (?P<title>.+)$", re.MULTILINE)
+ENTRY = re.compile(r"\]\(\.\./failures/(?P<id>[\w.-]+)\.md\)")
+"""A link to a known failure."""
+LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
+"""A link in Markdown, whose text in topics is a known failure's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +174,33 @@ def document(hits: Sequence[Hit]) -> list[dict[str, object]]:
         }
         for hit in hits
     ]
+
+
+def topics() -> dict[str, Path]:
+    """The files of the pages, by name."""
+    folder = Path(str(files("safe_launch.presets.topics")))
+    return {path.stem: path for path in sorted(folder.glob("*.md"))}
+
+
+def topic_text(path: Path) -> str:
+    """A page for the terminal: links become names for `safe-launch explain`."""
+    return _linkless(regular_files.read_text(path))
+
+
+def topic_document(path: Path) -> dict[str, object]:
+    """A page as JSON values: its sections with linked known failures."""
+    head, *parts = SECTION.split(regular_files.read_text(path))
+    title, _, above = head.strip().removeprefix("# ").partition("\n")
+    sections = [
+        {
+            "title": name,
+            "text": _linkless(text),
+            "entries": [*dict.fromkeys(ENTRY.findall(text))],
+        }
+        for name, text in zip(parts[::2], parts[1::2], strict=True)
+    ]
+    return {"id": path.stem, "title": title, "summary": _linkless(above), "sections": sections}
+
+
+def _linkless(text: str) -> str:
+    return LINK.sub(r"\1", text).strip()

@@ -10,13 +10,12 @@ from types import MappingProxyType
 from ..core.quotation import cleaned, shortened
 from ..evidence.failure_record import FailureRecord, Raised
 from ..system.redaction import redacted
-from .device import Device, device_of
 from .package_names import package_of_file, pip_name
 from .regex import LinearPattern
 from .signature import came_through, collapsed, lines_of
-from .version_direction import direction
+from .situation import Device, device_of
 from .version_skew import Wanting, skew_of
-from .versions import are_within
+from .versions import are_within, direction
 
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 """Placeholder for a named group in the advice; other braces are literal."""

@@ -1,14 +1,16 @@
-"""Detects incompatible package versions from a missing name, its package and its user."""
+"""Recognizes version skews in error messages, with the history of names in packages."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
+from pathlib import Path
 
 from ..evidence.failure_record import FailureRecord, Frame, Raised
-from .name_history import MODULES
 from .package_names import (
     MODEL_CODE,
     PYTHON,
@@ -17,6 +19,12 @@ from .package_names import (
     package_of_name,
 )
 
+FILE = Path(__file__).with_name("name_history.txt")
+"""Results of scripts/name-history from archives on PyPI."""
+MODULES = "."
+"""The owner of modules' paths."""
+SAME_NAMES = {"lightning": "pytorch_lightning"}
+"""Packages with the names and versions of another."""
 IMPORTED = re.compile(
     r"cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)' \((?P<path>[^()]+)\)"
 )
@@ -41,6 +49,72 @@ LAZY = frozenset({"__getattr__", "__getattribute__", "_get_module"})
 """Functions whose failure is their caller's."""
 SUBCLASSED = re.compile(r"\w*Trainer\Z")
 OF_MODEL = re.compile(r"\w+(?:Config|Tokenizer(?:Fast)?|Processor|Cache|ForCausalLM|Model)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The two releases between which a package permanently added or removed a name.
+
+    Attributes:
+        has: a release with the name.
+        lacks: a release without the name.
+        is_gone: whether it was removed, so only older releases have it.
+    """
+
+    has: str
+    lacks: str
+    is_gone: bool
+
+
+def history_of(package: str, name: str, owner: str = "") -> History | None:
+    """When a package added or removed a name, if known.
+
+    Args:
+        package: import name.
+        name: name of a submodule, class, function, attribute or argument.
+        owner: path of the module below the package (the package's name for itself), class, or
+            function that lacks it; `CLASS()` for an argument of a class, `MODULES` for a module.
+    """
+    known = _histories(SAME_NAMES.get(package, package))
+    keys = (f"{owner}:{name}", f"{owner}():{name}", name)
+    return next((known[key] for key in keys if key in known), None)
+
+
+def owners_of(name: str) -> tuple[str, ...]:
+    """Packages that added or removed a name."""
+    return tuple(
+        package
+        for package, changes in _packages().items()
+        if any(name in names for _, names in changes) and name in _histories(package)
+    )
+
+
+@cache
+def _packages() -> Mapping[str, list[tuple[History, str]]]:
+    """The changes of each package, with the names after each still as text."""
+    changes: dict[str, list[tuple[History, str]]] = defaultdict(list)
+    text = FILE.read_text(encoding="utf-8")
+    for section in re.split(r"\n(?=\w)", text)[1:]:
+        line, _, names = section.partition("\n")
+        package, kind, before, after = line.split()
+        is_gone = kind == "gone"
+        has, lacks = (before, after) if is_gone else (after, before)
+        changes[package].append((History(has, lacks, is_gone=is_gone), names))
+    return changes
+
+
+@cache
+def _histories(package: str) -> Mapping[str, History]:
+    """The histories of a package's names, `OWNER:NAME` for those of an owner."""
+    histories: dict[str, History] = {}
+    for history, names in _packages().get(package, ()):
+        owner = ""
+        for word in names.split():
+            if word.endswith(":"):
+                owner = word
+            else:
+                histories[owner + word] = history
+    return histories
 
 
 class Wanting(StrEnum):

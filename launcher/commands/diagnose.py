@@ -15,12 +15,13 @@ from ..core.script import SourceLocation
 from ..diagnosis.root_cause import diagnose
 from ..hangs import attribution, flight_recorder
 from ..hangs.report import HangReport, failure_records
-from ..logs import files, pasted, report, sources
-from ..logs.document import diagnosis_document
+from ..logs import files, report, sources
 from ..logs.headline import headline
 from ..logs.judgement import Judgement, Verdict
-from ..logs.lines import Resumed
+from ..logs.plain import MOST_PASTED, restored
 from ..logs.reader import Reader
+from ..logs.report import diagnosis_document
+from ..logs.sources import Resumed
 from ..logs.verdict import decisive, judge
 from ..options.parser import Parser
 from ..report import explain_hang
@@ -112,11 +113,11 @@ def read(paths: Sequence[str], catalogue: Sequence[KnownFailure]) -> tuple[Judge
     texts: dict[str, tuple[bytes, ...]] = {}
     for path in paths:
         with sources.opened(path) as file:
-            head = file.read(pasted.MOST + 1)
-            if len(head) > pasted.MOST:
+            head = file.read(MOST_PASTED + 1)
+            if len(head) > MOST_PASTED:
                 reader.read(path, Resumed(head, file))
             else:
-                texts[path] = pasted.restored(head)
+                texts[path] = restored(head)
                 reader.read(path, BytesIO(texts[path][0]))
     attempts = judge(reader.attempts, catalogue)
     is_joined = any(len(each) > 1 for each in texts.values())

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..catalogue.entry import KnownFailure
-from ..catalogue.search import Hit, document, listing
-from ..catalogue.topics import topic_document, topic_text, topics
+from ..catalogue.search import Hit, document, listing, topic_document, topic_text, topics
 from ..core.errors import ExitCode, LaunchError
 from ..core.nearest import near
 from ..options.parser import Parser

@@ -9,8 +9,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..catalogue.catalogue import Catalogue
 from ..catalogue.entry import known_constraints
+from ..catalogue.reader import Catalogue
 from ..core.errors import ExitCode
 from ..core.plain_json import plain
 from ..core.script import Ending, ScriptAnswers

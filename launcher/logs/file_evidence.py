@@ -8,8 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..evidence.failure_record import FailureRecord
-from .attempts import ENOUGH, End, Evidence, Reading, of_death, of_exception
-from .collected import MOST_EVENTS, PendingEvents, Progress
+from .attempts import (
+    ENOUGH,
+    MOST_EVENTS,
+    End,
+    Evidence,
+    PendingEvents,
+    Progress,
+    Reading,
+    of_death,
+    of_exception,
+)
 from .exception_lines import behind_header
 from .files import attempt_of, rank_of
 from .launcher_messages import (
@@ -35,9 +44,8 @@ from .progress_signs import (
     Written,
 )
 from .searches import Searches
-from .trace import Trace
-from .tracebacks import Tracebacks
-from .trained_nothing import has_trained, trained_nothing
+from .tracebacks import Trace, Tracebacks
+from .untrained import has_trained, trained_nothing
 
 TAIL = 60
 """Lines before an event to keep as context."""

@@ -10,14 +10,14 @@ from ..catalogue.signature import Pattern, lines_of
 from ..core.quotation import shortened, with_short_paths
 from ..core.script import SourceLocation
 from ..diagnosis.next_step.build import build_error
-from ..diagnosis.next_step.libraries import missing_line
+from ..diagnosis.next_step.installation import missing_line
 from ..diagnosis.next_step.step import raised_first
 from ..evidence.failure_record import FailureRecord, Raised, ToldBy, death_text
 from ..report.explain_failure import short, user_frame, without_traceback
 from ..system.redaction import redacted
+from .complaints import most_telling
 from .judgement import BreakOff, Judgement, Verdict
-from .last_activity import TRAINING
-from .last_words import most_telling
+from .progress_signs import TRAINING
 
 MOST = 160
 """Maximum characters of the failure's message."""

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from ..catalogue.entry import KnownFailure
-from ..catalogue.regex_as_prose import ANY, NUMBER, plain
+from ..catalogue.entry import Finding, KnownFailure, Role
+from ..catalogue.regex import ANY, NUMBER, plain
 from ..catalogue.signature import Signature
+from ..evidence.failure_record import FailureRecord
+from .attempts import MOST_AFTER_SEVERE, Evidence, Reading
 from .exception_lines import BareException, stated_exception
+from .judgement import Failure
+from .lines import Line
 
+MOST_INTERLEAVED = 40
+"""Maximum places with mixed lines of two ranks to keep."""
+LINES_INTERLEAVED = 6
+"""Number of mixed lines of two ranks to read together."""
+NEAR = 40
+"""Maximum lines of two ranks' mixed tracebacks."""
 TRIGGER = r"E[^\n]{0,8}r[^\n]{0,8}r[^\n]{0,8}o[^\n]{0,8}r"
 """Matches `Error` with other characters in between."""
 IS_SHUFFLED = re.compile(r"E.{0,8}?r.{0,8}?r.{0,8}?o.{0,8}?r")
@@ -32,7 +42,64 @@ LONGEST_PAIR, MOST_STATES = 400, 20_000
 """Maximum characters of a line to separate into two equal texts, and maximum states to try."""
 
 
-def entry_in(text: str, catalogue: Sequence[KnownFailure]) -> KnownFailure | None:
+def keep_interleaved(reading: Reading, file: str, line: Line, before: Iterable[str]) -> bool:
+    """Keeps a line that looks like a mix of two ranks' output, and the few lines after it.
+
+    Returns:
+        Whether a mixed place begins with this line.
+    """
+    kept = reading.shuffled
+    if kept and kept[-1][0] == file and line.number - kept[-1][1] < LINES_INTERLEAVED:
+        _, number, text = kept[-1]
+        kept[-1] = (file, number, f"{text}\n{line.text}")
+        return False
+    if not line.is_match or not IS_SHUFFLED.search(line.text):
+        return False
+    kept.append((file, line.number, "\n".join([*before, line.text])))
+    del kept[:-MOST_INTERLEAVED]
+    return True
+
+
+def with_interleaved(
+    failures: Sequence[Failure], reading: Reading, catalogue: Sequence[KnownFailure]
+) -> list[Failure]:
+    """Replaces fragments of mixed messages.
+
+    Only if nothing else is known (test_two_ranks_letters_in_turns).
+    """
+    separated = list(_separated(reading, catalogue))
+    whole = [
+        failure for failure in failures if not any(_is_near(failure, other) for other in separated)
+    ]
+    return [*whole, *separated]
+
+
+def _is_near(failure: Failure, other: Failure) -> bool:
+    """Whether an exception may be a fragment of two ranks' mixed output."""
+    distance = abs(failure.finding.record.at - other.finding.record.at)
+    return failure.evidence.file == other.evidence.file and distance < NEAR
+
+
+def _separated(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterator[Failure]:
+    """Known failures in two ranks' mixed messages, outside of intact tracebacks."""
+    clean = [
+        (event.file, event.lines[0][0], event.lines[-1][0])
+        for event in reading.events
+        if event.record.frames and not event.is_bare
+    ]
+    for file, number, text in reading.shuffled:
+        if any(file == other and low - NEAR <= number <= high for other, low, high in clean):
+            continue
+        evidence = ((number, text),)
+        if (entry := _entry_in(text, catalogue)) is not None:
+            record = FailureRecord(None, float(number), message=text)
+            yield Failure(Finding(record, entry.role, entry), Evidence(record, file, evidence))
+        elif (pair := doubled_exception(text)) and reading.is_last(file, number, MOST_AFTER_SEVERE):
+            record = FailureRecord(None, float(number), exception=pair.kind, message=pair.message)
+            yield Failure(Finding(record, Role.INITIATING, None), Evidence(record, file, evidence))
+
+
+def _entry_in(text: str, catalogue: Sequence[KnownFailure]) -> KnownFailure | None:
     """The known failure whose message is mixed with other characters in a text.
 
     Of several, takes the one with the most characters found; None if any has further parts that

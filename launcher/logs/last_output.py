@@ -13,9 +13,9 @@ from ..diagnosis.root_cause import finding_of
 from ..evidence.failure_record import HANG, FailureRecord, ToldBy
 from ..evidence.from_exception import is_launcher_code
 from .launcher_messages import CHILD
-from .messages import by_message
 from .reader import Reader
 from .verdict import decisive, judge
+from .without_exception import by_message
 
 MOST = 16
 """Maximum records whose output is read, earliest first, which include the root cause."""

@@ -2,21 +2,21 @@
 
 A healthy log may have gigabytes. So one automaton searches blocks for all possible beginnings of a
 failure, at hundreds of megabytes a second; Python only handles lines with matches, and the lines
-after them that belong to the same event.
+after them that belong to the same event. A run that survives an error may log it thousands of
+times: its first tracebacks are read, and all near the end of the file; those between add nothing.
 """
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from ..core.quotation import is_garbage
-from .repeated import without_repeats
+from .sources import Source
 
 BLOCK = 1 << 20
 """Bytes per read."""
@@ -40,42 +40,6 @@ LONG_NUMBER = re.compile(rf"(\d{{{DIGITS}}})\d+")
 SEPARATORS = re.compile(rb"[\r\n]")
 
 
-class Source(Protocol):
-    """A source of bytes."""
-
-    def read(self, size: int, /) -> bytes:
-        """The next bytes, at most `size`; empty at the end."""
-
-
-@dataclass(slots=True)
-class Resumed:
-    """A source whose beginning has already been read."""
-
-    head: bytes
-    rest: Source
-
-    def read(self, size: int, /) -> bytes:
-        """The next bytes, at most `size`; empty at the end."""
-        piece, self.head = self.head[:size], self.head[size:]
-        return piece + self.rest.read(size - len(piece)) if len(piece) < size else piece
-
-
-class Recoded:
-    """A source that recodes another encoding as UTF-8."""
-
-    def __init__(self, source: Source, encoding: str) -> None:
-        self.source = source
-        self.decoder = codecs.getincrementaldecoder(encoding)("replace")
-        self.rest = b""
-
-    def read(self, size: int, /) -> bytes:
-        """The next bytes, at most `size`; empty at the end."""
-        while len(self.rest) < size and (piece := self.source.read(size)):
-            self.rest += self.decoder.decode(piece).encode("utf-8", "replace")
-        piece, self.rest = self.rest[:size], self.rest[size:]
-        return piece
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
     """A line, or the part of a line between two carriage returns.
@@ -89,58 +53,6 @@ class Line:
     number: int
     text: str
     is_match: bool
-
-
-NAMED = re.compile(r"(?<!\\)\(\?P<\w+>")
-"""The beginning of a named group."""
-
-
-def loosened(pattern: str) -> str:
-    """Loosens a pattern to match whole lines with prefixes.
-
-    Anchors are dropped, since prefixes precede the line, a space matches any run of white space,
-    and groups have no names, which may be those of another pattern.
-    """
-    pattern = NAMED.sub("(?:", pattern)
-    result: list[str] = []
-    is_class = False
-    position = 0
-    while position < len(pattern):
-        char = pattern[position]
-        if char == "\\":
-            result.append(pattern[position : position + 2])
-            position += 2
-            continue
-        if is_class:
-            is_class = char != "]" or pattern[position - 1] == "["
-            result.append(char)
-        elif char == "[":
-            is_class = True
-            result.append(char)
-            if pattern[position + 1 : position + 2] == "^":
-                position += 1
-                result.append("^")
-                if pattern[position + 1 : position + 2] == "]":
-                    position += 1
-                    result.append("]")
-        elif char == " ":
-            result.append(r"(?:[ \t]+)")
-        elif char not in "^$":
-            result.append(char)
-        position += 1
-    return "".join(result)
-
-
-def automaton(patterns: Iterable[str]) -> Any:
-    """All patterns compiled as one alternative, for bytes."""
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = 256 << 20
-    options.never_nl = False
-    union = "|".join(f"(?:{pattern})" for pattern in patterns)
-    return re2.compile(union.encode(), options)
 
 
 def blocks(file: Source) -> Iterator[bytes]:
@@ -252,3 +164,86 @@ def _start(block: bytes, low: int, match_start: int) -> int:
 def _end(block: bytes, start: int) -> int:
     separator = SEPARATORS.search(block, start)
     return separator.start() if separator else len(block)
+
+
+MOST_ALIKE = 16
+"""Tracebacks of one kind that are read."""
+NEAR = 1 << 18
+"""Bytes at the end of a file that are read whole."""
+HEADER = b"Traceback (most recent call last):"
+LONGEST_PREFIX, MOST_LINES, BETWEEN = 200, 400, 600
+"""Bytes before a header in its line, lines of a traceback, and bytes between two chained ones."""
+CHAINED = re.compile(rb"During handling of the above exception|The above exception was the direct")
+EXCEPTION = re.compile(rb"[A-Za-z_][\w.]*(?::|\r?\n)")
+TIME = re.compile(rb"\d[\d:.,T/-]{6,}")
+NUMBER = re.compile(rb"00+")
+ALIKE = bytes.maketrans(b"0123456789", b"0000000000")
+
+
+def without_repeats(blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yields a file's blocks, each with the number of lines that were left out before it.
+
+    Tracebacks are of one kind if they have the same exceptions, messages, innermost frames and
+    prefixes, apart from numbers in the messages and times in the prefixes.
+    """
+    seen: Counter[tuple[bytes, ...]] = Counter()
+    rest = b""
+    for block in blocks:
+        whole = rest + block
+        end = whole.rfind(b"\n", 0, max(0, len(whole) - NEAR)) + 1
+        end = end or len(rest)  # of a line without end no more than a block is held back
+        yield from _thinned(whole[:end], seen)
+        rest = whole[end:]
+    yield 0, rest
+
+
+def _thinned(text: bytes, seen: Counter[tuple[bytes, ...]]) -> Iterator[tuple[int, bytes]]:
+    """The parts of a text between tracebacks of kinds that were seen often."""
+    alike = text.translate(ALIKE) if HEADER in text else b""
+    left = read = 0
+    at = alike.find(HEADER)
+    while at >= 0:
+        start, end, kind = _traceback(text, alike, at)
+        if kind:
+            if len(seen) > MOST_KEYS:
+                seen.clear()
+            seen[kind] += 1
+            if seen[kind] > MOST_ALIKE:
+                yield left, text[read:start]
+                left, read = text.count(b"\n", start, end), end
+        at = alike.find(HEADER, end)
+    yield left, text[read:]
+
+
+def _traceback(text: bytes, alike: bytes, at: int) -> tuple[int, int, tuple[bytes, ...]]:
+    """The start, the end and the kind of a traceback; the kind is empty if it has another form.
+
+    Args:
+        text: whole lines.
+        alike: the same with all digits alike.
+        at: the position of its header.
+    """
+    start = text.rfind(b"\n", 0, at) + 1
+    prefix = alike[start:at]
+    end = text.find(b"\n", at) + 1
+    if len(prefix) > LONGEST_PREFIX:
+        return start, end, ()
+    kind = [TIME.sub(b"", text[start:at])]
+    frame = b""
+    for _ in range(MOST_LINES):
+        line_end = alike.find(b"\n", end) + 1
+        body = end + len(prefix)
+        if not line_end or not alike.startswith(prefix, end):
+            return start, end, ()
+        line, end = alike[body:line_end], line_end
+        if line.startswith(b"  File "):
+            frame = line
+        elif not line.startswith(b"  "):
+            if not EXCEPTION.match(line):
+                return start, end, ()
+            kind += [NUMBER.sub(b"0", frame), NUMBER.sub(b"0", line)]
+            following = alike.find(HEADER, end, end + BETWEEN)
+            if following < 0 or not CHAINED.search(alike, end, following):
+                return start, end, tuple(kind)
+            end = alike.find(b"\n", following) + 1
+    return start, end, ()

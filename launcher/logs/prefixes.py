@@ -11,6 +11,7 @@ from itertools import takewhile
 from .lines import decoded
 from .plain import plain, unmarked, unwrapped
 from .progress_signs import STEP
+from .traceback_parts import BOX_TOP, HEADER, NOTEBOOK, is_edge
 
 TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 
@@ -52,6 +53,7 @@ SEPARATORS = " \t:]|>)"
 """Characters that a prefix ends with."""
 LONGEST = 160
 """Maximum characters of a prefix."""
+MOST_LEARNED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ def _shape(lines: Sequence[str]) -> str:
     return _before((*RANKS, STEP), shape)
 
 
-def learned(prefix: str) -> re.Pattern[str] | None:
+def _pattern_of(prefix: str) -> re.Pattern[str] | None:
     """A pattern of a new prefix, with any numbers.
 
     Returns:
@@ -167,3 +169,37 @@ def _before(patterns: Iterable[re.Pattern[str]], text: str) -> str:
     """A text up to the first match of any pattern."""
     starts = (match.start() for pattern in patterns if (match := pattern.search(text)))
     return text[: min(starts, default=None)]
+
+
+class FilePrefixes:
+    """Strips prefixes from a file's lines, learning file-specific ones.
+
+    A prefix is learned from the common beginning of nearly all first lines, and from the text
+    before the first line of a traceback.
+    """
+
+    def __init__(self, head: bytes) -> None:
+        self._learned: list[re.Pattern[str]] = [*filter(None, [common(head)])]
+
+    def stripped(self, text: str) -> Stripped:
+        """A line without its prefixes."""
+        line = stripped(text)
+        for number, known in enumerate(self._learned):
+            if match := known.match(line.text):
+                # A file-specific prefix may precede a prefix with the rank.
+                inner = stripped(line.text[match.end() :])
+                rank = line.rank if inner.rank is None else inner.rank
+                return Stripped(inner.text, rank, f"{line.stream} {number} {inner.stream}")
+        return self.stripped(text) if self._learn(line.text) else line
+
+    def _learn(self, text: str) -> bool:
+        """Learns a new prefix from a traceback's first line; returns whether it did."""
+        header = HEADER.search(text)
+        if not header or not header.start() or len(self._learned) >= MOST_LEARNED:
+            return False
+        pattern = _pattern_of(text[: header.start()])
+        is_drawn = BOX_TOP.match(text.strip()) or NOTEBOOK.match(text) or is_edge(text)
+        if pattern is None or is_drawn or not pattern.match(text):
+            return False
+        self._learned.append(pattern)
+        return True

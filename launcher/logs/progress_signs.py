@@ -1,4 +1,4 @@
-"""Recognizes output of a running and of a completed training.
+"""Recognizes output of a running and of a completed training, and what a job was doing at the end.
 
 Final messages of a framework or a launcher count anywhere (`COMPLETIONS`). A script's messages may
 concern only a part of the training, or come from a shell after a failure: they count only among
@@ -8,8 +8,9 @@ the last lines, without a step or an error after them (`reported_end`).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 COMPLETIONS = (
     r"'train_runtime': |\"train_runtime\": |train_runtime +=|Training completed\. Do not forget"
@@ -52,7 +53,7 @@ OF_TOTAL = re.compile(
 SAVED = re.compile(r"\b(?:saved|written|wrote|exported|uploaded|pushed)\b", re.IGNORECASE)
 FINAL = re.compile(r"\bfinal\b", re.IGNORECASE)
 UNIT = r"(?:steps|epochs|iterations|updates)"
-TRAINING = re.compile(
+OF_TRAINING = re.compile(
     rf"\b(?:\w*train(?:ing|er)?|\w*tuning|\d[\d,]* {UNIT})\b|{FINISHED}", re.IGNORECASE
 )
 WHOLE = re.compile(r"\b(?:run|job|experiment|script|everything|all)\b", re.IGNORECASE)
@@ -86,6 +87,9 @@ DOUBT = re.compile(
     re.IGNORECASE,
 )
 HARMLESS = re.compile(r"[Ww]arn|WARN|[Ii]gnored")
+MOST_LAST = 12
+"""Last lines of a file to search."""
+OF_HCCL = re.compile(r"\b(?:hccl|torch_npu|ascend|npu)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ def _ends(text: str, *, has_trained: bool) -> bool:
     for match in DONE.finditer(text):
         clause = CLAUSE.split(text[: match.start()])[-1]
         named = f"{clause}{text[match.start() :]}"
-        is_of_training = TRAINING.search(named) is not None
+        is_of_training = OF_TRAINING.search(named) is not None
         is_of_all = WHOLE.search(clause) or LABEL.fullmatch(clause)
         if (
             (is_of_training or (has_trained and is_of_all))
@@ -141,3 +145,109 @@ def _ends(text: str, *, has_trained: bool) -> bool:
         ):
             return True
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """An activity before or between training steps.
+
+    Attributes:
+        lines: what it prints.
+        words: its name, after "the log ends".
+        advice: what to try if the job doesn't move, after "if it stands still there,".
+    """
+
+    lines: re.Pattern[str]
+    words: str
+    advice: str = ""
+
+
+def _activity(lines: str, words: str, advice: str) -> Activity:
+    return Activity(re.compile(lines), words, advice)
+
+
+NCCL = _activity(
+    r"\b(?:NCCL|RCCL) INFO\b.*\b(?:Init (?:START|COMPLETE)|Connected all|Channel \d|Bootstrap"
+    r"|Using network|Trees|Setting affinity|ncclCommInit)",
+    "while NCCL connects the ranks",
+    "run once with NCCL_P2P_DISABLE=1. If it trains then, copies between the GPUs are broken: try"
+    " another driver, and disable IOMMU or ACS in the BIOS; keep the variable if you can't. On"
+    " several hosts, also try NCCL_IB_DISABLE=1.",
+)
+ACTIVITIES = (
+    NCCL,
+    _activity(
+        r"\bMEMBER: \d+/\d+|\bstore_based_barrier\b|initializ\w+ (?:torch )?distributed\b"
+        r"|\bStarting elastic_operator\b|\brdzv_configs\b|Rendezvous'ing worker group"
+        r"|\bc10d\b.*\bclient socket\b",
+        "while the ranks wait for each other to start",
+        "start all ranks: each waits until WORLD_SIZE of them have connected to"
+        " MASTER_ADDR:MASTER_PORT. Compare the world size with the processes that run, address and"
+        " port on all nodes, and check that a firewall lets the port through.",
+    ),
+    _activity(
+        r"\bas PyTorch extensions root\b|\bEmitting ninja build file\b|\bBuilding extension module"
+        r"|\bLoading extension module\b|\bDetected CUDA files, patching ldflags\b"
+        r"|\bCreating extension directory\b",
+        "while an extension is compiled",
+        "and no compiler runs, delete the file named `lock` in the extension's folder, by default"
+        " below ~/.cache/torch_extensions: a process that was killed has left it.",
+    ),
+    _activity(
+        r"(?i)^\W*(?:\[?rank\W?\d+\W*)?(?:map|filter|tokeniz\w+|running tokenizer\w*|packing"
+        r"|grouping|generating \w+ split|converting format)\b[^|]{0,80}\d+ ?%\|",
+        "while the data is prepared",
+        "use fewer processes (`num_proc`, `preprocessing_num_workers`). If it only takes long,"
+        " prepare the data before the launch, in a run of one process: the other ranks wait for it,"
+        " and give up after the process group's timeout.",
+    ),
+    _activity(
+        r"(?i)\bloading (?:checkpoint|safetensors checkpoint|weights|model)\b[^|]{0,40}\d+ ?%\|"
+        r"|\bloading checkpoint shards\b",
+        "while weights are loaded",
+        "check the host's memory (`free -h`, and `dmesg` for a killed process): every rank may read"
+        " all weights. Copy them to a local disk if a shared one is slow.",
+    ),
+    _activity(
+        r"(?i)^(?!.*\bloading\b).*\b(?:saving (?:the )?(?:model|checkpoint|optimizer|state)"
+        r"|saving \w+ checkpoint)",
+        "while a checkpoint is saved",
+        "save on all ranks: sharded weights are collected from each of them, so saving only on rank"
+        " 0 waits forever. Otherwise check that the disk isn't full (`df -h`).",
+    ),
+    _activity(
+        r"(?i)\*+ running (?:evaluation|prediction) \*+|^\W*(?:evaluating|validating)\b",
+        "in an evaluation",
+        "evaluate on all ranks, on the same number of batches: a rank that does fewer, or none,"
+        " leaves the others waiting.",
+    ),
+    _activity(
+        r"\*+ Running training \*+|^\W*0%\|[^|]*\| *0/\d+ \[|(?i:\bstart(?:ing)? training\b)",
+        "before the first training step",
+        "look at where each rank waits: `py-spy dump --pid PID` for one worker of each rank. Try"
+        " loading data without extra processes (`num_workers=0`), and NCCL_DEBUG=INFO to see"
+        " whether the ranks connect.",
+    ),
+)
+"""The activities, the most specific first."""
+TRAINING = Activity(STEP, "while the training goes on")
+
+
+def last_activity(logs: Iterable[Sequence[Written]]) -> Activity | None:
+    """The activity at the end of the logs, from the last line that shows one.
+
+    Args:
+        logs: the last lines of each file.
+
+    Returns:
+        None if no line shows one.
+    """
+    known = (*ACTIVITIES, TRAINING)
+    for lines in logs:
+        for line in islice(reversed(lines), MOST_LAST):
+            activity = next((each for each in known if each.lines.search(line.text)), None)
+            if activity is NCCL and any(OF_HCCL.search(other.text) for other in lines):
+                return None
+            if activity is not None:
+                return activity
+    return None

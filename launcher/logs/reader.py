@@ -10,16 +10,15 @@ from typing import Any
 from ..catalogue.entry import KnownFailure
 from ..system.terminal import MARK
 from .attempts import End, Evidence, Reading
-from .collected import keep_interleaved
+from .complaints import before_report, last_words
 from .file_evidence import TAIL, FileEvidence, Stream
-from .file_prefixes import FilePrefixes
-from .last_words import before_report, last_words
-from .lines import FILLER, FOLLOWING, Line, Resumed, Source, interesting
-from .lost_loss import lost_loss
-from .nothing_learned import nothing_learned
-from .prefixes import unfolded
+from .interleaved import keep_interleaved
+from .lines import FILLER, FOLLOWING, Line, interesting
+from .prefixes import FilePrefixes, unfolded
 from .progress_signs import MOST, Written, reported_end
 from .searches import searches_for
+from .sources import Resumed, Source
+from .untrained import lost_loss, nothing_learned
 
 MOST_STREAMS = 1024
 HEAD, OPENING = 1 << 16, 1 << 10

@@ -1,33 +1,43 @@
-"""Renders a judgement on logs as rows."""
+"""Renders a judgement on logs: as rows, and as JSON values."""
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
 
-from ..catalogue.entry import Kind, Role
+from ..catalogue.advice import Advice, advised
+from ..catalogue.entry import Finding, Kind, KnownFailure, Role
+from ..catalogue.situation import prose_for, traits_of
 from ..core.quantities import noun_of
 from ..core.quotation import shortened
 from ..core.script import SourceLocation
-from ..evidence.failure_record import death_text
+from ..core.workload import Workload
+from ..diagnosis.next_step.choose import next_step
+from ..diagnosis.next_step.step import Basis, Step
+from ..evidence.failure_record import FailureRecord, death_text
 from ..report.explain_failure import (
     WAITED,
+    advice_on,
     allocation_texts,
     other_advice_rows,
     short,
     step_rows,
+    user_frame,
     where_texts,
 )
 from ..system.redaction import redacted
 from ..system.terminal import Row
-from .advice import advice_on_failure, reason_of, step_of
 from .attempts import Evidence
-from .failures import Failure
+from .complaints import most_telling, output_before
 from .headline import headline
-from .judgement import BreakOff, Judgement, Verdict, name_of
-from .output_before import output_before
+from .judgement import BreakOff, Failure, Judgement, Verdict, name_of
 from .progress_signs import Written
 
+LONGEST_QUOTED = 160
+"""Maximum characters to quote of an error."""
 WIDEST = 300
 """Maximum characters to show of a line of evidence."""
 MOST_OTHERS = 5
@@ -59,16 +69,16 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
         is_failed = judgement.verdict is Verdict.UNKNOWN
         return complaints or ([("do", ABOVE)] if is_failed else [])
     record, entry = root.finding.record, root.finding.entry
-    advice = advice_on_failure(root, judgement)
+    advice = _advice_on_failure(root, judgement)
     result = step_rows(advice)
-    why: list[Row] = [] if entry is None else [("why", reason_of(entry, record))]
+    why: list[Row] = [] if entry is None else [("why", _reason_of(entry, record))]
     if len(result) == 1:
         result, why = result + why, []
     if entry is not None and root.finding.role is Role.CASCADE:
         result.append(("note", _missing_ranks(judgement)))
     result += [("where", text) for text in where_texts(record, spots)]
     result += [("seen", text) for text in _seen(root.evidence)]
-    result += [("before", quoted(line)) for line in output_before(record)]
+    result += [("before", _quoted(line)) for line in output_before(record)]
     if entry is not None and entry.kind is Kind.MEMORY:
         result += [("memory", text) for text in allocation_texts(record)]
     result += complaints
@@ -78,13 +88,54 @@ def rows(judgement: Judgement, spots: Sequence[SourceLocation]) -> list[Row]:
         result.append(("then", text))
     result += other_advice_rows(advice)
     if entry is None:
-        known = f"no known failure matches; the advice is {step_of(judgement, record).basis.value}"
+        known = f"no known failure matches; the advice is {_step_of(judgement, record).basis.value}"
         return [*result, ("known", known)]
     if entry.kind in CURES:
         result.append(("or", CURES[entry.kind]))
     result += why
     more = f"safe-launch explain {entry.id} ({entry.confidence})"
     return [*result, ("more", "\n".join([more, *entry.sources[:1]]))]
+
+
+def attempt_rows(attempts: Sequence[Judgement], shown: Judgement) -> list[Row]:
+    """Rows on the ends of other attempts."""
+    return [
+        (
+            "attempt",
+            f"{attempt.attempt}: " + (name_of(attempt.root) if attempt.root else headline(attempt)),
+        )
+        for attempt in attempts
+        if attempt is not shown
+    ]
+
+
+def diagnosis_document(
+    judgement: Judgement,
+    attempts: Sequence[Judgement],
+    notes: Sequence[str],
+    spots: Sequence[SourceLocation],
+) -> dict[str, Any]:
+    """The document of `diagnose --json`."""
+    return {
+        "verdict": judgement.verdict.value,
+        "attempt": judgement.attempt,
+        "is_complete": judgement.verdict is Verdict.HEALTHY,
+        "root": None if judgement.root is None else _failure_document(judgement.root, judgement),
+        "rows": rows(judgement, spots),
+        "said": [_written(line) for line in judgement.complaints],
+        "break_off": None if judgement.break_off is None else _broken_off(judgement.break_off),
+        "spots": [asdict(spot) for spot in spots],
+        "others": [_failure_document(failure, judgement) for failure in judgement.others],
+        "attempts": [
+            {
+                "attempt": attempt.attempt,
+                "verdict": attempt.verdict.value,
+                "root": None if attempt.root is None else name_of(attempt.root),
+            }
+            for attempt in attempts
+        ],
+        "notes": list(notes),
+    }
 
 
 def _break_off_rows(break_off: BreakOff) -> list[Row]:
@@ -97,20 +148,20 @@ def _break_off_rows(break_off: BreakOff) -> list[Row]:
         text = "it has no traceback: it may be the failure, or one that was caught or quoted"
         result.append(("note", text))
     result += [("last", _line(line)) for line in break_off.last_lines[:MOST_OTHERS]]
-    result.append(("missing", missing_text(break_off)))
+    result.append(("missing", _missing_text(break_off)))
     return [*result, ("next", NEXT)]
 
 
-def quoted(text: str) -> str:
+def _quoted(text: str) -> str:
     """Shortens a quotation from the log after removing secrets, which a cut could expose."""
     return shortened(redacted(text), WIDEST)
 
 
 def _line(line: Written) -> str:
-    return f"{short(line.file)}:{line.number}: {quoted(line.text.strip())}"
+    return f"{short(line.file)}:{line.number}: {_quoted(line.text.strip())}"
 
 
-def missing_text(break_off: BreakOff) -> str:
+def _missing_text(break_off: BreakOff) -> str:
     """The line that would have shown the run's end."""
     if break_off.cut is not None:
         file, number = break_off.cut
@@ -136,7 +187,7 @@ def _missing_ranks(judgement: Judgement) -> str:
 
 
 def _seen(evidence: Evidence) -> list[str]:
-    return [f"{short(evidence.file)}:{number}: {quoted(text)}" for number, text in evidence.lines]
+    return [f"{short(evidence.file)}:{number}: {_quoted(text)}" for number, text in evidence.lines]
 
 
 def _other(failure: Failure) -> str:
@@ -157,13 +208,100 @@ def _consequences(judgement: Judgement) -> str:
     return f"{', '.join(texts)} followed" if texts else ""
 
 
-def attempt_rows(attempts: Sequence[Judgement], shown: Judgement) -> list[Row]:
-    """Rows on the ends of other attempts."""
+def _broken_off(break_off: BreakOff) -> Mapping[str, Any]:
+    return {
+        "error": None if break_off.error is None else _lines_of(break_off.error)[-1],
+        "last": [_written(line) for line in break_off.last_lines],
+        "missing": _missing_text(break_off),
+        "activity": None if break_off.activity is None else break_off.activity.words,
+    }
+
+
+def _written(line: Written) -> Mapping[str, Any]:
+    return {"file": line.file, "line": line.number, "text": line.text}
+
+
+def _lines_of(evidence: Evidence) -> list[Mapping[str, Any]]:
     return [
-        (
-            "attempt",
-            f"{attempt.attempt}: " + (name_of(attempt.root) if attempt.root else headline(attempt)),
-        )
-        for attempt in attempts
-        if attempt is not shown
+        {"file": evidence.file, "line": number, "text": text} for number, text in evidence.lines
     ]
+
+
+def _failure_document(failure: Failure, judgement: Judgement) -> Mapping[str, Any]:
+    record, entry = failure.finding.record, failure.finding.entry
+    frame = user_frame(record)
+    advice = _advice_on_failure(failure, judgement)
+    explanation: Mapping[str, Any]
+    if entry is None:
+        step = _step_of(judgement, record)
+        explanation = {"id": None, "rule": step.rule, "confidence": step.basis.value}
+    else:
+        explanation = {
+            "id": entry.id,
+            "title": entry.title,
+            "class": entry.kind.value,
+            "why": _reason_of(entry, record),
+            "sources": list(entry.sources),
+            "confidence": entry.confidence,
+        }
+    return {
+        **explanation,
+        "do": advice.line,
+        "run": advice.run or None,
+        "or": list(advice.others),
+        "role": failure.finding.role.value,
+        "rank": record.rank,
+        "exception": record.exception or None,
+        "message": record.message or None,
+        "exit_code": record.exit_code,
+        "signal": record.signal,
+        "where": None
+        if frame is None
+        else {
+            "file": frame.file,
+            "line": frame.line,
+            "function": frame.function,
+            "text": frame.source,
+        },
+        "evidence": _lines_of(failure.evidence),
+        "before": [_quoted(line) for line in output_before(record)],
+    }
+
+
+def _reason_of(entry: KnownFailure, record: FailureRecord) -> str:
+    """An entry's explanation, for a record's situation."""
+    return prose_for(entry.sections["What happens"], traits_of(record, Workload()))
+
+
+def _step_of(judgement: Judgement, record: FailureRecord) -> Step:
+    """The next step; a line with a possible reason precedes an exit code."""
+    if judgement.complaints and record.signal in (None, signal.SIGABRT):
+        complaint = most_telling(judgement.complaints).text.strip()
+        record = replace(record, exception="", exit_code=None, signal=None, message=complaint)
+    return next_step(record)
+
+
+def _advice_on_failure(failure: Failure, judgement: Judgement) -> Advice:
+    """Advice on a known or unknown failure."""
+    record, entry = failure.finding.record, failure.finding.entry
+    if entry is None:
+        advice = advised(redacted(_step_of(judgement, record).do))
+    else:
+        advice = advice_on(entry, record, traits_of(record, Workload()))
+    if failure is not judgement.root or judgement.suspect is None:
+        return advice
+    first = _on_suspect(judgement.suspect)
+    return replace(first, others=(*first.others, advice.text))
+
+
+def _on_suspect(suspect: Finding) -> Advice:
+    """Advice on an error before the root cause, which may be the true one."""
+    record, entry = suspect.record, suspect.entry
+    kind = record.exception.rpartition(".")[2]
+    error = f"{kind}: {record.message}" if kind else record.message
+    error = shortened(redacted(" ".join(error.split())), LONGEST_QUOTED)
+    text = f"Fix the earlier error in the log first: “{error}”."
+    if entry is not None:
+        return advised(text, advice_on(entry, record, traits_of(record, Workload())).text)
+    step = next_step(record)
+    return advised(text, "" if step.basis is Basis.OPEN else redacted(step.do))

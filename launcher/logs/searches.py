@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,9 +14,10 @@ from ..diagnosis.next_step.surroundings import FACTS
 from .exception_lines import KINDS, OF_PYTHON, UNTYPED
 from .interleaved import TRIGGER
 from .launcher_messages import ENDS, HANGS, STARTS
-from .lines import automaton, loosened
 from .progress_signs import COMPLETIONS, ENDINGS, FINISHED, PROGRESS
 
+NAMED = re.compile(r"(?<!\\)\(\?P<\w+>")
+"""The beginning of a named group."""
 BEGINNINGS = (
     r"Traceback \(most",
     r'File "[^"\n]+", line \d+',
@@ -71,3 +73,51 @@ def _searches(logs: tuple[str, ...], patterns: tuple[str, ...]) -> Searches:
         watchful=automaton([*telling, PROGRESS, ENDINGS]),
         logs=LinearPatterns(logs),
     )
+
+
+def loosened(pattern: str) -> str:
+    """Loosens a pattern to match whole lines with prefixes.
+
+    Anchors are dropped, since prefixes precede the line, a space matches any run of white space,
+    and groups have no names, which may be those of another pattern.
+    """
+    pattern = NAMED.sub("(?:", pattern)
+    result: list[str] = []
+    is_class = False
+    position = 0
+    while position < len(pattern):
+        char = pattern[position]
+        if char == "\\":
+            result.append(pattern[position : position + 2])
+            position += 2
+            continue
+        if is_class:
+            is_class = char != "]" or pattern[position - 1] == "["
+            result.append(char)
+        elif char == "[":
+            is_class = True
+            result.append(char)
+            if pattern[position + 1 : position + 2] == "^":
+                position += 1
+                result.append("^")
+                if pattern[position + 1 : position + 2] == "]":
+                    position += 1
+                    result.append("]")
+        elif char == " ":
+            result.append(r"(?:[ \t]+)")
+        elif char not in "^$":
+            result.append(char)
+        position += 1
+    return "".join(result)
+
+
+def automaton(patterns: Iterable[str]) -> Any:
+    """All patterns compiled as one alternative, for bytes."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 256 << 20
+    options.never_nl = False
+    union = "|".join(f"(?:{pattern})" for pattern in patterns)
+    return re2.compile(union.encode(), options)

@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Protocol, cast
 
 from ..core.errors import LaunchError, reason_of
 from ..core.quantities import GIB, MIB
 from ..system import regular_files, terminal
-from .lines import Recoded, Resumed, Source
 
 STDIN = "-"
 SILENCE = 30.0
@@ -33,6 +32,42 @@ reach ratios of about ten, decompression bombs a thousand."""
 LONG, END = 16 * MIB, MIB // 4
 """Bytes of a log that takes long to read, and of its end, which takes a tenth of a second."""
 BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+class Source(Protocol):
+    """A source of bytes."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, at most `size`; empty at the end."""
+
+
+@dataclass(slots=True)
+class Resumed:
+    """A source whose beginning has already been read."""
+
+    head: bytes
+    rest: Source
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, at most `size`; empty at the end."""
+        piece, self.head = self.head[:size], self.head[size:]
+        return piece + self.rest.read(size - len(piece)) if len(piece) < size else piece
+
+
+class Recoded:
+    """A source that recodes another encoding as UTF-8."""
+
+    def __init__(self, source: Source, encoding: str) -> None:
+        self.source = source
+        self.decoder = codecs.getincrementaldecoder(encoding)("replace")
+        self.rest = b""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, at most `size`; empty at the end."""
+        while len(self.rest) < size and (piece := self.source.read(size)):
+            self.rest += self.decoder.decode(piece).encode("utf-8", "replace")
+        piece, self.rest = self.rest[:size], self.rest[size:]
+        return piece
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ..evidence.failure_record import Frame, Raised
-from . import boxes
 from .exception_lines import (
     DOUBLED,
     LAST_WORDS,
@@ -17,23 +16,54 @@ from .exception_lines import (
     rank_in,
     stated_exception,
 )
-from .exception_message import Message
-from .groups import Group
-from .trace import Trace
-from .traceback_lines import (
+from .traceback_parts import (
     ARROW,
+    BOX_END,
+    BOX_TOP,
     CELL,
     CHAINED,
     FRAME,
     HEADER,
     IGNORED,
     INDENT,
+    MOST_ROWS,
     NOTEBOOK,
+    Group,
+    Message,
+    frames_in,
+    row_of,
 )
 
 MOST_FRAMES = 120
 MOST_NOISE = 40
 """Maximum other lines between two lines of a traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """An exception in a log, with its traceback if it has one.
+
+    Attributes:
+        raised: the exception itself, with its innermost frame.
+        frames: all frames, outermost first.
+        chain: earlier exceptions in its chain, nearest first.
+        first: number of the first line of its traceback.
+        placed: number of the line with its innermost frame.
+        raised_at: number of the line with its type and message.
+        last: number of its last line.
+        is_ignored: whether Python printed it and continued, e.g. in a destructor.
+        bare: its line, if it has no traceback.
+    """
+
+    raised: Raised
+    frames: tuple[Frame, ...]
+    chain: tuple[Raised, ...]
+    first: int
+    placed: int
+    raised_at: int
+    last: int
+    is_ignored: bool = False
+    bare: BareException | None = None
 
 
 @dataclass(slots=True)
@@ -107,7 +137,7 @@ class Tracebacks:
             self._open(number)
             self.indent = indent[0] if (indent := INDENT.match(text)) else ""
             self.is_notebook = NOTEBOOK.match(text) is not None
-            if boxes.TOP.match(text.strip()):
+            if BOX_TOP.match(text.strip()):
                 self.box = []
             return True, done
         return self._takes(number, text), done
@@ -256,12 +286,12 @@ class Tracebacks:
     def _read_box(self, number: int, text: str) -> Trace | None:
         """Reads a line of one of Rich's boxes."""
         assert self.box is not None, "only called inside a box"
-        if boxes.END.match(text.strip()):
+        if BOX_END.match(text.strip()):
             self._unbox()
             self.last = number
             return None
-        row = boxes.row_of(text)
-        if row is None or len(self.box) > boxes.MOST_ROWS:
+        row = row_of(text)
+        if row is None or len(self.box) > MOST_ROWS:
             self._unbox()
             return self.feed(number, text)[1]
         self.box.append(row)
@@ -269,7 +299,7 @@ class Tracebacks:
 
     def _unbox(self) -> None:
         """Takes the frames out of a box."""
-        for index, frame in boxes.frames_in(self.box or ()):
+        for index, frame in frames_in(self.box or ()):
             self._frame(frame)
             self.placed = self.first + 1 + index
         self.box = None

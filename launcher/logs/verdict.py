@@ -12,17 +12,14 @@ from ..catalogue.prefilter import prefilter
 from ..diagnosis.root_cause import finding_of, urgency
 from ..evidence.failure_record import FailureRecord
 from .attempts import ENOUGH, SURVIVED, Reading
+from .complaints import complaints_before, telling
 from .diverged import divergence
 from .exception_lines import SEVERE
-from .failures import Failure, without_aborts, without_copies
-from .interleaved_failures import with_interleaved
-from .judgement import BreakOff, Judgement, Verdict
-from .last_activity import last_activity
-from .last_words import telling
+from .interleaved import with_interleaved
+from .judgement import BreakOff, Failure, Judgement, Verdict, without_aborts, without_copies
 from .launcher_messages import is_of_another
-from .messages import failures_by_message
-from .output_before import complaints_before
-from .without_exception import before_stop, of_line, without_exception
+from .progress_signs import last_activity
+from .without_exception import before_stop, failures_by_message, of_line, without_exception
 
 MUTE = ("RuntimeError", "SystemError", "Exception")
 """Exceptions that libraries raise with a mere status code."""

@@ -1,19 +1,145 @@
-"""Finds the failure of a run whose log has no exception: a refusal, a complaint, or words."""
+"""Finds the failure of a run whose log has no exception: a known message, a refusal, a complaint.
+
+The longest fixed text of a known message identifies it, as the rest are names and numbers.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import chain, islice
 
-from ..catalogue.entry import Finding, Role
+from ..catalogue.entry import Finding, KnownFailure, Role
+from ..catalogue.regex import plain
+from ..catalogue.signature import Pattern, Signature
+from ..diagnosis.next_step.without_exception import ENDED, STANDS
 from ..evidence.failure_record import FailureRecord
 from .attempts import Evidence, Reading
-from .failures import Failure
-from .last_words import REFUSED, REJECTED, most_telling
+from .complaints import REFUSED, REJECTED, most_telling
+from .exception_lines import HANDLED, LONGEST_LINE, MILD, SPOKEN
+from .interleaved import VARYING
+from .judgement import Failure
 from .launcher_messages import CANCELLED
 from .progress_signs import STEP, Written
-from .users_words import users_words
+
+LEAST, WORDS = 20, 4
+"""Minimum characters and words of a fixed text that identifies a message."""
+TORN = re.compile(r"^\w*(?:Error|Exception): (?=\S)")
+"""The end of an exception's cut name."""
+PHRASE = re.compile(r"[A-Za-z']{2,}(?: [A-Za-z']+){2}")
+"""Words in a pattern that identify it without the exception's type."""
+SHORT, LONGEST_NAME = 12, 60
+"""Minimum characters of a message's beginning; maximum of a name or number in it."""
+AROUND = 3
+"""Lines to search at either end of a log."""
+LOGGED = re.compile(r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN\w*|ERROR)\b|[{}=]|^\W*\[|^\s*#")
+"""Words of a program instead."""
+DOUBTED = re.compile(r"\b(?:may|might|can|could|avoid|if|seems?|looks?)\b|\?\?", re.IGNORECASE)
+
+
+def by_message(
+    line: str,
+    catalogue: Sequence[KnownFailure],
+    record: FailureRecord,
+    *,
+    is_first: bool = True,
+    is_last: bool = True,
+) -> Finding | None:
+    """The known failure whose message a line is or is part of, if unique.
+
+    Args:
+        line: a line of a log.
+        catalogue: the known failures.
+        record: other known facts.
+        is_first: whether the line may be a message or its end.
+        is_last: whether the line may be the beginning of a message.
+    """
+    if len(line) > LONGEST_LINE:
+        return None
+    text = TORN.sub("", " ".join(line.split()).removesuffix("...").removeprefix("..."))
+    if not _is_of_failure(text):
+        return None
+    whole: dict[str, Finding] = {}
+    partial: dict[str, Finding] = {}
+    for entry, sign, pattern in _of_messages(catalogue):
+        stated = replace(record, exception=f"builtins.{sign.exception}", message=text)
+        finding = Finding(stated, entry.role, entry)
+        if is_first and _is_begun(text, pattern) and sign.matches(stated):
+            whole[entry.id] = finding
+        elif (is_first and _is_end(text, pattern)) or (is_last and _is_beginning(text, pattern)):
+            partial[entry.id] = finding
+    findings = whole or partial
+    return next(iter(findings.values())) if len(findings) == 1 else None
+
+
+def failures_by_message(reading: Reading, catalogue: Sequence[KnownFailure]) -> Iterator[Failure]:
+    """Known failures whose messages begin or end with a text."""
+    for file, lines in reading.last_lines.items():
+        if file in reading.ends:
+            continue
+        for line in dict.fromkeys((lines[0], lines[-1])) if lines else ():
+            if SPOKEN.search(line.text, 0, LONGEST_LINE):
+                continue
+            record = FailureRecord(None, float(line.number))
+            ends = {"is_first": line is lines[0], "is_last": line is lines[-1]}
+            finding = by_message(line.text, catalogue, record, **ends)
+            if finding is not None and reading.is_last(file, line.number, len(lines)):
+                place = (line.number, line.text)
+                yield Failure(finding, Evidence(finding.record, file, (place,), is_spoken=True))
+
+
+def _is_of_failure(line: str) -> bool:
+    """Whether a line may report a failure, and isn't a warning, a step, or handled."""
+    return not (MILD.search(line) or HANDLED.search(line) or STEP.search(line))
+
+
+def _of_messages(
+    catalogue: Sequence[KnownFailure],
+) -> Iterator[tuple[KnownFailure, Signature, Pattern]]:
+    """Signatures that a message alone can match, with the message's pattern."""
+    for entry in catalogue:
+        for sign in entry.signatures:
+            others = (sign.through, sign.wanted_by, sign.log, sign.context, sign.signal)
+            pattern = sign.message
+            is_alone = sign.exception and others == (None,) * len(others)
+            if is_alone and pattern is not None and PHRASE.search(pattern.pattern):
+                yield entry, sign, pattern
+
+
+def _is_begun(text: str, pattern: Pattern) -> bool:
+    """Whether a text begins with a message."""
+    match = pattern.search(text)
+    return match is not None and match.start() == 0
+
+
+def _is_end(text: str, pattern: Pattern) -> bool:
+    """Whether a text begins inside of a message, and contains the rest of its fixed text."""
+    for message, part in _texts(pattern.pattern):
+        place = part.find(text[:LEAST])
+        is_rest = place >= 0 and text.startswith(part[place:])
+        if text[:SHORT] in message[1:] and (part in text or is_rest):
+            return True
+    return False
+
+
+def _is_beginning(text: str, pattern: Pattern) -> bool:
+    """Whether a text ends within the fixed text of a message."""
+    return any(
+        0 <= (place := text.rfind(part[:LEAST])) <= message.find(part) + LONGEST_NAME
+        and part.startswith(text[place:])
+        for message, part in _texts(pattern.pattern)
+    )
+
+
+@cache
+def _texts(pattern: str) -> tuple[tuple[str, str], ...]:
+    """The alternatives of a pattern as texts, with the longest fixed text of each."""
+    texts = [(text, max(map(str.strip, VARYING.split(text)), key=len)) for text in plain(pattern)]
+    return tuple(
+        (text, part) for text, part in texts if len(part) >= LEAST and len(part.split()) >= WORDS
+    )
 
 
 def without_exception(reading: Reading) -> Iterator[Failure]:
@@ -66,5 +192,22 @@ def _complaints(reading: Reading) -> Iterator[Written]:
         if not lines or file in reading.ends:
             continue
         complaints = [line for line in reading.complaints if line.file == file]
-        if words := users_words(reading.first_lines.get(file, ()), lines):
+        if words := _users_words(reading.first_lines.get(file, ()), lines):
             yield most_telling(complaints) if complaints else words
+
+
+def _users_words(first: Sequence[Written], last: Sequence[Written]) -> Written | None:
+    """A user's sentence that the run ended by itself or hangs, if any.
+
+    A sentence above steps at the log's end may be about another run.
+
+    Args:
+        first: the first lines of the log.
+        last: its last lines.
+    """
+    above = () if any(STEP.search(line.text) for line in last) else first[:AROUND]
+    for line in (*last[-AROUND:], *above):
+        is_prose = not LOGGED.search(line.text) and not DOUBTED.search(line.text)
+        if is_prose and (ENDED.search(line.text) or STANDS.search(line.text)):
+            return line
+    return None

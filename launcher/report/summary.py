@@ -12,7 +12,7 @@ from ..catalogue.entry import Finding
 from ..core.errors import LaunchError
 from ..core.output_routing import ERR, SHARED_CONSOLE
 from ..diagnosis.attempt import Failed, Interrupted, Outcome, Succeeded
-from ..diagnosis.user_lines import spots_of
+from ..diagnosis.root_cause import spots_of
 from ..nodes.messages import RunEnded
 from ..system import run_directory, terminal
 from . import explain_failure, lasting, pod_status

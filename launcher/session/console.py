@@ -13,8 +13,8 @@ from ..checkpoints.resume_point import Start
 from ..core.errors import Refused
 from ..core.workload import Workload
 from ..diagnosis.attempt import Attempt, Failed, Succeeded, Superseded
-from ..diagnosis.suspect_corrections import SuspectCorrection
-from ..diagnosis.user_lines import spots_of
+from ..diagnosis.new_constraints import SuspectCorrection
+from ..diagnosis.root_cause import spots_of
 from ..evidence.failure_record import FailureRecord
 from ..hangs.report import HangReport
 from ..planning.plan import Change, NoPlan, Plan

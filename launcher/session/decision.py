@@ -13,9 +13,8 @@ from ..core.errors import ExitCode, Refused
 from ..core.request import Fix, LaunchRequest
 from ..core.workload import Workload
 from ..diagnosis.attempt import Failed, Interrupted, Outcome, Succeeded, Superseded
-from ..diagnosis.new_constraints import learned_from
+from ..diagnosis.new_constraints import SuspectCorrection, learned_from
 from ..diagnosis.observed import with_seen
-from ..diagnosis.suspect_corrections import SuspectCorrection
 from ..evidence.failure_record import FailureRecord, ToldBy
 from ..planning.fewer_nodes import on_survivors
 from ..planning.search import Rules

@@ -11,8 +11,8 @@ from functools import partial
 from importlib.util import find_spec
 from threading import Timer
 
-from ..catalogue.catalogue import Catalogue
 from ..catalogue.entry import known_constraints
+from ..catalogue.reader import Catalogue
 from ..checkpoints.resume_point import Start
 from ..core.errors import ExitCode, LaunchError
 from ..core.workload import Workload

@@ -16,9 +16,8 @@ from ..core.hardware import Hardware
 from ..core.request import Fix, LaunchRequest
 from ..core.workload import Workload
 from ..diagnosis.attempt import Attempt, Failed, Outcome
-from ..diagnosis.root_cause import diagnose
-from ..diagnosis.suspect_corrections import SuspectCorrection, suspect_correction
-from ..diagnosis.user_lines import spots_of
+from ..diagnosis.new_constraints import SuspectCorrection, suspect_correction
+from ..diagnosis.root_cause import diagnose, spots_of
 from ..nodes.messages import RunEnded
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import planned, refused_by_strict

@@ -19,9 +19,8 @@ from ..core.request import Fix
 from ..core.settings import Fact, Name, Setting, Value, name_of
 from ..core.workload import Statement
 from ..diagnosis.attempt import Attempt, Seen
-from ..diagnosis.new_constraints import is_hopeless
+from ..diagnosis.new_constraints import changed_since, is_hopeless
 from ..diagnosis.observed import statements, tried_settings, with_seen
-from ..diagnosis.suspect_corrections import changed_since
 from ..evidence.worker_messages import Answer, Ask, Boundary
 from ..planning.plan import NoPlan, Plan
 from ..planning.planner import refused_by_strict

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from safe_launch.catalogue.reader import read_catalogue
-from safe_launch.catalogue.regex_as_prose import plain
+from safe_launch.catalogue.regex import plain
 from support.stacks import CURRENT, ROOT
 from support.tables import table
 from versions import page as versions_page

@@ -32,7 +32,7 @@ CHANGED: dict[str, set[str]] = {
     "launcher/guards/checkpointing.py": ALL,
     "launcher/hangs/attribution.py": LAUNCHES,
     "launcher/logs/last_output.py": LAUNCHES,
-    "launcher/logs/pasted.py": {SLOW},
+    "launcher/logs/report.py": {SLOW},
     "launcher/machine/detect.py": LAUNCHES,
     "launcher/nodes/rendezvous.py": LAUNCHES,
     "launcher/options/table.py": LAUNCHES,

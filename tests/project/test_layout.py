@@ -115,7 +115,7 @@ UNCHECKED = {
     "server.py": "the kernel's files",
     "stacks.py": "the kernel's files",
     "cluster_files.py": "the templates that are installed with us",
-    "name_history.py": "the history of names that is installed with us",
+    "version_skew.py": "the history of names that is installed with us",
 }
 """Modules that open files themselves, and which files."""
 

@@ -25,7 +25,7 @@ from safe_launch.diagnosis.attempt import (
     Succeeded,
     Superseded,
 )
-from safe_launch.diagnosis.suspect_corrections import SuspectCorrection
+from safe_launch.diagnosis.new_constraints import SuspectCorrection
 from safe_launch.evidence.failure_record import OWN_CHANGE, FailureRecord
 from safe_launch.planning.plan import Change, NoPlan, Plan
 from safe_launch.planning.planner import planned

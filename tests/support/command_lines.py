@@ -13,8 +13,8 @@ from typing import Any
 from unittest import mock
 
 import yaml
-from safe_launch.catalogue.catalogue import Catalogue
 from safe_launch.catalogue.entry import known_constraints
+from safe_launch.catalogue.reader import Catalogue
 from safe_launch.commands.training import training_of
 from safe_launch.core.settings import Fact, Name, Setting
 from safe_launch.core.workload import Workload

@@ -7,8 +7,7 @@ from io import BytesIO
 
 from safe_launch.catalogue.entry import KnownFailure
 from safe_launch.catalogue.reader import read_catalogue
-from safe_launch.logs.failures import Failure
-from safe_launch.logs.judgement import Judgement
+from safe_launch.logs.judgement import Failure, Judgement
 from safe_launch.logs.reader import Reader
 from safe_launch.logs.verdict import decisive, judge
 

@@ -1,9 +1,151 @@
-"""Meanings of exceptions for the lines that raise them."""
+"""Meanings of exceptions for lines that raise them, or about values; the first match counts."""
 
 from __future__ import annotations
 
-from .value_meanings import MEANINGS_OF_VALUES, NAME, Meaning
+from dataclasses import dataclass
 
+NAME = r"[A-Za-z_][\w.]*(?:\[[^\]\[]{1,40}\])?"
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """The meaning of an exception for the line that raised it.
+
+    Attributes:
+        kinds: pattern of the exception's type.
+        message: pattern searched in its message.
+        do: the advice, with names of the patterns' groups in braces.
+        source: pattern searched in the line, which must match; empty for any line.
+    """
+
+    kinds: str
+    message: str
+    do: str
+    source: str = ""
+
+
+MEANINGS_OF_VALUES = (
+    Meaning(
+        "TypeError|ValueError",
+        r"argument '(?P<name>\w+)'.*NoneType",
+        "`{name}` is None or has a None in it: nothing has set it. Often it is a special token that"
+        " this tokenizer lacks, as `tokenizer.pad_token` and `eos_token`: set it.",
+    ),
+    Meaning(
+        "TypeError|ValueError",
+        r"'NoneType' object is not|not 'NoneType'",
+        "Set `{name}`, which is None there: give it a value in the arguments or the configuration,"
+        " if need be an empty one.",
+        r"\b(?:args|config|cfg|conf|hparams|opts?)\.(?P<name>\w+)",
+    ),
+    Meaning(
+        "TypeError|ValueError",
+        r"'NoneType' object is not",
+        "`{name}` is None there: what should have made it has made nothing on this rank. If it has"
+        " the data, see that this node sees the same files and cache folder as node 0 (a shared"
+        " file system), and look further up for what wasn't found.",
+        rf"\b(?:next|iter|list|set|tuple|enumerate|zip)\((?P<name>{NAME})[,)]",
+    ),
+    Meaning(
+        "AttributeError",
+        r"Can't get attribute '(?P<name>\w+)' on <module '(?!__)(?P<module>[\w.]+)'",
+        "The file that is loaded was saved when {module} still had `{name}`: convert it or make it"
+        " anew with the installed version, or install the one that saved it.",
+    ),
+    Meaning(
+        "IndexError|RuntimeError|ValueError",
+        r"to have non-zero size|zero-size array|(?:arg|argument) is an? empty|on (?:an )?empty"
+        r" tensor|cannot (?:be|take) (?:an )?empty",
+        "What is reduced there is empty: no sample, token or completion has come that far. See the"
+        " sizes of what goes in, and the limits that cut it (lengths of sequence, prompt and"
+        " completion, filters).",
+    ),
+    Meaning(
+        "KeyError",
+        r"^(?P<key>'(?:exp_avg|exp_avg_sq|max_exp_avg_sq|momentum_buffer)')$",
+        "Train in bf16, begin with a smaller loss scale (Megatron: `--initial-loss-scale 65536`),"
+        " or save later: the optimizer has no state {key} yet, as it hasn't made a step. In fp16"
+        " the first steps overflow, and are skipped until the loss scale has come down.",
+    ),
+    Meaning(
+        "RuntimeError|ValueError",
+        r"\breturned nan values\b|\b(?:loss|gradients?|logits|weights?|parameters?)"
+        r" (?:is|are|contains?|has|have) (?:nan|NaN|inf\b|non-finite)",
+        "Find where the first inf or NaN comes from: use bf16 instead of fp16, lower the learning"
+        " rate or lengthen its warmup, clip gradients, and look for empty samples (all labels"
+        " masked) and divisions by zero in the loss.",
+    ),
+    Meaning(
+        "RuntimeError|ValueError",
+        r"Invalid rank (?P<rank>\d+), rank should be in the interval \[0, (?P<last>\d+)\]",
+        "Set the Trainer's `num_nodes`, or the sampler's `num_replicas` to the number of all ranks"
+        " (WORLD_SIZE): the sampler was made for one node (ranks 0 to {last}), though rank {rank}"
+        " runs. If it is set, the strategy ignores it, as FSDPStrategy of Lightning 2.0.0 does:"
+        " upgrade lightning, or set `strategy.num_nodes = N` by hand.",
+    ),
+    Meaning(
+        "RuntimeError",
+        r"^generator raised StopIteration",
+        "Make more and smaller data files or shards, or a smaller `n_chunks`, or let the loader"
+        " begin again (`wrap=True`, repeat), or use fewer ranks: an iterator is exhausted at once,"
+        " as this rank's share of the data has fewer files or chunks than the loader takes at a"
+        " time.",
+    ),
+    Meaning(
+        "RuntimeError|ValueError",
+        r"mat1 and mat2 shapes cannot be multiplied \((?P<left>\w+) and (?P<right>\w+)\)",
+        "The input is {left} and the layer's weight {right}: the input's last size must be the"
+        " layer's `in_features`. Change the one of the two that is wrong. If one is a multiple of"
+        " the other, samples or parts were joined along the wrong dimension: try a batch of 1.",
+    ),
+    Meaning(
+        "RuntimeError|ValueError",
+        r"size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)(?: at"
+        r" non-singleton dimension (?P<dim>\d+))?",
+        "Two tensors are {a} and {b} long where they should be equal. Print both shapes before this"
+        " line; mostly one isn't padded, cut or transposed like the other.",
+    ),
+    Meaning(
+        "RuntimeError|ValueError",
+        r"[Ss]izes of tensors must match except in dimension (?P<dim>\d+)",
+        "The tensors that are joined differ in another size than number {dim}. Pad or cut the"
+        " samples to one length first.",
+    ),
+    Meaning(
+        "RuntimeError",
+        r"stack expects each tensor to be equal size, but got \[(?P<a>[\d, ]+)\] at entry \d+ and"
+        r" \[(?P<b>[\d, ]+)\]",
+        "Pad or cut the samples of a batch to one size in the collate function"
+        " (`torch.nn.utils.rnn.pad_sequence`, a collator that pads): one has {a}, another {b}.",
+    ),
+    Meaning(
+        "RuntimeError",
+        r"shape '(?P<shape>\[[^\]]+\])' is invalid for input of size (?P<size>\d+)",
+        "{size} elements don't make the shape {shape}: a size in it is computed wrongly, or an"
+        " earlier step drops or adds elements.",
+    ),
+    Meaning(
+        "JSONDecodeError",
+        "",
+        "The text isn't JSON, or is empty. Print its first line and its length; JSON Lines are read"
+        " a line at a time.",
+    ),
+    Meaning(
+        "AssertionError",
+        "",
+        "Start it on {number} GPUs ({number} ranks): the script wants `{name}` to be {number}. Or"
+        " change this check, and the gradient accumulation with it, so that the batch stays.",
+        r"\bassert .*?(?P<name>[\w.]*(?:world_?size|n_?gpus?|num_gpus|nproc\w*|device_count\(\)))"
+        r"\s*==\s*(?P<number>\d+)",
+    ),
+    Meaning(
+        "AssertionError",
+        "^$",
+        "Lower the global batch size, or give more samples, rollouts, iterations or epochs:"
+        " `{name}` came out as 0, so the settings don't make one whole training step.",
+        r"\bassert (?:self\.|args\.)?(?P<name>\w*(?:steps|iters|batches|samples)\w*) > 0\b",
+    ),
+)
 MEANINGS = (
     Meaning(
         "TypeError",
@@ -176,16 +318,3 @@ MEANINGS = (
     ),
     Meaning("KeyboardInterrupt", "", "Somebody stopped it by hand: nothing is to be mended."),
 )
-"""The first match counts."""
-PROGRAMMING = frozenset(
-    (
-        "TypeError",
-        "ValueError",
-        "KeyError",
-        "IndexError",
-        "AttributeError",
-        "NameError",
-        "Exception",
-    )
-)
-"""Exceptions about a value in the raising line; others may come from its callees."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...catalogue.device import Device
-from .run_kind import run_of
-from .step import Case, Step
+from ...catalogue.situation import Device
+from .step import Case, Step, run_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from ...catalogue.name_history import history_of, owners_of
 from ...catalogue.package_names import (
     MODEL_CODE,
     PYTHON,
@@ -13,15 +12,8 @@ from ...catalogue.package_names import (
     pip_name,
 )
 from ...catalogue.variant import PASSED_ON
-from ...catalogue.version_direction import direction
-from ...catalogue.version_skew import (
-    LAZY,
-    SPACES,
-    SUBMODULE,
-    Skew,
-    Wanting,
-)
-from ...catalogue.versions_seen import versions_of
+from ...catalogue.version_skew import LAZY, SPACES, SUBMODULE, Skew, Wanting, history_of, owners_of
+from ...catalogue.versions import direction, versions_of
 from ...evidence.failure_record import Frame
 from .shown_skew import shown_skew, step_of
 from .step import Case, Step

@@ -1,12 +1,14 @@
-"""Recognizes failures caused by several ranks: file races, shards, different modules."""
+"""Recognizes failures caused by several ranks: file races, different modules, a busy rank."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from itertools import takewhile
 
 from ...core.quotation import shortened
-from .run_kind import run_of
-from .step import Case, Step
+from ...system.redaction import redacted
+from .step import Case, Step, run_of
 
 RANKED = re.compile(
     r"\[(?:default|rank)?(\d+)\]:|\brank[ :=_-]?(\d+)\b|\blocal_rank[ :=]+(\d+)", re.I
@@ -50,14 +52,18 @@ HALF = re.compile(
 """A module or file that another process was still writing."""
 REPLICA = re.compile(r"Caught \w+ in replica \d+ on device")
 REPLICATED = ("torch/nn/parallel/data_parallel.py", "torch/nn/parallel/parallel_apply.py")
-SHAPES = re.compile(
-    r"(?:[Ss]hapes?|[Ss]izes?|Size|got|compatible with|is|of|and)\W{1,4}[\[(](\d+(?:,"
-    r" ?\d+)*),?[\])]"
-    r"|\b(?:tensor [ab]|existing size|size of the tensor) \((\d+)\)|for input of size (\d+)$"
+TIMEOUT = re.compile(r"\btime(?:d )?-?out\b|\bTimed out\b", re.IGNORECASE)
+OF_WAITING = re.compile(r"Watchdog|watchdog|ProcessGroup(?:NCCL|HCCL|Gloo)|Timed out waiting")
+"""Lines of the waiting ranks."""
+MOST = 6
+"""Lines to inspect before the first line of a waiting rank."""
+LONGEST = 90
+"""Maximum characters to quote of a line."""
+LONGER = (
+    "The others wait longer with `init_process_group(timeout=timedelta(hours=2))`, with the Trainer"
+    " by `--ddp_timeout 7200`."
 )
-SHARDING = re.compile(r"zero|fsdp|deepspeed|shard|stage[ _]?3|\'weight\'", re.I)
-"""Words that indicate sharded weights."""
-SHAPED = re.compile(r"shape|size|mismatch|dimension|numel|elements", re.I)
+WAITED = "(“{line}”) while the others waited."
 
 
 def race_on_files(case: Case) -> Step | None:
@@ -127,52 +133,72 @@ def replicas_in_threads(case: Case) -> Step | None:
     return Step(text)
 
 
-def sharded(case: Case) -> Step | None:
-    """Two shapes of which one is empty or a shard of the other."""
-    if SHAPED.search(case.message) is None:
-        return None
-    shapes = [
-        tuple(map(int, re.findall(r"\d+", "".join(match))))
-        for match in SHAPES.findall(case.message)
-    ]
-    pairs = [(a, b) for at, a in enumerate(shapes) for b in shapes[at + 1 :]]
-    is_divided = SHARDING.search(case.around) is not None
-    if is_divided and any((0 in a) != (0 in b) for a, b in pairs):
-        return Step(
-            "One of the two tensors is empty, mostly since this rank has only a placeholder of a"
-            " sharded weight (ZeRO-3 or FSDP). Gather it first"
-            " (`deepspeed.zero.GatheredParameters`, FSDP's full state dict), and save checkpoints"
-            " by the framework's own function, which gathers."
-        )
-    sizes = _world_sizes(case)
-    for a, b in pairs:
-        ratio = _ratio(a, b)
-        if ratio and ratio in sizes:
-            return Step(
-                f"The shapes differ by the factor {ratio}, which is the number of ranks: one is the"
-                " whole, the other a rank's part. Load and save it with the sharding that it was"
-                " made with, or gather it first."
-            )
-    return None
-
-
 def _is_ranked(case: Case) -> bool:
     """Whether the log shows several ranks, by a prefix, a word or a number."""
     named = case.record.rank is not None or RANKED.search(case.around) is not None
-    return named or bool(_world_sizes(case))
+    return named or bool(world_sizes(case))
 
 
-def _world_sizes(case: Case) -> frozenset[int]:
+def world_sizes(case: Case) -> frozenset[int]:
     """Numbers of ranks above 1 in the log."""
     return frozenset(int(n) for n in WORLD.findall(case.around) if 1 < int(n) < 100_000)
 
 
-def _ratio(a: tuple[int, ...], b: tuple[int, ...]) -> int | None:
-    """The integer ratio of two shapes that differ in a single size, if any."""
-    if len(a) != len(b):
+@dataclass(frozen=True, slots=True)
+class Business:
+    """An activity that may keep a rank busy."""
+
+    words: re.Pattern[str]
+    do: str
+    more: str = LONGER
+
+
+KINDS = (
+    Business(
+        re.compile(r"(?i)\b(?:tokeniz|pre-?process)|\bMap(?: \(|:)|^generating \w+ split"),
+        "Prepare the data once before the launch, in a run of one process, or raise the process"
+        f" group's timeout: a rank was at it {WAITED}",
+    ),
+    Business(
+        re.compile(r"(?i)\b(?:scanning|caching|downloading|building (?:the )?(?:index|cache))\b"),
+        "Have it done once before the launch, by one process, or raise the process group's"
+        f" timeout: a rank was at it {WAITED}",
+    ),
+    Business(
+        re.compile(
+            r"(?i)\b(?:data|loader|iterator|dataset)\b.{0,20}\bexhausted\b|\bStopIteration\b"
+            r"|\bepoch \d+ (?:is )?(?:done|finished|ended)\b|\b\d+ batches this epoch\b|\buneven\b"
+        ),
+        "Give every rank the same number of batches (`drop_last=True`, or repeat and cut the data):"
+        f" a rank had no more {WAITED}",
+        "Under DDP `torch.distributed.algorithms.Join` lets ranks end at different steps.",
+    ),
+    Business(
+        re.compile(r"(?i)\bsav(?:e|ing)\b|\bcheckpoint\b|\bstate dict\b|\bwriting\b"),
+        "Raise the process group's timeout, or save less and to a faster disk: a rank was saving"
+        f" {WAITED}",
+        f"{LONGER} An adapter alone, or a sharded or asynchronous checkpoint, is written sooner.",
+    ),
+    Business(
+        re.compile(r"(?i)\beval(?:uat\w*)?\b|\bvalidat(?:e|ing|ion)\b"),
+        "Evaluate on all ranks or on fewer samples, or raise the process group's timeout: a rank"
+        f" was evaluating {WAITED}",
+    ),
+)
+"""Activities by lines, the most specific first."""
+STEP = re.compile(r"\bloss\b", re.IGNORECASE)
+"""A line of a training step."""
+
+
+def busy_rank(case: Case) -> Step | None:
+    """Reports a rank's last activity before the others' timeout."""
+    if not TIMEOUT.search(case.message):
         return None
-    different = [(max(x, y), min(x, y)) for x, y in zip(a, b, strict=True) if x != y]
-    if len(different) != 1 or not different[0][1]:
-        return None
-    large, small = different[0]
-    return large // small if large % small == 0 else None
+    before = takewhile(lambda line: not OF_WAITING.search(line), case.record.log_tail)
+    lines = [line for line in before if line.strip() and not STEP.search(line)][-MOST:]
+    for kind in KINDS:
+        line = next((line for line in reversed(lines) if kind.words.search(line)), None)
+        if line is not None:
+            quoted = shortened(redacted(" ".join(line.split())), LONGEST)
+            return Step(f"{kind.do.format(line=quoted)} {kind.more}")
+    return None

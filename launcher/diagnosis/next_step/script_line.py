@@ -10,9 +10,8 @@ from ...catalogue.version_skew import LAZY
 from ...core.quotation import shortened
 from ...evidence.failure_record import Frame
 from ...system.redaction import redacted
-from .meanings import MEANINGS, PROGRAMMING
+from .meanings import MEANINGS, MEANINGS_OF_VALUES, NAME, Meaning
 from .step import Basis, Case, Step, filled
-from .value_meanings import MEANINGS_OF_VALUES, NAME, Meaning
 
 GENERAL = "Print the values in this line just before it; the message shows which of them is wrong."
 WANTED = re.compile(r"'NoneType' object has no attribute '(?P<name>\w+)'")
@@ -22,6 +21,11 @@ PIPELINE = re.compile(
     re.IGNORECASE,
 )
 """A run in pipeline stages."""
+PROGRAMMING = {
+    *("TypeError", "ValueError", "KeyError", "IndexError", "AttributeError", "NameError"),
+    "Exception",
+}
+"""Exceptions about a value in the raising line; others may come from its callees."""
 LONGEST = 240
 """Maximum characters to quote of a message."""
 

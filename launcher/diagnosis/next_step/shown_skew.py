@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...catalogue.name_history import history_of
 from ...catalogue.package_names import (
     PYTHON,
     package_of_file,
@@ -10,7 +9,6 @@ from ...catalogue.package_names import (
     package_of_name,
     pip_name,
 )
-from ...catalogue.version_direction import direction
 from ...catalogue.version_skew import (
     CALLED,
     IMPORTED,
@@ -18,9 +16,11 @@ from ...catalogue.version_skew import (
     OF_OBJECT,
     Skew,
     Wanting,
+    history_of,
     owner_in,
     skew_of,
 )
+from ...catalogue.versions import direction
 from ...evidence.failure_record import Raised
 from .step import Case, Step
 

@@ -1,4 +1,4 @@
-"""The next step, and its evidence."""
+"""A rule's view of a failure: the exception and the kind of the run; and the next step."""
 
 from __future__ import annotations
 
@@ -8,12 +8,23 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ...catalogue.package_names import package_of_file
+from ...catalogue.situation import Device, device_of
 from ...evidence.failure_record import FailureRecord, Frame, Raised
+from ...frameworks.framework import FrameworkRow
+from ...frameworks.registry import FRAMEWORKS
 
 HANDED_ON = re.compile(r"Caught \w+ in (?:DataLoader worker process|pin memory thread|replica)")
 """Prefix of torch's message for an exception of another process or thread."""
 RERAISED = ("raise self._value", "raise self._exception")
 """Lines of Python's pools that re-raise a worker's exception."""
+TRAINERS = "`per_device_train_batch_size`, `gradient_checkpointing`"
+"""The Trainer's settings that reduce memory."""
+SURELY_NPU = re.compile(r"torch_npu|HCCL|hccl|\b[Aa]scend|ASCEND_|\bEI\d{4}\b|\bnpu:\d|npu-smi")
+SURELY_ROCM = re.compile(r"\bROCm|\brocm|\bHIP (?:error|out)|RCCL|\bgfx\d{3}")
+"""Evidence of ROCm that outweighs words of CUDA, which ROCm builds use too."""
+ON_CPU = re.compile(
+    r"\bgloo\b|ds_accelerator to cpu|device[= :'\"]+cpu\b|\bno (?:GPU|accelerator|CUDA)", re.I
+)
 
 
 class Basis(StrEnum):
@@ -114,3 +125,42 @@ def raised_first(record: FailureRecord) -> Raised:
 def filled(text: str, groups: Mapping[str, str | None]) -> str:
     """Replaces names in braces with matched groups, or `it` if unmatched."""
     return re.sub(r"\{(\w+)\}", lambda name: groups.get(name[1]) or "it", text)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The facts on a run.
+
+    Attributes:
+        framework: the one whose loop it is; None if unknown.
+        device: its accelerator; None if unknown.
+        is_cpu: whether the log shows a run without an accelerator.
+    """
+
+    framework: FrameworkRow | None
+    device: Device | None
+    is_cpu: bool
+
+    @property
+    def is_no_nvidia(self) -> bool:
+        """Whether the devices are another vendor's or absent, so advice on NVIDIA's is wrong."""
+        return self.is_cpu or self.device in (Device.NPU, Device.ROCM, Device.XPU)
+
+    @property
+    def less_memory(self) -> str:
+        """The framework's settings that reduce memory; empty if unknown."""
+        if self.framework is None:
+            return ""
+        return self.framework.less_memory or (TRAINERS if self.framework.on_trainer else "")
+
+
+def run_of(case: Case) -> Run:
+    """Detects the kind of run in a failure's log."""
+    around = case.around
+    frameworks = (row for row in FRAMEWORKS if row.in_log and re.search(row.in_log, around))
+    device = device_of(case.record)
+    if SURELY_NPU.search(around):
+        device = Device.NPU
+    elif SURELY_ROCM.search(around):
+        device = Device.ROCM
+    return Run(next(frameworks, None), device, device is None and ON_CPU.search(around) is not None)

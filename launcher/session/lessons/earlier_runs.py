@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...catalogue.catalogue import Catalogue
 from ...catalogue.package_names import pip_name
+from ...catalogue.reader import Catalogue
 from ...core.constraint import Constraint
 from ...core.errors import LaunchError, Refused, file_and_reason, reason_of
 from ...core.hardware import Hardware

@@ -17,7 +17,7 @@ from ...core.plain_json import plain
 from ...core.settings import Fact, Value
 from ...core.workload import Measured, Origin, Workload
 from ...diagnosis.attempt import Succeeded, Superseded
-from ...diagnosis.memory_calibration import trained_of
+from ...diagnosis.new_constraints import trained_of
 from ...diagnosis.observed import with_seen
 from ...planning.estimates.estimate import ranks_of
 from ...planning.estimates.memory import calibrated_sizes

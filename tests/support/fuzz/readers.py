@@ -22,8 +22,8 @@ from safe_launch.commands.run_search import status_of
 from safe_launch.core.errors import LaunchError
 from safe_launch.hangs.flight_recorder import standings
 from safe_launch.logs import report
-from safe_launch.logs.document import diagnosis_document
 from safe_launch.logs.reader import Reader
+from safe_launch.logs.report import diagnosis_document
 from safe_launch.logs.verdict import decisive, judge
 from safe_launch.nodes.secure_channel import Direction, Handshake, hosting, joining
 from safe_launch.options.hostfile import filtered, hosts_of

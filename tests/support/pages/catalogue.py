@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from safe_launch.catalogue.entry import PROOFS, KnownFailure
-from safe_launch.catalogue.regex_as_prose import plain
+from safe_launch.catalogue.regex import plain
 from safe_launch.catalogue.search import CLASSES
 from safe_launch.catalogue.signature import Signature
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch.catalogue import reader
-from safe_launch.catalogue.catalogue import Catalogue
-from safe_launch.catalogue.reader import read_catalogue
+from safe_launch.catalogue.reader import Catalogue, read_catalogue
 from support.worlds import CURRENT
 
 SHIPPED = read_catalogue()

@@ -7,7 +7,7 @@ import re
 import pytest
 from safe_launch.catalogue.entry import PROOFS, KnownFailure
 from safe_launch.catalogue.reader import PACKED, packed, read_catalogue
-from safe_launch.catalogue.regex_as_prose import plain
+from safe_launch.catalogue.regex import plain
 from support.pages.catalogue import page
 from support.stacks import ROOT
 from support.tables import table

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from safe_launch.catalogue.advice import COMMAND, SENTENCE, Advice, advice, advised, cases
-from safe_launch.catalogue.device import Device, device_of, named_for
 from safe_launch.catalogue.entry import KnownFailure
 from safe_launch.catalogue.reader import read_catalogue, read_entry
 from safe_launch.catalogue.regex import compiled
 from safe_launch.catalogue.search import search
+from safe_launch.catalogue.situation import Device, device_of, named_for
 from safe_launch.catalogue.variant import LONGEST, Variant
 from safe_launch.catalogue.version_skew import Wanting
 from safe_launch.diagnosis.root_cause import finding_of

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from safe_launch.catalogue.name_history import MODULES
-from safe_launch.catalogue.version_skew import Skew, Wanting, skew_of
+from safe_launch.catalogue.version_skew import MODULES, Skew, Wanting, skew_of
 from safe_launch.evidence.failure_record import FailureRecord, Frame, Raised
 from support.tables import table
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from safe_launch.catalogue.entry import Kind
 from safe_launch.catalogue.reader import read_catalogue
-from safe_launch.catalogue.search import CLASSES, listing, search
-from safe_launch.catalogue.topics import topics
+from safe_launch.catalogue.search import CLASSES, listing, search, topics
 from safe_launch.cli import guarded
 from safe_launch.core.errors import ExitCode
 from support.stacks import CURRENT

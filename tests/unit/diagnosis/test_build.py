@@ -8,7 +8,7 @@ import pytest
 from safe_launch.catalogue.reader import shipped
 from safe_launch.diagnosis.next_step.build import build_error
 from safe_launch.diagnosis.next_step.choose import next_step, surer_step
-from safe_launch.diagnosis.next_step.libraries import missing_line
+from safe_launch.diagnosis.next_step.installation import missing_line
 from safe_launch.evidence.failure_record import FailureRecord, Frame
 
 WHEEL = "ERROR: Failed building wheel for gridsample"

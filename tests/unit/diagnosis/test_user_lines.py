@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from safe_launch.catalogue.entry import Finding, Role
-from safe_launch.diagnosis.user_lines import spots_of
+from safe_launch.diagnosis.root_cause import spots_of
 from safe_launch.evidence.failure_record import FailureRecord
 from support.attempts import entry_of
 from support.worlds import REQUEST

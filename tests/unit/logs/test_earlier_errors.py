@@ -6,7 +6,7 @@ import pytest
 from safe_launch.logs import report
 from safe_launch.logs.headline import headline
 from safe_launch.logs.judgement import Judgement, Verdict
-from safe_launch.logs.pasted import restored
+from safe_launch.logs.plain import restored
 from support.logs import STEPS, entry_of, judged
 from support.tables import table
 

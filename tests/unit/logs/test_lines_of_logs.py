@@ -6,14 +6,14 @@ import signal
 
 import pytest
 from safe_launch.evidence.failure_record import FailureRecord
-from safe_launch.logs.attempts import ENOUGH, Evidence, Reading
-from safe_launch.logs.collected import PendingEvents, Progress, keep_interleaved
-from safe_launch.logs.file_prefixes import FilePrefixes
+from safe_launch.logs.attempts import ENOUGH, Evidence, PendingEvents, Progress, Reading
+from safe_launch.logs.interleaved import keep_interleaved
 from safe_launch.logs.launcher_messages import Death, death_of, is_users, reports_failed_workers
-from safe_launch.logs.lines import FILLER, Line, loosened
-from safe_launch.logs.pasted import restored
-from safe_launch.logs.prefixes import Stripped, common, stripped, unfolded
+from safe_launch.logs.lines import FILLER, Line
+from safe_launch.logs.plain import restored
+from safe_launch.logs.prefixes import FilePrefixes, Stripped, common, stripped, unfolded
 from safe_launch.logs.progress_signs import Written, reported_end
+from safe_launch.logs.searches import loosened
 
 
 @pytest.mark.parametrize(

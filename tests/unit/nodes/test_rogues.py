@@ -23,8 +23,7 @@ from safe_launch.core.request import LaunchRequest
 from safe_launch.core.workload import Workload
 from safe_launch.diagnosis.attempt import Attempt, Seen
 from safe_launch.diagnosis.observed import with_seen
-from safe_launch.diagnosis.root_cause import diagnose
-from safe_launch.diagnosis.user_lines import spots_of
+from safe_launch.diagnosis.root_cause import diagnose, spots_of
 from safe_launch.evidence.failure_record import death_text
 from safe_launch.hangs.standing import Standing
 from safe_launch.machine.profiles import accelerator_of, environment_beside, profile_named

@@ -13,7 +13,7 @@ from safe_launch.core.errors import ExitCode, Refused
 from safe_launch.core.request import Fix, Limits
 from safe_launch.core.settings import Fact, Setting
 from safe_launch.diagnosis.attempt import Attempt, Failed, Interrupted, Seen, Succeeded, Superseded
-from safe_launch.diagnosis.suspect_corrections import SuspectCorrection
+from safe_launch.diagnosis.new_constraints import SuspectCorrection
 from safe_launch.evidence.failure_record import FailureRecord, ToldBy
 from safe_launch.planning.search import as_asked
 from safe_launch.session.decision import (

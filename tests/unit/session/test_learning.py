@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from safe_launch.catalogue.catalogue import Catalogue
+from safe_launch.catalogue.reader import Catalogue
 from safe_launch.commands.registry import run as cli
 from safe_launch.core.errors import Refused
 from safe_launch.core.request import LaunchRequest

@@ -7,7 +7,8 @@ from io import BytesIO
 
 import pytest
 from safe_launch.logs import lines
-from safe_launch.logs.repeated import NEAR, OFTEN, without_repeats
+from safe_launch.logs.lines import MOST_ALIKE, NEAR, without_repeats
+from safe_launch.logs.searches import automaton
 
 PLAIN = """\
 PTraceback (most recent call last):
@@ -47,13 +48,15 @@ def test_repeats_are_left_out(form: str, prefix: str) -> None:
     """Of each kind the first and those near the end are read; lines keep their numbers."""
     rows = log(form, prefix)
     text = "\n".join(rows).encode()
-    search = lines.automaton(["Error", "Traceback"])
+    search = automaton(["Error", "Traceback"])
     read = list(lines.interesting(BytesIO(text), lambda: search))
     assert all(rows[line.number - 1] == line.text for line in read)
     # Those near the end are a part of all, as the log is many times as long.
     found = sum("Traceback" in line.text for line in read)
     chained = form.count("Traceback")
-    assert OFTEN * chained < found < len(rows) * 2 * NEAR / len(text) + 2 * OFTEN * chained
+    assert (
+        MOST_ALIKE * chained < found < len(rows) * 2 * NEAR / len(text) + 2 * MOST_ALIKE * chained
+    )
     assert [line.text for line in read if "disagreement" in line.text]
 
 
@@ -64,7 +67,7 @@ def test_ranks_are_told_apart() -> None:
     text = (often * 100 + once + often * 100).encode() + rest
     parts = list(without_repeats([text[:1000], text[1000:]]))
     kept = b"".join(part for _, part in parts)
-    assert kept.count(b"[rank0]: Traceback") == OFTEN
+    assert kept.count(b"[rank0]: Traceback") == MOST_ALIKE
     assert kept.count(b"[rank1]: Traceback") == 1
     assert kept.count(b"\n") + sum(left for left, _ in parts) == text.count(b"\n")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from safe_launch.logs.headline import headline
-from safe_launch.logs.last_activity import ACTIVITIES, TRAINING, last_activity
-from safe_launch.logs.progress_signs import Written
+from safe_launch.logs.progress_signs import ACTIVITIES, TRAINING, Written, last_activity
 from safe_launch.logs.report import rows
 from support.logs import STEPS, judged
 

@@ -6,8 +6,7 @@ import asyncio
 import traceback
 
 import pytest
-from safe_launch.logs.trace import Trace
-from safe_launch.logs.tracebacks import Tracebacks
+from safe_launch.logs.tracebacks import Trace, Tracebacks
 
 
 def read(text: str) -> list[Trace]:

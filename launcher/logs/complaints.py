@@ -1,14 +1,16 @@
-"""Finds lines that name the cause of an end without a traceback."""
+"""Finds lines that complain: at an end without a traceback, and before a failure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, takewhile
 
+from ..evidence.failure_record import FailureRecord
 from ..frameworks.registry import COMMANDS
 from .exception_lines import SEVERE, stated_exception
-from .launcher_messages import ENDS, IS_START, death_of, is_of_another
+from .launcher_messages import CANCELLED, ENDS, IS_START, death_of, is_of_another
+from .prefixes import TIME
 from .progress_signs import DOUBT, HARMLESS, STEP, Written
 
 MOST = 3
@@ -52,6 +54,18 @@ NATIVE = re.compile(
 """Messages of MPI (errhandler_predefined.c), of kernels' launchers and the dynamic loader."""
 TRACED = re.compile(r"\s|Traceback \(most|.*\bstack trace\b")
 REPORT = re.compile("|".join((*ENDS, r"Sending process \d+ closing signal", r"\w\.py FAILED\b")))
+FAILS = re.compile(
+    r"Traceback \(most|[Ww]atchdog|ProcessGroup(?:NCCL|HCCL|Gloo)|\bterminate called\b"
+    r"|\b(?:ERROR|FATAL)\b"
+)
+"""First lines of a failure."""
+SHORTEST = 8
+"""Minimum characters of an informative line."""
+NOISE = re.compile(
+    rf"{TRACED.pattern}|[-=*#~\s]+$|\S*:\d+: \w*Warning:|{TIME}$|[$#>] |.*(?:{REPORT.pattern})"
+    r"|.*\bKilling subprocess\b|\S+ FAILED$|[A-Za-z ]{1,30}:$|\(.*[^\W\d_]{3,}.*\)$"
+    r"|[dlcbps-](?:[r-][w-][xsStT-]){3}[.+@]? |uid=\d+\("
+)
 
 
 def before_report(lines: Iterable[Written]) -> Sequence[Written]:
@@ -105,3 +119,43 @@ def complains(text: str) -> bool:
 def _is_report(text: str) -> bool:
     """Whether a line is a launcher's report of the attempt's failure."""
     return REPORT.search(text) is not None or death_of(0, text, None) is not None
+
+
+def output_before(record: FailureRecord) -> tuple[str, ...]:
+    """The last line before a failure without a complaint, and the first with one.
+
+    Leaves out the failure's message, Python's warnings and frames.
+    """
+    ordinary = [
+        line
+        for line in takewhile(
+            lambda line: not (FAILS.search(line) or _has_message(line, record)),
+            _informative(record),
+        )
+        if not COMPLAINT.search(line)
+    ]
+    return tuple(dict.fromkeys([*ordinary[-1:], *complaints_before(record)[:1]]))
+
+
+def complaints_before(record: FailureRecord) -> tuple[str, ...]:
+    """The lines around a failure that complain, except launchers' reports of an end."""
+    return tuple(
+        line
+        for line in _informative(record)
+        if complains(line)
+        and not (_has_message(line, record) or CANCELLED.search(line) or death_of(0, line, None))
+    )
+
+
+def _informative(record: FailureRecord) -> list[str]:
+    """The lines around a failure without noise and the failure's message."""
+    message = " ".join(f"{raised.exception}: {raised.message}" for raised in record.raised())
+    reported = " ".join(f"{message} {record.message}".split())
+    lines = [" ".join(line.split()) for line in record.log_tail if not NOISE.match(line)]
+    return [line for line in lines if len(line) >= SHORTEST and line not in reported]
+
+
+def _has_message(line: str, record: FailureRecord) -> bool:
+    """Whether a line has the failure's message, behind a header."""
+    first = " ".join(record.message.partition("\n")[0].split())
+    return bool(first) and first in line

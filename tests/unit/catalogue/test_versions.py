@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from safe_launch.catalogue.name_history import MODULES, history_of
-from safe_launch.catalogue.version_direction import direction
-from safe_launch.catalogue.version_skew import Skew, Wanting
-from safe_launch.catalogue.versions_seen import versions_of
+from safe_launch.catalogue.version_skew import MODULES, Skew, Wanting, history_of
+from safe_launch.catalogue.versions import direction, versions_of
 from safe_launch.evidence.failure_record import FailureRecord, Frame
 from support.tables import table
 

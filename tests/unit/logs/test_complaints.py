@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from safe_launch.evidence.failure_record import FailureRecord
-from safe_launch.logs.output_before import output_before
+from safe_launch.logs.complaints import output_before
 
 TIMEOUT = "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9)"
 

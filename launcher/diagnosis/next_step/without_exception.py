@@ -1,0 +1,172 @@
+"""Advises on a run that failed without an exception: it ended, hangs, or has learned nothing."""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+from collections.abc import Mapping
+
+from .step import Basis, Case, Step
+
+KILLED = (
+    "Something outside the process killed it, mostly the kernel for want of host memory: `dmesg -T"
+    " | grep -i -E 'oom|killed'` on the node, `sacct -j JOB --format=State,MaxRSS` or `kubectl"
+    " describe pod` say whether"
+)
+CRASHED = (
+    "Native code crashed: `python -X faulthandler SCRIPT` prints the Python line. Suspect, in this"
+    " order, extensions that were built for other versions, a driver, and the hardware; the same"
+    " rank or node each time means the hardware"
+)
+SIGNALS: Mapping[int, str] = {
+    signal.SIGKILL: KILLED,
+    signal.SIGSEGV: CRASHED,
+    signal.SIGILL: CRASHED,
+    signal.SIGFPE: CRASHED,
+    signal.SIGBUS: (
+        "Memory that was mapped couldn't be had, mostly /dev/shm of a container: `docker run"
+        " --shm-size=16g` or `--ipc=host`"
+    ),
+    signal.SIGABRT: (
+        "A library gave up, and has said why in the lines above, or in the log of this rank alone"
+    ),
+    signal.SIGTERM: (
+        "Somebody asked it to stop: the scheduler (time limit, preemption), the launcher after"
+        " another rank's end, or a person"
+    ),
+    signal.SIGINT: "Somebody pressed Ctrl+C, or the scheduler sent it: nothing is to be mended",
+}
+"""The meaning of an exit by signal."""
+ENDS_ITSELF = r"(?:ends?|exits?|dies?|stops?|crash(?:es)?|aborts?|quits?)"
+ENDED = re.compile(
+    r"\b(?:then|and|until)\b[^.]{0,40}\b(?:process(?:es)?|job|run|training|pods?|ranks?|it"
+    rf"|everything)\b[^.]{{0,20}}\b{ENDS_ITSELF}\b"
+    rf"|\b{ENDS_ITSELF}(?: \w+)? (?:at once|immediately|silently|right away|there|here"
+    r"|without (?:an? )?(?:error|message|output|traceback))\b"
+    r"|\bjust (?:ends|exits|dies|stops|quits)\b|自动退出|直接(?:退出|中断)|闪退",
+    re.IGNORECASE,
+)
+STANDS = re.compile(
+    r"\b(?:it|job|run|script|training|trainer|program|process(?:es)?|ranks?|nodes?|gpus?|everything)"
+    r"\b[^.?]{0,40}\b(?:hangs|hung|freezes|froze|(?:is|are|gets?|got|was|being) stuck|stalls)\b"
+    r"|^(?:hangs|stuck|freezes) (?:at|in|on|after|here|forever|for)\b"
+    r"|\bnothing (?:more |else )?(?:is|gets|was) (?:printed|logged|happening)\b"
+    r"|\bno (?:further|more) (?:output|progress)\b|卡住|卡死|一直卡",
+    re.IGNORECASE,
+)
+NONE = "the training ended without an optimizer step: line {line} counts none"
+FEWER = (
+    "the training ended without an optimizer step: {count} {what} are fewer than one batch"
+    " ({name} {size})"
+)
+"""Messages of the evidence in a log."""
+OF_STEPS = re.compile(
+    r"ended without an optimizer step: "
+    r"(?:(?P<count>\d+) (?P<what>\w+) .*\((?P<name>\S+) (?P<size>\d+)\))?"
+)
+STILL = "nothing is learned: {what} is {value} from line {first} to the end"
+NORM, LOSS = "the gradient's norm", "the loss"
+"""What the message of the evidence in a log is about."""
+OF_NUMBER = re.compile(
+    rf"nothing is learned: (?P<what>{NORM}|{LOSS}) is (?P<value>\S+) from line \d+ to the end"
+)
+LN_2 = round(math.log(2), 3)
+"""The loss of DPO and its kin if the policy gives what the reference gives."""
+OF_GROUPS = re.compile(r"\breward[\w/]*(?:std|mean)\b|\bgrpo\b|\badvantages?\b", re.IGNORECASE)
+"""Words of trainings that compare the answers of a group."""
+GROUPS = (
+    "Look at the rewards: if all answers of a group get the same, nothing has a gradient. Check the"
+    " reward function by hand, on a right and on a wrong answer, and sample with more variety."
+)
+LABELS = (
+    "Look at the labels of one batch: if all are -100, as when prompts fill the maximum length or a"
+    " template for responses isn't found in the text, nothing has a gradient. Otherwise see what is"
+    " trained: parameters that don't require a gradient, an adapter loaded without"
+    " `is_trainable=True`, or reentrant checkpointing without"
+    " `model.enable_input_require_grads()`."
+)
+PREFERRED = (
+    "See that policy and reference differ after the first step: 0.693 is the loss if they give the"
+    " same. The reference may follow the policy, the trained adapter may be off or not in the"
+    " optimizer, or chosen and rejected answers may be the same."
+)
+OPTIMIZER = (
+    "See that the optimizer trains the model: its parameters are collected after FSDP, ZeRO or an"
+    " adapter has replaced the model's (in one `prepare` call, or later), and the learning rate"
+    " isn't 0."
+)
+CHECKS = " Under safe-launch, the checks of a run name the parameters."
+
+
+def ended_silently(case: Case) -> Step | None:
+    """The meaning of an end without an error, and how to find the error."""
+    record = case.record
+    if record.exception or (record.exit_code is None and record.signal is None):
+        return None
+    number = record.signal
+    if number is None and record.exit_code is not None and record.exit_code > 128:
+        number = record.exit_code - 128
+    if meaning := SIGNALS.get(number or 0):
+        return Step(f"{meaning}.")
+    who = "the worker" if record.rank is None else f"rank {record.rank}"
+    return Step(
+        f"Why {who} left isn't in this log: look further up, or in the log of {who} alone. torchrun"
+        " writes one for each rank with `--log-dir logs --redirects 3`; diagnose that folder.",
+        Basis.OPEN,
+    )
+
+
+def users_report(case: Case) -> Step | None:
+    """How to find the rank that hangs, or the error of a run that ended without one."""
+    if case.record.exception:
+        return None
+    if STANDS.search(case.message):
+        return Step(
+            "Find out where each rank stands: `py-spy dump --pid PID` for the process of each rank,"
+            " on every node. Ranks in a collective wait for the rank that isn't in it; if all are"
+            " in the first one, the ranks don't reach each other. `NCCL_DEBUG=INFO` (HCCL:"
+            " `ASCEND_GLOBAL_LOG_LEVEL=1`) shows the interface that they use. safe-launch names the"
+            " rank and its line.",
+            Basis.OPEN,
+        )
+    if ENDED.search(case.message):
+        return Step(
+            "The reason isn't in this log: see the exit code (`echo $?`), each rank's log"
+            " (torchrun: `--log-dir logs --redirects 3`), and `dmesg -T | grep -i -E 'oom|killed'`"
+            " on the node.",
+            Basis.OPEN,
+        )
+    return None
+
+
+def no_step(case: Case) -> Step | None:
+    """Names the number to change, so that there is at least one batch."""
+    match = OF_STEPS.search(case.message) if not case.kind else None
+    if match is None:
+        return None
+    after = (
+        "The saved weights are the untrained ones. A newer version of the framework may train the"
+        " last, smaller batch, too."
+    )
+    if match["count"]:
+        return Step(
+            f"Lower `{match['name']}` to {match['count']} or less, or give at least"
+            f" {match['size']} {match['what']}: the only batch isn't full, is dropped, and nothing"
+            f" is ever updated. {after}"
+        )
+    return Step(
+        "Give more samples or epochs, or a smaller batch (per rank, ranks and accumulation"
+        f" multiplied), so that there is at least one step: the loop has nothing to do. {after}"
+    )
+
+
+def nothing_learned(case: Case) -> Step | None:
+    """Names what to look at first, by the number that doesn't move."""
+    match = OF_NUMBER.search(case.message) if not case.kind else None
+    if match is None:
+        return None
+    if match["what"] == NORM or float(match["value"]) == 0:
+        return Step((GROUPS if OF_GROUPS.search(case.around) else LABELS) + CHECKS)
+    is_preferred = round(float(match["value"]), 3) == LN_2
+    return Step((PREFERRED if is_preferred else OPTIMIZER) + CHECKS)
