@@ -104,7 +104,7 @@ UNCHECKED = {
     "metrics.py": "a file of our own, beside the page that is served",
     "reader.py": "the entries that are installed with us",
     "proven.py": "measurements that are installed with us",
-    "ascend.py": "the machine's own libraries and their cache",
+    "detect.py": "the machine's own libraries and their cache",
     "host.py": "the kernel's files",
     "cgroups.py": "the kernel's files",
     "proc.py": "the kernel's files",
