@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -91,11 +91,16 @@ def judged(compared: Compared, values: Mapping[int, str], ranks: Collection[int]
     """
     if len(ranks) < 2 or values.keys() != set(ranks):
         return None
+    finding = _found(compared, values)
+    return finding and replace(finding, where=compared.place.partition("#")[0])
+
+
+def _found(compared: Compared, values: Mapping[int, str]) -> Finding | None:
     match compared.what:
         case Shared.SEED:
-            return _seeds(compared.place, values)
+            return _seeds(values)
         case Shared.SUBSET:
-            return _subsets(compared.place, values)
+            return _subsets(values)
         case Shared.SAMPLES:
             return _overlapping(compared, values)
         case Shared.BATCH | Shared.STREAM | Shared.DRAWS:
@@ -105,13 +110,13 @@ def judged(compared: Compared, values: Mapping[int, str], ranks: Collection[int]
         case Shared.BUFFERS:
             return _buffers(compared, values)
         case Shared.GRADIENTS:
-            place = compared.place.partition("#")[0]
-            return gradients.judged(compared.names, values, place, compared.step or 1)
+            finding = gradients.judged(compared.names, values)
+            return finding and replace(finding, step=compared.step or 1)
         case Shared.STEP:
             return None
 
 
-def _seeds(place: str, values: Mapping[int, str]) -> Finding | None:
+def _seeds(values: Mapping[int, str]) -> Finding | None:
     first, *others = sorted(values)
     other = next((rank for rank in others if values[rank] != values[first]), None)
     if other is None:
@@ -124,11 +129,10 @@ def _seeds(place: str, values: Mapping[int, str]) -> Finding | None:
         "seen several times and others never",
         advice=f"Give every rank the same seed ({EXPLAINED})",
         ranks=tuple(sorted(values)),
-        where=place,
     )
 
 
-def _subsets(place: str, values: Mapping[int, str]) -> Finding | None:
+def _subsets(values: Mapping[int, str]) -> Finding | None:
     if len(set(values.values())) < 2:
         return None
     return Finding(
@@ -139,7 +143,6 @@ def _subsets(place: str, values: Mapping[int, str]) -> Finding | None:
         advice="Choose the subset alike on every rank, e.g. random_split with a generator of the "
         "same seed",
         ranks=tuple(sorted(values)),
-        where=place,
     )
 
 
@@ -156,7 +159,6 @@ def _equal(compared: Compared, values: Mapping[int, str]) -> Finding | None:
         advice=advice,
         step=compared.step,
         ranks=tuple(sorted(values)),
-        where=compared.place,
     )
 
 
@@ -186,7 +188,6 @@ def _overlapping(compared: Compared, values: Mapping[int, str]) -> Finding | Non
         "every rank: shuffle with the same seed, and then take each rank's part",
         step=compared.step,
         ranks=ranks,
-        where=compared.place,
     )
 
 
@@ -206,7 +207,6 @@ def _weights(compared: Compared, values: Mapping[int, str]) -> Finding | None:
         step=max(step, 1),
         ranks=ranks,
         parameter=differing[0],
-        where=compared.place.partition("#")[0],
     )
 
 
@@ -224,7 +224,6 @@ def _buffers(compared: Compared, values: Mapping[int, str]) -> Finding | None:
         step=(compared.step or 0) + 1,
         ranks=tuple(sorted(values)),
         parameter=differing[0],
-        where=compared.place.partition("#")[0],
     )
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from .finding import Check, Finding, first_of
 
+LOSSES = 10
+"""First steps whose losses are inspected."""
+LEAST = 1e-6
+"""Minimum of a loss that is inspected: one of advantages is zero in each first step."""
 
-def idle(optimizer: str, held: Collection[str], steps: int, where: str) -> Finding | None:
+
+def idle(optimizer: str, held: Collection[str], steps: int) -> Finding | None:
     """Reports an optimizer without steps that alone holds parameters with gradients.
 
     Args:
         optimizer: its class.
         held: names of these parameters.
         steps: another optimizer's steps so far.
-        where: the user's line that made it.
     """
     if not held:
         return None
@@ -27,16 +31,14 @@ def idle(optimizer: str, held: Collection[str], steps: int, where: str) -> Findi
         advice="Call its step() as well",
         step=steps,
         parameter=next(iter(held)),
-        where=where,
     )
 
 
-def evaluating(layers: Collection[str], step: int) -> Finding | None:
+def evaluating(layers: Collection[str]) -> Finding | None:
     """Reports a model trained in evaluation mode, if some layers depend on the mode.
 
     Args:
         layers: their names.
-        step: the last inspected step.
     """
     if not layers:
         return None
@@ -46,16 +48,14 @@ def evaluating(layers: Collection[str], step: int) -> Finding | None:
         sentence=f"the model is trained in evaluation mode: {first_of(layers)} "
         f"{'are' if len(layers) > 1 else 'is'} off or frozen (dropout, batch norm)",
         advice="Call model.train() before the training, and again after each evaluation",
-        step=step,
     )
 
 
-def not_evaluating(layers: Collection[str], step: int) -> Finding:
+def not_evaluating(layers: Collection[str]) -> Finding:
     """Reports an evaluation in training mode, if some layers depend on the mode.
 
     Args:
         layers: their names.
-        step: optimizer steps so far.
     """
     return Finding(
         Check.TRAINED,
@@ -64,17 +64,14 @@ def not_evaluating(layers: Collection[str], step: int) -> Finding:
         f"{'act' if len(layers) > 1 else 'acts'} as in training (dropout, batch norm, which also "
         "follows this data)",
         advice="Call model.eval() before the evaluation, and model.train() after it",
-        step=step,
     )
 
 
-def moving(layers: Collection[str], step: int, where: str) -> Finding | None:
+def moving(layers: Collection[str]) -> Finding | None:
     """Reports frozen batch norms whose statistics follow the new data.
 
     Args:
         layers: their names.
-        step: the inspected step.
-        where: the user's line that made the optimizer.
     """
     if not layers:
         return None
@@ -86,9 +83,7 @@ def moving(layers: Collection[str], step: int, where: str) -> Finding | None:
         "whose running mean and variance follow the new data, though its weights are frozen",
         advice="Call eval() on the frozen layers after each model.train(), e.g. in the model's "
         "train method",
-        step=step,
         parameter=next(iter(layers)),
-        where=where,
     )
 
 
@@ -109,14 +104,51 @@ def normalized_twice(fault: str) -> Finding | None:
     )
 
 
-def decays_all(optimizer: str, spared: int, vectors: Collection[str], where: str) -> Finding | None:
+def still_loss(values: Sequence[float]) -> Finding | None:
+    """Reports a loss that is the same in all first steps.
+
+    Args:
+        values: of a backward pass of each step.
+    """
+    if len(values) < LOSSES or len({*values}) > 1 or not abs(values[0]) > LEAST:
+        return None
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"the loss is the same in each of the first {LOSSES} steps, {values[0]:.6g}, "
+        "whatever the batch",
+        advice="Look at what it is computed from: two outputs that are always equal, such as those "
+        "of a model and of a reference that follows it, or nothing that depends on the model",
+        step=LOSSES,
+    )
+
+
+def broadcast_loss(shapes: tuple[tuple[int, ...], tuple[int, ...]] | None) -> Finding | None:
+    """Reports a loss that compares each output with every target.
+
+    Args:
+        shapes: of the output, and of its differences; None if they are alike.
+    """
+    if shapes is None:
+        return None
+    output, made = (str(list(shape)) for shape in shapes)
+    return Finding(
+        Check.TRAINED,
+        certain=False,
+        sentence=f"the loss compares each output with the target of every sample: an output of "
+        f"shape {output} and its target are broadcast to {made}",
+        advice="Give both the same shape, e.g. by squeeze(-1) or unsqueeze(-1)",
+        step=1,
+    )
+
+
+def decays_all(optimizer: str, spared: int, vectors: Collection[str]) -> Finding | None:
     """Reports an empty group without weight decay while biases decay.
 
     Args:
         optimizer: its class.
         spared: number of the group.
         vectors: names of biases and the like in groups with decay.
-        where: the user's line that made it.
     """
     if not vectors:
         return None
@@ -128,17 +160,15 @@ def decays_all(optimizer: str, spared: int, vectors: Collection[str], where: str
         advice="Look at what chooses the groups: names are compared as a whole, or have a prefix",
         step=1,
         parameter=next(iter(vectors)),
-        where=where,
     )
 
 
-def decays_norms(optimizer: str, norms: Collection[str], where: str) -> Finding | None:
+def decays_norms(optimizer: str, norms: Collection[str]) -> Finding | None:
     """Reports norm layers whose weights decay while other vectors are spared.
 
     Args:
         optimizer: its class.
         norms: names of these weights.
-        where: the user's line that made it.
     """
     if not norms:
         return None
@@ -150,7 +180,6 @@ def decays_norms(optimizer: str, norms: Collection[str], where: str) -> Finding 
         advice="Choose it by the shape (parameter.ndim < 2) or the class of the layer",
         step=1,
         parameter=next(iter(norms)),
-        where=where,
     )
 
 
@@ -173,12 +202,11 @@ def replaced_adapter(weights: Collection[str]) -> Finding | None:
     )
 
 
-def frozen_adapter(parts: Collection[str], where: str) -> Finding:
+def frozen_adapter(parts: Collection[str]) -> Finding:
     """Reports an adapter that isn't trained although other parameters are.
 
     Args:
         parts: names of the adapters' parts.
-        where: the user's line that made the optimizer.
     """
     return Finding(
         Check.TRAINED,
@@ -190,17 +218,15 @@ def frozen_adapter(parts: Collection[str], where: str) -> Finding:
         "is_trainable=True)",
         step=1,
         parameter=next(iter(parts)),
-        where=where,
     )
 
 
-def unloaded_adapter(name: str, folder: str, where: str) -> Finding:
+def unloaded_adapter(name: str, folder: str) -> Finding:
     """Reports an adapter made anew of the configuration of one that has been trained.
 
     Args:
         name: a weight that is zero before the first step.
         folder: the folder with the configuration and the trained weights.
-        where: the user's line that made the optimizer.
     """
     return Finding(
         Check.TRAINED,
@@ -211,17 +237,15 @@ def unloaded_adapter(name: str, folder: str, where: str) -> Finding:
         "get_peft_model makes a new one",
         step=1,
         parameter=name,
-        where=where,
     )
 
 
-def new_and_frozen(names: Collection[str], layer: str, where: str) -> Finding:
+def new_and_frozen(names: Collection[str], layer: str) -> Finding:
     """Reports random parameters that nothing trains.
 
     Args:
         names: parameters that the loaded checkpoint lacks.
         layer: the name of the first one's layer, for peft.
-        where: the user's line that made the optimizer.
     """
     return Finding(
         Check.TRAINED,
@@ -232,16 +256,14 @@ def new_and_frozen(names: Collection[str], layer: str, where: str) -> Finding:
         advice=f'Train it, with peft by LoraConfig(modules_to_save=["{layer}"])',
         step=1,
         parameter=next(iter(names)),
-        where=where,
     )
 
 
-def emptied(names: tuple[str, str], where: str) -> Finding:
+def emptied(names: tuple[str, str]) -> Finding:
     """Reports tied weights that `to_empty` has made two.
 
     Args:
         names: their names.
-        where: the user's line that called it.
     """
     return Finding(
         Check.TRAINED,
@@ -251,11 +273,10 @@ def emptied(names: tuple[str, str], where: str) -> Finding:
         advice="Tie them again right after to_empty(), before fully_shard and the optimizer",
         step=1,
         parameter=names[1],
-        where=where,
     )
 
 
-def parted(output: str, embedding: str, *, is_equal: bool, where: str = "") -> Finding | None:
+def parted(output: str, embedding: str, *, is_equal: bool) -> Finding | None:
     """Reports two separate weights that the configuration ties."""
     if not is_equal:
         return None
@@ -268,5 +289,4 @@ def parted(output: str, embedding: str, *, is_equal: bool, where: str = "") -> F
         "is made",
         step=1,
         parameter=output,
-        where=where,
     )

@@ -1,8 +1,9 @@
-"""Checks that batches differ between steps and ranks, and that each sample counts once."""
+"""Checks that batches differ between steps and ranks, and the labels and texts of the first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..core.quantities import count_of
 from .finding import Check, Finding, first_of
@@ -11,14 +12,12 @@ BATCHES = 3
 """Minimum batches in a row to judge."""
 
 
-def counted_twice(count: int, padded: int, step: int | None, where: str) -> Finding:
+def counted_twice(count: int, padded: int) -> Finding:
     """Reports an evaluation that counts the samples which a sampler repeats.
 
     Args:
         count: samples of the data.
         padded: samples that are counted.
-        step: optimizer steps so far.
-        where: the user's line that begins the evaluation.
     """
     return Finding(
         Check.DATA,
@@ -27,18 +26,15 @@ def counted_twice(count: int, padded: int, step: int | None, where: str) -> Find
         "DistributedSampler repeats some, so that each rank has as many",
         advice="Leave the last results of a rank with repeated samples out: rank r has "
         "len(range(r, len(data), world_size)); accelerate's gather_for_metrics does so",
-        step=step,
-        where=where,
     )
 
 
-def dropped(fields: Sequence[str], function: str, where: str) -> Finding | None:
+def dropped(fields: Sequence[str], function: str) -> Finding | None:
     """Reports fields of the samples that a loss asks for and a Trainer drops.
 
     Args:
         fields: their names.
         function: the qualified name of the loss.
-        where: its first line.
     """
     if not fields:
         return None
@@ -49,7 +45,6 @@ def dropped(fields: Sequence[str], function: str, where: str) -> Finding | None:
         "drops, as the model's forward doesn't take it",
         advice="Set remove_unused_columns=False",
         step=1,
-        where=where,
     )
 
 
@@ -75,13 +70,12 @@ def read_by_all(digests: Sequence[str], workers: int) -> Finding | None:
     )
 
 
-def skipped_again(count: int, steps: int, where: str) -> Finding:
+def skipped_again(count: int, steps: int) -> Finding:
     """Reports a second epoch without the batches that were to be skipped once.
 
     Args:
         count: the skipped batches.
         steps: optimizer steps so far.
-        where: the user's line that called `skip_first_batches`.
     """
     return Finding(
         Check.DATA,
@@ -90,24 +84,16 @@ def skipped_again(count: int, steps: int, where: str) -> Finding:
         "batches are skipped in each",
         advice="Use it for the resumed epoch alone, and the loader itself in later ones",
         step=steps + 1,
-        where=where,
     )
 
 
-def drawn_again(step: int, where: str) -> Finding:
-    """Reports random values that a loop draws again in the next step.
-
-    Args:
-        step: the last inspected step.
-        where: the user's line that draws them.
-    """
+def drawn_again() -> Finding:
+    """Reports random values that a loop draws again in the next step."""
     return Finding(
         Check.DATA,
         certain=False,
         sentence="the loop draws the same random values in each step: it sets the seed again",
         advice="Set the seed once, before the loop",
-        step=step,
-        where=where,
     )
 
 
@@ -129,4 +115,139 @@ def same_batch(digests: Sequence[str], steps: Sequence[int]) -> Finding | None:
         "data set that has others",
         advice="A loader that is restarted in every step gives its first batch: keep its iterator",
         step=steps[-1] + 1,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault that each batch shows or doesn't.
+
+    Attributes:
+        sentence: the fault.
+        advice: the remedy.
+        certain: whether it can't be intended.
+        least: how many of the first `BATCHES` must show it.
+        check: the check that reports it.
+    """
+
+    sentence: str
+    advice: str
+    certain: bool = False
+    least: int = BATCHES
+    check: Check = Check.DATA
+
+    def judged(self, shown: Sequence[bool]) -> Finding | None:
+        """Reports the fault.
+
+        Args:
+            shown: whether each of the first batches shows it.
+        """
+        if len(shown) < BATCHES or sum(shown) < self.least:
+            return None
+        return Finding(self.check, self.certain, self.sentence, self.advice, step=1)
+
+
+IGNORED_LABELS = Fault(
+    f"every label of the first {BATCHES} batches is -100, which the loss ignores: nothing is "
+    "trained",
+    "Look at how the labels are masked: the template that marks answers may not match, or the "
+    "texts are cut before their answers",
+    certain=True,
+)
+"""All labels are -100, torch's default for cross entropy."""
+TRAINED_PADDING = Fault(
+    "the loss counts padding: its labels aren't -100, and the model learns to write padding after "
+    "each text",
+    "Set labels to -100 where attention_mask is 0, and where those of a model with an encoder are "
+    "its pad_token_id",
+    least=BATCHES - 1,
+)
+"""Labels of padding count in the loss; a batch of equally long texts has none."""
+SHIFTED_LABELS = Fault(
+    "the labels are shifted twice: each is its next token already, and the model's loss shifts "
+    "them again, so that the token after the next is learnt",
+    "Give the model labels that are its input_ids, with -100 for those that don't count",
+    certain=True,
+)
+"""All labels are the next tokens, for a model whose loss shifts them."""
+ENDLESS_ANSWERS = Fault(
+    "the model doesn't learn to end a text: the label of each end-of-text token is -100, though "
+    "the token before it counts",
+    "Give the tokenizer a pad_token that isn't its eos_token, or mask labels by the attention mask",
+)
+"""All ends after labels are ignored, as padding uses the same token."""
+UNTRAINED_WORDS = Fault(
+    "the batches have tokens that resize_token_embeddings has added, and their embeddings aren't "
+    "trained: they stay as they were made",
+    "Train them as well, e.g. by trainable_token_indices or modules_to_save of the LoraConfig",
+    least=1,
+    check=Check.TRAINED,
+)
+"""Added tokens occur, and their embeddings aren't trained."""
+BEGUN_TWICE = Fault(
+    "most texts begin with the bos_token twice: a chat template has written it, and the tokenizer "
+    "adds it again",
+    "Tokenize what apply_chat_template has written with add_special_tokens=False",
+)
+"""Most texts have two bos tokens."""
+JOINED_TEXTS = Fault(
+    "rows hold several texts, each with position_ids from 0, but their attention_mask joins them: "
+    "with one, transformers doesn't keep the texts of a row apart",
+    "Leave attention_mask out of the batch",
+    least=1,
+)
+"""A mask joins packed texts that have separate positions."""
+
+PADDING_IN_LOSS = Fault(
+    "the loss counts padding: its labels aren't left out, and the model learns to write padding "
+    "after each text",
+    "Set the labels of padding to -100, or give the loss its ignore_index",
+    least=BATCHES - 1,
+)
+"""The script's loss counts labels where the mask is 0, or in rows of the padding token."""
+UNSHIFTED_LABELS = Fault(
+    "the labels aren't shifted: each is the token of its place, which the model has as its input, "
+    "and learns to repeat",
+    "Compare logits[:, :-1] with labels[:, 1:]",
+)
+"""The script's loss of a decoder compares outputs with their inputs."""
+SHIFTED_TWICE = Fault(
+    "the labels are shifted twice: each is the token after the next",
+    "Shift either in the data or in the loss",
+)
+"""The script's loss of a decoder shifts labels that are shifted already."""
+
+
+def replaced_labels(before: int, after: int) -> Finding | None:
+    """Reports a collator that replaces labels although the samples mask some.
+
+    Args:
+        before: labels that the samples leave out of the loss.
+        after: labels that the batch leaves out, beside padding.
+    """
+    if not before or 2 * after > before:
+        return None
+    return Finding(
+        Check.DATA,
+        certain=True,
+        sentence=f"DataCollatorForLanguageModeling replaces the samples' labels: {before} of a "
+        "batch are -100, and the loss counts them all the same",
+        advice="Take DataCollatorForSeq2Seq(tokenizer), which keeps labels",
+        step=1,
+    )
+
+
+def smoothed_unshifted(kind: str, base: str) -> Finding:
+    """Reports label smoothing on labels that aren't shifted for a decoder.
+
+    Args:
+        kind: the model's class.
+        base: the class of transformers' that it derives from.
+    """
+    return Finding(
+        Check.DATA,
+        certain=True,
+        sentence=f"label smoothing doesn't shift the labels of {kind}: each token learns to repeat "
+        f"itself. The Trainer shifts them for {base} and other classes of transformers', by name",
+        advice=f"Name the class {base}, or set label_smoothing_factor to 0",
     )

@@ -11,12 +11,11 @@ STEPS = 3
 """Steps to inspect."""
 
 
-def summed(counts: Sequence[int], where: str) -> Finding | None:
+def summed(counts: Sequence[int]) -> Finding | None:
     """Reports accumulated means.
 
     Args:
         counts: backward passes of a mean from one line, per first step.
-        where: that line.
     """
     if len(counts) < STEPS or len({*counts}) > 1 or counts[0] < 2:
         return None
@@ -27,17 +26,15 @@ def summed(counts: Sequence[int], where: str) -> Finding | None:
         f"that isn't divided: they are {counts[0]} times those of one batch",
         advice="Divide the loss by the number of passes, unless the rate is chosen for their sum",
         step=STEPS,
-        where=where,
     )
 
 
-def cleared(counts: Sequence[tuple[int, int]], where: str) -> Finding | None:
+def cleared(counts: Sequence[tuple[int, int]]) -> Finding | None:
     """Reports gradients cleared before each pass of an accumulation.
 
     Args:
         counts: per first step, backward passes of one line, and how many of them found earlier
             gradients cleared.
-        where: that line.
     """
     if len(counts) < STEPS or len({*counts}) > 1 or not counts[0][0] - 1 == counts[0][1] > 0:
         return None
@@ -50,16 +47,11 @@ def cleared(counts: Sequence[tuple[int, int]], where: str) -> Finding | None:
         advice="Call zero_grad() once after each step, not before each pass (nor in accelerate's "
         "accumulate() before backward())",
         step=STEPS,
-        where=where,
     )
 
 
-def clipped_early(where: str) -> Finding:
-    """Reports gradients that are clipped before a step's last backward pass.
-
-    Args:
-        where: the user's line that clips them.
-    """
+def clipped_early() -> Finding:
+    """Reports gradients that are clipped before a step's last backward pass."""
     return Finding(
         Check.GRADIENTS,
         certain=False,
@@ -68,7 +60,6 @@ def clipped_early(where: str) -> Finding:
         advice="Clip once a step, after its last backward pass (with accelerate: if "
         "accelerator.sync_gradients)",
         step=1,
-        where=where,
     )
 
 
@@ -92,13 +83,12 @@ def counted_twice(passes: Sequence[int], accumulation: int) -> Finding | None:
     )
 
 
-def undivided(function: str, factor: int, where: str, *, is_passed: bool = False) -> Finding:
+def undivided(function: str, factor: int, *, is_passed: bool = False) -> Finding:
     """Reports a loss that a Trainer assumes to be divided by the number of items.
 
     Args:
         function: the qualified name of the function that computes it.
         factor: how many times the gradients are those of its mean.
-        where: the first line of the function.
         is_passed: it is the Trainer's `compute_loss_func`, which always counts as divided.
     """
     return Finding(
@@ -112,17 +102,15 @@ def undivided(function: str, factor: int, where: str, *, is_passed: bool = False
         "model.accepts_loss_kwargs = False before it is made; or divide by the number yourself "
         "(safe-launch explain compute-loss-without-item-count)",
         step=1,
-        where=where,
     )
 
 
-def left_over(passes: int, left: int, step: int) -> Finding:
+def left_over(passes: int, left: int) -> Finding:
     """Reports a step that includes the passes left over from an epoch.
 
     Args:
         passes: backward passes whose gradients the step uses.
         left: those of the epoch before.
-        step: the step, from 1.
     """
     return Finding(
         Check.GRADIENTS,
@@ -130,5 +118,28 @@ def left_over(passes: int, left: int, step: int) -> Finding:
         sentence=f"the step adds up the gradients of {passes} backward passes, {left} of them left "
         f"over by the epoch before: most steps use {passes - left}",
         advice="Make a step after an epoch's last batch too, or clear the gradients there",
-        step=step,
+    )
+
+
+def summed_labels() -> Finding:
+    """Reports a sum over all labels as the loss."""
+    return Finding(
+        Check.DIVIDED,
+        certain=False,
+        sentence="the loss is the sum over all labels, and nothing divides it: gradients grow with "
+        "the number of labels, and clipping leaves little but their direction",
+        advice="Divide it by the number of labels that count, over all ranks and passes of a step",
+        step=1,
+    )
+
+
+def multiplied(ranks: int) -> Finding:
+    """Reports a mean that is multiplied by the number of ranks before its backward pass."""
+    return Finding(
+        Check.DIVIDED,
+        certain=False,
+        sentence=f"the loss is a mean times the number of ranks: DistributedDataParallel averages "
+        f"gradients over the ranks, and they are {ranks} times too large",
+        advice="Don't multiply it, unless it is divided by a number of all ranks' samples",
+        step=1,
     )

@@ -43,16 +43,12 @@ class Fate(StrEnum):
 Fates = tuple[Fate, ...]
 
 
-def judged(
-    names: Sequence[str], values: Mapping[int, str], where: str, step: int
-) -> Finding | None:
+def judged(names: Sequence[str], values: Mapping[int, str]) -> Finding | None:
     """The finding; None for correct or unexplained gradients.
 
     Args:
         names: of the parameters.
         values: the messages of the ranks.
-        where: the user's line that made the optimizer.
-        step: the last inspected step.
     """
     messages = {rank: decoded(value, len(names)) for rank, value in sorted(values.items())}
     seen = {rank: samples for rank, samples in messages.items() if samples is not None}
@@ -61,7 +57,7 @@ def judged(
         return None
     (way,) = ways
     if idle := _idle(seen):
-        return _contributes_nothing(idle, names[0], where, step)
+        return _contributes_nothing(idle, names[0])
     roundoff = max(samples.roundoff for samples in seen.values())
     windows = next(iter(seen.values())).windows
     for place, name in enumerate(names):
@@ -71,11 +67,11 @@ def judged(
         )
         if any(other != first for other in others):
             continue
-        if finding := _misled(first, way, name, where, step):
+        if finding := _misled(first, way, name):
             return finding
         are_right = all({*fates} <= {Fate.MEAN} for fates in first.values())
         if first and are_right and _is_kept(windows, place):
-            return _never_cleared(name, tuple(seen), where, step)
+            return _never_cleared(name, tuple(seen))
     return None
 
 
@@ -86,17 +82,15 @@ def _is_kept(windows: Sequence[Sequence[Passed]], place: int) -> bool:
     return any(first) and [*first] == [*before.reached]
 
 
-def _never_cleared(name: str, ranks: tuple[int, ...], where: str, step: int) -> Finding:
+def _never_cleared(name: str, ranks: tuple[int, ...]) -> Finding:
     return Finding(
         Check.GRADIENTS,
         certain=True,
         sentence=f"gradients are never cleared: what a step has used of {name} is still there in "
         "the next, and is used again",
         advice="Call optimizer.zero_grad() after each step",
-        step=step,
         ranks=ranks,
         parameter=name,
-        where=where,
     )
 
 
@@ -190,9 +184,7 @@ def _added(ranks: Mapping[int, Passed], count: int) -> dict[int, _Added]:
     return added
 
 
-def _misled(
-    fates: Mapping[int, Fates], way: Way, name: str, where: str, step: int
-) -> Finding | None:
+def _misled(fates: Mapping[int, Fates], way: Way, name: str) -> Finding | None:
     """The finding; gradients that a script clears between passes are ignored."""
     local = tuple(rank for rank, of_rank in fates.items() if Fate.OWN in of_rank)
     lost = tuple(rank for rank, of_rank in fates.items() if Fate.LOST in of_rank)
@@ -203,10 +195,8 @@ def _misled(
             sentence="gradients aren't averaged over the ranks: what reaches the optimizer of "
             f"{name} is what the rank's own batches have added{_in_part(fates[local[0]])}",
             advice=AVERAGED[way],
-            step=step,
             ranks=local,
             parameter=name,
-            where=where,
         )
     if not lost or way not in TAKEN:
         return None
@@ -217,10 +207,8 @@ def _misled(
         sentence=f"gradients are lost: of {count_of(len(first), 'addition')} that backward passes "
         f"made to {name} in a step, {_numbers(first)} never reached the optimizer",
         advice=TAKEN[way],
-        step=step,
         ranks=lost,
         parameter=name,
-        where=where,
     )
 
 
@@ -238,7 +226,7 @@ def _numbers(fates: Fates) -> str:
     return f"number {' and '.join(lost)}{more}"
 
 
-def _contributes_nothing(ranks: tuple[int, ...], name: str, where: str, step: int) -> Finding:
+def _contributes_nothing(ranks: tuple[int, ...], name: str) -> Finding:
     """Reports ranks that contribute nothing; a batch of padding may be intended."""
     return Finding(
         Check.GRADIENTS,
@@ -246,10 +234,8 @@ def _contributes_nothing(ranks: tuple[int, ...], name: str, where: str, step: in
         sentence="a rank contributes nothing to the gradients: its backward passes add only zeros "
         f"to {name} and the other sampled parameters, and the mean counts them",
         advice="Look at the batches of these ranks: they may be empty, or all masked",
-        step=step,
         ranks=ranks,
         parameter=name,
-        where=where,
     )
 
 
@@ -271,13 +257,8 @@ TAKEN = {
 """Advice by mechanism that can lose additions."""
 
 
-def gathered(step: int, where: str) -> Finding:
-    """Reports features of other ranks that a loss uses as constants.
-
-    Args:
-        step: the step, from 1.
-        where: the user's line that gathers them.
-    """
+def gathered() -> Finding:
+    """Reports features of other ranks that a loss uses as constants."""
     return Finding(
         Check.GRADIENTS,
         certain=False,
@@ -286,6 +267,4 @@ def gathered(step: int, where: str) -> Finding:
         advice="Gather with torch.distributed.nn.functional.all_gather. If only the rank's own "
         "features are put back into their place, gradients are as many times too small as there "
         "are ranks, or lack what other ranks' losses add to them",
-        step=step,
-        where=where,
     )

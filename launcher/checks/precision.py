@@ -14,7 +14,7 @@ WITH_SQUARES = ("Adam", "Adagrad", "RMSprop", "Lamb")
 """Parts of names of optimizers that divide by the root of a mean of squares."""
 
 
-def without_master(optimizer: str, halves: list[str], floats: int, where: str) -> Finding | None:
+def without_master(optimizer: str, halves: list[str], floats: int) -> Finding | None:
     """Reports float16 weights that an optimizer updates directly.
 
     Their gradients' squares underflow below 6e-8 (IEEE 754, binary16), and so does Adam's epsilon.
@@ -23,7 +23,6 @@ def without_master(optimizer: str, halves: list[str], floats: int, where: str) -
         optimizer: its class, from torch.
         halves: names of its parameters in float16 that have gradients in float16.
         floats: number of its other parameters.
-        where: the user's line that made it.
     """
     if not halves or floats or not any(name in optimizer for name in WITH_SQUARES):
         return None
@@ -36,13 +35,10 @@ def without_master(optimizer: str, halves: list[str], floats: int, where: str) -
         "in bfloat16",
         step=1,
         parameter=halves[0],
-        where=where,
     )
 
 
-def without_copy(
-    optimizer: str, halves: Mapping[str, int], elements: int, where: str
-) -> Finding | None:
+def without_copy(optimizer: str, halves: Mapping[str, int], elements: int) -> Finding | None:
     """Reports bfloat16 weights and states although mixed precision is configured.
 
     Mixed precision keeps the weights in float32, and casts them for each operation.
@@ -51,7 +47,6 @@ def without_copy(
         optimizer: its class, from torch.
         halves: elements of its parameters in bfloat16 that have gradients, by name.
         elements: of all its parameters with gradients.
-        where: the user's line that made it.
     """
     if 2 * sum(halves.values()) <= elements or not any(name in optimizer for name in WITH_SQUARES):
         return None
@@ -63,18 +58,16 @@ def without_copy(
         advice="Load the weights in float32 (dtype=torch.float32): autocast casts them",
         step=1,
         parameter=next(iter(halves)),
-        where=where,
     )
 
 
-def unscaled(optimizer: str, where: str) -> Finding:
+def unscaled(optimizer: str) -> Finding:
     """Reports float16 autocast without loss scaling.
 
     Gradients below 6e-8 underflow in float16 (IEEE 754, binary16).
 
     Args:
         optimizer: its class.
-        where: the user's line that made it.
     """
     return Finding(
         Check.PRECISION,
@@ -83,16 +76,14 @@ def unscaled(optimizer: str, where: str) -> Finding:
         "GradScaler has scaled the loss: small gradients underflow to zero",
         advice="Scale the loss by torch.amp.GradScaler, or compute in bfloat16",
         step=1,
-        where=where,
     )
 
 
-def stale(updates: int, step: int) -> Finding:
+def stale(updates: int) -> Finding:
     """Reports casts of weights that are older than the weights.
 
     Args:
         updates: of the weight since its cast.
-        step: the step of the pass that uses the cast, from 1.
     """
     return Finding(
         Check.PRECISION,
@@ -100,5 +91,4 @@ def stale(updates: int, step: int) -> Finding:
         sentence=f"one autocast region goes on over {updates} optimizer steps: it caches its casts "
         "of the weights, so that passes compute with the weights of before these steps",
         advice="Enter autocast anew for each forward pass, or pass cache_enabled=False",
-        step=step,
     )

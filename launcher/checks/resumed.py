@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.limits import Line
 from ..core.quantities import count_of
@@ -58,10 +58,9 @@ def judged(saved: Noted, resumed: Noted) -> Iterator[Finding]:
         return  # another script begins with what this one has left
     now, begin, then = resumed.first, saved.first, saved.then
     if saved.has_state and not now.has_state:
-        yield starts_over(resumed.where, step=2)
+        yield replace(starts_over(), step=2)
     if then is not None and now.batch and now.batch == begin.batch != then.batch != "":
         yield _found(
-            resumed,
             "the data starts over: the first batch is that of the whole training, not the one that "
             "followed the save",
             "Skip the batches that were trained on, or save and load the loader's state",
@@ -71,37 +70,28 @@ def judged(saved: Noted, resumed: Noted) -> Iterator[Finding]:
         return
     if _near(now.rates[1], begin.rates[1]) and not _near(now.rates[1], rate):
         yield _found(
-            resumed,
             f"the learning rate starts over: it is {now.rates[1]:g} in the second step, as at the "
             f"beginning of the training, instead of {rate:g} as after the save",
             "Load the schedule's state too",
         )
 
 
-def starts_over(where: str, step: int) -> Finding:
-    """Reports an optimizer without the states that were saved.
-
-    Args:
-        where: the user's line that loads the checkpoint.
-        step: the optimizer's step by which this is known.
-    """
+def starts_over() -> Finding:
+    """Reports an optimizer without the states that were saved."""
     return Finding(
         Check.RESUMED,
         certain=False,
         sentence="the optimizer starts over: nothing of its saved state was restored",
         advice="Load its state, after it was made and before the first step",
-        step=step,
         ranks=(0,),
-        where=where,
     )
 
 
-def rate_begins_anew(scheduler: str, where: str) -> Finding:
+def rate_begins_anew(scheduler: str) -> Finding:
     """Reports a schedule at its start whose optimizer has loaded states.
 
     Args:
         scheduler: its class.
-        where: the user's line that made it.
     """
     return Finding(
         Check.RESUMED,
@@ -110,7 +100,6 @@ def rate_begins_anew(scheduler: str, where: str) -> Finding:
         "optimizer continues with the states of an earlier training",
         advice="Load the schedule's state too",
         step=1,
-        where=where,
     )
 
 
@@ -118,11 +107,8 @@ def _near(rate: float, expected: float) -> bool:
     return math.isclose(rate, expected, rel_tol=1e-3, abs_tol=1e-12)
 
 
-def _found(resumed: Noted, sentence: str, advice: str) -> Finding:
-    return Finding(
-        *(Check.RESUMED, False, sentence, advice, 2, (0,)),
-        where=resumed.where,
-    )
+def _found(sentence: str, advice: str) -> Finding:
+    return Finding(*(Check.RESUMED, False, sentence, advice, 2, (0,)))
 
 
 def ordered_anew() -> Finding:

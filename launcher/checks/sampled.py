@@ -40,7 +40,7 @@ class Update:
     gradient: Sequence[float] = ()
 
 
-def unchanged(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
+def unchanged(updates: Sequence[Update], optimizer: str) -> Finding | None:
     """Reports updates that leave many weights as they are despite gradients and a rate."""
     hit = [
         (update, before != after)
@@ -61,9 +61,7 @@ def unchanged(updates: Sequence[Update], optimizer: str, where: str, step: int) 
         f"{first.rate:g})",
         advice=f"The rate is below what {first.dtype} can add to a weight: keep the weights in "
         "float32 (with autocast), or raise the rate",
-        step=step,
         parameter=first.name,
-        where=where,
     )
 
 
@@ -81,13 +79,11 @@ def exchanged(
     ]
 
 
-def left_by_evaluation(names: Sequence[str], step: int, where: str) -> Finding:
+def left_by_evaluation(names: Sequence[str]) -> Finding:
     """Reports weights that an evaluation has replaced.
 
     Args:
         names: the sampled parameters with other values.
-        step: the last step before the evaluation.
-        where: the user's line of the next one.
     """
     return Finding(
         Check.TRAINED,
@@ -96,13 +92,11 @@ def left_by_evaluation(names: Sequence[str], step: int, where: str) -> Finding:
         f"{first_of(names)}",
         advice="Put the trained weights back after an average of them (EMA) was evaluated: the "
         "next steps train on from the average",
-        step=step,
         parameter=names[0],
-        where=where,
     )
 
 
-def moved(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
+def moved(updates: Sequence[Update], optimizer: str) -> Finding | None:
     """Reports frozen parameters changed by a step."""
     changed = [update.name for update in updates if list(update.before) != list(update.after)]
     if not changed:
@@ -114,13 +108,11 @@ def moved(updates: Sequence[Update], optimizer: str, where: str, step: int) -> F
         "False, was changed by its step",
         advice="A gradient was left from before it was frozen: set it to None, or leave it out of "
         "the optimizer",
-        step=step,
         parameter=changed[0],
-        where=where,
     )
 
 
-def still_zero(samples: Mapping[str, Sequence[float]], steps: int, where: str) -> Finding | None:
+def still_zero(samples: Mapping[str, Sequence[float]], steps: int) -> Finding | None:
     """Reports adapters whose sampled second matrix is still zero after many updates."""
     if steps < 2 or not samples or any(any(values) for values in samples.values()):
         return None
@@ -133,11 +125,10 @@ def still_zero(samples: Mapping[str, Sequence[float]], steps: int, where: str) -
         "adapters",
         step=steps,
         parameter=first,
-        where=where,
     )
 
 
-def not_numbers(updates: Sequence[Update], optimizer: str, where: str, step: int) -> Finding | None:
+def not_numbers(updates: Sequence[Update], optimizer: str) -> Finding | None:
     """Reports parameters of which a step has made NaN."""
     broken = [update.name for update in updates if any(map(math.isnan, update.after))]
     if not broken or any(math.isnan(value) for update in updates for value in update.before):
@@ -148,9 +139,7 @@ def not_numbers(updates: Sequence[Update], optimizer: str, where: str, step: int
         sentence=f"{optimizer}'s step has made NaN of {first_of(broken)}: all later steps are lost",
         advice="Stop the run and go back to a checkpoint before it. Look for a loss or a gradient "
         "of inf or NaN: a rate that is too high, an empty sample, fp16 without a scaler",
-        step=step,
         parameter=broken[0],
-        where=where,
     )
 
 

@@ -1,22 +1,40 @@
-"""Checks that the trained weights are saved."""
+"""Checks that the trained weights are saved, and of several checkpoints not the worst is kept."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 from ..core.quantities import count_of
 from .finding import Check, Finding, first_of
 
+FALLING = {
+    *("loss", "nll", "perplexity", "ppl", "wer", "cer", "ter", "per", "eer", "mer"),
+    *("rmse", "mse", "mae", "mape", "smape", "error", "fid", "brier"),
+}
+"""Words for metrics that are better when lower."""
+RISING = {
+    *("accuracy", "acc", "f1", "precision", "recall", "auc", "auroc", "auprc", "bleu"),
+    *("sacrebleu", "chrf", "meteor", "iou", "miou", "dice", "mcc", "matthews", "psnr", "ssim"),
+    *("ndcg", "mrr", "reward", "pearson", "spearman", "kappa", "r2"),
+}
+"""Words for metrics that are better when higher."""
+TURNED = {
+    *("neg", "negative", "minus", "inverse", "inv", "reduction", "improvement", "drop", "gap"),
+    "difference",
+}
+"""Words that turn a metric's meaning around."""
+
+
 Shapes = Mapping[str, Sequence[int]]
 
 
-def empty(shapes: Shapes, live: Shapes, step: int | None) -> Finding | None:
+def empty(shapes: Shapes, live: Shapes) -> Finding | None:
     """Reports weights saved empty, as partitioned weights are on every rank.
 
     Args:
         shapes: what was saved.
         live: the model's known shapes: a weight that is empty there too is intended.
-        step: optimizer steps done.
     """
     names = [name for name, shape in shapes.items() if 0 in shape and name not in live]
     names += [
@@ -33,18 +51,16 @@ def empty(shapes: Shapes, live: Shapes, step: int | None) -> Finding | None:
         f"{'is' if len(names) == 1 else 'are'} empty: {first_of(names)}",
         advice="The weights are partitioned (ZeRO stage 3, FSDP): gather them before they are "
         "saved (stage3_gather_16bit_weights_on_model_save, a full state dict)",
-        step=step,
         parameter=names[0],
     )
 
 
-def cut(shapes: Shapes, live: Shapes, step: int | None) -> Finding | None:
+def cut(shapes: Shapes, live: Shapes) -> Finding | None:
     """Reports weights saved in part, such as a rank's shards.
 
     Args:
         shapes: what was saved.
         live: shapes of the model's whole weights with these names.
-        step: optimizer steps done.
     """
     names = [
         name
@@ -63,7 +79,6 @@ def cut(shapes: Shapes, live: Shapes, step: int | None) -> Finding | None:
         f"{live[first][0]} rows, and so {count_of(len(names) - 1, 'other')}",
         advice="The weights are sharded (FSDP): gather them on every rank before one saves them "
         "(full_tensor(), or get_model_state_dict with full_state_dict=True)",
-        step=step,
         parameter=first,
     )
 
@@ -130,7 +145,6 @@ def stale(
     saved: Mapping[str, Sequence[float]],
     live: Mapping[str, Sequence[float]],
     begun: Mapping[str, Sequence[float]],
-    step: int | None,
     *,
     is_certain: bool,
 ) -> Finding | None:
@@ -140,7 +154,6 @@ def stale(
         saved: sampled elements of the saved weights.
         live: the same elements in the model.
         begun: the same elements before the first step.
-        step: optimizer steps done.
         is_certain: whether it can't be intended.
     """
     unchanged = [
@@ -157,18 +170,16 @@ def stale(
         sentence=f"the saved weights are from before the training: {unchanged[0]} has changed "
         "since, and was saved as it was",
         advice="Save the model that is trained: a copy was made before, or another is saved",
-        step=step,
         parameter=unchanged[0],
     )
 
 
-def by_reference(name: str, taken: int, step: int, since: str, *, is_loaded: bool) -> Finding:
+def by_reference(name: str, taken: int, since: str, *, is_loaded: bool) -> Finding:
     """Reports a state dict that has changed with its model since it was taken.
 
     Args:
         name: a parameter in it.
         taken: optimizer steps before it was taken.
-        step: optimizer steps done.
         since: the user's line that took it.
         is_loaded: whether it is loaded, else saved.
     """
@@ -179,17 +190,15 @@ def by_reference(name: str, taken: int, step: int, since: str, *, is_loaded: boo
         sentence=f"the state dict that is {use} was taken after step {taken} ({since}) and has "
         f"changed with the model since: its tensors are the model's, e.g. {name}",
         advice="Keep a copy: copy.deepcopy(model.state_dict())",
-        step=step,
         parameter=name,
     )
 
 
-def left_out(names: Sequence[str], step: int | None) -> Finding | None:
+def left_out(names: Sequence[str]) -> Finding | None:
     """Reports parameters trained beside an adapter that aren't saved with it.
 
     Args:
         names: trained parameters of the base model that the files lack.
-        step: optimizer steps done.
     """
     if not names:
         return None
@@ -200,6 +209,27 @@ def left_out(names: Sequence[str], step: int | None) -> Finding | None:
         f"{first_of(names)}",
         advice="Name their modules in modules_to_save of the adapter's configuration, or save them "
         "in a file too",
-        step=step,
         parameter=names[0],
+    )
+
+
+def worst_kept(metric: str, *, is_greater_better: bool) -> Finding | None:
+    """Reports a metric whose name contradicts the direction in which checkpoints are compared.
+
+    Args:
+        metric: its name, e.g. `eval_rmse`.
+        is_greater_better: whether the checkpoint with the greatest value counts as the best.
+    """
+    words = {*re.split(r"[^a-z0-9]+", metric.lower())}
+    falls, rises = bool(words & FALLING), bool(words & RISING) or "rouge" in metric.lower()
+    if words & TURNED or falls == rises or rises == is_greater_better:
+        return None
+    order, other = ("greatest", "False") if is_greater_better else ("least", "True")
+    return Finding(
+        Check.SAVED,
+        certain=False,
+        sentence=f"the checkpoint with the {order} {metric} is kept as the best "
+        f"(greater_is_better {is_greater_better}): by its name that is the worst",
+        advice=f"Set greater_is_better={other} in the TrainingArguments; its default is True for "
+        "every metric whose name doesn't end with loss",
     )

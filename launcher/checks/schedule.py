@@ -1,4 +1,4 @@
-"""Checks that a learning rate schedule steps with its optimizer."""
+"""Checks that a learning rate schedule steps with its optimizer, and is as long as the training."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ SOON, GONE = 100, 0.01
 """Steps in which no training by step loses so much of its rate, and the part that is left."""
 STILL = 5
 """Inspections in a row with rate 0."""
+BEYOND = 1.5
+"""Ratio of training to schedule length to report: last batches of epochs and accumulations make
+schedules slightly too short."""
+NEAR = 0.03
+"""Relative tolerance between a total and a multiple of the steps made."""
+LEAST = 8
+"""Minimum optimizer steps for such a multiple not to be chance."""
 
 
 def too_often(
     scheduler: str,
     counts: Sequence[int],
     passes: Sequence[int],
-    where: str,
     *,
     by_engine: bool = False,
 ) -> Finding | None:
@@ -35,7 +41,6 @@ def too_often(
         scheduler: its class.
         counts: its steps between consecutive optimizer steps.
         passes: backward passes between the same steps.
-        where: the user's line that steps it.
         by_engine: whether DeepSpeed's engine steps it.
     """
     if len(counts) < STEPS or counts[0] < 2 or len({*counts}) > 1:
@@ -50,18 +55,15 @@ def too_often(
         f"{who}: the rate changes as much faster",
         advice="Leave it to engine.step()" if by_engine else "Step it where the optimizer steps",
         step=len(counts) + 1,
-        where=where,
     )
 
 
-def stopped(optimizer: str, looks: int, step: int, where: str) -> Finding | None:
+def stopped(optimizer: str, looks: int) -> Finding | None:
     """Reports a rate that fell to zero while the training continues.
 
     Args:
         optimizer: its class.
         looks: inspections in a row with rate 0 after a positive rate.
-        step: the optimizer's step.
-        where: the user's line that made it.
     """
     if looks != STILL:
         return None
@@ -70,14 +72,10 @@ def stopped(optimizer: str, looks: int, step: int, where: str) -> Finding | None
         certain=False,
         sentence=f"the rate of {optimizer} has fallen to 0, but the training continues",
         advice="Make the schedule as long as the training, or end the training with it",
-        step=step,
-        where=where,
     )
 
 
-def decays_at_once(
-    scheduler: str, part: float, done: int, steps: int, where: str
-) -> Finding | None:
+def decays_at_once(scheduler: str, part: float, done: int, steps: int) -> Finding | None:
     """Reports a decay meant for epochs that is made at every step.
 
     Args:
@@ -85,7 +83,6 @@ def decays_at_once(
         part: the present rate, as a part of the first one.
         done: the schedule's steps.
         steps: the optimizer's steps before this one.
-        where: the user's line that made it.
     """
     if scheduler not in DECAYS or steps < WATCHED or done < steps or not 0 < part < 1:
         return None
@@ -100,17 +97,15 @@ def decays_at_once(
         advice="If it is to decay once an epoch, step it once an epoch; DeepSpeed's engine and "
         "accelerate step at every step the schedule that they are given",
         step=steps + 1,
-        where=where,
     )
 
 
-def of_nobody(scheduler: str, steps: int, where: str) -> Finding:
+def of_nobody(scheduler: str, steps: int) -> Finding:
     """Reports a schedule whose optimizer makes no step, beside an optimizer without a schedule.
 
     Args:
         scheduler: its class.
         steps: the other optimizer's steps.
-        where: the user's line that made it.
     """
     return Finding(
         Check.SCHEDULE,
@@ -119,17 +114,15 @@ def of_nobody(scheduler: str, steps: int, where: str) -> Finding:
         f"the one that has made {steps}: its rate stays as it is",
         advice="Make the schedule with the optimizer that is stepped",
         step=steps,
-        where=where,
     )
 
 
-def zero(optimizer: str, steps: int, where: str) -> Finding:
+def zero(optimizer: str, steps: int) -> Finding:
     """Reports a rate that has always been zero.
 
     Args:
         optimizer: its class.
         steps: the optimizer's steps.
-        where: the user's line that made it.
     """
     return Finding(
         Check.SCHEDULE,
@@ -138,20 +131,16 @@ def zero(optimizer: str, steps: int, where: str) -> Finding:
         "trained",
         advice="Look at the schedule: it isn't stepped, or its factor is rounded to 0",
         step=steps,
-        where=where,
     )
 
 
-def overruled(
-    scheduler: str, parameters: Mapping[str, object], rate: object, where: str
-) -> Finding | None:
+def overruled(scheduler: str, parameters: Mapping[str, object], rate: object) -> Finding | None:
     """Reports a DeepSpeed schedule that warms up to its default rate, not the optimizer's.
 
     Args:
         scheduler: its type in the configuration.
         parameters: its configured parameters.
         rate: the optimizer's configured rate, if any.
-        where: the user's line that steps the engine.
     """
     is_left = scheduler in WARMUPS and "warmup_max_lr" not in parameters
     if not is_left or not isinstance(rate, int | float) or rate == DEFAULT:
@@ -163,5 +152,128 @@ def overruled(
         f"overruled: {scheduler} has no warmup_max_lr, and warms up to its default of {DEFAULT:g}",
         advice="Give the scheduler warmup_max_lr as well",
         step=1,
-        where=where,
+    )
+
+
+def never_warm(scheduler: str, warmup: int, total: int) -> Finding | None:
+    """Reports a warmup longer than the schedule.
+
+    Args:
+        scheduler: its class.
+        warmup: number of warmup steps.
+        total: all its steps.
+    """
+    if not 0 < total < warmup:
+        return None
+    return Finding(
+        Check.SCHEDULE,
+        certain=True,
+        sentence=f"{scheduler} warms up for {count_of(warmup, 'step')}, and is made for "
+        f"{total:,} in all: the rate reaches at most {total / warmup:.2g} of the requested one",
+        advice="Make the warmup a small part of the training, e.g. by warmup_ratio",
+        step=1,
+    )
+
+
+def over(scheduler: str, length: int, steps: int) -> Finding | None:
+    """Reports a schedule whose rate has been 0 for long.
+
+    Args:
+        scheduler: its class.
+        length: steps until its final rate.
+        steps: those that it has made.
+    """
+    if steps <= BEYOND * length + 1:
+        return None
+    return Finding(
+        Check.SCHEDULE,
+        certain=True,
+        sentence=f"{scheduler} was over after {count_of(length, 'step')}, and the training goes on "
+        "with a rate of 0",
+        advice="Make it as long as the training: batches of an epoch, times epochs, divided by the "
+        "accumulation",
+        step=steps,
+    )
+
+
+def unfit(scheduler: str, total: int, steps: int) -> Finding | None:
+    """Reports a schedule passed to a Trainer whose length differs from the training's.
+
+    Args:
+        scheduler: its class.
+        total: the steps after which its rate has reached its end.
+        steps: the Trainer's planned steps.
+    """
+    is_short = steps > BEYOND * total + 1
+    if not is_short and total <= BEYOND * steps + 1:
+        return None
+    effect = (
+        f"the rate is at its end after {total / steps:.0%} of the training"
+        if is_short
+        else f"the training ends after {steps / total:.0%} of it, with a rate far above its end"
+    )
+    return Finding(
+        Check.SCHEDULE,
+        certain=False,
+        sentence=f"{scheduler} is made for {count_of(total, 'step')}, and the Trainer makes "
+        f"{steps:,}: {effect}",
+        advice="Count optimizer steps: batches of one rank, divided by the accumulation, or leave "
+        "the schedule to the Trainer",
+        step=1,
+    )
+
+
+def too_long(
+    scheduler: str, total: int, steps: int, accumulation: int, ranks: int
+) -> Finding | None:
+    """Reports a schedule far from its end, as its total counts batches, or all ranks' steps.
+
+    Judges only such multiples, as a training may end early.
+
+    Args:
+        scheduler: its class.
+        total: the steps after which its rate has reached its end.
+        steps: its steps when the training ends.
+        accumulation: backward passes per optimizer step.
+        ranks: of the run.
+    """
+    if steps < LEAST:
+        return None
+    reasons = {
+        ranks * accumulation: "batches of all ranks",
+        ranks: "the steps of all ranks",
+        accumulation: "batches and not steps of the optimizer",
+    }
+    for factor, why in reasons.items():
+        if factor > 1 and abs(total / (factor * steps) - 1) <= NEAR:
+            return Finding(
+                Check.SCHEDULE,
+                certain=False,
+                sentence=f"{scheduler} is made for {count_of(total, 'step')}, {factor} times the "
+                f"{steps:,} that it has made: its total counts {why}, and the training ended with "
+                "a rate far above its end",
+                advice=f"Divide the total, and a warmup, by {factor}",
+                step=steps,
+            )
+    return None
+
+
+def rising_again(scheduler: str, half: int, steps: int) -> Finding | None:
+    """Reports a cosine schedule that rises again after its half period.
+
+    Args:
+        scheduler: its class.
+        half: its half period, T_max.
+        steps: those that it has made.
+    """
+    if not BEYOND * half + 1 < steps:
+        return None
+    return Finding(
+        Check.SCHEDULE,
+        certain=False,
+        sentence=f"{scheduler} was at its end after {count_of(half, 'step')} (T_max), and raises "
+        "the rate again since",
+        advice="Make T_max the number of times that it is stepped in the whole training, or use "
+        "CosineAnnealingWarmRestarts",
+        step=steps,
     )

@@ -20,7 +20,6 @@ class Gradients:
 
     Attributes:
         optimizer: its class.
-        where: the user's line that made it.
         steps: its steps so far.
         sizes: number of elements of its trainable parameters, by name.
         without: names of parameters without any gradient so far.
@@ -32,7 +31,6 @@ class Gradients:
     """
 
     optimizer: str
-    where: str
     steps: int
     sizes: dict[str, int]
     without: frozenset[str]
@@ -42,13 +40,11 @@ class Gradients:
     thawed: frozenset[str] = frozenset()
 
 
-def unregistered(names: Collection[str], step: int, where: str) -> Finding | None:
+def unregistered(names: Collection[str]) -> Finding | None:
     """Reports layers with gradients that their model doesn't register.
 
     Args:
         names: their names.
-        step: the inspected step.
-        where: the user's line that made the optimizer.
     """
     if not names:
         return None
@@ -59,9 +55,7 @@ def unregistered(names: Collection[str], step: int, where: str) -> Finding | Non
         "model doesn't register what a list, a dict or a plain tensor holds: no optimizer has it, "
         "and it isn't saved",
         advice="Hold layers in an nn.ModuleList or nn.ModuleDict, tensors as an nn.Parameter",
-        step=step,
         parameter=next(iter(names)),
-        where=where,
     )
 
 
@@ -97,18 +91,15 @@ def _holds_nothing(seen: Gradients) -> Finding | None:
         "with is_trainable=True",
         step=seen.steps,
         parameter=next(iter(seen.left or ()), ""),
-        where=seen.where,
     )
 
 
-def only_zeros(optimizer: str, parameters: int, where: str, step: int) -> Finding:
+def only_zeros(optimizer: str, parameters: int) -> Finding:
     """Reports all-zero gradients.
 
     Args:
         optimizer: its class.
         parameters: number of affected parameters.
-        where: the user's line that made it.
-        step: the last inspected step.
     """
     return Finding(
         Check.TRAINED,
@@ -116,8 +107,6 @@ def only_zeros(optimizer: str, parameters: int, where: str, step: int) -> Findin
         sentence=f"{optimizer} trains nothing: the gradients of all its "
         f"{count_of(parameters, 'parameter')} are zero, step after step",
         advice="They are cleared between backward() and step(), or the loss is constant",
-        step=step,
-        where=where,
     )
 
 
@@ -139,7 +128,6 @@ def _nothing(seen: Gradients, dead: frozenset[str]) -> Finding:
         advice=advice,
         step=seen.steps,
         parameter=first,
-        where=seen.where,
     )
 
 
@@ -155,7 +143,6 @@ def _replaced(seen: Gradients, dead: frozenset[str]) -> Finding:
         advice="Make the optimizer after replacing parameters (adapters, new embeddings)",
         step=seen.steps,
         parameter=first,
-        where=seen.where,
     )
 
 
@@ -179,7 +166,6 @@ def left_out(seen: Gradients) -> Finding | None:
         else "Give them to an optimizer, or set requires_grad to False",
         step=seen.steps,
         parameter=first,
-        where=seen.where,
     )
 
 
@@ -201,7 +187,6 @@ def _most_without(seen: Gradients) -> Finding | None:
         "set requires_grad to False",
         step=seen.steps,
         parameter=alone[0],
-        where=seen.where,
     )
 
 
@@ -210,9 +195,7 @@ def _kind(name: str) -> str:
     return ".".join("*" if part.isdigit() else part for part in name.split("."))
 
 
-def gathered(
-    optimizer: str, names: Sequence[str], held: int, steps: int, where: str
-) -> Finding | None:
+def gathered(optimizer: str, names: Sequence[str], held: int, steps: int) -> Finding | None:
     """Reports whole parameters in an optimizer whose model trains their shards.
 
     Args:
@@ -220,7 +203,6 @@ def gathered(
         names: the whole parameters, none of which has had a gradient or is the model's.
         held: the number of its trained parameters.
         steps: its steps.
-        where: the user's line that made it.
     """
     if not names:
         return None
@@ -233,5 +215,4 @@ def gathered(
         "model.reshard() before it is made",
         step=steps,
         parameter=names[0],
-        where=where,
     )

@@ -15,8 +15,8 @@ from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
 from ..frameworks.config_files.vocabulary import dtype_named
 from . import deepspeed_plugin, loading, settling
-from .argument_facts import deepspeed_facts
 from .callers import is_called_by
+from .deepspeed_plugin import deepspeed_facts
 from .model_facts import see_no_checkpointing
 
 HOOKED = ("accelerate.accelerator",)

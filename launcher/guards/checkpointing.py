@@ -3,23 +3,29 @@
 All callers reach `torch.utils.checkpoint.checkpoint`: transformers' layers, peft, models that pass
 `use_reentrant` themselves, and models in an older format that ignore the Trainer's kwarg.
 DeepSpeed's `deepspeed.checkpointing.checkpoint` is a second, always reentrant implementation.
+
+Reentrant checkpointing runs a separate backward pass per block. DDP reduces a bucket as soon as
+each of its parameters has a gradient, and ignores later additions. If all trained parameters are in
+one block that runs twice, the gradients of its second run are never reduced across ranks.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
 from ..core.choices import Checkpointing
-from ..core.private_names import CHECKPOINT_FUNCTION, NON_REENTRANT
-from ..core.settings import Setting
+from ..core.private_names import CHECKPOINT_FUNCTION, ENGINE, GRAPH_TASK, NON_REENTRANT
+from ..core.settings import Fact, Setting
 from ..evidence.observations import observations
+from . import data_parallel
 from .block_probe import BlockProbe
-from .enforced import overrides
-from .reduced_early import Recomputations
+from .checks.graphs import nodes_of
+from .settling import overrides
 
 HOOKED = (
     "torch.utils.checkpoint",
@@ -165,3 +171,53 @@ def _for_deepspeed(module: ModuleType) -> Callable[..., Any]:
                 return original(function, *args, **kwargs)
 
     return checkpoint
+
+
+class Recomputations:
+    """Parameters of the blocks recomputed so far in a backward pass, for DDP to reduce once.
+
+    Attributes:
+        task: autograd's id of the backward pass.
+        parameters: ids of the parameters.
+    """
+
+    def __init__(self) -> None:
+        self.task = -1
+        self.parameters: set[int] = set()
+
+    def watching(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps a reentrant block to watch it until the first step ends."""
+        if observations.step() or not data_parallel.wrapped:
+            return function
+
+        @functools.wraps(function, updated=())
+        def block(*args: Any, **kwargs: Any) -> Any:
+            import torch
+
+            outputs = function(*args, **kwargs)
+            if torch.is_grad_enabled():  # false in the first, forward run
+                with observations.going_on():
+                    self.note(outputs if isinstance(outputs, tuple) else (outputs,))
+            return outputs
+
+        return block
+
+    def note(self, outputs: Iterable[Any]) -> None:
+        """Notes a recomputed block; reports a second run at the end of the backward pass.
+
+        If DDP fails on the second run, the pass never ends, and the error explains more.
+
+        Raises:
+            MissingNameError: this torch lacks the names.
+        """
+        import torch
+
+        task = GRAPH_TASK.imported()()
+        variables = (getattr(node, "variable", None) for node in nodes_of(*outputs, most=math.inf))
+        parameters = {id(leaf) for leaf in variables if isinstance(leaf, torch.nn.Parameter)}
+        if task != self.task:
+            self.task, self.parameters = task, set()
+        if task >= 0 and parameters & self.parameters & data_parallel.reduced():
+            early = {Fact.REDUCED_EARLY.value: True}
+            ENGINE.imported().queue_callback(lambda: observations.see(**early))
+        self.parameters |= parameters

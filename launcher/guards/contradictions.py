@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..checks import labelled, resumed
-from ..checks.best_kept import worst_kept
+from ..checks import data, resumed
 from ..checks.finding import Finding
+from ..checks.saved import worst_kept
 from ..frameworks.config_files.deepspeed import Config, section
 from ..workload.contradictions import (
     Stated,
@@ -94,7 +94,7 @@ def _unshifted(call: Call) -> Iterator[Finding]:
     is_own = type(trainer).compute_loss.__module__ != "transformers.trainer"
     is_smoothed = trainer.args.label_smoothing_factor and trainer.compute_loss_func is None
     if is_smoothed and base and kind.__name__ not in known and not is_own:
-        yield labelled.smoothed_unshifted(kind.__name__, base)
+        yield data.smoothed_unshifted(kind.__name__, base)
 
 
 def _passed(call: Call) -> tuple[Stated, list[Mapping[str, Any]]] | None:

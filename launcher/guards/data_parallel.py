@@ -18,8 +18,8 @@ from ..core.settings import OF_DDP, Fact, Setting, Value
 from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
 from . import settling
-from .enforced import overrides
 from .model_facts import facts_of, see_facts
+from .settling import overrides
 
 HOOKED = ("torch.nn.parallel.distributed",)
 

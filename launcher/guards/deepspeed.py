@@ -19,11 +19,10 @@ from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
 from ..frameworks.config_files.deepspeed import ConfigError, edited, load, offload_of
 from . import batches, data_parallel, settling
-from .argument_facts import deepspeed_facts
 from .callers import MAKERS, is_called_by
-from .deepspeed_plugin import is_partitioned
-from .enforced import overrides
+from .deepspeed_plugin import deepspeed_facts, is_partitioned
 from .model_facts import facts_of, see_facts
+from .settling import overrides
 from .step_times import times
 
 HOOKED = (

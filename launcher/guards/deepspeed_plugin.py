@@ -5,12 +5,15 @@ transformers and accelerate hold other references to the same dict, and copies o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from ..core.settings import Setting, Value
 from ..frameworks.config_files.deepspeed import Config, section, with_settings
 from ..frameworks.config_files.vocabulary import DEEPSPEED
+from ..frameworks.deepspeed import of_config
+from ..frameworks.framework import Script
 
 COPIES = {**DEEPSPEED, "gradient_accumulation_steps": ("gradient_accumulation_steps",)}
 """Plugin fields and the configuration values they copy."""
@@ -20,6 +23,13 @@ def config_of(plugin: Any) -> Config | None:
     """The configuration of a `DeepSpeedPlugin`, if it has any."""
     config = getattr(getattr(plugin, "hf_ds_config", None), "config", None)
     return config if isinstance(config, dict) else None
+
+
+def deepspeed_facts(config: Config) -> dict[str, Value | None]:
+    """Settings of a DeepSpeed configuration, except those that are "auto"."""
+    # Its notes are discarded: DeepSpeed itself reports configuration errors.
+    stated = of_config(config, "", Script(world=int(os.environ.get("WORLD_SIZE", "1"))))
+    return {str(name): known.value for name, known in stated}
 
 
 def is_partitioned(model: Any) -> bool:

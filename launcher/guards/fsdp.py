@@ -17,7 +17,7 @@ from ..core.settings import Setting
 from ..evidence.observations import observations
 from ..frameworks.config_files.vocabulary import dtype_named
 from . import data_parallel
-from .enforced import overrides
+from .settling import overrides
 
 PLUGIN = "accelerate.utils.dataclasses"
 TORCHS = "torch.distributed.fsdp"

@@ -7,6 +7,7 @@ references, rewards or parts.
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 import weakref
@@ -20,7 +21,7 @@ from typing import Any
 import wrapt
 
 from ..core.choices import Checkpointing, Engine, Framework
-from ..core.private_names import FROM_CONFIG
+from ..core.private_names import ATTENTION, FROM_CONFIG
 from ..core.settings import Fact, Setting, Value
 from ..evidence.observations import observations
 from ..evidence.worker_messages import Boundary
@@ -28,7 +29,6 @@ from ..frameworks.config_files.vocabulary import dtype_named
 from ..workload.models.on_meta import without_weights
 from . import settling
 from .model_facts import checkpoints_nothing, facts_of
-from .unloaded_model import DTYPES, configuration_of, dtype_of
 
 HOOKED = ("transformers.modeling_utils",)
 PARTITIONING = "deepspeed.runtime.zero.partition_parameters"
@@ -37,6 +37,10 @@ ELSEWHERE = (
     *("distributed_config", "tp_plan", "tp_size", "device_mesh"),
 )
 """Arguments that make a rank hold other weights than the class defines."""
+DTYPES = ("dtype", "torch_dtype")
+"""Arguments that state the weights' dtype."""
+
+
 Facts = dict[str, Value | None]
 
 
@@ -132,3 +136,37 @@ def _changes(
             facts[Setting.GRADIENT_CHECKPOINTING] = Checkpointing.OFF.value
         answer = ask(facts, model=model)
     return settling.changes_of(answer)
+
+
+def configuration_of(kind: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A copy of the configuration `from_pretrained` or `from_config` will use."""
+    options = {name: value for name, value in kwargs.items() if name not in DTYPES}
+    named = options.pop("pretrained_model_name_or_path", args[0] if args else None)
+    config = options.pop("config", None) or named
+    if hasattr(config, "to_dict"):
+        config = copy.deepcopy(config)  # which a model adapts
+    else:
+        config = kind.config_class.from_pretrained(config, **options)
+    attention = options.get(ATTENTION.attribute.removeprefix("_"))
+    if attention:
+        setattr(config, ATTENTION.attribute, attention)
+    return config
+
+
+def dtype_of(config: Any, kwargs: Mapping[str, Any], *, is_stored: bool) -> Any:
+    """The weights' dtype; None if only their files determine it.
+
+    Before version 5, transformers loaded weights in torch's default dtype.
+    """
+    import torch
+    import transformers
+
+    plain = torch.get_default_dtype()
+    dtype = next(filter(None, map(kwargs.get, DTYPES)), None)
+    if dtype is None and is_stored and int(transformers.__version__.partition(".")[0]) < 5:
+        dtype = plain
+    if dtype in (None, "auto"):
+        dtypes = (getattr(config, name, None) for name in DTYPES)
+        dtype = next(filter(None, dtypes), None if is_stored else plain)
+    dtype = getattr(torch, dtype.rpartition(".")[2]) if isinstance(dtype, str) else dtype
+    return dtype if isinstance(dtype, torch.dtype) else None

@@ -12,8 +12,7 @@ from typing import Any
 
 from ..evidence.worker_messages import EndOfQueryError
 from ..workload.models.on_meta import without_weights
-from .loading import PARTITIONING
-from .unloaded_model import configuration_of, dtype_of
+from .loading import PARTITIONING, configuration_of, dtype_of
 
 
 def load(wrapped: Any, kind: Any, args: Any, kwargs: Any, *, is_stored: bool) -> Any:

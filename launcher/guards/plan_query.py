@@ -22,9 +22,10 @@ from ..evidence.observations import observations
 from ..evidence.worker_messages import ASKED_ALONE, Boundary, EndOfQueryError
 from ..frameworks.config_files.vocabulary import default_mode, dtype_named
 from . import deepspeed_plugin, fsdp, meta_models, settling
-from .argument_facts import deepspeed_facts, mode_of
 from .callers import is_called_by
+from .deepspeed_plugin import deepspeed_facts
 from .model_facts import NAMES, checkpoints_nothing, facts_of
+from .trainer_arguments import mode_of
 
 HUB_WRITES = ("create_repo", "create_commit", "upload_file", "upload_folder", "delete_repo")
 SAMPLES = 32

@@ -1,27 +1,49 @@
-"""Asks the launcher for settings at a boundary: a worker has more facts than any reader.
+"""Settings that the plan enforces in this worker, or the launcher's answer at a boundary.
 
-The answer applies to the object created at the boundary; only the checkpointing mode applies to
-the whole process. A boundary's key includes all user frames: if one rank alone creates an
-object in a helper, the other keys stay the same.
+The launcher is asked, as a worker has more facts than any reader. The answer applies to the object
+created at the boundary; only the checkpointing mode applies to the whole process. A boundary's key
+includes all user frames: if one rank alone creates an object in a helper, the other keys stay the
+same.
 """
 
 from __future__ import annotations
 
+import functools
+import os
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from ..core import preset
 from ..core.model import shape_of
 from ..core.preset import parsed
 from ..core.settings import Setting, Value, is_value
 from ..evidence.observations import observations
 from ..evidence.worker_messages import Answer, Ask, Boundary
-from . import enforced
 from .callers import place, user_frames
 
 PATIENCE = 30.0
 """Maximum seconds to wait for an answer; a search takes tens of milliseconds."""
+
+_settled: dict[Setting, Value] = {}
+_settled_replaced: dict[Setting, Value] = {}
+"""The answers so far for the whole process, and the values that they replace."""
+
+
+def overrides() -> dict[Setting, Value]:
+    """Settings this worker enforces: the plan's, read from the environment, and later answers."""
+    return {**_decoded(os.environ.get(preset.OVERRIDES_VARIABLE, "{}")), **_settled}
+
+
+def replaced() -> dict[Setting, Value]:
+    """The script's values of the enforced settings, if known."""
+    return {**_decoded(os.environ.get(preset.REPLACED_VARIABLE, "{}")), **_settled_replaced}
+
+
+@functools.lru_cache(maxsize=4)
+def _decoded(text: str) -> dict[Setting, Value]:
+    return preset.decode(text)
 
 
 def answer_at(
@@ -61,8 +83,15 @@ def answer_at(
     )
     answer = observations.ask(question)
     if answer is not None:
-        enforced.settle(parsed(answer.overrides), parsed(answer.replaced))
+        _settle(answer)
     return answer
+
+
+def _settle(answer: Answer) -> None:
+    """Stores the part of an answer that applies to the whole process: the checkpointing mode."""
+    name = Setting.GRADIENT_CHECKPOINTING
+    for held, stated in ((_settled, answer.overrides), (_settled_replaced, answer.replaced)):
+        held.update({key: value for key, value in parsed(stated).items() if key is name})
 
 
 def changes_of(answer: Answer | None) -> dict[Setting, Value]:
@@ -72,4 +101,4 @@ def changes_of(answer: Answer | None) -> dict[Setting, Value]:
 
 def settings_of(answer: Answer | None) -> dict[Setting, Value]:
     """The settings to enforce after an answer: the plan's, and the answer's changes."""
-    return {**enforced.overrides(), **changes_of(answer)}
+    return {**overrides(), **changes_of(answer)}

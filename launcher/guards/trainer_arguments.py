@@ -1,24 +1,80 @@
-"""Changes TrainingArguments before their validation, or before a Trainer is created.
-
-`argument_facts` reads them.
-"""
+"""Reads TrainingArguments, and changes them before their validation or a Trainer's creation."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.choices import Checkpointing
-from ..core.settings import BATCH, OF_DEEPSPEED, Setting, Value
+from ..core.choices import Checkpointing, Engine, Precision
+from ..core.settings import BATCH, OF_DEEPSPEED, Fact, Setting, Value
 from ..frameworks.config_files import deepspeed
+from ..frameworks.config_files.deepspeed import load
+from ..frameworks.config_files.vocabulary import STEPS, dtype_named, optimizer_named
 from . import deepspeed_plugin, fsdp
-from .enforced import overrides, replaced
 from .model_facts import NAMES
+from .settling import overrides, replaced
 
+OTHER_ENGINES = ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP", "ACCELERATE_USE_MEGATRON_LM")
+"""Variables that make accelerate use another engine than DDP."""
 SETTABLE = tuple(setting for setting in Setting if setting.row.before_validation)
 """Settings that can still change before validation."""
+
+
+def trainer_facts(arguments: Any, *, validated: bool = False) -> dict[str, Value | None]:
+    """Settings of TrainingArguments.
+
+    Leaves out the precision without autocast, which the weights' dtype decides, and checkpointing
+    without the Trainer's switch, which a model may do itself.
+
+    Args:
+        arguments: a Trainer's.
+        validated: whether they are validated; then only the newer of two aliases is valid.
+    """
+    facts: dict[str, Value | None] = {}
+    in_force = deepspeed_plugin.config_of(getattr(arguments, "deepspeed_plugin", None))
+    if in_force is not None or arguments.deepspeed:
+        facts |= deepspeed_plugin.deepspeed_facts(load(in_force or arguments.deepspeed))
+    elif not arguments.fsdp and not any(
+        os.environ.get(name, "").lower() in ("true", "1") for name in OTHER_ENGINES
+    ):
+        facts[Fact.ENGINE] = Engine.DDP.value
+        facts[Fact.UNSYNCED_PASSES] = True
+        facts[Setting.STATIC_GRAPH] = bool(getattr(arguments, "ddp_static_graph", False))
+        facts[Setting.FIND_UNUSED_PARAMETERS] = arguments.ddp_find_unused_parameters
+    named = str(getattr(arguments.optim, "value", arguments.optim))
+    precisions = [half for half in (Precision.BF16, Precision.FP16) if getattr(arguments, half)]
+    around = dtype_named(os.environ.get("ACCELERATE_MIXED_PRECISION", ""))
+    return {
+        **facts,
+        **{setting: getattr(arguments, setting.row.argument) for setting in BATCH},
+        Setting.PRECISION: next(iter(precisions), facts.get(Setting.PRECISION) or around),
+        Setting.GRADIENT_CHECKPOINTING: _checkpointing(arguments, validated=validated),
+        Fact.COMPILED: bool(getattr(arguments, "torch_compile", False)) or None,
+        Fact.OPTIMIZER: facts.get(Fact.OPTIMIZER) or optimizer_named(named),
+        Fact.FUSED_STEP: facts.get(Fact.FUSED_STEP, STEPS.get(named)),
+    }
+
+
+def _checkpointing(arguments: Any, *, validated: bool) -> Value | None:
+    """The checkpointing implementation that the kwargs name; None if unnamed or off."""
+    names = [name for name in NAMES if hasattr(arguments, name)]
+    for name in names[:1] if validated else names:
+        if not getattr(arguments, name):
+            continue
+        if (mode := mode_of(getattr(arguments, f"{name}_kwargs", None))) is not None:
+            return mode
+    return None
+
+
+def mode_of(kwargs: Any) -> str | None:
+    """The checkpointing implementation that the kwargs name, if any."""
+    is_reentrant = _mapping(kwargs).get("use_reentrant")
+    if is_reentrant is None:
+        return None
+    return (Checkpointing.REENTRANT if is_reentrant else Checkpointing.NON_REENTRANT).value
 
 
 def settable_late(arguments: Any, model: Any = None) -> list[Setting]:
@@ -92,8 +148,6 @@ def _set_checkpointing(arguments: Any, mode: Checkpointing) -> None:
 
 def _mapping(value: Any) -> dict[str, Any]:
     """The kwargs, from a script's dict or a command line's JSON."""
-    import json
-
     return dict(json.loads(value) if isinstance(value, str) else value or {})
 
 

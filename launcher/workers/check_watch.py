@@ -132,7 +132,7 @@ class CheckWatch:
             self.skip(Check.RESUMED, f"no run has noted how {noted.path} was saved")
         else:
             for finding in resumed.judged(saved, noted):
-                self._keep(finding)
+                self._keep(replace(finding, where=noted.where))
 
     def _makes(self, check: Check) -> bool:
         return self.options.mode != "off" and check not in self.options.muted

@@ -6,10 +6,10 @@ import pytest
 from safe_launch.evidence.observations import Observations, observations
 from safe_launch.guards import optimizer, step_times
 from safe_launch.guards.checks import (
+    epochs,
     first_steps,
     gathers,
-    padded,
-    replaced_parameters,
+    held_parameters,
     reporting,
     resumes,
     schedules,
@@ -21,8 +21,8 @@ SINGLE = (
     step_times.times,
     first_steps.first_steps,
     gathers.gathers,
-    padded.padding,
-    replaced_parameters.replaced,
+    epochs.padding,
+    held_parameters.replaced,
     resumes.resumes,
     schedules.schedules,
 )

@@ -7,13 +7,12 @@ from types import ModuleType
 from typing import Any
 
 from ...checks.finding import Check
-from .clearing import Clearing
+from .accumulation import Clearing
 from .gathers import gathers
+from .graphs import Passes, StaleCasts
 from .losses import first_losses
-from .passes import Passes
 from .reporting import is_on, safely
 from .schedules import schedules
-from .stale_casts import StaleCasts
 
 HOOKED = ("torch.autograd",)
 

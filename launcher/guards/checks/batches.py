@@ -12,17 +12,17 @@ from typing import Any
 
 import wrapt
 
-from ...checks import data, labelled
+from ...checks import data
 from ...checks.finding import Check
 from ...core.private_names import LOADER_ITERATOR
 from ...evidence.observations import observations
+from ..batches import TRAINERS
 from ..callers import is_called_by, user_place
 from ..divided_data import digest_of, tensors_in
-from ..loss import TRAINERS
 from .copies import Copy, copied
+from .evaluations import evaluations
 from .first_steps import first_steps
 from .losses import first_losses
-from .modes import evaluations
 from .overlap import overlap
 from .reporting import is_on, report, report_here, safely, skip
 from .texts import IGNORED, text_faults, trained_padding
@@ -34,9 +34,9 @@ TRAINER, DDP, LOADER = (
 )
 HOOKED = (TRAINER, DDP, LOADER)
 FAULTS = (
-    *(labelled.IGNORED_LABELS, labelled.TRAINED_PADDING),
-    *(labelled.SHIFTED_LABELS, labelled.ENDLESS_ANSWERS, labelled.UNTRAINED_WORDS),
-    *(labelled.BEGUN_TWICE, labelled.JOINED_TEXTS),
+    *(data.IGNORED_LABELS, data.TRAINED_PADDING),
+    *(data.SHIFTED_LABELS, data.ENDLESS_ANSWERS, data.UNTRAINED_WORDS),
+    *(data.BEGUN_TWICE, data.JOINED_TEXTS),
 )
 """The faults of labels, and then of texts, in the order in which a batch is asked for them."""
 DRAWN = 8
@@ -128,7 +128,7 @@ class Labels:
             self.is_open = False
             batches = ([bool(part[0]) for part in copy.parts()] for copy in self._copies)
             for fault, shown in zip(FAULTS, zip(*batches, strict=False), strict=False):
-                report(fault.judged(shown, self._where))
+                report(fault.judged(shown), where=self._where)
 
 
 class Draws:

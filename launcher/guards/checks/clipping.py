@@ -11,7 +11,7 @@ from ...checks.finding import Check, Finding
 from ...core.errors import EXPLAINED
 from ...core.quantities import count_of
 from .. import data_parallel, fsdp
-from . import scalers
+from . import dtypes
 from .reporting import is_on, report_here, safely
 from .schedules import schedules
 
@@ -74,7 +74,7 @@ def _look(parameters: list[Any], most: float) -> None:
             else "Call it between backward() and step(), with the parameters that are trained",
             is_certain=is_engine,
         )
-    elif scalers.scaling:
+    elif dtypes.scaling:
         _report(
             "gradients that are still multiplied by the loss scale, so that almost nothing of them "
             "is left",

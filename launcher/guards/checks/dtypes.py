@@ -1,23 +1,33 @@
-"""Compares the dtypes of an optimizer's weights and gradients with those of the passes."""
+"""Follows scalers, and compares dtypes of weights and gradients with those of the passes."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import wrapt
 
-from ...checks import precision
-from ...checks.finding import Check
-from . import scalers
+from ...checks import precision, sampled
+from ...checks.finding import Check, Finding
+from ...core.private_names import SCALE
+from ...evidence.observations import observations
+from .copies import Copy, copied
 from .models import known_models, parameters_of
-from .reporting import is_on, report, safely
+from .reporting import is_on, report_here, safely
 
-ACCELERATE = "accelerate.accelerator"
-HOOKED = ("torch.nn.parallel.distributed", ACCELERATE)
+ACCELERATE, SCALER = "accelerate.accelerator", "torch.amp.grad_scaler"
+HOOKED = ("torch.nn.parallel.distributed", ACCELERATE, SCALER)
 
+
+scalers: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Scalers that have scaled a loss."""
+scaling: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Scalers that haven't unscaled the gradients yet."""
+_scales: weakref.WeakKeyDictionary[Any, tuple[int, tuple[Copy, ...]]] = weakref.WeakKeyDictionary()
+"""By scaler: its updates, and its scale at the last of them that were looked at."""
 autocasts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """By unwrapped model: the autocast dtype of its first training pass; no entry without autocast."""
 unasked: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -27,11 +37,50 @@ precisions: set[str] = set()
 
 
 def install(module: ModuleType) -> None:
-    """Inspects the first pass of DistributedDataParallel models, and Accelerators."""
-    if module.__name__ == ACCELERATE:
-        wrapt.wrap_function_wrapper(module, "Accelerator.__init__", _accelerated)
-        return
-    wrapt.wrap_function_wrapper(module, "DistributedDataParallel.__init__", _made)
+    """Wraps scalers, Accelerators, and the making of DistributedDataParallel models."""
+    wrap = partial(wrapt.wrap_function_wrapper, module)
+    match module.__name__:
+        case name if name == SCALER:
+            wrap("GradScaler.scale", _scaling)
+            for method in ("unscale_", "step"):
+                wrap(f"GradScaler.{method}", _unscaling)
+            wrap("GradScaler.update", _updating)
+        case name if name == ACCELERATE:
+            wrap("Accelerator.__init__", _accelerated)
+        case _:
+            wrap("DistributedDataParallel.__init__", _made)
+
+
+def _scaling(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    if instance.is_enabled():
+        scaling.add(instance)
+        scalers.add(instance)
+    return wrapped(*args, **kwargs)
+
+
+def _unscaling(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    scaling.discard(instance)
+    return wrapped(*args, **kwargs)
+
+
+def _updating(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    result = _unscaling(wrapped, instance, args, kwargs)
+    if instance.is_enabled() and is_on(Check.TRAINED):
+        safely(Check.TRAINED, _look, instance)
+    return result
+
+
+def _look(scaler: Any) -> None:
+    """Compares the scale with an earlier one: each skipped step lowers it by a factor."""
+    updates, scales = _scales.get(scaler, (0, ()))
+    if updates % sampled.MOST_SKIPPED == 0:
+        now = None
+        with observations.going_on():
+            now = copied([SCALE.of(scaler).detach().reshape(-1)])
+        scales = (*scales, *filter(None, [now]))[-3:]
+        seen = [scale.parts()[0][0] for scale in scales if scale.is_there]
+        report_here(sampled.skipped(seen, scaler.get_backoff_factor()))
+    _scales[scaler] = updates + 1, scales
 
 
 def _accelerated(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> None:
@@ -63,13 +112,14 @@ def _note(model: Any) -> None:
         autocasts[model.module] = ask(kind)
 
 
-def look_at(optimizer: Any, names: Mapping[int, str], where: str, *, by_engine: bool) -> None:
+def judged(
+    optimizer: Any, names: Mapping[int, str], *, by_engine: bool
+) -> Iterator[Finding | None]:
     """Reports dtypes that lose updates.
 
     Args:
         optimizer: about to make its first step.
         names: of its parameters, by id.
-        where: the user's line that made it.
         by_engine: DeepSpeed makes its steps.
     """
     import torch
@@ -82,8 +132,8 @@ def look_at(optimizer: Any, names: Mapping[int, str], where: str, *, by_engine: 
         if any(id(param) in held for param in model.parameters())
     }
     kind, has_autocast = type(optimizer).__name__, "bf16" in precisions and not by_engine
-    if torch.float16 in types and not scalers.used:
-        report(precision.unscaled(kind, where))
+    if torch.float16 in types and not scalers:
+        yield precision.unscaled(kind)
     if not type(optimizer).__module__.startswith("torch.optim."):
         return
     alike = {
@@ -93,11 +143,11 @@ def look_at(optimizer: Any, names: Mapping[int, str], where: str, *, by_engine: 
     }
     halves = list(_sizes_in(torch.float16, alike))
     others = sum(param.grad is not None for param in every) - len(halves)
-    report(precision.without_master(kind, halves, others, where))
+    yield precision.without_master(kind, halves, others)
     if (has_autocast or torch.bfloat16 in types) and not _is_loaded_in_bf16():
         elements = sum(param.numel() for param in alike.values())
         sizes = _sizes_in(torch.bfloat16, alike)
-        report(precision.without_copy(kind, sizes, elements, where))
+        yield precision.without_copy(kind, sizes, elements)
 
 
 def _sizes_in(dtype: Any, parameters: Mapping[str, Any]) -> dict[str, int]:

@@ -49,7 +49,7 @@ class EngineWatch:
         if step == 0:
             rate = (engine.optimizer_params() or {}).get("lr")
             scheduler = engine.scheduler_name() or "", engine.scheduler_params() or {}
-            report(schedule.overruled(*scheduler, rate, self._where))
+            report(schedule.overruled(*scheduler, rate), where=self._where)
         if engine.zero_optimization_stage() > 2:
             for check in (Check.REPLICAS, Check.TRAINED, Check.GRADIENTS):
                 skip(check, "the weights are partitioned (ZeRO stage 3)")
@@ -93,7 +93,7 @@ class EngineWatch:
             copies, done = self._zeros
             self._zeros = None
             samples = {name: copy.parts()[0] for name, copy in copies.items()}
-            report(sampled.still_zero(samples, done, self._where))
+            report(sampled.still_zero(samples, done), where=self._where)
 
 
 def install(module: ModuleType) -> None:

@@ -1,7 +1,8 @@
-"""Looks at how epochs begin: as the first one, with its order of samples or its skipped batches."""
+"""Looks at how epochs begin: with the first one's order of samples, skipped or repeated samples."""
 
 from __future__ import annotations
 
+import functools
 import weakref
 from types import ModuleType
 from typing import Any
@@ -15,12 +16,15 @@ from ...core.errors import EXPLAINED
 from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import user_place
-from .padded import padding
 from .reporting import is_on, report, report_here, safely
 from .schedules import schedules
 
 ACCELERATE, LOADER = "accelerate.data_loader", "torch.utils.data.dataloader"
-HOOKED = (ACCELERATE, LOADER)
+REDUCTIONS = "torch.distributed.distributed_c10d"
+HOOKED = (ACCELERATE, LOADER, REDUCTIONS)
+MOST = 64
+"""Maximum elements of a reduced tensor to look at, and maximum tensors."""
+
 
 _epochs: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
 """By sampler: its epoch and the optimizer steps when it last began."""
@@ -30,11 +34,14 @@ _skipping = weakref.WeakKeyDictionary()
 
 
 def install(module: ModuleType) -> None:
-    """Wraps accelerate's `skip_first_batches`, or loaders' `__iter__`."""
-    if module.__name__ == ACCELERATE:
-        wrapt.wrap_function_wrapper(module, "skip_first_batches", _skip)
-    else:
-        wrapt.wrap_function_wrapper(module, "DataLoader.__iter__", _begin)
+    """Wraps accelerate's `skip_first_batches`, loaders' `__iter__`, or sums over ranks."""
+    match module.__name__:
+        case name if name == ACCELERATE:
+            wrapt.wrap_function_wrapper(module, "skip_first_batches", _skip)
+        case name if name == LOADER:
+            wrapt.wrap_function_wrapper(module, "DataLoader.__iter__", _begin)
+        case _:
+            module.__dict__["all_reduce"] = _looking(module.__dict__["all_reduce"])
 
 
 def _skip(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
@@ -74,7 +81,7 @@ def _look_at_skipped(loader: Any) -> None:
     steps = observations.steps_of_all() or 0
     _skipping[loader] = count, where, steps
     if done is not None and steps > done + 1:
-        report(data.skipped_again(count, steps, where))
+        report(data.skipped_again(count, steps), where=where)
 
 
 def _look_at_sampler(loader: Any) -> None:
@@ -108,3 +115,66 @@ def _look_at_order(sampler: Any) -> None:
             step=steps + 1,
         )
         report_here(finding)
+
+
+class Padded:
+    """Evaluations whose samples are repeated so that each rank has as many.
+
+    Attributes:
+        looks: number of further reductions to look at.
+    """
+
+    def __init__(self) -> None:
+        self.looks = MOST
+        self._sizes = 0, 0  # of the data, and with the repeated samples
+        self._where = ""
+
+    def begin(self, sampler: Any) -> None:
+        """Notes the sampler of a loader that begins.
+
+        Args:
+            sampler: None if it isn't a DistributedSampler, or if a model is trained.
+        """
+        count = 0 if sampler is None else len(sampler.dataset)
+        padded = 0 if sampler is None else sampler.total_size
+        self._sizes = (count, padded) if padded > count else (0, 0)
+        self._where = user_place()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next reduction may be of a padded evaluation."""
+        return self.looks > 0 and self._sizes != (0, 0)
+
+    def look(self, tensor: Any) -> None:
+        """Looks for the number of all samples in a sum over the ranks."""
+        if tensor.numel() > MOST or tensor.is_complex() or tensor.requires_grad:
+            return
+        self.looks -= 1
+        values = tensor.detach().flatten().tolist()
+        count, padded = self._sizes
+        if padded in values and count not in values:
+            self.looks = 0
+            report(
+                data.counted_twice(count, padded),
+                where=self._where,
+                step=observations.steps_of_all(),
+            )
+
+
+padding = Padded()
+
+
+def _looking(function: Any) -> Any:
+    """Wraps the sum over ranks in a plain function, which compiled graphs don't see."""
+    import torch
+
+    @functools.wraps(function)
+    def all_reduce(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or not padding.is_open:
+            return function(tensor, *args, **kwargs)
+        result = function(tensor, *args, **kwargs)
+        if result is None and is_on(Check.DATA):
+            safely(Check.DATA, padding.look, tensor)
+        return result
+
+    return all_reduce

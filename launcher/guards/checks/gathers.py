@@ -97,7 +97,7 @@ class Gathers:
             if where is not None:
                 self.is_open = False
                 step = (observations.steps_of_all() or 0) + 1
-                report(gradients.gathered(step, where))
+                report(gradients.gathered(), where=where, step=step)
 
 
 def _used(loss: Any, noted: list[Gather]) -> str | None:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from ...checks import labelled, losses
-from ...checks.data import BATCHES
+from ...checks import built, data, divided
 from ...checks.finding import Check, Finding
 from ...core.private_names import DIVISOR, FACTOR, IGNORED_LABEL, METADATA, REDUCTION, TARGET
 from ...evidence.observations import observations
@@ -21,11 +20,10 @@ from .. import data_parallel
 from ..callers import FRAMEWORKS, is_called_by, user_codes, user_place
 from ..divided_data import tensors_in
 from ..model_facts import base_of
-from . import scalers
+from . import dtypes
 from .copies import Copy, copied
-from .graphs import nodes_of
+from .graphs import AROUND, MEAN, MEANS, PASSED_ON, PLAIN, before, nodes_of
 from .overlap import overlap
-from .passes import AROUND, MEAN, MEANS, PASSED_ON, PLAIN, before
 from .reporting import is_on, report, report_here
 from .texts import trained_padding
 
@@ -35,7 +33,7 @@ NONE, SUM = 0, 2
 """torch's numbers of no reduction, and of the sum (torch/nn/_reduction.py)."""
 SUMMED = ("MulBackward0", "SumBackward0", "SumBackward1", "ReshapeAliasBackward0")
 """Autograd nodes of a masked sum."""
-FAULTS = (labelled.PADDING_IN_LOSS, labelled.UNSHIFTED_LABELS, labelled.SHIFTED_TWICE)
+FAULTS = (data.PADDING_IN_LOSS, data.UNSHIFTED_LABELS, data.SHIFTED_TWICE)
 """The faults of labels, in the order of their facts."""
 ELEMENTWISE = (
     *("SubBackward0", "PowBackward0", "AbsBackward0", "SqrtBackward0", "ExpandBackward0"),
@@ -103,24 +101,24 @@ class Losses:
         """Inspects a loss before its backward pass begins."""
         step = (observations.steps_of_all() or 0) + 1
         inputs, self._inputs = self._inputs, None
-        if step > losses.STEPS:
+        if step > built.LOSSES:
             self._end()
             return
         if getattr(loss, "numel", int)() != 1 or step in self._values:
             return
         with observations.going_on():
             if not self._values:
-                report_here(losses.broadcast(_broadcast(loss)), self._multiplied(loss))
-                report_here(losses.summed() if _is_sum_of_labels(loss) else None)
-            if inputs is not None and len(self._facts) < BATCHES:
+                report_here(built.broadcast_loss(_broadcast(loss)), self._multiplied(loss))
+                report_here(divided.summed_labels() if _is_sum_of_labels(loss) else None)
+            if inputs is not None and len(self._facts) < data.BATCHES:
                 self._look_at_labels(loss, inputs)
         value = copied([loss.detach().reshape(1)])
         if value is None or loss.dtype.itemsize < 4:  # coarse values are equal by chance
             self._end()
             return
         self._values[step] = value
-        if step == losses.STEPS and all(value.is_there for value in self._values.values()):
-            report_here(losses.still([value.parts()[0][0] for value in self._values.values()]))
+        if step == built.LOSSES and all(value.is_there for value in self._values.values()):
+            report_here(built.still_loss([value.parts()[0][0] for value in self._values.values()]))
 
     def _look_at_labels(self, loss: Any, inputs: Inputs) -> None:
         facts = _label_facts(loss, inputs)
@@ -129,10 +127,10 @@ class Losses:
             return
         self._place = self._place or user_place()
         self._facts.append(copy)
-        if len(self._facts) == BATCHES and is_on(Check.DATA):
+        if len(self._facts) == data.BATCHES and is_on(Check.DATA):
             batches = [[part[0] > 0 for part in copy.parts()] for copy in self._facts]
             for fault, shown in zip(FAULTS, zip(*batches, strict=True), strict=True):
-                report(fault.judged(shown, self._place))
+                report(fault.judged(shown), where=self._place)
 
     def _multiplied(self, loss: Any) -> Finding | None:
         """Reports a mean times the number of ranks, by whose mean DDP divides it again."""
@@ -144,7 +142,7 @@ class Losses:
         ):
             return None
         is_gathered = any("gather" in node.name().lower() for node in nodes_of(loss))
-        return None if is_gathered else losses.multiplied(ranks)
+        return None if is_gathered else divided.multiplied(ranks)
 
     def _end(self) -> None:
         self.is_open = False
@@ -235,7 +233,7 @@ def _signed(number: int) -> int:
 def _factor_of_mean(loss: Any) -> float:
     """The number by which a mean is multiplied; 0 if it isn't one, or by other tensors."""
     factor, node = 1.0, loss.grad_fn
-    is_scaled = bool(scalers.scaling)
+    is_scaled = bool(dtypes.scaling)
     while node is not None and node.name() in ("MulBackward0", "DivBackward0", *PASSED_ON):
         if node.name() not in PASSED_ON and not is_scaled:
             is_product = node.name() == "MulBackward0"
@@ -254,7 +252,7 @@ def _factor_of_mean(loss: Any) -> float:
 def _is_sum_of_labels(loss: Any) -> bool:
     """Whether a loss is the sum over labels, divided by nothing and not made smaller."""
     node, is_sum = loss.grad_fn, False
-    is_scaled = bool(scalers.scaling)
+    is_scaled = bool(dtypes.scaling)
     while node is not None and node.name() in (*SUMMED, *PASSED_ON):
         if node.name() == "MulBackward0":
             factor = None if is_scaled else FACTOR.of(node)

@@ -18,19 +18,13 @@ from ...core.settings import Fact
 from ...evidence.observations import observations
 from ..callers import user_place
 from . import (
-    adapters,
     dtypes,
+    evaluations,
     gradients,
-    groups,
-    hidden_layers,
-    initial_weights,
-    left_weights,
-    modes,
-    new_parameters,
-    replaced_parameters,
+    held_parameters,
+    loaded_models,
     sampled_gradients,
-    scalers,
-    ties,
+    saves,
     updates,
 )
 from .models import known_models, names_of, parameters_in, parameters_of
@@ -74,9 +68,9 @@ class Watch:
         self._replicas = Replicas(self.where)
         self._buffers = Replicas(self.where, Shared.BUFFERS)
         self._passing = gradients.Gradients(self.where)
-        self._ties: list[ties.Apart] = []
-        self._mode = modes.Mode()
-        self._left = left_weights.LeftWeights()
+        self._ties: list[held_parameters.Apart] = []
+        self._mode = evaluations.Mode()
+        self._left = evaluations.LeftWeights()
         schedules.optimizers[optimizer] = self
         schedules.accumulated.restart()
         optimizer.register_load_state_dict_post_hook(self.loaded)
@@ -124,7 +118,7 @@ class Watch:
         import torch
 
         step = self.steps + 1
-        if scalers.scaling and is_on(Check.TRAINED):
+        if dtypes.scaling and is_on(Check.TRAINED):
             report_here(sampled.still_scaled())
         schedules.stepping(optimizer, self.steps)
         if step <= FIRST:
@@ -135,19 +129,17 @@ class Watch:
         names, models = names_of(optimizer), known_models()
         by_engine = observations.observed.get(Fact.ENGINE) == Engine.DEEPSPEED
         if step == 1:
-            dtypes.look_at(optimizer, names, self.where, by_engine=by_engine)
-            initial_weights.remember(models)
+            self._report(*dtypes.judged(optimizer, names, by_engine=by_engine))
+            saves.remember(models)
             if len(alive) <= SEVERAL:
-                report(*adapters.frozen(models, self.where))
-                report(*adapters.unloaded(models, self.where))
-                report(*new_parameters.untrained(models, self.where))
+                self._report(*loaded_models.judged(models))
             if not by_engine:  # DeepSpeed's groups are flat, and `engines` inspects its steps
-                report(*groups.judged(optimizer, names, models, self.where))
+                self._report(*held_parameters.decayed(optimizer, names, models))
                 begin = sampled_gradients.begin_with
                 safely(Check.GRADIENTS, begin, self._passing, optimizer, names)
-            parted = list(ties.emptied(optimizer))
+            parted = list(held_parameters.emptied(optimizer))
             report(*parted)
-            self._ties = [] if parted else list(ties.apart(models))
+            self._ties = [] if parted else list(held_parameters.apart(models))
         zeros = [
             (name, param)
             for _, name, param in parameters_in(models)
@@ -165,23 +157,23 @@ class Watch:
 
         with torch.no_grad():
             self._values.after(optimizer, self.steps)
-        self._ties = ties.judge(self._ties, self.where)
+        self._ties = held_parameters.judge_apart(self._ties, self.where)
         if self.steps <= FIRST:
             self._note_gradients(optimizer)
             safely(Check.GRADIENTS, self._passing.over, self.steps)
         if self.steps == trained.WITHOUT and len(alive) <= SEVERAL:
             held = {id(param) for each in alive for param in parameters_of(each)}
-            names = list(hidden_layers.unregistered(known_models(), held))
-            report(trained.unregistered(names, self.steps, self.where))
-        if self.steps in (trained.WITHOUT, FIRST) and optimizer not in replaced_parameters.reported:
+            names = list(held_parameters.unregistered(known_models(), held))
+            self._report(trained.unregistered(names))
+        if self.steps in (trained.WITHOUT, FIRST) and optimizer not in held_parameters.reported:
             seen = self._gradients(optimizer)
             finding = self._gathered(optimizer) or trained.without_gradients(seen)
-            report(finding or trained.left_out(seen))
+            self._report(finding or trained.left_out(seen))
         if self.steps == FIRST:
             self._look_at_others()
             others = (other for other in alive if other is not optimizer)
             held = {id(param) for other in others for param in parameters_of(other)}
-            modes.look_at_frozen(known_models(), held, self.steps, self.where)
+            self._report(*evaluations.frozen(known_models(), held))
 
     def _gathered(self, optimizer: Any) -> Finding | None:
         """Reports parameters that aren't the model's, while it trains shards."""
@@ -195,8 +187,10 @@ class Watch:
             for param in held
             if not hasattr(param, "to_local") and id(param) not in known
         ]
-        about = len(held), self.steps, self.where
-        return trained.gathered(type(optimizer).__name__, whole, *about)
+        return trained.gathered(type(optimizer).__name__, whole, len(held), self.steps)
+
+    def _report(self, *findings: Finding | None) -> None:
+        report(*findings, where=self.where, step=self.steps)
 
     def _note_gradients(self, optimizer: Any) -> None:
         for parameter in parameters_of(optimizer):
@@ -216,7 +210,7 @@ class Watch:
                 if id(param) in of_models and id(param) not in held and param.grad is not None
             ]
             kind = type(other).__name__
-            report(built.idle(kind, names, self.steps, watch.where))
+            report(built.idle(kind, names, self.steps), where=watch.where)
 
     def _of_models(self) -> dict[int, tuple[str, Any]]:
         """The models' parameters and their names by id; empty if an engine holds copies."""
@@ -241,7 +235,6 @@ class Watch:
         thawed = (name for key, (name, _) in of_models.items() if key in self._frozen)
         return trained.Gradients(
             type(optimizer).__name__,
-            self.where,
             self.steps,
             {names[id(param)]: param.numel() for param in to_train},
             frozenset(names[id(param)] for param in to_train if id(param) not in self._had),

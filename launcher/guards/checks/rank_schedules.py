@@ -16,14 +16,13 @@ from typing import Any
 import wrapt
 
 from ...checks.finding import Check, Finding
-from ...checks.schedule_length import BEYOND
+from ...checks.schedule import BEYOND
 from ...core.errors import EXPLAINED
 from ...core.quantities import count_of
 from ...evidence.observations import observations
 from ..callers import user_place
 from .reporting import is_on, report_here
-from .schedule_lengths import half_period, length_of
-from .schedules import schedules
+from .schedules import half_period, length_of, schedules
 
 HOOKED = ("accelerate.scheduler",)
 

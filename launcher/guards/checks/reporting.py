@@ -23,18 +23,25 @@ def is_on(*checks: Check) -> bool:
     return any(findings.is_on(check, os.environ) for check in checks)
 
 
-def report(*findings: Finding | None) -> None:
-    """Sends findings to the launcher, each once."""
+def report(*findings: Finding | None, where: str = "", step: int | None = None) -> None:
+    """Sends findings to the launcher, each once.
+
+    Args:
+        findings: the findings.
+        where: the user's line that they are about, unless they name another.
+        step: the optimizer step of the observation, unless they name another.
+    """
     for finding in findings:
         if finding is not None and is_on(finding.check):
-            _once(finding.identity, Found(finding))
+            known = step if finding.step is None else finding.step
+            placed = replace(finding, where=finding.where or where, step=known)
+            _once(placed.identity, Found(placed))
 
 
-def report_here(*findings: Finding | None) -> None:
+def report_here(*findings: Finding | None, step: int | None = None) -> None:
     """Sends findings that by default are about the user's line that is running, each once."""
-    for finding in findings:
-        if finding is not None:
-            report(replace(finding, where=finding.where or user_place()))
+    if any(findings):
+        report(*findings, where=user_place(), step=step)
 
 
 def is_certain(check: Check) -> bool:

@@ -83,7 +83,7 @@ class Resumes:
         """Records an optimizer's step; only the first optimizer to step counts."""
         if self._again and optimizer is not self._optimizer():
             if not optimizer.state:
-                report(starts_over(self._again, step=1))
+                report(starts_over(), where=self._again, step=1)
             self._again = ""
         if self._optimizer() not in (None, optimizer):
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -18,8 +18,8 @@ from ...checks.finding import Check, Finding
 from ...evidence.observations import observations
 from ...workload.models import stored_weights
 from ..callers import FRAMEWORKS, is_called_by
-from . import initial_weights, kept_weights
-from .copies import sample
+from . import state_dicts
+from .copies import Copy, copied, sample, spread
 from .models import known_models, parameters_in
 from .reporting import is_on, report_here, safely
 
@@ -38,6 +38,24 @@ TYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """safetensors dtypes whose values are read, and torch's names for them."""
 KEYS = ("model", "module", "state_dict", "model_state_dict", "net")
 """Common keys of a state dict in a checkpoint."""
+
+_begun: dict[str, Copy] = {}
+"""Samples of the models' parameters before the first step, by name."""
+
+
+def remember(models: Iterable[Any]) -> None:
+    """Begins to copy samples of the models' parameters before the first step, once."""
+    usable = [
+        (name, parameter)
+        for _, name, parameter in parameters_in(models)
+        if parameter.requires_grad and name not in _begun and sample(parameter) is not None
+    ]
+    if _begun or not is_on(Check.SAVED):
+        return
+    for name, parameter in spread(usable):
+        copy = copied([sample(parameter)])
+        if copy is not None:
+            _begun[name] = copy
 
 
 def install(module: ModuleType) -> None:
@@ -70,7 +88,7 @@ def _watch_state_dicts(kind: Any) -> None:
         nonlocal left
         result = original(self, *args, **kwargs)
         if left and not args and kwargs.get("destination") is None and is_on(Check.SAVED):
-            safely(Check.SAVED, kept_weights.note, result)
+            safely(Check.SAVED, state_dicts.note, result)
             left -= 1
             if not left and kind.state_dict is state_dict:
                 kind.state_dict = original
@@ -83,7 +101,7 @@ def _load(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
     """Checks a load against its model."""
     states = args[0] if args else kwargs.get("state_dict")
     if is_on(Check.SAVED):
-        safely(Check.SAVED, partial(kept_weights.look, is_loaded=True), states)
+        safely(Check.SAVED, partial(state_dicts.look, is_loaded=True), states)
         safely(Check.SAVED, _look_at_own, instance, states)
     result = wrapped(*args, **kwargs)
     if is_on(Check.SAVED) and getattr(result, "unexpected_keys", None):
@@ -96,7 +114,7 @@ def _look_at_own(instance: Any, states: Any) -> None:
     if not isinstance(states, Mapping) or is_called_by(*FRAMEWORKS, "peft", "torch"):
         return
     is_empty = not states and next(instance.parameters(), None) is not None
-    if is_empty or kept_weights.is_loaded_into_itself(instance, states):
+    if is_empty or state_dicts.is_loaded_into_itself(instance, states):
         report_here(saved.loads_itself(len(states)))
 
 
@@ -110,7 +128,7 @@ def _look_at_object(_instance: Any, args: Any, kwargs: Mapping[str, Any]) -> Non
     states = args[0] if args else kwargs.get("obj")
     if not isinstance(states, Mapping) or is_called_by("deepspeed"):
         return  # DeepSpeed's checkpoints have the weights in other files
-    kept_weights.look(states, is_loaded=False)
+    state_dicts.look(states, is_loaded=False)
     held = next((states[key] for key in KEYS if isinstance(states.get(key), Mapping)), states)
     weights = {
         str(name).removeprefix("module.").removeprefix("_orig_mod."): value
@@ -122,14 +140,13 @@ def _look_at_object(_instance: Any, args: Any, kwargs: Mapping[str, Any]) -> Non
     if len(known) < len(live) / 2:
         return
     shapes = {name: tuple(tensor.shape) for name, tensor in known.items()}
-    step = observations.step()
     whole = {name: _shape(param) for name, param in live.items()}
-    finding = saved.empty(shapes, whole, step)
+    finding = saved.empty(shapes, whole)
     if finding is None and not _is_of_rank(args[1] if len(args) > 1 else kwargs.get("f")):
-        finding = saved.cut(shapes, whole, step)
-    values = {name: _values(known[name]) for name in initial_weights.values() if name in known}
+        finding = saved.cut(shapes, whole)
+    values = {name: _values(known[name]) for name in _begun_values() if name in known}
     # Not certain: the best so far may be that of the beginning.
-    report_here(finding or _stale(values, live, step, is_certain=False))
+    report_here(finding or _stale(values, live, is_certain=False), step=observations.step())
 
 
 def _look_at_folder(instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
@@ -141,19 +158,18 @@ def _look_at_folder(instance: Any, args: Any, kwargs: Mapping[str, Any]) -> None
     live = dict(instance.named_parameters())
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     buffers = {name: tuple(buffer.shape) for name, buffer in instance.named_buffers()}
-    step = observations.step()
     known = buffers | {name: _shape(param) for name, param in live.items()}
     is_trained = any(model is instance for model in known_models())
     values = {
         name: _read(tensors[name])
-        for name in initial_weights.values()
+        for name in _begun_values()
         if is_trained and name in tensors and "state_dict" not in kwargs
         if tensors[name].dtype in TYPES and tensors[name].end - tensors[name].begin <= SMALL
     }
-    finding = saved.empty(shapes, known, step)
+    finding = saved.empty(shapes, known)
     if finding is None and is_trained and tensors and hasattr(instance, "peft_config"):
-        finding = saved.left_out(_beside(instance, tensors), step)
-    report_here(finding or _stale(values, live, step, is_certain=True))
+        finding = saved.left_out(_beside(instance, tensors))
+    report_here(finding or _stale(values, live, is_certain=True), step=observations.step())
 
 
 def _beside(instance: Any, held: Collection[str]) -> list[str]:
@@ -174,11 +190,11 @@ def _beside(instance: Any, held: Collection[str]) -> list[str]:
 
 
 def _stale(
-    values: dict[str, list[float]], live: Mapping[str, Any], step: int | None, *, is_certain: bool
+    values: dict[str, list[float]], live: Mapping[str, Any], *, is_certain: bool
 ) -> Finding | None:
     """Reports saved weights equal to those before the training."""
     now = {name: _values(live[name]) for name in values if name in live}
-    return saved.stale(values, now, initial_weights.values(), step, is_certain=is_certain)
+    return saved.stale(values, now, _begun_values(), is_certain=is_certain)
 
 
 def _values(tensor: Any) -> list[float]:
@@ -201,3 +217,8 @@ def _is_of_rank(file: object) -> bool:
 
 def _shape(parameter: Any) -> tuple[int, ...]:
     return tuple(getattr(parameter, "ds_shape", parameter.shape))
+
+
+def _begun_values() -> dict[str, Sequence[float]]:
+    """The samples from before the first step that have arrived."""
+    return {name: copy.parts()[0] for name, copy in _begun.items() if copy.is_there}

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Protocol
 
 import wrapt
 
-from ...checks import resumed, schedule, schedule_length
+from ...checks import resumed, schedule
 from ...checks.finding import Check
 from .. import data_parallel
 from ..callers import user_place
-from .accumulated import Accumulated
-from .clipped import Clipped
+from .accumulation import Accumulated, Clipped
 from .models import parameters_of
 from .reporting import is_on, report, safely
-from .schedule_lengths import given_steps, half_period, length_of
 
 ACCELERATE, TRAINER = "accelerate.scheduler", "transformers.trainer"
 HOOKED = ("torch.optim.lr_scheduler", ACCELERATE, TRAINER)
@@ -27,6 +26,8 @@ SLACK = 5
 """Steps by which a schedule may be ahead of its optimizer, as a scaler skips some."""
 MANY = 10
 """Steps within which a rate must rise above zero."""
+LEAST_RATE = 1e-12
+"""Minimum part of the rate at the step before a schedule's end."""
 
 
 class Watched(Protocol):
@@ -92,7 +93,7 @@ class Schedules:
         warmup = given_steps(scheduler, "num_warmup_steps") or 0
         training = given_steps(scheduler, "num_training_steps") or 0
         kind, where = type(scheduler).__name__, self.places[scheduler]
-        report(schedule_length.never_warm(kind, warmup, training, where))
+        report(schedule.never_warm(kind, warmup, training), where=where)
         length = length_of(scheduler) or half_period(scheduler)
         watched = next((self.optimizers[o] for o in self.optimizers if _is_of(scheduler, o)), None)
         if length and watched:
@@ -105,7 +106,7 @@ class Schedules:
         steps = max(1, total.optimizer.steps - total.before[0])
         accumulation = max(1, round((self.passes - total.before[1]) / steps))
         about = steps * total.ranks, accumulation, data_parallel.world()
-        report(schedule_length.too_long(total.kind, total.steps, *about, total.where))
+        report(schedule.too_long(total.kind, total.steps, *about), where=total.where)
 
     def wrapped(self, scheduler: Any, wrapper: Any) -> None:
         """Records accelerate's wrapper of a schedule, which may step it once for each process."""
@@ -116,11 +117,11 @@ class Schedules:
     def of_trainer(self, scheduler: Any, steps: int | None) -> None:
         """Records a Trainer's schedule and its planned steps; None if the Trainer created it."""
         total = self.totals.get(scheduler)
-        finding = (
-            total and steps and schedule_length.unfit(total.kind, total.steps, steps, total.where)
-        )
-        report(finding or None)
-        if total and (finding or not steps):
+        if total is None:
+            return
+        finding = schedule.unfit(total.kind, total.steps, steps) if steps else None
+        report(finding, where=total.where)
+        if finding or not steps:
             total.steps = 0  # nothing is left to be compared
 
     def stepping(self, optimizer: Any, steps: int) -> None:
@@ -139,8 +140,7 @@ class Schedules:
         self._still[optimizer] = self._still.get(optimizer, 0) + 1 if is_still else 0
         if self._still[optimizer] == steps + 1 == MANY:
             name = type(optimizer).__name__
-            where = self.optimizers[optimizer].where
-            report(schedule.zero(name, steps + 1, where))
+            report(schedule.zero(name, steps + 1), where=self.optimizers[optimizer].where)
         schedulers = [scheduler for scheduler in self.places if _is_of(scheduler, optimizer)]
         if optimizer in self._continued:
             self._look_for_begin(optimizer, schedulers)
@@ -150,12 +150,12 @@ class Schedules:
         elif optimizer in self._moved and not any(
             _is_of(scheduler, optimizer) for scheduler in self.totals
         ):
-            about = type(optimizer).__name__, self._still[optimizer], steps + 1
+            finding = schedule.stopped(type(optimizer).__name__, self._still[optimizer])
             where = next(
                 (self.places[scheduler] for scheduler in schedulers),
                 self.optimizers[optimizer].where,
             )
-            report(schedule.stopped(*about, where))
+            report(finding, where=where, step=steps + 1)
         for scheduler in schedulers:
             if steps == schedule.WATCHED:
                 self._look_at_decay(scheduler, optimizer, steps)
@@ -180,9 +180,8 @@ class Schedules:
         """Reports schedules that start over at the first step after a load."""
         self._continued.discard(optimizer)
         if schedulers and all(int(scheduler.last_epoch) < 1 for scheduler in schedulers):
-            report(
-                resumed.rate_begins_anew(type(schedulers[-1]).__name__, self.places[schedulers[-1]])
-            )
+            last = schedulers[-1]
+            report(resumed.rate_begins_anew(type(last).__name__), where=self.places[last])
 
     def _look_for_resumed(self, optimizer: Any, steps: int) -> None:
         """Drops totals of schedules that began before this process or step more often."""
@@ -198,21 +197,21 @@ class Schedules:
             is_idle = other in self.optimizers and other not in self.stepped
             if is_idle and scheduler.last_epoch - self._begun.get(scheduler, 0) >= steps - 1:
                 name = type(scheduler).__name__
-                report(schedule.of_nobody(name, steps, where))
+                report(schedule.of_nobody(name, steps), where=where)
 
     def _look_at_decay(self, scheduler: Any, optimizer: Any, steps: int) -> None:
         done = int(scheduler.last_epoch) - self._begun.get(scheduler, 0)
         about = type(scheduler).__name__, _part_left(optimizer), done, steps
-        report(schedule.decays_at_once(*about, self.places[scheduler]))
+        report(schedule.decays_at_once(*about), where=self.places[scheduler])
 
     def _compare(self, scheduler: Any, *, is_still: bool, is_begin: bool) -> None:
         """Compares a schedule's steps with those of its optimizer."""
         where, name = self.places[scheduler], type(scheduler).__name__
         length, half, done = length_of(scheduler), half_period(scheduler), int(scheduler.last_epoch)
         if is_still and length:
-            report(schedule_length.over(name, length, done, where))
+            report(schedule.over(name, length, done), where=where)
         if half:
-            report(schedule_length.rising_again(name, half, done, where))
+            report(schedule.rising_again(name, half, done), where=where)
         if is_begin:
             seen = self._seen.setdefault(scheduler, [])
             seen.append((int(scheduler.last_epoch), self.passes))
@@ -223,8 +222,8 @@ class Schedules:
                 getattr(engine, "lr_scheduler", None) is scheduler
                 for engine in data_parallel.others
             )
-            finding = schedule.too_often(name, counts, passes, where, by_engine=by_engine)
-            report(finding)
+            finding = schedule.too_often(name, counts, passes, by_engine=by_engine)
+            report(finding, where=where)
 
 
 def _is_of(scheduler: Any, optimizer: Any) -> bool:
@@ -273,3 +272,51 @@ def install(module: ModuleType) -> None:
             wrapt.wrap_function_wrapper(module, "LRScheduler.__init__", made)
         case _:
             wrapt.wrap_function_wrapper(module, "AcceleratedScheduler.__init__", wraps)
+
+
+def length_of(scheduler: Any) -> int | None:
+    """Steps until a schedule's final rate; None if it has none.
+
+    Schedules that repeat, warm up or stay constant have none. torch's OneCycleLR, PolynomialLR and
+    falling LinearLR have one, and transformers' schedules with a number of steps.
+    """
+    kind = type(scheduler).__name__
+    if kind == "LambdaLR":
+        return given_steps(scheduler, "num_training_steps") or _end_of(scheduler.lr_lambdas)
+    names = {"OneCycleLR": "total_steps", "PolynomialLR": "total_iters", "LinearLR": "total_iters"}
+    if kind == "LinearLR" and scheduler.end_factor >= scheduler.start_factor:
+        return None
+    return _positive(getattr(scheduler, names.get(kind, ""), None))
+
+
+def _end_of(functions: Sequence[Any]) -> int | None:
+    """The step from which on a function of the script's gives no rate; None if there is none."""
+    function = functions[0]
+    if len({*functions}) > 1 or not isinstance(function, FunctionType):
+        return None
+
+    def is_over(step: int) -> bool:
+        return bool(0 == function(step) == function(2 * step) == function(3 * step))
+
+    late = next((step for step in (1 << power for power in range(4, 24)) if is_over(step)), None)
+    if late is None:
+        return None
+    end = bisect_left(range(late), x=True, lo=late // 2, key=is_over)
+    return end if function(end - 1) > LEAST_RATE else None  # a decay that rounding has made 0
+
+
+def half_period(scheduler: Any) -> int | None:
+    """Steps until a cosine's minimum, from which it rises again; None for other schedules."""
+    is_cosine = type(scheduler).__name__ == "CosineAnnealingLR"
+    return _positive(scheduler.T_max) if is_cosine else None
+
+
+def given_steps(scheduler: Any, name: str) -> int | None:
+    """A step count argument of a transformers schedule."""
+    given = (getattr(function, "keywords", {}) for function in getattr(scheduler, "lr_lambdas", ()))
+    numbers = {keywords.get(name) for keywords in given}
+    return _positive(numbers.pop() if len(numbers) == 1 else None)
+
+
+def _positive(number: object) -> int | None:
+    return number if isinstance(number, int) and number > 0 else None

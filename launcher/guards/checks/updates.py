@@ -141,33 +141,36 @@ class Values:
             replace(known, before=before[2 * count + i], after=after[count + i])
             for i, known in enumerate(around.frozen)
         ]
-        about = self._optimizer, self._where, around.step
         if not around.is_rising:
-            lost = sampled.unchanged(made, *about)
+            lost = sampled.unchanged(made, self._optimizer)
             before_that, self._lost = self._lost, lost
             if lost is not None and before_that is not None:
                 is_sure = lost.certain and before_that.certain
                 if is_sure or not is_found(Check.PRECISION):  # the type is named there
-                    report(replace(lost, certain=is_sure))
+                    self._report(around.step, replace(lost, certain=is_sure))
         optimizer = self._stepping()
         has_slopes = any(any(row) for row in before[count : 2 * count])
         self._zeros = 0 if has_slopes or not made else self._zeros + 1
         largest = [] if around.largest is None else around.largest.parts()[0]
         is_explained = is_certain(Check.DATA)  # all labels are ignored
         if largest and not any(largest) and not is_explained:
-            report(trained.only_zeros(self._optimizer, len(largest), self._where, around.step))
+            self._report(around.step, trained.only_zeros(self._optimizer, len(largest)))
         is_explained_by_type = is_certain(Check.PRECISION)  # a type that explains NaN
         steps = 0 if optimizer is None else done.get(optimizer, 0)
         samples = dict(zip(around.adapters, before[2 * count + fixed :], strict=True))
-        report(
-            sampled.moved(kept, *about),
-            None if is_explained_by_type else sampled.not_numbers(made, *about),
-            sampled.still_zero(samples, steps, self._where),
+        self._report(
+            around.step,
+            sampled.moved(kept, self._optimizer),
+            None if is_explained_by_type else sampled.not_numbers(made, self._optimizer),
+            sampled.still_zero(samples, steps),
         )
         if optimizer is not None and any(
             update.rate > 0 and any(update.gradient) for update in made
         ):
             done[optimizer] = steps + 1
+
+    def _report(self, step: int, *findings: Finding | None) -> None:
+        report(*findings, where=self._where, step=step)
 
 
 def _part(parameter: Any) -> Any | None:

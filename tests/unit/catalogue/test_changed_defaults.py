@@ -10,7 +10,7 @@ import pytest
 from safe_launch.catalogue.changed_defaults import changed_defaults
 from safe_launch.core.settings import Fact, Name, Setting, Value
 from safe_launch.core.workload import Earlier
-from safe_launch.guards.argument_facts import deepspeed_facts
+from safe_launch.guards.deepspeed_plugin import deepspeed_facts
 from safe_launch.planning.plan import Plan
 from safe_launch.planning.planner import planned
 from safe_launch.session.launch_warnings import fault_warnings

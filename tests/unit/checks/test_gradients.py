@@ -90,7 +90,7 @@ def edited(rank: int, own: Sequence[Row], every: Sequence[Sequence[Row]]) -> Row
 
 def found(values: dict[int, str]) -> Finding | None:
     """The finding on two parameters."""
-    return judged(("a", "b"), values, "train.py:7", 3)
+    return judged(("a", "b"), values)
 
 
 @table(
@@ -115,7 +115,7 @@ def test_what_became_of_additions(reached: Reached, parts: int, way: Way, says: 
     if finding is not None:
         assert says in finding.sentence
         assert finding.certain == (way is not Way.SCRIPT)
-        assert (finding.parameter, finding.where, finding.step) == ("a", "train.py:7", 3)
+        assert finding.parameter == "a"
 
 
 def test_the_ranks_that_have_it() -> None:
@@ -163,7 +163,7 @@ def test_what_a_stranger_sends() -> None:
     strange = encoded(Seen(Way.DDP, FP32, ((infinite, infinite),) * WINDOWS))
     assert found({**values, 1: strange}) is None
     assert found({**values, 1: values[1].replace("ddp", "fsdp2")}) is None
-    assert judged(("a",), {0: "ddp -24", 1: "ddp -24"}, "", 3) is None
+    assert judged(("a",), {0: "ddp -24", 1: "ddp -24"}) is None
 
 
 def test_gradients_that_are_never_cleared() -> None:
@@ -180,5 +180,5 @@ def test_gradients_that_are_never_cleared() -> None:
             rank: encoded(Seen(Way.DDP, FP32, tuple((window[rank],) for window in windows)))
             for rank in range(RANKS)
         }
-        found = judged(("a",), values, "train.py:9", 3)
+        found = judged(("a",), values)
         assert (found is not None and "never cleared" in found.sentence) == is_kept

@@ -10,20 +10,17 @@ from safe_launch.checks import (
     built,
     data,
     divided,
-    labelled,
-    losses,
     precision,
     sampled,
     saved,
     schedule,
-    schedule_length,
     trained,
 )
-from safe_launch.checks.best_kept import worst_kept
 from safe_launch.checks.between_ranks import Compared, Shared
 from safe_launch.checks.finding import Check, Finding, active, is_on
 from safe_launch.checks.kept import Kept, read, write
 from safe_launch.checks.sampled import Update
+from safe_launch.checks.saved import worst_kept
 from safe_launch.checks.trained import Gradients
 from safe_launch.core.request import CheckOptions
 from support.tables import table
@@ -90,7 +87,7 @@ def test_gradients(
     says: str,
 ) -> None:
     """An optimizer has no gradients, another model's tensors, or gradients of few parameters."""
-    seen = Gradients("Adam", "train.py:3", steps, SIZES, without, foreign, left)
+    seen = Gradients("Adam", steps, SIZES, without, foreign, left)
     found = trained.without_gradients(seen)
     assert (found is not None) == bool(says)
     assert found is None or says in found.sentence
@@ -100,17 +97,17 @@ def test_experts_without_tokens() -> None:
     """Missing gradients are fine if other experts of the layer have them."""
     sizes = {f"experts.{number}.w": 100 for number in range(8)}
     unused = frozenset(list(sizes)[1:])
-    seen = Gradients("Adam", "", 10, sizes, unused, frozenset(), {})
+    seen = Gradients("Adam", 10, sizes, unused, frozenset(), {})
     assert trained.without_gradients(seen) is None
 
 
 def test_what_no_optimizer_has() -> None:
     """A forgotten head is reported; a frozen body below a trained head isn't."""
-    seen = Gradients("Adam", "", 3, SIZES, frozenset(), frozenset(), {"head": 5})
+    seen = Gradients("Adam", 3, SIZES, frozenset(), frozenset(), {"head": 5})
     found = trained.left_out(seen)
     assert found is not None
     assert (found.parameter, found.certain) == ("head", False)
-    body = Gradients("Adam", "", 3, SIZES, frozenset(), frozenset(), {"body": 5000})
+    body = Gradients("Adam", 3, SIZES, frozenset(), frozenset(), {"body": 5000})
     assert trained.left_out(body) is None
 
 
@@ -130,7 +127,7 @@ def _update(after: float, *, rate: float = 1e-6, gradient: float = 1.0) -> Updat
 )
 def test_lost_updates(update: Update, is_told: bool) -> None:
     """Weights with gradient and rate stay the same; a few elements prove nothing."""
-    assert (sampled.unchanged([update], "Adam", "", 2) is not None) == is_told
+    assert (sampled.unchanged([update], "Adam") is not None) == is_told
 
 
 @table(("kept", "is_certain"), [(15, None), (16, False), (57, False), (58, True)])
@@ -138,7 +135,7 @@ def test_updates_lost_in_part(kept: int, is_certain: bool | None) -> None:
     """A quarter of the weights that stay is suspicious; some optimizers round at random."""
     after = [0.5] * kept + [0.49] * (64 - kept)
     update = Update("w", "bfloat16", 1e-6, [0.5] * 64, after, [1.0] * 64)
-    found = sampled.unchanged([update], "Adam", "", 2)
+    found = sampled.unchanged([update], "Adam")
     assert (found and found.certain) is is_certain
 
 
@@ -148,31 +145,31 @@ def test_weights_that_an_evaluation_left() -> None:
     after = [[1.0, 2.00001], [0.0, 0.51], [3.0]]
     assert sampled.exchanged(before, after, [1e-7] * 3) == [1]
     assert sampled.exchanged(before, after, [1e-7, 0.05, 1e-7]) == []  # a coarser dtype
-    found = sampled.left_by_evaluation(["a", "b"], 6, "train.py:3")
-    assert (found.certain, found.step, found.parameter) == (False, 6, "a")
+    found = sampled.left_by_evaluation(["a", "b"])
+    assert (found.certain, found.parameter) == (False, "a")
     assert "a and 1 more" in found.sentence
 
 
 def test_frozen_and_adapters() -> None:
     """Frozen weights that move and trained adapters that don't are found."""
     still = Update("w", "", 0.0, [1.0], [1.0])
-    assert sampled.moved([still], "Adam", "", 2) is None
-    assert sampled.moved([still, Update("v", "", 0.0, [1.0], [2.0])], "Adam", "", 2) is not None
-    assert sampled.still_zero({"lora_B": [0.0]}, 2, "") is not None
-    assert sampled.still_zero({"lora_B": [0.0]}, 1, "") is None
-    assert sampled.still_zero({"lora_B": [0.0], "other": [0.1]}, 9, "") is None
-    assert sampled.still_zero({}, 9, "") is None
+    assert sampled.moved([still], "Adam") is None
+    assert sampled.moved([still, Update("v", "", 0.0, [1.0], [2.0])], "Adam") is not None
+    assert sampled.still_zero({"lora_B": [0.0]}, 2) is not None
+    assert sampled.still_zero({"lora_B": [0.0]}, 1) is None
+    assert sampled.still_zero({"lora_B": [0.0], "other": [0.1]}, 9) is None
+    assert sampled.still_zero({}, 9) is None
 
 
 def test_weights_that_are_lost() -> None:
     """NaN counts from the step that has made it."""
     whole, lost = [1.0, 2.0], [1.0, float("nan")]
     made = Update("w", "", 0.1, whole, lost)
-    found = sampled.not_numbers([Update("v", "", 0.1, whole, whole), made], "Adam", "", 2)
+    found = sampled.not_numbers([Update("v", "", 0.1, whole, whole), made], "Adam")
     assert found is not None
     assert (found.parameter, found.certain) == ("w", True)
-    assert sampled.not_numbers([Update("w", "", 0.1, lost, lost)], "Adam", "", 3) is None
-    assert sampled.not_numbers([Update("w", "", 0.1, whole, whole)], "Adam", "", 3) is None
+    assert sampled.not_numbers([Update("w", "", 0.1, lost, lost)], "Adam") is None
+    assert sampled.not_numbers([Update("w", "", 0.1, whole, whole)], "Adam") is None
 
 
 @table(
@@ -188,14 +185,14 @@ def test_weights_that_are_lost() -> None:
 )
 def test_schedules(counts: list[int], passes: list[int], is_told: bool) -> None:
     """A schedule that steps with every micro batch is found."""
-    found = schedule.too_often("LambdaLR", counts, passes, "train.py:9")
+    found = schedule.too_often("LambdaLR", counts, passes)
     assert (found is not None) == is_told
 
 
 def test_schedules_that_an_engine_steps_too() -> None:
     """Double stepping is found; an engine's stepping alone isn't."""
     for steps in (1, 2):
-        found = schedule.too_often("StepLR", [steps] * 5, [1] * 5, "train.py:9", by_engine=True)
+        found = schedule.too_often("StepLR", [steps] * 5, [1] * 5, by_engine=True)
         assert (found is not None) is (steps == 2)
     assert found is not None
     assert "2 times for every step of its optimizer, by DeepSpeed's engine and" in found.sentence
@@ -233,24 +230,24 @@ def test_streams(digests: list[str], is_told: bool) -> None:
 
 def test_labels_and_types() -> None:
     """All labels ignored, or weights of a type that loses their updates."""
-    assert labelled.IGNORED_LABELS.judged([True] * 3, "") is not None
-    assert labelled.IGNORED_LABELS.judged([True, False, True], "") is None
-    assert labelled.IGNORED_LABELS.judged([True] * 2, "") is None
-    assert precision.without_master("AdamW", ["w"], 0, "") is not None
-    assert precision.without_master("AdamW", ["w"], 1, "") is None
-    assert precision.without_master("SGD", ["w"], 0, "") is None
+    assert data.IGNORED_LABELS.judged([True] * 3) is not None
+    assert data.IGNORED_LABELS.judged([True, False, True]) is None
+    assert data.IGNORED_LABELS.judged([True] * 2) is None
+    assert precision.without_master("AdamW", ["w"], 0) is not None
+    assert precision.without_master("AdamW", ["w"], 1) is None
+    assert precision.without_master("SGD", ["w"], 0) is None
 
 
 def test_saved() -> None:
     """Empty or untrained weights in a checkpoint; weights that are empty in the model are fine."""
-    assert saved.empty({"w": (0,)}, {"w": (2, 2)}, 3) is not None
-    assert saved.empty({"w": (0,)}, {"w": (0,)}, 3) is None
-    assert saved.empty({"w": (2, 2)}, {"w": (2, 2)}, 3) is None
+    assert saved.empty({"w": (0,)}, {"w": (2, 2)}) is not None
+    assert saved.empty({"w": (0,)}, {"w": (0,)}) is None
+    assert saved.empty({"w": (2, 2)}, {"w": (2, 2)}) is None
     old, new = {"w": [1.0]}, {"w": [2.0]}
-    assert saved.stale(old, new, old, 3, is_certain=True) is not None
-    assert saved.stale(new, new, old, 3, is_certain=True) is None
-    assert saved.stale(old, old, old, 3, is_certain=True) is None
-    assert saved.stale({}, new, old, 3, is_certain=True) is None
+    assert saved.stale(old, new, old, is_certain=True) is not None
+    assert saved.stale(new, new, old, is_certain=True) is None
+    assert saved.stale(old, old, old, is_certain=True) is None
+    assert saved.stale({}, new, old, is_certain=True) is None
 
 
 def test_which_checks_are_made() -> None:
@@ -295,7 +292,7 @@ def test_parts_of_weights_that_were_saved(
     shapes: dict[str, tuple[int, ...]], is_told: bool
 ) -> None:
     """Several saved weights have fewer rows than the model's."""
-    found = saved.cut(shapes, {"a": (4, 4), "b": (6,)}, 3)
+    found = saved.cut(shapes, {"a": (4, 4), "b": (6,)})
     assert (found is not None) == is_told
 
 
@@ -318,14 +315,13 @@ def test_loads_of_nothing(
 
 def test_schedules_that_do_not_fit() -> None:
     """The warmup is too long, the schedule is over, or the rate is overridden."""
-    where = "train.py:9"
-    assert schedule_length.never_warm("LambdaLR", 10, 100, where) is None
-    assert schedule_length.never_warm("LambdaLR", 500, 0, where) is None
-    told = schedule_length.never_warm("LambdaLR", 500, 100, where)
+    assert schedule.never_warm("LambdaLR", 10, 100) is None
+    assert schedule.never_warm("LambdaLR", 500, 0) is None
+    told = schedule.never_warm("LambdaLR", 500, 100)
     assert told is not None
     assert "at most 0.2 of" in told.sentence
-    assert schedule_length.over("LambdaLR", 8, 13, where) is None
-    assert schedule_length.over("LambdaLR", 8, 14, where) is not None
+    assert schedule.over("LambdaLR", 8, 13) is None
+    assert schedule.over("LambdaLR", 8, 14) is not None
     rates: list[tuple[str, dict[str, object], object]] = [
         ("WarmupLR", {"warmup_max_lr": 1e-5}, 1e-5),
         ("WarmupLR", {}, 0.001),
@@ -333,8 +329,8 @@ def test_schedules_that_do_not_fit() -> None:
         ("OneCycle", {}, 1e-5),
     ]
     for each in rates:
-        assert schedule.overruled(*each, where) is None
-    assert schedule.overruled("WarmupDecayLR", {}, 1e-5, where) is not None
+        assert schedule.overruled(*each) is None
+    assert schedule.overruled("WarmupDecayLR", {}, 1e-5) is not None
 
 
 @table(
@@ -343,13 +339,13 @@ def test_schedules_that_do_not_fit() -> None:
 )
 def test_means_that_are_added_up(counts: list[int], is_told: bool) -> None:
     """Each of the first steps has the same number of passes."""
-    assert (divided.summed(counts, "train.py:9") is not None) == is_told
+    assert (divided.summed(counts) is not None) == is_told
 
 
 def test_an_optimizer_that_holds_nothing() -> None:
     """Another optimizer may hold the parameters; a model without trainable ones is reported."""
     for left, frozen, says in (({}, 0, ""), ({"new": 5}, 0, "new, which has"), ({}, 7, "all 7")):
-        seen = Gradients("AdamW", "train.py:9", 3, {}, frozenset(), frozenset(), left, frozen)
+        seen = Gradients("AdamW", 3, {}, frozenset(), frozenset(), left, frozen)
         found = trained.without_gradients(seen)
         assert says in found.sentence if found and says else found is None
 
@@ -371,7 +367,7 @@ def test_totals_that_count_something_else(
     total: int, steps: int, accumulation: int, ranks: int, factor: int
 ) -> None:
     """Totals in batches or in all ranks' steps are found; early stops aren't."""
-    found = schedule_length.too_long("LambdaLR", total, steps, accumulation, ranks, "train.py:9")
+    found = schedule.too_long("LambdaLR", total, steps, accumulation, ranks)
     assert (found is not None) == bool(factor)
     assert found is None or f"{factor} times the" in found.sentence
 
@@ -382,16 +378,15 @@ def test_totals_that_count_something_else(
 )
 def test_totals_that_a_trainer_is_given(total: int, says: str) -> None:
     """A total far above or below the Trainer's is found."""
-    found = schedule_length.unfit("LambdaLR", total, 100, "train.py:9")
+    found = schedule.unfit("LambdaLR", total, 100)
     assert says in found.sentence if found and says else found is None
 
 
 def test_rates_that_rise_again_or_stop() -> None:
     """A cosine past its half period, or a rate of 0 in five looks in a row."""
-    where = "train.py:9"
-    assert schedule_length.rising_again("CosineAnnealingLR", 8, 13, where) is None
-    assert schedule_length.rising_again("CosineAnnealingLR", 8, 14, where) is not None
-    assert [schedule.stopped("SGD", looks, 9, where) is not None for looks in (4, 5, 6)] == [
+    assert schedule.rising_again("CosineAnnealingLR", 8, 13) is None
+    assert schedule.rising_again("CosineAnnealingLR", 8, 14) is not None
+    assert [schedule.stopped("SGD", looks) is not None for looks in (4, 5, 6)] == [
         *(False, True, False)
     ]
 
@@ -410,39 +405,38 @@ def test_gradients_that_are_cleared_between_passes(
     counts: list[tuple[int, int]], is_told: bool
 ) -> None:
     """Each of the first steps clears before every pass but its first."""
-    assert (divided.cleared(counts, "train.py:9") is not None) == is_told
+    assert (divided.cleared(counts) is not None) == is_told
 
 
 def test_fields_that_a_loss_asks_for() -> None:
     """Reported if the samples have them."""
-    assert data.dropped([], "Weighted.compute_loss", "t.py:1") is None
-    found = data.dropped(["weight"], "Weighted.compute_loss", "t.py:1")
+    assert data.dropped([], "Weighted.compute_loss") is None
+    found = data.dropped(["weight"], "Weighted.compute_loss")
     assert found is not None
     assert "asks for weight" in found.sentence
 
 
 def test_texts() -> None:
     """A finding needs all first batches; one with added tokens refutes it."""
-    for fault in (labelled.SHIFTED_LABELS, labelled.ENDLESS_ANSWERS, labelled.BEGUN_TWICE):
-        assert fault.judged([True] * 3, "") is not None
-        assert fault.judged([True, True, False], "") is None
-        assert fault.judged([True] * 2, "") is None
-    assert labelled.UNTRAINED_WORDS.judged([False, True, False], "") is not None
-    assert labelled.UNTRAINED_WORDS.judged([False] * 3, "") is None
-    assert labelled.TRAINED_PADDING.judged([True, False, True], "") is not None
-    assert labelled.TRAINED_PADDING.judged([True, False, False], "") is None
+    for fault in (data.SHIFTED_LABELS, data.ENDLESS_ANSWERS, data.BEGUN_TWICE):
+        assert fault.judged([True] * 3) is not None
+        assert fault.judged([True, True, False]) is None
+        assert fault.judged([True] * 2) is None
+    assert data.UNTRAINED_WORDS.judged([False, True, False]) is not None
+    assert data.UNTRAINED_WORDS.judged([False] * 3) is None
+    assert data.TRAINED_PADDING.judged([True, False, True]) is not None
+    assert data.TRAINED_PADDING.judged([True, False, False]) is None
 
 
 def test_what_is_built_otherwise() -> None:
     """Outputs normalized twice, biases with decay, and weights without a copy."""
-    where = "train.py:9"
     assert built.normalized_twice("") is None
     assert built.normalized_twice("the softmax of a softmax") is not None
-    assert built.decays_all("AdamW", 1, [], where) is None
-    assert built.decays_all("AdamW", 1, ["a.bias"], where) is not None
-    assert precision.without_copy("AdamW", {"a": 60}, 100, where) is not None
-    assert precision.without_copy("AdamW", {"a": 50}, 100, where) is None
-    assert precision.without_copy("SGD", {"a": 60}, 100, where) is None
+    assert built.decays_all("AdamW", 1, []) is None
+    assert built.decays_all("AdamW", 1, ["a.bias"]) is not None
+    assert precision.without_copy("AdamW", {"a": 60}, 100) is not None
+    assert precision.without_copy("AdamW", {"a": 50}, 100) is None
+    assert precision.without_copy("SGD", {"a": 60}, 100) is None
 
 
 @table(
@@ -459,7 +453,7 @@ def test_what_is_built_otherwise() -> None:
 )
 def test_decays_for_epochs(scheduler: str, part: float, done: int, is_told: bool) -> None:
     """A decay that would leave nothing of the rate within a hundred steps isn't one by step."""
-    found = schedule.decays_at_once(scheduler, part, done, 9, "train.py:7")
+    found = schedule.decays_at_once(scheduler, part, done, 9)
     assert (found is not None) == is_told
 
 
@@ -483,11 +477,11 @@ def test_accumulations_that_are_counted_twice(
 
 def test_saved_otherwise_than_meant() -> None:
     """What a best state dict or an adapter's file lacks is named."""
-    about = 3, 9, "train.py:7"
+    about = 3, "train.py:7"
     loaded, kept = (saved.by_reference("a", *about, is_loaded=each) for each in (True, False))
     assert (loaded.certain, kept.certain, loaded.parameter) == (True, False, "a")
-    assert saved.left_out([], 9) is None
-    lacking = saved.left_out(["head.weight"], 9)
+    assert saved.left_out([]) is None
+    lacking = saved.left_out(["head.weight"])
     assert lacking is not None
     assert "1 parameter" in lacking.sentence
 
@@ -495,12 +489,12 @@ def test_saved_otherwise_than_meant() -> None:
 def test_what_is_thawed_after_the_optimizer_was_made() -> None:
     """It is named however large it is; a body that was never frozen is meant."""
     left = {"hidden.weight": 1000, "other.weight": 5}
-    seen = Gradients("AdamW", "train.py:7", 3, SIZES, frozenset(), frozenset(), left)
+    seen = Gradients("AdamW", 3, SIZES, frozenset(), frozenset(), left)
     assert trained.left_out(seen) is None
     found = trained.left_out(replace(seen, thawed=frozenset({"hidden.weight"})))
     assert found is not None
     assert (found.parameter, "frozen" in found.sentence) == ("hidden.weight", True)
-    assert trained.gathered("AdamW", [], 5, 3, "train.py:7") is None
+    assert trained.gathered("AdamW", [], 5, 3) is None
 
 
 @table(
@@ -530,7 +524,7 @@ def test_the_best_that_is_the_worst(metric: str, is_greater_better: bool, is_tol
 )
 def test_losses_that_stay(values: list[float], is_told: bool) -> None:
     """A loss of ten steps that are equal, to the last digit."""
-    assert (losses.still(values) is not None) == is_told
+    assert (built.still_loss(values) is not None) == is_told
 
 
 @table(

@@ -31,17 +31,16 @@ from safe_launch.guards import (
     optimizer,
     plan_query,
     progress,
-    reduced_early,
     resuming,
 )
 from safe_launch.guards.checks import (
+    accumulation,
     batches,
-    clipped,
+    dtypes,
     gathers,
     gradient_places,
+    graphs,
     losses,
-    passes,
-    scalers,
 )
 from safe_launch.options import parser
 from safe_launch.workers import start
@@ -158,13 +157,13 @@ def _version(_world: World) -> None:
     """A gradient that doesn't show how often it was changed."""
     part = SimpleNamespace(data_ptr=lambda: 0)
     gradient = SimpleNamespace(detach=lambda: part)
-    clipped.Clipped(list).note([SimpleNamespace(grad=gradient)])
+    accumulation.Clipped(list).note([SimpleNamespace(grad=gradient)])
 
 
 def _reduction(_world: World) -> None:
     """A torch loss whose graph doesn't show whether it is a mean."""
     made = SimpleNamespace(name=lambda: "NllLossBackward0", next_functions=((None, 0),))
-    passes.Passes().look(SimpleNamespace(grad_fn=made))
+    graphs.Passes().look(SimpleNamespace(grad_fn=made))
 
 
 def _of_labels(**saved: Any) -> None:
@@ -215,7 +214,7 @@ def _scale(_world: World) -> None:
         def get_backoff_factor(self) -> float:
             return 0.5
 
-    scalers._look(Scaler())
+    dtypes._look(Scaler())
 
 
 def _divisor(world: World) -> None:
@@ -268,7 +267,7 @@ def _recomputed_twice(**model: Any) -> None:
     alive = Wrapped(module=inner, process_group=group, **model)
     data_parallel.wrapped.add(alive)
     try:
-        notes = reduced_early.Recomputations()
+        notes = checkpointing.Recomputations()
         notes.task, notes.parameters = 0, {id(parameter)}
         block = notes.watching(lambda: parameter * 1)
         assert block().item() == 1

@@ -11,7 +11,7 @@ import pytest
 from safe_launch.core import preset
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Answer, Ask
-from safe_launch.guards import checkpointing, enforced
+from safe_launch.guards import checkpointing, settling
 from safe_launch.guards.block_probe import identity
 from support.lazy import Lazy
 
@@ -39,8 +39,8 @@ class Launcher:
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Resets settings that are made once a process."""
-    monkeypatch.setattr(enforced, "_settled", {})
-    monkeypatch.setattr(enforced, "_settled_replaced", {})
+    monkeypatch.setattr(settling, "_settled", {})
+    monkeypatch.setattr(settling, "_settled_replaced", {})
     monkeypatch.delenv(preset.OVERRIDES_VARIABLE, raising=False)
 
 

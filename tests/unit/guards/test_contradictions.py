@@ -15,7 +15,7 @@ from safe_launch.checks.finding import Check
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message, Remark
 from safe_launch.guards import contradictions, data_parallel, done_twice
-from safe_launch.guards.checks import item_counts
+from safe_launch.guards.checks import trainer_losses
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -164,7 +164,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
         setattr(module, kind.__name__, kind)
         for member in vars(kind).copy().items():
             monkeypatch.setattr(kind, *member) if callable(member[1]) else None
-        for guard in (contradictions, done_twice, item_counts):
+        for guard in (contradictions, done_twice, trainer_losses):
             if name in guard.HOOKED:
                 guard.install(module)
     monkeypatch.setenv(CHECKS, ",".join(Check))

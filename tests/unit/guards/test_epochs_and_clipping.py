@@ -12,13 +12,13 @@ from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
 from safe_launch.guards import data_parallel, fsdp
 from safe_launch.guards.checks import (
-    adapters,
     backward,
     clipping,
-    collators,
+    dtypes,
     epochs,
-    groups,
-    scalers,
+    held_parameters,
+    loaded_models,
+    trainer_losses,
 )
 from safe_launch.guards.checks.optimizers import Watch
 from support.lazy import Lazy
@@ -102,9 +102,9 @@ def test_scaled_gradients(told: Told, model: Any, monkeypatch: pytest.MonkeyPatc
     kind = torch.amp.GradScaler
     for name in ("scale", "unscale_", "step", "update"):
         monkeypatch.setattr(kind, name, getattr(kind, name))
-    module = ModuleType(*scalers.HOOKED)
+    module = ModuleType(dtypes.SCALER)
     module.GradScaler = kind  # type: ignore[attr-defined]
-    scalers.install(module)
+    dtypes.install(module)
     clip = clipping._looking(torch.nn.utils.clip_grad_norm_)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for unscales, is_on in ((True, True), (False, False), (False, True)):
@@ -190,7 +190,7 @@ def test_labels_that_a_collator_replaces(
     module.DataCollatorForLanguageModeling = (  # type: ignore[attr-defined]
         DataCollatorForLanguageModeling
     )
-    collators.install(module)
+    trainer_losses.install(module)
     samples: list[dict[str, Any]] = [{"input_ids": [3, 4, 5]}, {"input_ids": [6, 7]}]
     for sample, own in zip(samples, labels, strict=True):
         sample |= {} if own is None else {"labels": own}
@@ -236,11 +236,11 @@ def test_what_the_groups_of_an_optimizer_spare() -> None:
         vectors = [model[0].bias, model[1].bias]
         weights = {"params": [model[0].weight, model[1].weight], "weight_decay": 0.1}
         spared = torch.optim.AdamW([weights, {"params": vectors, "weight_decay": 0.0}])
-        lines = [each.line for each in groups.judged(spared, names, [model], "x.py:1") if each]
+        lines = [each.line for each in held_parameters.decayed(spared, names, [model]) if each]
         assert len(lines) == is_found
         assert not lines or "1.weight" in lines[0]
         whole = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
-        assert not any(groups.judged(whole, names, [model], "x.py:1"))
+        assert not any(held_parameters.decayed(whole, names, [model]))
 
 
 def test_adapters_that_are_frozen() -> None:
@@ -248,13 +248,13 @@ def test_adapters_that_are_frozen() -> None:
     layer = type("Layer", (torch.nn.Linear,), {"adapter_layer_names": ("lora_A", "lora_B")})(4, 4)
     layer.lora_A = torch.nn.ModuleDict({"default": torch.nn.Linear(4, 4)})
     model = torch.nn.Sequential(layer, torch.nn.Linear(4, 4))
-    assert not [*adapters.frozen([model], "")]
+    assert not [*loaded_models.judged([model])]
     layer.lora_A.requires_grad_(False)
-    (found,) = adapters.frozen([model], "x.py:1")
+    (found,) = loaded_models.judged([model])
     assert "0.lora_A requires no gradient" in found.line
     layer.lora_A["other"] = torch.nn.Linear(4, 4)
-    assert not [*adapters.frozen([model], "")]
-    assert not [*adapters.frozen([model.requires_grad_(False)], "")]
+    assert not [*loaded_models.judged([model])]
+    assert not [*loaded_models.judged([model.requires_grad_(False)])]
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
@@ -264,7 +264,7 @@ def test_steps_that_a_scaler_skips(told: Told, model: Any, is_lost: bool) -> Non
     kind = type("GradScaler", (torch.amp.GradScaler,), {})
     module = ModuleType("torch.amp.grad_scaler")
     module.GradScaler = kind  # type: ignore[attr-defined]
-    scalers.install(module)
+    dtypes.install(module)
     optimizer, scaler = torch.optim.SGD(model.parameters(), lr=1e-3), kind("cpu")
     for step in range(60):
         factor = float("inf") if is_lost or step < 20 else 1.0

@@ -16,7 +16,7 @@ from safe_launch.guards import (
     accelerate,
     deepspeed,
     deepspeed_plugin,
-    enforced,
+    settling,
     trainer_arguments,
     transformers,
 )
@@ -36,8 +36,8 @@ def answer(question: Ask) -> Answer:
 @pytest.fixture(autouse=True)
 def launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker whose launcher changes nothing yet."""
-    monkeypatch.setattr(enforced, "_settled", {})
-    monkeypatch.setattr(enforced, "_settled_replaced", {})
+    monkeypatch.setattr(settling, "_settled", {})
+    monkeypatch.setattr(settling, "_settled_replaced", {})
     monkeypatch.delenv(preset.OVERRIDES_VARIABLE, raising=False)
     OVERRIDES.clear()
     ASKED.clear()

@@ -15,7 +15,7 @@ from safe_launch.core.choices import Framework
 from safe_launch.core.settings import Setting, Value
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Answer, Ask, Boundary
-from safe_launch.guards import enforced, loading
+from safe_launch.guards import loading, settling
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -105,7 +105,7 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """A process without models."""
     monkeypatch.setattr(loading, "_state", loading._State())
-    monkeypatch.setattr(enforced, "_settled", {})
+    monkeypatch.setattr(settling, "_settled", {})
     monkeypatch.delenv(preset.OVERRIDES_VARIABLE, raising=False)
     return World()
 

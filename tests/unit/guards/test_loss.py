@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from safe_launch.guards.loss import loss_of
+from safe_launch.guards.batches import loss_of
 
 
 def of_module(name: str, module: str, **members: Any) -> type:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from safe_launch.guards.checks import discarded, losses, schedule_lengths
+from safe_launch.guards.checks import discarded, losses, schedules
 from safe_launch.guards.divided_data import digest_of_all
 from support.lazy import Lazy
 from support.tables import table
@@ -131,7 +131,7 @@ def test_results_that_a_statement_drops() -> None:
 
 def test_ends_of_a_schedule_of_ones_own() -> None:
     """The step from which on the rate is 0; none for one that stays or comes back."""
-    ends = schedule_lengths._end_of
+    ends = schedules._end_of
     assert ends([lambda n: max(0.0, 1 - n / 100)]) == 100
     assert ends([lambda n: min(n / 10, 1) * max(0.0, (77 - n) / 67)]) == 77
     assert ends([lambda _: 1.0]) is None

@@ -12,7 +12,7 @@ from safe_launch.core import preset
 from safe_launch.core.settings import Setting, Value
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Answer, Ask, Boundary
-from safe_launch.guards import argument_facts, deepspeed, enforced, settling, transformers
+from safe_launch.guards import deepspeed, settling, trainer_arguments, transformers
 from support import new_worker
 from support.lazy import Lazy
 
@@ -36,8 +36,8 @@ class Launcher:
 @pytest.fixture
 def launcher(monkeypatch: pytest.MonkeyPatch) -> Launcher:
     """A launcher that changes nothing yet; process-wide settings are reset afterwards."""
-    monkeypatch.setattr(enforced, "_settled", {})
-    monkeypatch.setattr(enforced, "_settled_replaced", {})
+    monkeypatch.setattr(settling, "_settled", {})
+    monkeypatch.setattr(settling, "_settled_replaced", {})
     monkeypatch.delenv(preset.OVERRIDES_VARIABLE, raising=False)
     launcher = Launcher()
     observations.report_to(lambda _message: None, launcher)
@@ -84,8 +84,8 @@ def test_only_checkpointing_holds_for_the_process(launcher: Launcher) -> None:
     """Each new object asks again; a block's recomputation has no object."""
     launcher.overrides = {"zero_stage": 2, "gradient_checkpointing": "non_reentrant"}
     assert ask() == {STAGE: 2, MODE: "non_reentrant"}
-    assert enforced.overrides() == {MODE: "non_reentrant"}
-    assert enforced.replaced() == {MODE: "reentrant"}
+    assert settling.overrides() == {MODE: "non_reentrant"}
+    assert settling.replaced() == {MODE: "reentrant"}
 
 
 def test_a_later_training_says_so(launcher: Launcher) -> None:
@@ -121,7 +121,7 @@ ZERO3 = {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": "a
 
 def test_arguments_say_what_they_ask_for() -> None:
     """Disabled or unset values aren't sent as requests."""
-    facts = argument_facts.trainer_facts(Arguments(ZERO3))
+    facts = trainer_arguments.trainer_facts(Arguments(ZERO3))
     told = {str(name): value for name, value in facts.items() if value is not None}
     assert told == {
         "engine": "deepspeed",
@@ -137,7 +137,7 @@ def test_arguments_say_what_they_ask_for() -> None:
         "optimizer": "adamw",
         "fused_step": False,
     }
-    plain = argument_facts.trainer_facts(Arguments())
+    plain = trainer_arguments.trainer_facts(Arguments())
     assert plain["engine"] == "ddp"
     assert plain["static_graph"] is False
     assert plain["find_unused_parameters"] is None
@@ -148,15 +148,17 @@ def test_of_two_names_the_newer_counts_once_they_are_validated() -> None:
     arguments: Any = Arguments()
     arguments.activation_checkpointing = True
     arguments.activation_checkpointing_kwargs = None
-    told = [argument_facts.trainer_facts(arguments, validated=late)[MODE] for late in (False, True)]
+    told = [
+        trainer_arguments.trainer_facts(arguments, validated=late)[MODE] for late in (False, True)
+    ]
     assert told == ["reentrant", None]
 
 
-@pytest.mark.parametrize("name", argument_facts.OTHER_ENGINES)
+@pytest.mark.parametrize("name", trainer_arguments.OTHER_ENGINES)
 def test_accelerate_may_take_another_engine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine is then omitted from the arguments."""
     monkeypatch.setenv(name, "true")
-    assert "engine" not in argument_facts.trainer_facts(Arguments())
+    assert "engine" not in trainer_arguments.trainer_facts(Arguments())
 
 
 def complete(arguments: Any) -> Any:

@@ -13,17 +13,16 @@ from safe_launch.checks.finding import VARIABLE, Check, Finding
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message, Skipped
 from safe_launch.guards.checks import (
-    initial_weights,
-    kept_weights,
-    loads_in_parts,
+    graphs,
+    held_parameters,
     optimizers,
-    passes,
+    saves,
     schedules,
+    state_dicts,
     texts,
-    ties,
 )
+from safe_launch.guards.checks.accumulation import Clearing
 from safe_launch.guards.checks.batches import Draws, Labels, _has_own_loss
-from safe_launch.guards.checks.clearing import Clearing
 from safe_launch.guards.checks.copies import Copy
 from safe_launch.guards.checks.optimizers import Watch
 from support.lazy import Lazy
@@ -39,7 +38,7 @@ def findings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
     messages: list[Message] = []
     observations.report_to(messages.append)
     monkeypatch.setenv(VARIABLE, ",".join(Check))
-    monkeypatch.setattr(initial_weights, "_held", {})
+    monkeypatch.setattr(saves, "_begun", {})
 
     def told() -> list[Finding]:
         assert not [each for each in messages if isinstance(each, Skipped)]
@@ -267,10 +266,10 @@ def test_tied_weights_that_were_parted(told: Told) -> None:
 def test_tied_weights_that_to_empty_parts(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that are tied again, or that stay one, are fine."""
     monkeypatch.setattr(torch.nn.Module, "to_empty", torch.nn.Module.to_empty)
-    monkeypatch.setattr(ties, "_emptied", [])
-    module = ModuleType(*ties.HOOKED)
+    monkeypatch.setattr(held_parameters, "_emptied", [])
+    module = ModuleType(held_parameters.MODULE)
     module.Module = torch.nn.Module  # type: ignore[attr-defined]
-    ties.install(module)
+    held_parameters.install(module)
 
     def emptied(device: str, *, ties_again: bool) -> None:
         with torch.device(device):
@@ -297,7 +296,7 @@ def test_states_that_stay_in_the_checkpoint(told: Told) -> None:
     def loaded(state: dict[str, Any], *keys: str) -> None:
         given = {"app": {"optim": {"state": state, "param_groups": []}, "model": {}}}
         metadata = SimpleNamespace(state_dict_metadata=dict.fromkeys(keys))
-        loads_in_parts._look(given, metadata)
+        state_dicts._look(given, metadata)
 
     loaded({"0": {}}, "app.optim.state.0.step")
     loaded({}, "app.optim.param_groups", "app.model.state.weight")
@@ -441,7 +440,7 @@ def test_passes_of_means(told: Told) -> None:
     done = 0
     observations.count_steps(lambda: done)
     for kind, count, says in (("mean", 1, 0), ("half", 2, 0), ("sum", 2, 0), ("mean", 2, 1)):
-        done, first = 0, passes.Passes()
+        done, first = 0, graphs.Passes()
         for number in range(4 * count):
             done = number // count
             output = net()(torch.arange(30)).pow(2)
@@ -544,7 +543,7 @@ def test_outputs_that_are_normalized_twice(told: Told) -> None:
         return torch.softmax(output @ output.T, -1) @ output
 
     def judged(output: Any) -> Any:
-        passes.Passes().look(functional.cross_entropy(output, labels) / 2)
+        graphs.Passes().look(functional.cross_entropy(output, labels) / 2)
 
     judged(net()(torch.arange(30)))
     judged(attending(net()(torch.arange(30))))
@@ -553,7 +552,7 @@ def test_outputs_that_are_normalized_twice(told: Told) -> None:
     judged(net()(torch.arange(30)).softmax(-1))
     probable = torch.sigmoid(net()(torch.arange(30)))
     loss = functional.binary_cross_entropy_with_logits(probable, torch.ones_like(probable))
-    passes.Passes().look(loss)
+    graphs.Passes().look(loss)
     assert [each.sentence.partition(" takes")[0] for each in told()] == [
         *("cross_entropy", "binary_cross_entropy_with_logits")
     ]
@@ -680,17 +679,17 @@ def test_a_state_dict_that_is_kept(told: Told, monkeypatch: pytest.MonkeyPatch) 
     """One that refers to the weights is reported when used after a step; a copy isn't."""
     model = net()
     observations.see_model(model)
-    kept_weights.note(states := model.state_dict())
-    kept_weights.look({"model": states}, is_loaded=False)
+    state_dicts.note(states := model.state_dict())
+    state_dicts.look({"model": states}, is_loaded=False)
     assert told() == []
     monkeypatch.setattr(observations, "step", lambda: 5)
-    kept_weights.note(again := model.state_dict())
+    state_dicts.note(again := model.state_dict())
     monkeypatch.setattr(observations, "step", lambda: 9)
-    kept_weights.look(copy.deepcopy(again), is_loaded=True)
-    kept_weights.look(model.state_dict(), is_loaded=True)
-    kept_weights.look({name: each.clone() for name, each in again.items()}, is_loaded=True)
+    state_dicts.look(copy.deepcopy(again), is_loaded=True)
+    state_dicts.look(model.state_dict(), is_loaded=True)
+    state_dicts.look({name: each.clone() for name, each in again.items()}, is_loaded=True)
     assert told() == []
-    kept_weights.look({"epoch": 1, "model": again}, is_loaded=False)
+    state_dicts.look({"epoch": 1, "model": again}, is_loaded=False)
     (found,) = told()
     assert "after step 5" in found.sentence
     del states, again, found

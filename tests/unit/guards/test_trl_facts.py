@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from safe_launch.core.settings import Fact
-from safe_launch.guards.trl_facts import trl_facts
+from safe_launch.guards.transformers import trl_facts
 
 SFT = type("SFTTrainer", (), {"__module__": "trl.trainer.sft_trainer"})
 GKD = type("GKDTrainer", (SFT,), {"__module__": "trl.experimental.gkd.gkd_trainer"})

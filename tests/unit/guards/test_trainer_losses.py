@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.worker_messages import Found, Message
-from safe_launch.guards.checks.dropped_columns import install
+from safe_launch.guards.checks.trainer_losses import install
 from support import new_worker
 from support.tables import table
 
@@ -66,7 +66,7 @@ def test_fields_that_a_loss_asks_for(
     new_worker.begin().report_to(messages.append)
     monkeypatch.setenv(VARIABLE, Check.DATA)
     monkeypatch.setattr(Trainer, "training_step", Trainer.training_step)  # set back afterwards
-    install(SimpleNamespace(Trainer=Trainer))  # type: ignore[arg-type]
+    install(SimpleNamespace(Trainer=Trainer, __name__="transformers.trainer"))  # type: ignore[arg-type]
     trainer = kind(**asked)
     for _ in range(2):
         assert trainer.training_step(None, inputs) == 2

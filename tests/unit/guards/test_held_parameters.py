@@ -10,7 +10,7 @@ import pytest
 from safe_launch.checks.finding import VARIABLE, Check
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
-from safe_launch.guards.checks import replaced_parameters
+from safe_launch.guards.checks import held_parameters
 from support.lazy import Lazy
 
 torch = Lazy("torch")
@@ -36,14 +36,14 @@ def world(monkeypatch: pytest.MonkeyPatch) -> tuple[Shard, Step]:
     """Functions that shard, step, and return the lines found so far."""
     monkeypatch.setenv(VARIABLE, ",".join(Check))
     told: list[Message] = []
-    public = ModuleType(replaced_parameters.TORCHS)
+    public = ModuleType(held_parameters.TORCHS)
     optimizers = ModuleType("torch.optim.optimizer")
     observations.report_to(told.append)
     hooks: list[Callable[..., None]] = []
     public.fully_shard = fully_shard  # type: ignore[attr-defined]
     optimizers.register_optimizer_step_post_hook = hooks.append  # type: ignore[attr-defined]
     for module in (public, optimizers):
-        replaced_parameters.install(module)
+        held_parameters.install(module)
 
     def step(optimizer: Any) -> list[str]:
         optimizer.step()
@@ -73,7 +73,7 @@ def test_all_of_it_is_replaced(world: World) -> None:
     shard(model)
     (said,) = step(trained(model, early))
     assert said.startswith("check trained: SGD trains nothing: fully_shard has replaced all of ")
-    assert "test_replaced_parameters.py:" in said
+    assert "test_held_parameters.py:" in said
     assert step(trained(model, early)) == [said]
 
 
@@ -130,8 +130,8 @@ def test_whoever_trains_is_left_alone(case: Callable[[Shard], Any], world: World
 
 def test_a_torch_without_the_second_version() -> None:
     """Without FSDP2 nothing is wrapped."""
-    module = ModuleType(replaced_parameters.TORCHS)
-    replaced_parameters.install(module)
+    module = ModuleType(held_parameters.TORCHS)
+    held_parameters.install(module)
     assert not hasattr(module, "fully_shard")
 
 

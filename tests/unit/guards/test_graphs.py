@@ -9,7 +9,7 @@ import pytest
 from safe_launch.checks.finding import VARIABLE, Check, Finding
 from safe_launch.evidence.observations import observations
 from safe_launch.evidence.worker_messages import Found, Message
-from safe_launch.guards.checks.stale_casts import StaleCasts
+from safe_launch.guards.checks.graphs import StaleCasts
 from support import new_worker
 from support.lazy import Lazy
 from support.tables import table

@@ -1,0 +1,196 @@
+"""Gradients between two steps: cleared, left over or clipped while passes add to them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, Protocol
+
+from ...checks import divided
+from ...checks.finding import Check
+from ...core.private_names import VERSION
+from ...evidence.observations import observations
+from .. import data_parallel
+from ..callers import LOOPS, is_called_by, user_place
+from . import dtypes
+from .copies import local, spread
+from .models import parameters_of
+from .reporting import is_on, report, report_here
+
+MOST = 192
+"""Maximum passes to look for cleared gradients."""
+STEPS = 10
+"""First steps to look for clipped ones."""
+
+
+class Accumulated:
+    """The passes since the last step, or since gradients were cleared after it.
+
+    The optimizer isn't kept alive, nor are its parameters.
+
+    Attributes:
+        is_open: whether to count further passes: a loop with one optimizer accumulates.
+    """
+
+    def __init__(self, optimizers: Callable[[], Collection[Any]]) -> None:
+        self.is_open = False
+        self._optimizers = optimizers
+        self._place: tuple[weakref.ref[Any], int, int] | None = None  # of one with a gradient
+        self._passes = 0
+        self._left = 0
+        self._usual = 0  # passes of the first step
+
+    def restart(self) -> None:
+        """Begins to count, as a new optimizer is watched."""
+        self.is_open = is_on(Check.GRADIENTS)
+        self._place, self._passes, self._left = None, 0, 0
+
+    def passing(self) -> None:
+        """Counts a backward pass before it begins."""
+        if self._place is not None and not self._has_gradient(*self._place):
+            self._passes = 0
+        self._passes += 1
+
+    def _has_gradient(self, optimizer: weakref.ref[Any], group: int, number: int) -> bool:
+        held = optimizer()
+        return held is not None and held.param_groups[group]["params"][number].grad is not None
+
+    def begin(self) -> None:
+        """Notes the passes before a loader begins."""
+        self._left = self._passes
+
+    def stepping(self, optimizer: Any, steps: int) -> None:
+        """Judges the passes before an optimizer's step.
+
+        Args:
+            optimizer: the stepping optimizer.
+            steps: its previous steps.
+        """
+        if self._place is None:
+            self._place, self._usual = _with_gradient(optimizer), self._passes
+        passes, left = self._passes, self._left
+        self._passes = self._left = 0
+        has_left = passes == left + self._usual > self._usual
+        if has_left:
+            report_here(divided.left_over(passes, left), step=steps + 1)
+        is_alone = self._place is not None and len(self._optimizers()) == 1
+        self.is_open = is_alone and self._usual > 1 and not has_left
+
+
+def _with_gradient(optimizer: Any) -> tuple[weakref.ref[Any], int, int] | None:
+    """The place of a parameter whose gradient is in `grad`; FSDP2 keeps it elsewhere."""
+    for place, group in enumerate(optimizer.param_groups):
+        for number, param in enumerate(group["params"]):
+            if param.grad is not None:
+                is_whole = not hasattr(param, "to_local")
+                return (weakref.ref(optimizer), place, number) if is_whole else None
+    return None
+
+
+class Stepping(Protocol):
+    """An optimizer's steps so far."""
+
+    steps: int
+
+
+class Clearing:
+    """Backward passes of the first steps by line, and those that began without gradients.
+
+    Attributes:
+        is_open: whether to inspect further passes.
+    """
+
+    def __init__(self, optimizers: Callable[[], Iterable[tuple[Any, Stepping]]]) -> None:
+        self.is_open = True
+        self._optimizers = optimizers
+        self._counts: dict[str, list[tuple[int, int]]] = {}  # by line: passes and cleared ones
+        self._looked = 0
+        self._done = 0
+        self._version: int | None = None  # of a parameter that a step may change
+
+    def look(self) -> None:
+        """Inspects which gradients this step's earlier passes left, before the next pass."""
+        steps = sum(watch.steps for _, watch in self._optimizers())
+        held = list(self._parameters())
+        is_plain = not (dtypes.scalers or data_parallel.others or is_called_by(*LOOPS, "deepspeed"))
+        self._looked += 1
+        self.is_open = bool(held) and is_plain and all(map(_is_plain, held))
+        self.is_open = self.is_open and self._looked <= MOST
+        if not self.is_open:
+            return
+        where = user_place()
+        version = held[0]._version
+        if steps != self._done or version != self._version:
+            self._done, self._version = steps, version
+            for counts in self._counts.values():
+                counts.append((0, 0))
+        counts = self._counts.setdefault(where, [(0, 0)])
+        passes, cleared = counts[-1]
+        is_cleared = passes > 0 and all(param.grad is None for param in held)
+        counts[-1] = passes + 1, cleared + is_cleared
+        if steps >= divided.STEPS:
+            self.is_open = False
+            if len(self._counts) == 1:  # of several, some are for the inputs, or for other models
+                seen = self._counts[where][: divided.STEPS]
+                report(divided.cleared(seen), where=where)
+
+    def _parameters(self) -> Iterator[Any]:
+        for optimizer, _ in self._optimizers():
+            yield from (param for param in parameters_of(optimizer) if param.requires_grad)
+
+
+def _is_plain(parameter: Any) -> bool:
+    """Whether the gradient is in `grad`; FSDP2 stores it elsewhere between passes."""
+    return not hasattr(parameter, "to_local")
+
+
+class Clipped:
+    """The gradients that were clipped last, until they are used, cleared, or added to."""
+
+    def __init__(self, optimizers: Callable[[], Iterable[Any]]) -> None:
+        self._optimizers = optimizers
+        self._marks: dict[int, tuple[int, int]] = {}  # by parameter: its gradient, as clipped
+        self._where = ""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the next backward pass may add to clipped gradients."""
+        return bool(self._marks)
+
+    def note(self, parameters: Iterable[Any]) -> None:
+        """Notes gradients that were just clipped."""
+        self._marks = {}
+        if (observations.steps_of_all() or 0) < STEPS:
+            chosen = spread([param for param in parameters if param.grad is not None])
+            with observations.going_on():
+                self._marks = {id(param): _mark(param.grad) for param in chosen}
+            self._where = user_place()
+
+    def used(self, optimizer: Any) -> None:
+        """Drops the gradients that an optimizer's step uses."""
+        for param in parameters_of(optimizer) if self._marks else ():
+            self._marks.pop(id(param), None)
+
+    def before(self) -> None:
+        """Drops the gradients that were cleared since, before a backward pass."""
+        self._marks = dict(self._found(is_changed=False))
+
+    def after(self) -> None:
+        """Reports gradients that the pass has added to."""
+        added = any(self._found(is_changed=True))
+        self._marks = {}
+        if added:
+            report(divided.clipped_early(), where=self._where)
+
+    def _found(self, *, is_changed: bool) -> Iterator[tuple[int, tuple[int, int]]]:
+        for optimizer in self._optimizers():
+            for param in parameters_of(optimizer):
+                mark = self._marks.get(id(param))
+                if mark and param.grad is not None and (_mark(param.grad) != mark) is is_changed:
+                    yield id(param), mark
+
+
+def _mark(gradient: Any) -> tuple[int, int]:
+    """The place of a gradient's values on this rank, and how often they were changed."""
+    part = local(gradient.detach())
+    return part.data_ptr(), VERSION.of(part)

@@ -1,0 +1,265 @@
+"""Compares what an optimizer holds with the models: replaced, parted, unregistered, decayed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from ...checks import built
+from ...checks.finding import Check, Finding
+from ...core.quantities import count_of
+from ..callers import user_place
+from ..fsdp import TORCHS
+from ..model_facts import base_of
+from .copies import Copy, copied, sample
+from .gradient_places import Owned, places_in
+from .models import parameters_of
+from .reporting import is_on, report, safely
+
+OPTIMIZER, MODULE = "torch.optim.optimizer", "torch.nn.modules.module"
+HOOKED = (TORCHS, OPTIMIZER, MODULE)
+
+
+reported: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Reported optimizers, which hold only replaced parameters."""
+_emptied: list[tuple[Owned, Owned, str]] = []
+"""Places of one parameter that `to_empty` has made two, and the user's line."""
+
+
+class Replaced:
+    """Parameters that `fully_shard` replaced, while referenced elsewhere."""
+
+    def __init__(self) -> None:
+        self._parameters: dict[int, weakref.ref[Any]] = {}
+        self._where = ""  # the user's line that has replaced the first
+        self._sound: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def shard(self, wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
+        """Notes the parameters that `fully_shard` replaces."""
+        given = args[0] if args else kwargs.get("module")
+        modules = given if isinstance(given, list | tuple) else [given]
+        before: list[Any] = []
+        with suppress(AttributeError):  # not a module: torch raises
+            before += _parameters_in(modules)
+        result = wrapped(*args, **kwargs)
+        after = {id(parameter) for parameter in _parameters_in(modules)}
+        gone = {id(param): weakref.ref(param) for param in before if id(param) not in after}
+        if gone and not self._where:
+            self._where = user_place()
+        self._parameters |= gone
+        return result
+
+    def stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """Reports an optimizer that holds only replaced parameters, without gradients."""
+        if not self._parameters or optimizer in self._sound:
+            return
+        trained = [param for param in parameters_of(optimizer) if param.requires_grad]
+        if not trained or not all(map(self._is_replaced, trained)):
+            self._sound.add(optimizer)
+        elif all(parameter.grad is None for parameter in trained):
+            self._sound.add(optimizer)
+            reported.add(optimizer)
+            finding = Finding(
+                Check.TRAINED,
+                certain=True,
+                sentence=f"{type(optimizer).__name__} trains nothing: fully_shard has replaced all "
+                f"of its {count_of(len(trained), 'parameter')} since it was made",
+                advice="Make the optimizer after fully_shard "
+                "(safe-launch explain fsdp2-optimizer-made-before)",
+                step=1,
+            )
+            report(finding, where=self._where)
+
+    def _is_replaced(self, parameter: Any) -> bool:
+        reference = self._parameters.get(id(parameter))
+        return reference is not None and reference() is parameter
+
+
+replaced = Replaced()
+
+
+def install(module: ModuleType) -> None:
+    """Wraps `fully_shard` and `to_empty`, and watches every optimizer's first step."""
+    if module.__name__ == MODULE:
+        wrapt.wrap_function_wrapper(module, "Module.to_empty", _emptying)
+    elif module.__name__ == OPTIMIZER:
+        module.register_optimizer_step_post_hook(replaced.stepped)
+    elif hasattr(module, "fully_shard"):  # from torch 2.6 on
+        wrapt.wrap_function_wrapper(module, "fully_shard", replaced.shard)
+
+
+def _parameters_in(modules: Any) -> Iterator[Any]:
+    for module in modules:
+        yield from module.parameters()
+
+
+def _emptying(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    """Notes the places of tied parameters, each of which `to_empty` makes one."""
+    if kwargs.get("recurse") is False or not is_on(Check.TRAINED):
+        return wrapped(*args, **kwargs)
+    tied: list[tuple[Owned, Owned]] = []
+    safely(Check.TRAINED, lambda: tied.extend(_tied(instance)))
+    result = wrapped(*args, **kwargs)
+    where = user_place() if tied else ""
+    _emptied.extend((*pair, where) for pair in tied)
+    return result
+
+
+def _tied(model: Any) -> Iterator[tuple[Owned, Owned]]:
+    """Pairs of places with the same parameter."""
+    places: dict[int, list[Owned]] = {}
+    for parameter, place in places_in(model):
+        places.setdefault(id(parameter), []).append(place)
+    yield from chain.from_iterable(map(pairwise, places.values()))
+
+
+def emptied(optimizer: Any) -> Iterator[Finding]:
+    """Parted weights that an optimizer's first step trains."""
+    held = {id(param) for param in parameters_of(optimizer)} if _emptied else set()
+    for first, second, where in _emptied:
+        parts = first.parameter, second.parameter
+        is_trained = all(param is not None and param.requires_grad for param in parts)
+        if is_trained and parts[0] is not parts[1] and not held.isdisjoint(map(id, parts)):
+            yield replace(built.emptied((first.name, second.name)), where=where)
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Two formerly tied weights; their values show whether that is intended.
+
+    Attributes:
+        output: name of the output layer's weight.
+        embedding: name of the embedding's weight.
+        copy: samples of both.
+    """
+
+    output: str
+    embedding: str
+    copy: Copy
+
+
+def apart(models: Iterable[Any]) -> Iterator[Apart]:
+    """Untied weights of transformers models; skips intended and untrained ones."""
+    for model in models:
+        base = base_of(model)
+        if not hasattr(base, "get_output_embeddings"):
+            continue
+        config = base.config
+        text = config.get_text_config() if hasattr(config, "get_text_config") else config
+        output: Any = getattr(base.get_output_embeddings(), "weight", None)
+        embedding: Any = getattr(base.get_input_embeddings(), "weight", None)
+        if not getattr(text, "tie_word_embeddings", False) or output is embedding:
+            continue
+        parts = sample(output), sample(embedding)
+        if any(part is None for part in parts) or output.shape != embedding.shape:
+            continue
+        copy = copied(parts) if output.requires_grad or embedding.requires_grad else None
+        if copy is not None:
+            names = {id(param): name for name, param in model.named_parameters()}
+            yield Apart(
+                names.get(id(output), "the output layer"),
+                names.get(id(embedding), "the embedding"),
+                copy,
+            )
+
+
+def judge_apart(pairs: list[Apart], where: str) -> list[Apart]:
+    """Reports pairs whose values have arrived; returns the others."""
+    for pair in pairs:
+        if pair.copy.is_there:
+            output, embedding = pair.copy.parts()
+            is_equal = output == embedding and any(output)
+            report(built.parted(pair.output, pair.embedding, is_equal=is_equal), where=where)
+    return [pair for pair in pairs if not pair.copy.is_there]
+
+
+def unregistered(models: Iterable[Any], held: Collection[int]) -> Iterator[str]:
+    """Names of what plain lists, dicts and attributes of a model hold, if it has gradients.
+
+    Args:
+        models: the models, without wrappers.
+        held: ids of the optimizers' parameters.
+    """
+    for model in models:
+        registered = {id(part) for part in model.modules()} | {id(p) for p in model.parameters()}
+        for prefix, module in model.named_modules():
+            for name, value in list(vars(module).items()):
+                for place, part in _parts(value):
+                    if id(part) not in registered and _has_unused_gradient(part, held):
+                        yield f"{prefix}.{name}{place}".lstrip(".")
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """An attribute's value, or the members of a list or dict, with their places."""
+    match value:
+        case list() | tuple():
+            yield from ((f"[{place}]", part) for place, part in enumerate(value))
+        case dict():
+            yield from ((f"[{key!r}]", part) for key, part in list(value.items()))
+        case _:
+            yield "", value
+
+
+def _has_unused_gradient(part: Any, held: Collection[int]) -> bool:
+    """Whether a layer or tensor has a gradient that no optimizer uses."""
+    import torch
+
+    if isinstance(part, torch.nn.Module):
+        tensors = list(part.parameters())
+    else:
+        tensors = [part] if isinstance(part, torch.Tensor) and part.is_leaf else []
+    return any(
+        tensor.requires_grad and tensor.grad is not None and id(tensor) not in held
+        for tensor in tensors
+    )
+
+
+def decayed(
+    optimizer: Any, names: Mapping[int, str], models: Iterable[Any]
+) -> Iterator[Finding | None]:
+    """Reports groups that miss parameters which they should spare.
+
+    Args:
+        optimizer: the optimizer, before its first step.
+        names: its parameters' names by id.
+        models: the models that it trains, without wrappers.
+    """
+    kind, groups = type(optimizer).__name__, optimizer.param_groups
+    empty = [
+        number
+        for number, group in enumerate(groups)
+        if not group["params"] and not group.get("weight_decay", 1)
+    ]
+    decayed = [param for group in groups if group.get("weight_decay") for param in group["params"]]
+    spared = [
+        param for group in groups if not group.get("weight_decay") for param in group["params"]
+    ]
+    held = {id(param) for param in decayed}
+    if empty:
+        biases = [id(param) for param in decayed if names[id(param)].endswith(".bias")]
+        vectors = {*biases, *(id(weight) for _, weight in _norms(models))} & held
+        fewer = [names[id(param)] for param in decayed if id(param) in vectors and param.ndim == 1]
+        yield built.decays_all(kind, empty[0], fewer)
+    if held and any(param.ndim == 1 for param in spared):
+        norms = [
+            names[id(weight)]
+            for model, weight in _norms(models)
+            if type(model).__module__.startswith("transformers.models.") and id(weight) in held
+        ]
+        yield built.decays_norms(kind, norms)
+
+
+def _norms(models: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """The models' norm layers: the model, and the layer's weight."""
+    for model in models:
+        for layer in model.modules():
+            weight = getattr(layer, "weight", None)
+            if weight is not None and "Norm" in type(layer).__name__:
+                yield model, weight
