@@ -21,6 +21,8 @@ IGNORED = re.compile(
     r"Exception ignored in|Error in atexit\._run_exitfuncs"
     r"|Exception in thread .* \(most likely raised during"
 )
+AT_EXIT = frozenset({"_exitfunc", "_run_finalizers"})
+"""Functions of weakref and multiprocessing that print exceptions at the interpreter's exit."""
 NOTEBOOK = re.compile(r"[A-Za-z_][\w.]* {2,}Traceback \(most recent call last\)$")
 CELL = re.compile(
     r"(?:File )?(?P<file>(?:[A-Za-z]:)?[^\s:]+\.pyx?|<[^>]+>|(?:Cell|Input) In ?\[\d+\])"

@@ -18,6 +18,7 @@ from .exception_lines import (
 )
 from .traceback_parts import (
     ARROW,
+    AT_EXIT,
     BOX_END,
     BOX_TOP,
     CELL,
@@ -270,7 +271,7 @@ class Tracebacks:
             self.placed,
             self.raised_at,
             self.last,
-            self.was_ignored,
+            self.was_ignored or any(frame.function in AT_EXIT for frame in self.frames[:1]),
             self.bare,
         )
         if self.outer is not None:

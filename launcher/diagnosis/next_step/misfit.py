@@ -59,7 +59,8 @@ def misfit(case: Case) -> Step | None:
             "Upgrade unsloth with all of its parts, and trl to the version that it names, and"
             f" delete the folder `{GENERATED}`: its code is of another version than what it uses."
         )
-    match case.kind:
+    is_of_call = ARGUMENT.search(case.message) is not None  # maybe of another process's error
+    match "TypeError" if is_of_call else case.kind:
         case "AttributeError":
             return _of_object(case)
         case "TypeError":

@@ -386,6 +386,19 @@ def test_rays_workers_after_the_end() -> None:
     assert judged(f"Final validation metrics: {{'a': 1}}\n{died}\n").verdict is Verdict.HEALTHY
 
 
+def test_a_failed_removal_at_the_interpreters_exit() -> None:
+    """Python prints it, and the run has ended before; without an end it is the failure."""
+    failed = (
+        "Traceback (most recent call last):\n"
+        '  File "/usr/lib/python3.10/weakref.py", line 667, in _exitfunc\n    f()\n'
+        '  File "/usr/lib/python3.10/shutil.py", line 729, in rmtree\n    os.rmdir(path)\n'
+        "OSError: [Errno 39] Directory not empty: '/tmp/hf_datasets-7'\n"
+    )
+    trained = "{'loss': 0.5}\n{'loss': 0.4}\n{'train_runtime': 11.2, 'train_loss': 0.45}\n"
+    assert judged(f"{trained}{failed}").verdict is Verdict.HEALTHY
+    assert judged(failed).verdict is not Verdict.HEALTHY
+
+
 PIECES: Sequence[str] = (
     *TRACEBACK.splitlines(),
     *ENDED.splitlines(),
