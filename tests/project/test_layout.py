@@ -151,7 +151,7 @@ def test_no_module_is_a_hall() -> None:
     """Most folders are small, and no module has more than 350 lines."""
     sizes = sorted(len(path.read_text().splitlines()) for path in MODULES)
     assert sizes[-1] <= 350
-    assert sizes[len(sizes) // 2] <= 150
+    assert sizes[len(sizes) // 2] <= 200
 
 
 def test_no_test_imports_another() -> None:

@@ -319,6 +319,7 @@ def test_a_model_that_none_is(place: Place, model: dict[str, object]) -> None:
 def test_each_value_as_each_other_type(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """An invalid lesson is ignored or still printable; no launch fails."""
     monkeypatch.setenv(store.SHARED, str(place.lessons))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place.lessons.parent))  # not the tester's lessons
     place.learn(fails(TWICE, observed={"zero_stage": 2}), succeeds)
     (path,) = place.lessons.iterdir()
     measured = {"settings": {"zero_stage": 2}, "needed": GIB, "context": GIB, "limit": GIB}
