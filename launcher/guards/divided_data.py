@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +28,8 @@ from .callers import user_place
 TENSORS = 8
 ELEMENTS = 1 << 16
 """Elements of each tensor of a batch in its digest."""
+FIRST = 256
+"""Samples of a list in its digest."""
 CHOSEN = 1 << 12
 """Samples of a subset in its digest."""
 
@@ -103,11 +106,11 @@ def _watching(report: Report) -> Look:
         is_stream = isinstance(loader.dataset, torch.utils.data.IterableDataset)
         what = Shared.STREAM if is_stream else Shared.BATCH
         place = user_place() if _is_undivided(loader, is_stream=is_stream) else ""
-        samples = digest_of_all(loader.dataset) if place and not is_stream else ""
+        new = [model for model in data_parallel.dividing() if place and model not in handles]
+        samples = digest_of_all(loader.dataset) if new and not is_stream else ""
         rows = loader.batch_size or 0
-        for model in data_parallel.dividing():
-            if place and model not in handles:
-                handles[model] = model.register_forward_pre_hook(seen, with_kwargs=True)
+        for model in new:
+            handles[model] = model.register_forward_pre_hook(seen, with_kwargs=True)
 
     def seen(model: Any, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling():  # then the rest isn't compiled
@@ -154,13 +157,23 @@ def digest_of_all(data: Any) -> str:
             if isinstance(part, torch.Tensor) or type(part).__module__ == "numpy":
                 flat = torch.as_tensor(part).detach().contiguous().flatten()[:ELEMENTS].cpu()
                 digest.update(flat.view(torch.uint8).numpy().tobytes())
-            elif isinstance(part, list | tuple | range | str | int | float | bool | None):
-                some = part[:CHOSEN] if isinstance(part, list | tuple | range) else part
-                digest.update(repr(some)[:ELEMENTS].encode())
+            elif isinstance(part, list | tuple | range) and all(map(_is_plain, part[:1])):
+                digest.update(repr(part[:FIRST])[:ELEMENTS].encode())
+            elif _is_plain(part):
+                digest.update(repr(part)[:ELEMENTS].encode())
             else:
                 continue
             is_whole |= isinstance(part, Sized) and not isinstance(part, str) and len(part) >= size
     return digest.hexdigest() if is_whole else ""
+
+
+def _is_plain(value: object, depth: int = 3) -> bool:
+    """Whether a value's text says all of it, and is cheap: a tensor's may wait for a device."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return depth > 0 and all(_is_plain(part, depth - 1) for part in value[:FIRST])
+    return value is None or isinstance(value, str | bytes | int | float | Path)
 
 
 def digest_of(batch: object, elements: int = ELEMENTS) -> str:

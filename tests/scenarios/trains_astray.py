@@ -159,7 +159,8 @@ def gathered(right: bool) -> None:
     model.eval()
     with torch.no_grad():
         for samples in held:
-            (accelerator.gather_for_metrics if right else accelerator.gather)(samples)
+            gather = accelerator.gather_for_metrics if right else accelerator.gather
+            print(len(gather(samples)))
 
 
 FAULTS = {

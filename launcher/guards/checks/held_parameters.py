@@ -187,11 +187,14 @@ def unregistered(models: Iterable[Any], held: Collection[int]) -> Iterator[str]:
         models: the models, without wrappers.
         held: ids of the optimizers' parameters.
     """
+    import torch
+
+    of_torch = vars(torch.nn.Module())
     for model in models:
         registered = {id(part) for part in model.modules()} | {id(p) for p in model.parameters()}
         for prefix, module in model.named_modules():
             for name, value in list(vars(module).items()):
-                for place, part in _parts(value):
+                for place, part in _parts(value) if name not in of_torch else ():
                     if id(part) not in registered and _has_unused_gradient(part, held):
                         yield f"{prefix}.{name}{place}".lstrip(".")
 

@@ -41,6 +41,8 @@ ELEMENTWISE = (
     *("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0", *AROUND),
 )
 """Autograd nodes of a regression's loss."""
+LATE = 5
+"""Steps to wait for the values of the last inspected one."""
 RANKS = ("world_size", "num_processes", "n_gpu", "ngpus", "num_gpus", "num_replicas", "nproc")
 """Parts of names for the number of ranks."""
 
@@ -76,8 +78,11 @@ class Losses:
         self.is_open = True
         self._inputs: Inputs | None = None
         self._hooks: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._eager: weakref.WeakSet[Any] = weakref.WeakSet()  # those that aren't compiled
         self._facts: list[Copy] = []
         self._values: dict[int, Copy] = {}
+        self._has_judged = False
+        self._left = 2 * data.BATCHES  # passes whose inputs are noted
         self._place = ""
 
     def watch(self) -> None:
@@ -94,6 +99,10 @@ class Losses:
             return
         if overlap.is_open:
             overlap.passes((args, kwargs))
+        self._eager.add(model)
+        if not self._left or len(self._facts) == data.BATCHES:
+            return
+        self._left -= 1
         with suppress(Exception):  # a batch may be anything
             self._inputs = _inputs(getattr(model, "module", model), args, kwargs)
 
@@ -101,8 +110,9 @@ class Losses:
         """Inspects a loss before its backward pass begins."""
         step = (observations.steps_of_all() or 0) + 1
         inputs, self._inputs = self._inputs, None
+        self._judge_labels()
         if step > built.LOSSES:
-            self._end()
+            self._judge_values(step)
             return
         if getattr(loss, "numel", int)() != 1 or step in self._values:
             return
@@ -115,22 +125,34 @@ class Losses:
         value = copied([loss.detach().reshape(1)])
         if value is None or loss.dtype.itemsize < 4:  # coarse values are equal by chance
             self._end()
-            return
-        self._values[step] = value
-        if step == built.LOSSES and all(value.is_there for value in self._values.values()):
-            report_here(built.still_loss([value.parts()[0][0] for value in self._values.values()]))
+        else:
+            self._values[step] = value
 
     def _look_at_labels(self, loss: Any, inputs: Inputs) -> None:
         facts = _label_facts(loss, inputs)
         copy = None if facts is None else copied([fact.float().reshape(1) for fact in facts])
-        if copy is None:
+        if copy is not None:
+            self._place = self._place or user_place()
+            self._facts.append(copy)
+
+    def _judge_labels(self) -> None:
+        """Judges the first batches once their facts have arrived."""
+        if len(self._facts) < data.BATCHES or self._has_judged or not is_on(Check.DATA):
             return
-        self._place = self._place or user_place()
-        self._facts.append(copy)
-        if len(self._facts) == data.BATCHES and is_on(Check.DATA):
+        if all(copy.is_there for copy in self._facts):
+            self._has_judged = True
             batches = [[part[0] > 0 for part in copy.parts()] for copy in self._facts]
             for fault, shown in zip(FAULTS, zip(*batches, strict=True), strict=True):
                 report(fault.judged(shown), where=self._place)
+
+    def _judge_values(self, step: int) -> None:
+        """Judges the losses of the first steps once they have arrived."""
+        copies = self._values.values()
+        if all(copy.is_there for copy in copies):
+            report_here(built.still_loss([copy.parts()[0][0] for copy in copies]))
+            self._end()
+        elif step > built.LOSSES + LATE:
+            self._end()
 
     def _multiplied(self, loss: Any) -> Finding | None:
         """Reports a mean times the number of ranks, by whose mean DDP divides it again."""
@@ -146,9 +168,8 @@ class Losses:
 
     def _end(self) -> None:
         self.is_open = False
-        for hook in self._hooks.values():
-            hook.remove()
-        self._hooks.clear()
+        for model in self._eager:  # removing a compiled one's hook might compile it again
+            self._hooks[model].remove()
 
 
 first_losses = Losses()
