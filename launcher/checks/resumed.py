@@ -116,8 +116,8 @@ def ordered_anew() -> Finding:
     return Finding(
         Check.RESUMED,
         certain=False,
-        sentence="skip_first_batches skips batches of a new order: the loader shuffles by torch's "
-        "random state, which isn't that at the interrupted epoch's beginning",
+        sentence="skip_first_batches skips batches of another order: the loader's random state is "
+        "that of the first epoch, and not that at the interrupted epoch's beginning",
         advice="Make the Accelerator with dataloader_config=DataLoaderConfiguration("
         "use_seedable_sampler=True), and call loader.set_epoch(epoch)",
     )

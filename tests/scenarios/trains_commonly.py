@@ -322,6 +322,7 @@ def skipped_anew(right: bool) -> None:
     model = Net()
     loader = DataLoader(texts(), 4, shuffle=True)
     model, optimizer, loader = accelerator.prepare(model, adam(model), loader)
+    loader.set_epoch(1)
     for (words,) in accelerator.skip_first_batches(loader, 2):
         accelerator.backward(model(words, labels=words))
         optimizer.step()

@@ -162,7 +162,7 @@ COMMON = {
     "merged_in_vain": ("saved", "merge_and_unload is dropped"),
     "summed_labels": ("divided", "the sum over all labels"),
     "sliced_apart": ("data", "ranks train on the same samples"),
-    "skipped_anew": ("resumed", "skips batches of a new order"),
+    "skipped_anew": ("resumed", "skips batches of another order"),
     "stretched_function": ("schedule", "its total counts batches"),
     "saved_by_accelerate": ("resumed", "the optimizer starts over"),
     "accumulation_unstated": ("divided", "but the engine's is 1"),

@@ -54,7 +54,10 @@ def _skip(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _look_at_begun(loader: Any) -> None:
-    """Reports a loader whose batches aren't in the order that the interrupted epoch had."""
+    """Reports a loader whose batches aren't in the order that the interrupted epoch had.
+
+    That of the first epoch is drawn again, if the script sets its seed.
+    """
     import torch
 
     sampler: Any = getattr(loader, "sampler", None)
@@ -62,7 +65,8 @@ def _look_at_begun(loader: Any) -> None:
     while hasattr(batches, "batch_sampler"):  # accelerate's, of one rank
         batches = batches.batch_sampler
     sampler = getattr(batches, "sampler", sampler)
-    if type(sampler) is torch.utils.data.RandomSampler:
+    is_later = getattr(loader, "iteration", 0) > 0  # by set_epoch
+    if is_later and type(sampler) is torch.utils.data.RandomSampler:
         report_here(ordered_anew())
 
 

@@ -58,6 +58,7 @@ class Inputs:
         is_decoder: whether it is a decoder of transformers', each output of which predicts the
             next token.
         padding: by vocabulary size, the token whose embedding is padding's.
+        has_labels: whether the model gets labels, which it may shift itself.
     """
 
     ids: Any
@@ -65,6 +66,7 @@ class Inputs:
     has_padding_labels: Any
     is_decoder: bool
     padding: dict[int, int]
+    has_labels: bool = False
 
 
 class Losses:
@@ -201,6 +203,7 @@ def _inputs(model: Any, args: Any, kwargs: Mapping[str, Any]) -> Inputs | None:
             for layer in base.modules()
             if isinstance(layer, torch.nn.Embedding) and layer.padding_idx is not None
         },
+        has_labels,
     )
 
 
@@ -232,7 +235,7 @@ def _label_facts(loss: Any, inputs: Inputs) -> tuple[Any, ...] | None:
         is_padding = is_next & (is_whole & several).any() & ~inputs.has_padding_labels
     is_decoder = inputs.is_decoder
     unshifted = all_are(0) & ~is_next if is_decoder and rows == width else nothing
-    twice = all_are(2) & ~is_next if is_decoder else nothing
+    twice = all_are(2) & ~is_next if is_decoder and not inputs.has_labels else nothing
     return (nothing if is_padding is None else is_padding), unshifted, twice
 
 
