@@ -47,6 +47,8 @@ SKETCH = 256
 """Maximum digests of a rank's samples to compare."""
 LEAST, COMMON = 4, 0.05
 """Minimum of samples that several ranks have, and of their part."""
+MANY = 8
+"""Minimum of that part, as a multiple of the samples that come again within a rank."""
 
 Names = Annotated[
     tuple[str, ...],
@@ -163,20 +165,26 @@ def _equal(compared: Compared, values: Mapping[int, str]) -> Finding | None:
 
 
 def sketched(digests: Sequence[int]) -> str:
-    """The number of digests, and the smallest of them, each once: a sample of any set."""
-    return " ".join([str(len(digests)), *(f"{one:x}" for one in sorted({*digests})[:SKETCH])])
+    """How many digests come again, and of how many; and the smallest, each once, of any set."""
+    distinct = sorted({*digests})
+    again = len(digests) - len(distinct)
+    return " ".join([f"{again}/{len(digests)}", *(f"{one:x}" for one in distinct[:SKETCH])])
 
 
 def _overlapping(compared: Compared, values: Mapping[int, str]) -> Finding | None:
-    """Reports samples that several ranks have, though each rank has its own once."""
-    counts, parts = {}, {}
+    """Reports samples that several ranks have, though each rank has its samples once.
+
+    A data set that has samples more than once has them within ranks about half as often.
+    """
+    repeats, counts, parts = 0, 0, {}
     for rank, value in values.items():
-        count, *digests = value.split()
-        counts[rank], parts[rank] = int(count), {*digests}
+        first, *digests = value.split()
+        again, _, count = first.partition("/")
+        repeats, counts, parts[rank] = repeats + int(again), counts + int(count), {*digests}
     held = Counter(digest for part in parts.values() for digest in part)
     common = [digest for digest, ranks in held.items() if ranks > 1]
-    repeats = sum(max(0, min(counts[rank], SKETCH) - len(parts[rank])) for rank in parts)
-    if len(common) < max(LEAST, COMMON * len(held), 4 * repeats):
+    usual = max(COMMON, MANY * repeats / max(counts, 1))
+    if len(common) < max(LEAST, usual * len(held)):
         return None
     ranks = tuple(sorted(rank for rank in parts if not parts[rank].isdisjoint(common)))
     return Finding(

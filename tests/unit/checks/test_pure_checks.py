@@ -556,6 +556,8 @@ def test_undivided_loaders(values: dict[int, str], words: str) -> None:
         (range(40), range(40, 80), False),
         (range(1000), range(990, 1990), False),  # 1 %
         ([*range(20)] * 2, [*range(10, 30)] * 2, False),  # samples that each rank has repeatedly
+        ([*range(280), *range(20)], [*range(260, 540), *range(260, 280)], False),
+        ([*range(280), *range(2)], [*range(200, 480)], True),
         ([], range(10), False),
     ],
 )
