@@ -204,7 +204,7 @@ PADDING_IN_LOSS = Fault(
     "Set the labels of padding to -100, or give the loss its ignore_index",
     least=BATCHES - 1,
 )
-"""The script's loss counts labels where the mask is 0, or in rows of the padding token."""
+"""The script's loss counts labels of tokens whose mask is 0, or several of padding in a row."""
 UNSHIFTED_LABELS = Fault(
     "the labels aren't shifted: each is the token of its place, which the model has as its input, "
     "and learns to repeat",

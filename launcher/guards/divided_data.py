@@ -107,7 +107,10 @@ def _watching(report: Report) -> Look:
         what = Shared.STREAM if is_stream else Shared.BATCH
         place = user_place() if _is_undivided(loader, is_stream=is_stream) else ""
         new = [model for model in data_parallel.dividing() if place and model not in handles]
-        samples = digest_of_all(loader.dataset) if new and not is_stream else ""
+        samples = ""
+        if new and not is_stream:
+            with suppress(Exception):  # a data set may be anything
+                samples = digest_of_all(loader.dataset)
         rows = loader.batch_size or 0
         for model in new:
             handles[model] = model.register_forward_pre_hook(seen, with_kwargs=True)

@@ -19,12 +19,10 @@ ACCELERATOR = ("gather", "gather_for_metrics", "reduce", "pad_across_processes")
 OF_DATA = ("filter", "shard", "shuffle", "skip", "take", "select", "remove_columns", "concatenate")
 PURE: Mapping[str, tuple[Check, tuple[str, ...]]] = MappingProxyType(
     {
-        "torch.nn.parallel.distributed": (Check.GRADIENTS, ("DistributedDataParallel.__init__",)),
         "accelerate.accelerator": (
             Check.DATA,
             tuple(f"Accelerator.{name}" for name in (*ACCELERATOR, "skip_first_batches")),
         ),
-        "transformers.modeling_utils": (Check.SAVED, ("PreTrainedModel.from_pretrained",)),
         "peft.tuners.tuners_utils": (Check.SAVED, ("BaseTuner.merge_and_unload",)),
         "peft.tuners.lora.model": (Check.SAVED, ("LoraModel.merge_and_unload",)),
         "datasets.arrow_dataset": (Check.DATA, tuple(f"Dataset.{name}" for name in OF_DATA)),
@@ -67,10 +65,12 @@ def _watch_collectives(module: ModuleType) -> None:
 
 
 def _forward(function: Any, beyond: tuple[str, ...]) -> Any:
+    import torch
+
     @functools.wraps(function)
     def forward(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
-        if is_on(Check.GRADIENTS):
+        if not torch.compiler.is_compiling() and is_on(Check.GRADIENTS):
             safely(
                 Check.GRADIENTS, _look, Check.GRADIENTS, "a torch.distributed.nn collective", beyond
             )
@@ -82,7 +82,7 @@ def _forward(function: Any, beyond: tuple[str, ...]) -> Any:
 def _called(check: Check, wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
     result = wrapped(*args, **kwargs)
     if is_on(check):
-        safely(check, _look, check, wrapped.__qualname__.removesuffix(".__init__"))
+        safely(check, _look, check, wrapped.__qualname__)
     return result
 
 

@@ -36,6 +36,11 @@ precisions: set[str] = set()
 """Mixed precisions of the Accelerators, e.g. `bf16`."""
 
 
+def has_scaled() -> bool:
+    """Whether gradients are scaled by a scaler of torch, whose steps unscale them."""
+    return any(type(scaler).__module__.startswith("torch.") for scaler in scaling)
+
+
 def install(module: ModuleType) -> None:
     """Wraps scalers, Accelerators, and the making of DistributedDataParallel models."""
     wrap = partial(wrapt.wrap_function_wrapper, module)

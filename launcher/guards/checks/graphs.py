@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from ...checks import built, divided, precision
-from ...core.private_names import REDUCTION, VERSION
+from ...core.private_names import DIVISOR, FACTOR, METADATA, REDUCTION, VERSION
 from ...evidence.observations import observations
 from ..callers import FRAMEWORKS, is_called_by, user_place
 from . import dtypes
@@ -66,6 +66,20 @@ def before(made: Any, names: Collection[str]) -> Any:
     while made is not None and made.name() in names:
         made = made.next_functions[0][0]
     return made
+
+
+LABELLED = ("NllLossBackward0", "NllLoss2DBackward0")
+"""Autograd nodes of a loss of labels; the second has those of rows."""
+NONE, SUM = 0, 2
+"""torch's numbers of no reduction, and of the sum (torch/nn/_reduction.py)."""
+SUMMED = ("MulBackward0", "SumBackward0", "SumBackward1", "ReshapeAliasBackward0")
+"""Autograd nodes of a masked sum."""
+ELEMENTWISE = (
+    *("SubBackward0", "PowBackward0", "AbsBackward0", "SqrtBackward0", "ExpandBackward0"),
+    *("MseLossBackward0", "L1LossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0"),
+    *("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0", *AROUND),
+)
+"""Autograd nodes of a regression's loss."""
 
 
 class Passes:
@@ -174,3 +188,63 @@ def _casts_of(loss: Any) -> dict[Any, int]:
             if weight is not None:
                 versions[node] = VERSION.of(weight)
     return versions
+
+
+def factor_of_mean(loss: Any) -> float:
+    """The number by which a mean is multiplied; 0 if it isn't one, or by other tensors."""
+    factor, node = 1.0, loss.grad_fn
+    is_scaled = bool(dtypes.scaling)
+    while node is not None and node.name() in ("MulBackward0", "DivBackward0", *PASSED_ON):
+        if node.name() not in PASSED_ON and not is_scaled:
+            is_product = node.name() == "MulBackward0"
+            number = (FACTOR if is_product else DIVISOR).of(node)
+            value = 0.0 if number is None or number.numel() != 1 else _number(number)
+            if not value:
+                return 0.0
+            factor = factor * value if is_product else factor / value
+        is_scaled = is_scaled and node.name() in PASSED_ON
+        node = node.next_functions[0][0]
+    name = "" if node is None else node.name()
+    is_mean = name == PLAIN or (name in MEANS and REDUCTION.of(node) == MEAN)
+    return factor if is_mean else 0.0
+
+
+def is_sum_of_labels(loss: Any) -> bool:
+    """Whether a loss is the sum over labels, divided by nothing and not made smaller."""
+    node, is_sum = loss.grad_fn, False
+    is_scaled = bool(dtypes.scaling)
+    while node is not None and node.name() in (*SUMMED, *PASSED_ON):
+        if node.name() == "MulBackward0":
+            factor = None if is_scaled else FACTOR.of(node)
+            if factor is not None and factor.numel() == 1 and not abs(_number(factor)) >= 1:
+                return False
+            is_scaled = False
+        is_sum |= node.name().startswith("SumBackward")
+        node = node.next_functions[0][0]
+    if node is None or node.name() not in LABELLED:
+        return False
+    return bool(REDUCTION.of(node) == SUM or (is_sum and REDUCTION.of(node) == NONE))
+
+
+def _number(tensor: Any) -> float:
+    """The value of a tensor of one element; 0 for one that would have to be waited for."""
+    is_there = tensor.device.type == "cpu" and not tensor.requires_grad
+    return float(tensor) if is_there else 0.0
+
+
+def broadcast(loss: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The shapes of an output and of its differences to values of another shape."""
+    node = loss.grad_fn
+    while node is not None and node.name() in ELEMENTWISE:
+        following = next((one for one, _ in node.next_functions if one is not None), None)
+        is_alone = sum(one is not None for one, _ in node.next_functions) == 1
+        if following is None:
+            return None
+        if node.name() in ("SubBackward0", "ExpandBackward0") and is_alone:
+            made, given = (tuple(METADATA.of(one)[0].shape) for one in (node, following))
+            rows = max(given, default=0)
+            is_row = given in ((rows,), (rows, 1), (1, rows))
+            if is_row and rows > 1 and made == (rows, rows):
+                return given, made
+        node = following
+    return None

@@ -14,33 +14,29 @@ from typing import Any
 
 from ...checks import built, data, divided
 from ...checks.finding import Check, Finding
-from ...core.private_names import DIVISOR, FACTOR, IGNORED_LABEL, METADATA, REDUCTION, TARGET
+from ...core.private_names import IGNORED_LABEL, METADATA, REDUCTION, TARGET
 from ...evidence.observations import observations
 from .. import data_parallel
 from ..callers import FRAMEWORKS, is_called_by, user_codes, user_place
 from ..divided_data import tensors_in
 from ..model_facts import base_of
-from . import dtypes
 from .copies import Copy, copied
-from .graphs import AROUND, MEAN, MEANS, PASSED_ON, PLAIN, before, nodes_of
+from .graphs import (
+    AROUND,
+    LABELLED,
+    NONE,
+    before,
+    broadcast,
+    factor_of_mean,
+    is_sum_of_labels,
+    nodes_of,
+)
 from .overlap import overlap
 from .reporting import is_on, report, report_here
 from .texts import trained_padding
 
-LABELLED = ("NllLossBackward0", "NllLoss2DBackward0")
-"""Autograd nodes of a loss of labels; the second has those of rows."""
-NONE, SUM = 0, 2
-"""torch's numbers of no reduction, and of the sum (torch/nn/_reduction.py)."""
-SUMMED = ("MulBackward0", "SumBackward0", "SumBackward1", "ReshapeAliasBackward0")
-"""Autograd nodes of a masked sum."""
 FAULTS = (data.PADDING_IN_LOSS, data.UNSHIFTED_LABELS, data.SHIFTED_TWICE)
 """The faults of labels, in the order of their facts."""
-ELEMENTWISE = (
-    *("SubBackward0", "PowBackward0", "AbsBackward0", "SqrtBackward0", "ExpandBackward0"),
-    *("MseLossBackward0", "L1LossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0"),
-    *("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0", *AROUND),
-)
-"""Autograd nodes of a regression's loss."""
 LATE = 5
 """Steps to wait for the values of the last inspected one."""
 RANKS = ("world_size", "num_processes", "n_gpu", "ngpus", "num_gpus", "num_replicas", "nproc")
@@ -118,11 +114,14 @@ class Losses:
             return
         if getattr(loss, "numel", int)() != 1 or step in self._values:
             return
-        with observations.going_on():
-            if not self._values:
-                report_here(built.broadcast_loss(_broadcast(loss)), self._multiplied(loss))
-                report_here(divided.summed_labels() if _is_sum_of_labels(loss) else None)
-            if inputs is not None and len(self._facts) < data.BATCHES:
+        if not self._values:
+            with observations.going_on():
+                report_here(self._multiplied(loss))
+                report_here(divided.summed_labels() if is_sum_of_labels(loss) else None)
+            with observations.going_on():
+                report_here(built.broadcast_loss(broadcast(loss)))
+        if inputs is not None and len(self._facts) < data.BATCHES:
+            with observations.going_on():
                 self._look_at_labels(loss, inputs)
         value = copied([loss.detach().reshape(1)])
         if value is None or loss.dtype.itemsize < 4:  # coarse values are equal by chance
@@ -161,9 +160,7 @@ class Losses:
         ranks = data_parallel.world()
         if is_called_by(*FRAMEWORKS) or not data_parallel.replicated() or ranks < 2:
             return None
-        if _factor_of_mean(loss) != ranks or not (
-            ranks > 2 or any(map(_names_ranks, user_codes()))
-        ):
+        if factor_of_mean(loss) != ranks or not (ranks > 2 or any(map(_names_ranks, user_codes()))):
             return None
         is_gathered = any("gather" in node.name().lower() for node in nodes_of(loss))
         return None if is_gathered else divided.multiplied(ranks)
@@ -241,9 +238,13 @@ def _label_facts(loss: Any, inputs: Inputs) -> tuple[Any, ...] | None:
 
 def _counts_padding(node: Any, labels: Any, counts: Any, inputs: Inputs) -> Any:
     """Whether padding, as an embedding of as many tokens has it, counts as labels in a row."""
-    shapes = METADATA.of(node.next_functions[0][0])
-    padding = inputs.padding.get(int(shapes[0].shape[1]))
-    if padding is None or inputs.mask is not None:
+    if inputs.mask is not None or not inputs.padding:
+        return None
+    padding = None
+    with observations.going_on():
+        shapes = METADATA.of(node.next_functions[0][0])
+        padding = inputs.padding.get(int(shapes[0].shape[1]))
+    if padding is None:
         return None
     is_padding = ((labels == padding) & counts).reshape(-1)
     return (is_padding[1:] & is_padding[:-1]).any()
@@ -254,67 +255,7 @@ def _signed(number: int) -> int:
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
-def _factor_of_mean(loss: Any) -> float:
-    """The number by which a mean is multiplied; 0 if it isn't one, or by other tensors."""
-    factor, node = 1.0, loss.grad_fn
-    is_scaled = bool(dtypes.scaling)
-    while node is not None and node.name() in ("MulBackward0", "DivBackward0", *PASSED_ON):
-        if node.name() not in PASSED_ON and not is_scaled:
-            is_product = node.name() == "MulBackward0"
-            number = (FACTOR if is_product else DIVISOR).of(node)
-            value = 0.0 if number is None or number.numel() != 1 else _number(number)
-            if not value:
-                return 0.0
-            factor = factor * value if is_product else factor / value
-        is_scaled = is_scaled and node.name() in PASSED_ON
-        node = node.next_functions[0][0]
-    name = "" if node is None else node.name()
-    is_mean = name == PLAIN or (name in MEANS and REDUCTION.of(node) == MEAN)
-    return factor if is_mean else 0.0
-
-
-def _is_sum_of_labels(loss: Any) -> bool:
-    """Whether a loss is the sum over labels, divided by nothing and not made smaller."""
-    node, is_sum = loss.grad_fn, False
-    is_scaled = bool(dtypes.scaling)
-    while node is not None and node.name() in (*SUMMED, *PASSED_ON):
-        if node.name() == "MulBackward0":
-            factor = None if is_scaled else FACTOR.of(node)
-            if factor is not None and factor.numel() == 1 and not abs(_number(factor)) >= 1:
-                return False
-            is_scaled = False
-        is_sum |= node.name().startswith("SumBackward")
-        node = node.next_functions[0][0]
-    if node is None or node.name() not in LABELLED:
-        return False
-    return bool(REDUCTION.of(node) == SUM or (is_sum and REDUCTION.of(node) == NONE))
-
-
-def _number(tensor: Any) -> float:
-    """The value of a tensor of one element; 0 for one that would have to be waited for."""
-    is_there = tensor.device.type == "cpu" and not tensor.requires_grad
-    return float(tensor) if is_there else 0.0
-
-
 def _names_ranks(code: CodeType) -> bool:
     """Whether code uses a name for the number of ranks."""
     names = (*code.co_names, *code.co_varnames, *code.co_freevars)
     return any(part in name.lower() for name in names for part in RANKS)
-
-
-def _broadcast(loss: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The shapes of an output and of its differences to values of another shape."""
-    node = loss.grad_fn
-    while node is not None and node.name() in ELEMENTWISE:
-        following = next((one for one, _ in node.next_functions if one is not None), None)
-        is_alone = sum(one is not None for one, _ in node.next_functions) == 1
-        if following is None:
-            return None
-        if node.name() in ("SubBackward0", "ExpandBackward0") and is_alone:
-            made, given = (tuple(METADATA.of(one)[0].shape) for one in (node, following))
-            rows = max(given, default=0)
-            is_row = given in ((rows,), (rows, 1), (1, rows))
-            if is_row and rows > 1 and made == (rows, rows):
-                return given, made
-        node = following
-    return None

@@ -118,7 +118,7 @@ class Watch:
         import torch
 
         step = self.steps + 1
-        if dtypes.scaling and is_on(Check.TRAINED):
+        if dtypes.has_scaled() and is_on(Check.TRAINED):
             report_here(sampled.still_scaled())
         schedules.stepping(optimizer, self.steps)
         if step <= FIRST:

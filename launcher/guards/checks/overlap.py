@@ -17,6 +17,8 @@ from .first_steps import digests_of
 
 BATCHES, SAMPLES = 64, 512
 """Maximum batches and samples to digest."""
+MOST = 256
+"""Maximum batches to look at, also those of evaluations."""
 EARLY = 10
 """Batches after which digests are sent for the first time."""
 
@@ -31,7 +33,7 @@ class Overlap:
     def __init__(self) -> None:
         self.is_open = True
         self._digests: list[int] = []
-        self._batches = 0
+        self._looked = self._batches = 0
         self._rows = 0  # of the last batch
         self._is_whole = False  # the model takes all of a batch
         self._place = ""
@@ -45,6 +47,10 @@ class Overlap:
         """Takes a batch that a loader has returned."""
         import torch
 
+        self._looked += 1
+        if self._looked > MOST or data_parallel.world() < 2:
+            self._end()
+            return
         tensor = next(tensors_in(batch), None)
         self._rows = len(tensor) if tensor is not None and tensor.ndim else 0
         is_training = torch.is_grad_enabled() and all(

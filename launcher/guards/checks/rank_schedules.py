@@ -22,7 +22,8 @@ from ...core.quantities import count_of
 from ...evidence.observations import observations
 from ..callers import user_place
 from .reporting import is_on, report_here
-from .schedules import half_period, length_of, schedules
+from .schedule_lengths import half_period, length_of
+from .schedules import schedules
 
 HOOKED = ("accelerate.scheduler",)
 

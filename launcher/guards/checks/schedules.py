@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any, Protocol
 
 import wrapt
@@ -19,6 +18,7 @@ from ..callers import user_place
 from .accumulation import Accumulated, Clipped
 from .models import parameters_of
 from .reporting import is_on, report, safely
+from .schedule_lengths import given_steps, half_period, length_of
 
 ACCELERATE, TRAINER = "accelerate.scheduler", "transformers.trainer"
 HOOKED = ("torch.optim.lr_scheduler", ACCELERATE, TRAINER)
@@ -26,8 +26,6 @@ SLACK = 5
 """Steps by which a schedule may be ahead of its optimizer, as a scaler skips some."""
 MANY = 10
 """Steps within which a rate must rise above zero."""
-LEAST_RATE = 1e-12
-"""Minimum part of the rate at the step before a schedule's end."""
 
 
 class Watched(Protocol):
@@ -272,51 +270,3 @@ def install(module: ModuleType) -> None:
             wrapt.wrap_function_wrapper(module, "LRScheduler.__init__", made)
         case _:
             wrapt.wrap_function_wrapper(module, "AcceleratedScheduler.__init__", wraps)
-
-
-def length_of(scheduler: Any) -> int | None:
-    """Steps until a schedule's final rate; None if it has none.
-
-    Schedules that repeat, warm up or stay constant have none. torch's OneCycleLR, PolynomialLR and
-    falling LinearLR have one, and transformers' schedules with a number of steps.
-    """
-    kind = type(scheduler).__name__
-    if kind == "LambdaLR":
-        return given_steps(scheduler, "num_training_steps") or _end_of(scheduler.lr_lambdas)
-    names = {"OneCycleLR": "total_steps", "PolynomialLR": "total_iters", "LinearLR": "total_iters"}
-    if kind == "LinearLR" and scheduler.end_factor >= scheduler.start_factor:
-        return None
-    return _positive(getattr(scheduler, names.get(kind, ""), None))
-
-
-def _end_of(functions: Sequence[Any]) -> int | None:
-    """The step from which on a function of the script's gives no rate; None if there is none."""
-    function = functions[0]
-    if len({*functions}) > 1 or not isinstance(function, FunctionType):
-        return None
-
-    def is_over(step: int) -> bool:
-        return bool(0 == function(step) == function(2 * step) == function(3 * step))
-
-    late = next((step for step in (1 << power for power in range(4, 24)) if is_over(step)), None)
-    if late is None:
-        return None
-    end = bisect_left(range(late), x=True, lo=late // 2, key=is_over)
-    return end if function(end - 1) > LEAST_RATE else None  # a decay that rounding has made 0
-
-
-def half_period(scheduler: Any) -> int | None:
-    """Steps until a cosine's minimum, from which it rises again; None for other schedules."""
-    is_cosine = type(scheduler).__name__ == "CosineAnnealingLR"
-    return _positive(scheduler.T_max) if is_cosine else None
-
-
-def given_steps(scheduler: Any, name: str) -> int | None:
-    """A step count argument of a transformers schedule."""
-    given = (getattr(function, "keywords", {}) for function in getattr(scheduler, "lr_lambdas", ()))
-    numbers = {keywords.get(name) for keywords in given}
-    return _positive(numbers.pop() if len(numbers) == 1 else None)
-
-
-def _positive(number: object) -> int | None:
-    return number if isinstance(number, int) and number > 0 else None

@@ -171,7 +171,7 @@ def _of_labels(**saved: Any) -> None:
     made = SimpleNamespace(name=lambda: "NllLossBackward0", next_functions=((object(), 0),))
     vars(made).update(_saved_reduction=1, **saved)
     words = torch.ones(1, 3)
-    inputs = losses.Inputs(words, None, words.any(), False, {})
+    inputs = losses.Inputs(words, None, words.any(), False, {1: 0})
     with observations.going_on():
         losses._label_facts(SimpleNamespace(grad_fn=made), inputs)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from safe_launch.guards.checks import discarded, losses, schedules
+from safe_launch.guards.checks import discarded, graphs, losses, schedule_lengths
 from safe_launch.guards.divided_data import digest_of_all
 from support.lazy import Lazy
 from support.tables import table
@@ -67,7 +68,7 @@ def test_padding_beside_labels() -> None:
 def test_shapes_that_are_broadcast(made: Any, shapes: object) -> None:
     """An output of a column, and targets of a row, make a matrix."""
     x, y = torch.randn(4, 1, requires_grad=True) * 1, torch.randn(4)
-    assert losses._broadcast(made(x, y)) == shapes
+    assert graphs.broadcast(made(x, y)) == shapes
 
 
 @table(
@@ -84,7 +85,7 @@ def test_shapes_that_are_broadcast(made: Any, shapes: object) -> None:
 def test_factors_of_a_mean(scaled: Any, factor: float) -> None:
     """Numbers that multiply or divide it."""
     x = torch.randn(3, requires_grad=True)
-    assert losses._factor_of_mean(scaled((x * x).mean())) == factor
+    assert graphs.factor_of_mean(scaled((x * x).mean())) == factor
 
 
 @table(
@@ -109,7 +110,7 @@ def test_sums_of_labels(made: Any, is_sum: bool) -> None:
         labels = torch.tensor([1, 2, 3])
         return torch.nn.functional.cross_entropy(logits, labels, reduction=reduction)
 
-    assert losses._is_sum_of_labels(made(each, mask)) == is_sum
+    assert graphs.is_sum_of_labels(made(each, mask)) == is_sum
 
 
 def test_results_that_a_statement_drops() -> None:
@@ -131,12 +132,33 @@ def test_results_that_a_statement_drops() -> None:
 
 def test_ends_of_a_schedule_of_ones_own() -> None:
     """The step from which on the rate is 0; none for one that stays or comes back."""
-    ends = schedules._end_of
+    ends = schedule_lengths._end_of
     assert ends([lambda n: max(0.0, 1 - n / 100)]) == 100
     assert ends([lambda n: min(n / 10, 1) * max(0.0, (77 - n) / 67)]) == 77
     assert ends([lambda _: 1.0]) is None
     assert ends([lambda n: 0.9**n]) is None
+    assert ends([lambda n: [1.0, 0.5, 0.0][n]]) is None  # it raises
     assert ends([lambda n: max(0.0, 1 - n / 100), lambda _: 1.0]) is None
+
+
+def test_functions_that_are_left_alone() -> None:
+    """One that writes isn't called, and one that takes long isn't called on."""
+    calls: list[int] = []
+    held = SimpleNamespace(last=0)
+
+    def writing(step: int) -> float:
+        held.last = step
+        return max(0.0, 1 - step / 100)
+
+    def slow(step: int) -> float:
+        calls.append(step)
+        time.sleep(0.0015)
+        return max(0.0, 1 - step / 10_000)
+
+    assert schedule_lengths._end_of([writing]) is None
+    assert held.last == 0
+    assert schedule_lengths._end_of([slow]) is None
+    assert len(calls) < 9
 
 
 def test_names_for_the_number_of_ranks() -> None:

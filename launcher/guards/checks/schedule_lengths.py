@@ -1,0 +1,89 @@
+"""Reads how long a schedule is, from its attributes, or from the script's own function."""
+
+from __future__ import annotations
+
+import dis
+import weakref
+from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import suppress
+from time import perf_counter
+from types import FunctionType
+from typing import Any
+
+MOST = 22
+"""The last power of 2 at which a function is tried."""
+LONGEST = 0.002
+"""Seconds after which a function isn't called any more."""
+LEAST_RATE = 1e-12
+"""Minimum part of the rate at the step before a schedule's end."""
+WRITING = ("STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_SUBSCR")
+"""Instructions that change what isn't a function's own variable."""
+
+_ends: weakref.WeakKeyDictionary[FunctionType, int | None] = weakref.WeakKeyDictionary()
+
+
+def length_of(scheduler: Any) -> int | None:
+    """Steps until a schedule's final rate; None if it has none.
+
+    Schedules that repeat, warm up or stay constant have none. torch's OneCycleLR, PolynomialLR and
+    falling LinearLR have one, and transformers' schedules with a number of steps.
+    """
+    kind = type(scheduler).__name__
+    if kind == "LambdaLR":
+        return given_steps(scheduler, "num_training_steps") or _end_of(scheduler.lr_lambdas)
+    names = {"OneCycleLR": "total_steps", "PolynomialLR": "total_iters", "LinearLR": "total_iters"}
+    if kind == "LinearLR" and scheduler.end_factor >= scheduler.start_factor:
+        return None
+    return _positive(getattr(scheduler, names.get(kind, ""), None))
+
+
+def _end_of(functions: Sequence[Any]) -> int | None:
+    """The step from which on a function of the script's gives no rate; None if there is none.
+
+    It is called for steps far ahead, twice as far each time, and no more once that takes long.
+    """
+    function = functions[0]
+    if len({*functions}) > 1 or not isinstance(function, FunctionType) or _writes(function):
+        return None
+    if function not in _ends:
+        _ends[function] = _searched(function)
+    return _ends[function]
+
+
+def _searched(function: FunctionType) -> int | None:
+    began = perf_counter()
+
+    def is_over(step: int) -> bool:
+        if perf_counter() - began > LONGEST:
+            raise TimeoutError
+        return bool(0 == function(step) == function(2 * step) == function(3 * step))
+
+    with suppress(Exception):  # it may have no rate for a later step
+        late = next((1 << power for power in range(4, MOST) if is_over(1 << power)), 0)
+        end = bisect_left(range(late), x=True, lo=late // 2, key=is_over)
+        return end if end and function(end - 1) > LEAST_RATE else None  # not rounded to 0
+    return None
+
+
+def _writes(function: FunctionType) -> bool:
+    """Whether a function changes anything but its variables."""
+    names = {one.opname for one in dis.get_instructions(function)}
+    return not names.isdisjoint(WRITING)
+
+
+def half_period(scheduler: Any) -> int | None:
+    """Steps until a cosine's minimum, from which it rises again; None for other schedules."""
+    is_cosine = type(scheduler).__name__ == "CosineAnnealingLR"
+    return _positive(scheduler.T_max) if is_cosine else None
+
+
+def given_steps(scheduler: Any, name: str) -> int | None:
+    """A step count argument of a transformers schedule."""
+    given = (getattr(function, "keywords", {}) for function in getattr(scheduler, "lr_lambdas", ()))
+    numbers = {keywords.get(name) for keywords in given}
+    return _positive(numbers.pop() if len(numbers) == 1 else None)
+
+
+def _positive(number: object) -> int | None:
+    return number if isinstance(number, int) and number > 0 else None
