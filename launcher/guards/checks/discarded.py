@@ -16,7 +16,7 @@ from ..callers import calling_frame
 from .reporting import is_on, report_here, safely
 
 ACCELERATOR = ("gather", "gather_for_metrics", "reduce", "pad_across_processes")
-OF_DATA = ("filter", "shard", "shuffle", "skip", "take", "select", "remove_columns", "concatenate")
+OF_DATA = ("filter", "shard", "shuffle", "skip", "take", "select", "remove_columns")
 PURE: Mapping[str, tuple[Check, tuple[str, ...]]] = MappingProxyType(
     {
         "accelerate.accelerator": (
