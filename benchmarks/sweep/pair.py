@@ -131,7 +131,7 @@ def prepare_deepspeed() -> None:
     import torch
     from deepspeed.accelerator import get_accelerator
 
-    backend = importlib.import_module("deepspeed.comm.torch")
+    backend: Any = importlib.import_module("deepspeed.comm.torch")
 
     accelerator = get_accelerator()
     supported = accelerator.supported_dtypes()

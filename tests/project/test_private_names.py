@@ -54,7 +54,7 @@ def uses(path: Path) -> Iterator[str]:
             texts = [one.value for one in ast.walk(node.value) if isinstance(one, ast.Constant)]
             found = next((one for one in map(str, texts) if PRIVATE.match(one)), "")
         if found and found not in DOCUMENTED and id(node) not in unread:
-            yield f"{path.relative_to(ROOT)}:{node.lineno}: {found}"
+            yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}: {found}"
 
 
 @pytest.mark.parametrize(

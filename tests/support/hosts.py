@@ -163,9 +163,9 @@ def network(*names: str, resolve: bool = True) -> Iterator[tuple[Host, ...]]:
             with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
                 left.append(f"{process.pid} {' '.join(process.cmdline())}")
                 process.kill()
-        for holder in reversed(started):
-            holder.kill()
-            holder.communicate()
+        for running in reversed(started):
+            running.kill()
+            running.communicate()
         shutil.rmtree(folder)
     assert left == [], f"left on the hosts: {left}"
 

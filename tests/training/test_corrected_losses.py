@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.stacks import CURRENT, OLDER, SCENARIOS, STACKS, Stack
@@ -179,7 +180,7 @@ def test_a_frozen_block_may_run_twice_under_ddp(stack: Stack, tmp_path: Path) ->
     assert attempts(told) == 1
 
 
-def records(folder: Path) -> list[dict[str, object]]:
+def records(folder: Path) -> list[dict[str, Any]]:
     """The failure records of the first attempt, the root first."""
     (path,) = (folder / "runs").glob("*/attempt-1/failures.json")
     return [one["record"] for one in json.loads(path.read_text())["findings"]]

@@ -129,7 +129,10 @@ def test_a_part_that_ends_badly_keeps_its_figures(
 def test_what_nvml_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By process on all GPUs; memory of a process that isn't a worker is wrong."""
     here, worker = os.getpid(), 1
-    running_on = {0: [(here, 3 << 20), (worker, 5 << 20)], 1: [(worker, None), (2, 7 << 20)]}
+    running_on: dict[int, list[tuple[int, int | None]]] = {
+        0: [(here, 3 << 20), (worker, 5 << 20)],
+        1: [(worker, None), (2, 7 << 20)],
+    }
     nvml = SimpleNamespace(
         nvmlInit=lambda: None,
         nvmlShutdown=lambda: None,
@@ -140,7 +143,7 @@ def test_what_nvml_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ],
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.setattr(forked.nvidia, "has_driver", lambda: True)
+    monkeypatch.setattr(forked, "has_nvidia_driver", lambda: True)
     assert forked.compute_processes() == {here: 3 << 20, worker: 5 << 20, 2: 7 << 20}
     bench = Bench("cuda", "h100-80gb", 1, 2**36, tmp_path, tmp_path, tiny=False)
     files, memory = forked.who_holds(bench, [here], {worker}, {2: 7 << 20})

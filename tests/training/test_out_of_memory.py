@@ -153,7 +153,7 @@ def test_the_allocators_numbers(
 ) -> None:
     """Every message format since torch 1.0, and torch_npu's."""
     seen = allocation_of(FailureRecord(0, 0.0, "torch.OutOfMemoryError", message))
-    found = (seen.asked, seen.allocated, seen.reserved, seen.capacity, seen.free)
+    found = (seen.requested, seen.allocated, seen.reserved, seen.capacity, seen.free)
     for one, expected in zip(found, (asked, allocated, reserved, capacity, free), strict=True):
         assert one == pytest.approx(expected, abs=16)
     assert seen.process is None
@@ -193,7 +193,7 @@ def test_the_process_on_a_cpu() -> None:
     message = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 131072000 bytes."
     told = {"data": 480 * MIB, "data_limit": 500 * MIB, "cgroup_limit": 2**40}
     seen = allocation_of(FailureRecord(0, 0.0, "RuntimeError", message, memory=told))
-    assert (seen.asked, seen.process, seen.capacity) == (131072000, 480 * MIB, 500 * MIB)
+    assert (seen.requested, seen.process, seen.capacity) == (131072000, 480 * MIB, 500 * MIB)
     assert seen.allocated is None
 
 

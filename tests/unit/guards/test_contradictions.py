@@ -94,6 +94,8 @@ class DeepSpeedEngine:
 class Trainer:
     """A partial stand-in for transformers'."""
 
+    model: Any
+
     def __init__(
         self,
         args: Any,

@@ -81,8 +81,9 @@ def waiting(trust: Trust = OURS) -> Iterator[Head]:
             links = joined.result(LONG).connections
             link = node.result(LONG)
             assert heard(link) == Accepted(2, 2)
-            for end in (*links, link, listener):
+            for end in (*links, link):
                 end.close()
+            listener.close()
 
 
 def come(head: Head, trust: Trust, own: Join) -> Connection:
