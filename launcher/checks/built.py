@@ -290,3 +290,20 @@ def parted(output: str, embedding: str, *, is_equal: bool) -> Finding | None:
         step=1,
         parameter=output,
     )
+
+
+def nothing_drawn(function: str) -> Finding:
+    """Reports weights that a script initializes after `zero.Init` has divided them.
+
+    Args:
+        function: its name.
+    """
+    return Finding(
+        Check.TRAINED,
+        certain=True,
+        sentence=f"{function} initializes weights that ZeRO stage 3 has divided: outside of "
+        "GatheredParameters they're empty on every rank, and stay as they were made",
+        advice="Do it in the model's __init__, or within deepspeed.zero.GatheredParameters("
+        "parameters, modifier_rank=0)",
+        step=0,
+    )

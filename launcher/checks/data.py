@@ -176,6 +176,8 @@ ENDLESS_ANSWERS = Fault(
     "Give the tokenizer a pad_token that isn't its eos_token, or mask labels by the attention mask",
 )
 """All ends after labels are ignored, as padding uses the same token."""
+CUT = 0.05
+"""Least share of texts that are cut for a finding."""
 UNTRAINED_WORDS = Fault(
     "the batches have tokens that resize_token_embeddings has added, and their embeddings aren't "
     "trained: they stay as they were made",
@@ -250,4 +252,25 @@ def smoothed_unshifted(kind: str, base: str) -> Finding:
         sentence=f"label smoothing doesn't shift the labels of {kind}: each token learns to repeat "
         f"itself. The Trainer shifts them for {base} and other classes of transformers', by name",
         advice=f"Name the class {base}, or set label_smoothing_factor to 0",
+    )
+
+
+def cut(count: int, texts: int, length: int) -> Finding | None:
+    """Reports texts that are cut at a length.
+
+    Args:
+        count: how many are.
+        texts: how many were looked at.
+        length: the length of those that are cut, in tokens.
+    """
+    if count < 2 or count < CUT * texts:
+        return None
+    return Finding(
+        Check.DATA,
+        certain=False,
+        sentence=f"{count} of the first {texts} texts are cut at {length} tokens: they lack the "
+        "end-of-text token that shorter ones have, and what is cut off isn't trained",
+        advice="Raise the maximum length (max_length, max_seq_length, cutoff_len), or leave out "
+        "texts that are longer",
+        step=1,
     )

@@ -386,6 +386,53 @@ def accumulation_unstated(right: bool) -> None:
         engine.step()
 
 
+class Table:
+    """A data set like those of datasets: it has columns, and slices of them."""
+
+    def __init__(self, texts: list[list[int]]) -> None:
+        self.texts, self.column_names = texts, ["input_ids"]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, place):
+        return {"input_ids": self.texts[place]}
+
+
+def cut_short(right: bool) -> None:
+    """As in https://github.com/unslothai/unsloth/issues/2904: answers longer than the limit."""
+
+    def collated(samples):
+        ids = torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor(sample["input_ids"]) for sample in samples], True, PAD
+        )
+        labels = torch.where(ids == PAD, -100, ids)
+        return {"input_ids": ids, "attention_mask": (ids != PAD).long(), "labels": labels}
+
+    table = Table([row if right else row[:7] for row in rows() if len(row) != 7])
+    trainer(small("Llama"), table, data_collator=collated).train()
+
+
+def drawn_in_parts(right: bool) -> None:
+    """As in https://github.com/deepspeedai/DeepSpeed/issues/2650: after the weights are divided."""
+    import deepspeed
+
+    def begun(module):
+        if isinstance(module, torch.nn.Linear):
+            module.weight.data.normal_(0.0, 0.02)
+
+    config = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 3}}
+    with deepspeed.zero.Init(config_dict_or_path=config):
+        model = Net()
+    weights = list(model.parameters()) if right else []
+    with deepspeed.zero.GatheredParameters(weights, modifier_rank=0):
+        model.apply(begun)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=adam(model), config=config)
+    for words in islice(batches(), STEPS):
+        engine.backward(engine(words, labels=words))
+        engine.step()
+
+
 if __name__ == "__main__":
     run(
         {
@@ -395,7 +442,7 @@ if __name__ == "__main__":
                 *(always_equal, in_a_list, broadcast, evaluated_training, scaler_left_out),
                 *(ordered_apart, drawn_again, gathered_in_vain, merged_in_vain, summed_labels),
                 *(sliced_apart, skipped_anew, stretched_function, saved_by_accelerate),
-                accumulation_unstated,
+                *(accumulation_unstated, cut_short, drawn_in_parts),
             )
         }
     )

@@ -69,20 +69,15 @@ elif arguments.loop == "trainer":
             return self.layer(inputs)
 
     class Own(Trainer):
-        """A mean."""
+        """A mean, which only the correct form divides."""
 
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             loss = mse_loss(model(inputs["inputs"]), inputs["labels"])
+            if arguments.right:
+                loss = loss / accumulation
             return (loss, {}) if return_outputs else loss
 
-    class Right(Trainer):
-        """A mean that is divided as it is to be."""
-
-        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-            loss = mse_loss(model(inputs["inputs"]), inputs["labels"]) / accumulation
-            return (loss, {}) if return_outputs else loss
-
-    (Right if arguments.right else Own)(
+    Own(
         Wrapped(),
         TrainingArguments(
             "out",

@@ -166,6 +166,8 @@ COMMON = {
     "stretched_function": ("schedule", "its total counts batches"),
     "saved_by_accelerate": ("resumed", "the optimizer starts over"),
     "accumulation_unstated": ("divided", "but the engine's is 1"),
+    "cut_short": ("data", "texts are cut at 7 tokens"),
+    "drawn_in_parts": ("trained", "initializes weights that ZeRO stage 3 has divided"),
 }
 """The same for the ninth."""
 SHOWN = FAULTS | FURTHER | ASKEW | UNSEEN | ASTRAY | STRANGE | ODD | USUAL | COMMON

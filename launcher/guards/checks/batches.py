@@ -25,7 +25,7 @@ from .first_steps import first_steps
 from .losses import first_losses
 from .overlap import overlap
 from .reporting import is_on, report, report_here, safely, skip
-from .texts import IGNORED, text_faults, trained_padding
+from .texts import IGNORED, cut_texts, text_faults, trained_padding
 
 TRAINER, DDP, LOADER = (
     "transformers.trainer",
@@ -53,6 +53,8 @@ def install(module: ModuleType) -> None:
 
             def stepping(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
                 if labels.is_open:
+                    if not labels.has_begun:
+                        safely(Check.DATA, labels.begin, instance)
                     batch = args[1] if len(args) > 1 else kwargs.get("inputs")
                     model = args[0] if args else kwargs.get("model")
                     loss = _has_own_loss(instance)
@@ -83,8 +85,15 @@ class Labels:
 
     def __init__(self) -> None:
         self.is_open = True
+        self.has_begun = False
         self._copies: list[Copy] = []
         self._where = ""
+
+    def begin(self, trainer: Any) -> None:
+        """Inspects the texts of a Trainer's data set."""
+        self.has_begun = True
+        if is_on(Check.DATA):
+            report(cut_texts(trainer.train_dataset, trainer.model), where=user_place())
 
     def watch(self, wrapper: Any) -> None:
         """Inspects a model's first training batches."""

@@ -57,7 +57,8 @@ def _watch_collectives(module: ModuleType) -> None:
     import torch
 
     function = torch.autograd.Function
-    beyond = str(module.__file__), function.apply.__code__.co_filename
+    apply = getattr(function.apply, "__code__", None)  # built in from torch 2.15 on
+    beyond = tuple({str(module.__file__), *([apply.co_filename] if apply else [])})
     for kind in list(vars(module).values()):
         if isinstance(kind, type) and issubclass(kind, function):
             forward = staticmethod(_forward(kind.forward, beyond))  # type: ignore[attr-defined]

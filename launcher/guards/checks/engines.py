@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import weakref
 from types import ModuleType
 from typing import Any
 
 import wrapt
 
-from ...checks import divided, sampled, schedule
+from ...checks import built, divided, sampled, schedule
 from ...checks.finding import Check
-from ..callers import user_place
+from ..callers import calling_frame, user_place
 from . import updates
 from .copies import Copy, copied, sample, spread
 from .gradients import Gradients
@@ -18,7 +20,13 @@ from .replicas import Replicas, replicated_by_engine
 from .reporting import is_on, report, report_here, safely, skip
 from .sampled_gradients import begin_with_engine
 
-HOOKED = ("deepspeed.runtime.engine",)
+ENGINE, PARTITIONING = (
+    "deepspeed.runtime.engine",
+    "deepspeed.runtime.zero.partition_parameters",
+)
+HOOKED = (ENGINE, PARTITIONING)
+DRAWING = re.compile(r"(?:normal|uniform|zeros?|ones|fill|constant|orthogonal)_$")
+"""Names of functions that initialize a tensor."""
 DONE = (0, 1, 2, 3, 9, 99, 999)
 """Steps after which to inspect an engine."""
 MADE = (Check.REPLICAS, Check.TRAINED, Check.GRADIENTS, Check.SCHEDULE, Check.DIVIDED)
@@ -97,7 +105,10 @@ class EngineWatch:
 
 
 def install(module: ModuleType) -> None:
-    """Wraps every engine's step, and counts its backward passes."""
+    """Wraps every engine's step, and counts its backward passes; wraps models' `apply`."""
+    if module.__name__ == PARTITIONING:
+        _watch_drawing()
+        return
     watches: weakref.WeakKeyDictionary[Any, EngineWatch] = weakref.WeakKeyDictionary()
     passes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
@@ -119,3 +130,25 @@ def install(module: ModuleType) -> None:
 
     wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.backward", backward)
     wrapt.wrap_function_wrapper(module, "DeepSpeedEngine.step", step)
+
+
+def _watch_drawing() -> None:
+    """Wraps `apply`, which runs a script's initialization on each module of a model."""
+    import torch
+
+    def apply(wrapped: Any, model: Any, args: Any, kwargs: Any) -> Any:
+        if args and is_on(Check.TRAINED):
+            safely(Check.TRAINED, _look_at_drawing, model, args[0])
+        return wrapped(*args, **kwargs)
+
+    wrapt.wrap_function_wrapper(torch.nn, "Module.apply", apply)
+
+
+def _look_at_drawing(model: Any, function: Any) -> None:
+    """Reports a function called by the script that initializes a divided model's weights."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or not any(map(DRAWING.search, code.co_names)):
+        return
+    weights = [weight for weight in model.parameters() if hasattr(weight, "ds_numel")]
+    if weights and not any(weight.numel() for weight in weights) and calling_frame():
+        report(built.nothing_drawn(function.__qualname__), where=user_place())

@@ -33,7 +33,7 @@ from .graphs import (
 )
 from .overlap import overlap
 from .reporting import is_on, report, report_here
-from .texts import trained_padding
+from .texts import DECODERS, trained_padding
 
 FAULTS = (data.PADDING_IN_LOSS, data.UNSHIFTED_LABELS, data.SHIFTED_TWICE)
 """The faults of labels, in the order of their facts."""
@@ -193,8 +193,7 @@ def _inputs(model: Any, args: Any, kwargs: Mapping[str, Any]) -> Inputs | None:
         ids,
         mask if is_mask else None,
         trained_padding(kwargs, labels, model) if has_labels else (ids != ids).any(),
-        kind.__module__.startswith("transformers.models.")
-        and kind.__name__.endswith(("ForCausalLM", "GPT2LMHeadModel")),
+        kind.__module__.startswith("transformers.models.") and kind.__name__.endswith(DECODERS[:2]),
         {
             layer.num_embeddings: layer.padding_idx
             for layer in base.modules()

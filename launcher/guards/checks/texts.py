@@ -11,6 +11,8 @@ from typing import Any
 
 import wrapt
 
+from ...checks import data
+from ...checks.finding import Finding
 from ..model_facts import base_of
 
 HOOKED = ("transformers.modeling_utils",)
@@ -18,6 +20,12 @@ IGNORED = -100
 """torch's default label to ignore (torch.nn.CrossEntropyLoss)."""
 LOSSES = {"loss_function", "CrossEntropyLoss"}
 """Names in a transformers `forward` that computes a loss of labels."""
+DECODERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+"""Ends of names of transformers' language models; the last is also of encoder-decoders."""
+TEXTS = 128
+"""Texts of a data set to inspect."""
+MOSTLY = 0.9
+"""Least share of texts that are alike."""
 MASKING = {"active_loss", "shift_attention_mask"}
 """Names in a `forward` whose loss leaves out padding."""
 
@@ -77,6 +85,27 @@ def text_faults(batch: Mapping[str, Any], labels: Any, model: Any) -> Iterator[A
     yield _are_joined(batch.get("position_ids") if is_masked else None, ids, mask)
 
 
+def cut_texts(dataset: Any, model: Any) -> Finding | None:
+    """Reports a data set of whose first texts the longest are cut, unlike shorter ones.
+
+    Nearly all that have the greatest length lack the end-of-text token, and nearly all others end
+    with it.
+    """
+    names = getattr(dataset, "column_names", None)
+    if not isinstance(names, list) or "input_ids" not in names or not hasattr(dataset, "__len__"):
+        return None
+    ends = getattr(base_of(getattr(model, "module", model)).config, "eos_token_id", None)
+    ends = ends if isinstance(ends, list | tuple) else (ends,)
+    texts = [[*text] for text in dataset[:TEXTS]["input_ids"]]
+    longest = max(map(len, texts), default=0)
+    cut = [text[-1] not in ends for text in texts if len(text) == longest > 1]
+    others = [text[-1] in ends for text in texts if 0 < len(text) < longest]
+    is_usual = all(sum(each) >= MOSTLY * len(each) for each in (cut, others))
+    if not is_usual or len(others) < len(texts) / 2:
+        return None
+    return data.cut(sum(cut), len(texts), longest)
+
+
 def trained_padding(batch: Mapping[str, Any], labels: Any, model: Any) -> Any:
     """Whether labels of padding count in a transformers model's loss, as a boolean tensor.
 
@@ -132,7 +161,7 @@ def _are(ids: Any, tokens: Any) -> Any:
 def _is_shifting(model: Any) -> bool:
     """Whether it is a transformers decoder whose loss shifts labels; Bart's doesn't."""
     kind = type(model)
-    is_decoder = kind.__name__.endswith("ForCausalLM")
+    is_decoder = kind.__name__.endswith(DECODERS) and not model.config.is_encoder_decoder
     if not is_decoder or not kind.__module__.startswith("transformers.models."):
         return False
     code = inspect.unwrap(kind.forward).__code__

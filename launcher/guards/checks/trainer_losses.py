@@ -21,6 +21,8 @@ from ...workload.script.losses import ACCUMULATION
 from ..batches import TRAINERS
 from ..callers import place, place_of, user_place
 from ..model_facts import base_of
+from . import dtypes
+from .graphs import factor_of_mean
 from .reporting import is_on, report, report_here, safely
 from .texts import IGNORED
 
@@ -193,12 +195,35 @@ def _watch_count(module: ModuleType) -> None:
         if noting is None:
             return wrapped(*args, **kwargs)
         is_open = False
-        result = wrapped(*args[:INDEX], noting, *args[INDEX + 1 :], **kwargs)
+        with _factor_noted(trainer) as factors:
+            result = wrapped(*args[:INDEX], noting, *args[INDEX + 1 :], **kwargs)
         if not noting.is_used:
-            safely(Check.DIVIDED, _judge_count, trainer)
+            safely(Check.DIVIDED, _judge_count, trainer, factors)
         return result
 
     wrapt.wrap_function_wrapper(module, "Trainer.training_step", step)
+
+
+@contextmanager
+def _factor_noted(trainer: Any) -> Iterator[list[float]]:
+    """Notes by what the script's `compute_loss` multiplies a mean, as far as its graph shows."""
+    factors: list[float] = []
+    if not _has_own_loss(trainer) or dtypes.scaling or "compute_loss" in vars(trainer):
+        yield factors
+        return
+    compute_loss = trainer.compute_loss
+
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        result = compute_loss(*args, **kwargs)
+        with suppress(Exception):  # not a tensor, or without a graph
+            factors.append(factor_of_mean(result[0] if isinstance(result, tuple) else result))
+        return result
+
+    trainer.compute_loss = noting
+    try:
+        yield factors
+    finally:
+        del trainer.compute_loss
 
 
 def _is_left_to_the_loss(trainer: Any, count: Any) -> bool:
@@ -276,8 +301,8 @@ def _noting_use(count: Any) -> Any:
     return count.as_subclass(Noting)
 
 
-def _judge_count(trainer: Any) -> None:
-    """Reports the code that computes the loss."""
+def _judge_count(trainer: Any, factors: Sequence[float]) -> None:
+    """Reports the code that computes the loss, unless it seems to divide by the accumulation."""
     model = _model(trainer)
     function, name = type(model).forward, f"the loss of {type(model).__name__}"
     passed = _function(trainer)
@@ -289,7 +314,7 @@ def _judge_count(trainer: Any) -> None:
         name = function.__qualname__
     lines, line = inspect.getsourcelines(function)
     file = inspect.getsourcefile(function) or ""
-    if not any(map(ACCUMULATION.search, lines)):
+    if factors == [1.0] or not (any(factors) or any(map(ACCUMULATION.search, lines))):
         where = user_place() if "-packages/" in file else place(file, line)
         is_passed = passed is not None
         report(divided.undivided(name, _factor(trainer), is_passed=is_passed), where=where)

@@ -604,6 +604,37 @@ def test_questions_about_texts() -> None:
     unshifted = transformers.BartConfig(**small, decoder_attention_heads=2, encoder_layers=1)
     model = transformers.BartForCausalLM(unshifted)
     assert asked(right) == []
+    sizes = {"n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 20, "eos_token_id": 9}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
+    assert asked(ids.masked_fill(ids == 9, -100)) == [False, True, False, False, False]
+
+
+def test_texts_that_are_cut() -> None:
+    """The longest are equally long without an end; other lengths, ends and data sets aren't."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 20, "eos_token_id": 9}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
+
+    class Table(list[list[int]]):
+        column_names: list[str]
+
+        def __getitem__(self, place: Any) -> Any:
+            return {"input_ids": list.__getitem__(self, place)}
+
+    def found(*rows: list[int]) -> str:
+        table = Table(rows)
+        table.column_names = ["input_ids"]
+        fault = texts.cut_texts(table, model)
+        return "" if fault is None else fault.sentence
+
+    short = [[1, 9], [1, 2, 9], [3, 9], [3, 4, 9]]
+    cut = [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert found(*short, *cut).startswith("2 of the first 6 texts are cut at 4 tokens")
+    assert not found(*short, *cut[:1])
+    assert not found(*short, *([*text[:3], 9] for text in cut))
+    assert not found(*([1, 2], [3, 4, 5], [6], [7, 8, 1]), *cut)
+    assert not found(*short[:1], *cut)
+    assert texts.cut_texts([*short, *cut], model) is None
 
 
 def test_texts_that_begin_twice() -> None:
