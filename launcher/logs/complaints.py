@@ -26,15 +26,15 @@ COMPLAINT = re.compile(
 STARTED = rf"(?:\S*/)?(?:srun|mpirun|torchrun|deepspeed|python[\d.]*|{COMMANDS})"
 """Programs that start a training; a script continues without others, such as nvidia-smi."""
 REFUSED = re.compile(
-    rf"^\S+: (?:line )?\d+: (?:-{{1,2}}\w\S*|[+\w.]+=\S*|{STARTED}): (?:command )?not found$"
-    rf"|^(?:\w+: )?{STARTED}: (?:command )?not found$"
-    rf"|^\S+: (?:line )?\d+: {STARTED}: (?:Permission denied|No such file or directory)$"
+    r"^\S+: (?:line )?\d+: (?:-{1,2}\w\S*|[+\w.]+=\S*): (?:command )?not found$"
     r"|^failed to create process|^Error: No such (?:command|option)"
     r"|^\S+: error: (?:unrecognized arguments|the following arguments|argument )"
 )
 """Last message of a shell, or of a program that refuses its command line."""
 REJECTED = re.compile(
-    r"^(?:\S+: )?(?!.*\.py:)[\w./-]+: (?:[Ee]rror: )?(?:unrecognized|unknown|invalid|illegal)"
+    rf"^(?:\w+: |\S+: (?:line )?\d+: )?{STARTED}: (?:(?:command )?not found|Permission denied"
+    r"|No such file or directory)$"
+    r"|^(?:\S+: )?(?!.*\.py:)[\w./-]+: (?:[Ee]rror: )?(?:unrecognized|unknown|invalid|illegal)"
     r" (?:option|flag)\b"
     r"|^(?:[Ee]rror: )?unknown (?:shorthand )?flag: |^mpi(?:run|exec): Error: unknown option"
     r"|^(?:sbatch|srun|salloc): (?:error|fatal): (?:Unable to (?:allocate|create)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -18,9 +19,12 @@ from .exception_lines import SEVERE
 from .interleaved import with_interleaved
 from .judgement import BreakOff, Failure, Judgement, Verdict, without_aborts, without_copies
 from .launcher_messages import is_of_another
-from .progress_signs import last_activity
+from .progress_signs import last_activity, reported_end
 from .without_exception import before_stop, failures_by_message, of_line, without_exception
 
+PEER_LEFT = re.compile(r"[Cc]onnection (?:closed|reset) by (?:remote )?peer")
+CLEANUP = re.compile(r"clean_?up|rmtree|shutdown|destroy_process_group|_exit_function")
+TRACEBACK = "Traceback (most recent call last)"
 MUTE = ("RuntimeError", "SystemError", "Exception")
 """Exceptions that libraries raise with a mere status code."""
 
@@ -40,7 +44,11 @@ def decisive(judgements: Sequence[Judgement]) -> Judgement:
 
 
 def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) -> Judgement:
-    if failures := tuple(_failures(reading, catalogue)):
+    failures = tuple(_failures(reading, catalogue))
+    is_ended = not (reading.has_failed or reading.deaths)
+    if failures and is_ended and all(_is_after_end(failure, reading) for failure in failures):
+        return Judgement(attempt, Verdict.HEALTHY)
+    if failures:
         if failures[0].finding.entry is not None:
             verdict = Verdict.UNFINISHED if _is_wanted(failures[0]) else Verdict.KNOWN
             suspect = _suspect(failures[0], reading, catalogue)
@@ -63,6 +71,22 @@ def _judge(attempt: int, reading: Reading, catalogue: Sequence[KnownFailure]) ->
     if reading.ends and break_off.error is None and break_off.cut is None:
         return Judgement(attempt, Verdict.HEALTHY)
     return Judgement(attempt, Verdict.UNFINISHED, break_off=break_off)
+
+
+def _is_after_end(failure: Failure, reading: Reading) -> bool:
+    """Whether a failure came after the training's end: while cleaning up, or as a peer had left."""
+    record = failure.finding.record
+    functions = {frame.function for frame in record.frames}
+    has_lost_peer = _is_consequence(failure) and PEER_LEFT.search(record.message)
+    if not (has_lost_peer or (record.frames and any(map(CLEANUP.search, functions)))):
+        return False
+    lines = [
+        line
+        for line in reading.last_lines.get(failure.evidence.file, ())
+        if line.number < failure.evidence.lines[0][0]
+    ]
+    traced = [place for place, line in enumerate(lines) if TRACEBACK in line.text]
+    return reported_end(lines[: traced[-1] if traced else None]) is not None
 
 
 def _in_context(failure: Failure, reading: Reading) -> Failure:

@@ -174,7 +174,7 @@ OF_SHELL = (
             rf"|\"{program}\": executable file not found",
             f"Start it as a module of the training's Python, `python -m {module}`: `{program}`"
             " isn't in PATH on this node or in this container. Else activate the environment or"
-            " load the module that has it.",
+            ' load the module that has it. sudo resets PATH: `sudo env "PATH=$PATH" ...` keeps it.',
         )
         for program, module in AS_MODULES.items()
     ),

@@ -34,16 +34,19 @@ PLAIN = (
 """Phrases that almost always begin an instruction."""
 BEFORE = r"^|[.!?:;,] |\bor |\band |\bthen |\bto \w+[^.,]{0,60}, "
 REQUESTED = r"(?:either|also|first|make sure to|try to|consider)"
-LOOKED = r"make sure|ensure|raise|check|inspect|verify|refer"
+RESULT = r"(?:to|of|in|for|with|has|is|was|did|fail\w*|timed|errors?|finished)\b"
+"""Words after a noun that could be a verb, as in "Call to ... failed"."""
 SOLVED = r"alternatively|(?:fix|solve|avoid|resolve) this"
 INSTRUCTION = re.compile(
     "|".join(
         (
             r"\bdid you (?:mean|forget)\b",
-            rf"\b(?:please|kindly)(?: {REQUESTED})? (?:{VERBS}|{FORMS}|{LOOKED})\b",
+            rf"\b(?:please|kindly)(?: {REQUESTED})? (?!(?:note|wait|see|be|help)\b)\w+ [`'\"\w-]",
             rf"\b(?:try|consider|recommend(?:ed)?|suggest(?:ed)?)(?: to)? (?:{VERBS}|{FORMS})\b",
             rf"(?<!if )\b{YOU} {VERBS}\b",
             rf"(?:{BEFORE}){PLAIN} (?=[`'\"\w(<\[-])",
+            rf"(?:^|[.!?:;] )(?-i:(?=[A-Z])){VERBS} (?!{RESULT})(?=[`'\"\w(<\[-])",
+            r"\bfor [\w -]{2,40}?,? use (?=[`'\"\w(<\[-])",
             r"\b(?:make sure|be sure|ensure)\b",
             r"\b(?-i:Check|Verify) (?:that|whether|if|your)\b",
             r"\b(?:pip3?|conda|apt|apt-get) install \S",

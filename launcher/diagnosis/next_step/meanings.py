@@ -92,6 +92,14 @@ MEANINGS_OF_VALUES = (
         " time.",
     ),
     Meaning(
+        "OSError",
+        r"\[Errno 22\] Invalid argument$",
+        "Print `{args}` just before: the system refuses what `{call}` was given, such as an empty"
+        " list, or a number that this node or its container doesn't have. Leave the call out if it"
+        " only tunes speed, as an affinity does.",
+        r"(?P<call>[\w.]+)\((?P<args>.+)\)$",
+    ),
+    Meaning(
         "RuntimeError|ValueError",
         r"mat1 and mat2 shapes cannot be multiplied \((?P<left>\w+) and (?P<right>\w+)\)",
         "The input is {left} and the layer's weight {right}: the input's last size must be the"

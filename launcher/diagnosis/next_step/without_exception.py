@@ -52,7 +52,9 @@ STANDS = re.compile(
     r"\b[^.?]{0,40}\b(?:hangs|hung|freezes|froze|(?:is|are|gets?|got|was|being) stuck|stalls)\b"
     r"|^(?:hangs|stuck|freezes) (?:at|in|on|after|here|forever|for)\b"
     r"|\bnothing (?:more |else )?(?:is|gets|was) (?:printed|logged|happening)\b"
-    r"|\bno (?:further|more) (?:output|progress)\b|卡住|卡死|一直卡",
+    r"|\bnothing (?:more|else|happens)\b(?=[.,;]| happens|$)"
+    r"|\bno (?:further|more) (?:output|progress)\b"
+    r"|卡住|卡死|一直卡|没有任何(?:输出|反应|日志)|不动了",
     re.IGNORECASE,
 )
 NONE = "the training ended without an optimizer step: line {line} counts none"

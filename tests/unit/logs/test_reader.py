@@ -399,6 +399,32 @@ def test_a_failed_removal_at_the_interpreters_exit() -> None:
     assert judged(failed).verdict is not Verdict.HEALTHY
 
 
+def test_a_failure_after_the_end() -> None:
+    """A second cleanup, and a peer that has left; other failures and launchers' reports count."""
+    head = (
+        "Process SpawnProcess-1:\nTraceback (most recent call last):\n"
+        '  File "/usr/lib/python3.8/multiprocessing/process.py", line 315, in _bootstrap\n'
+        "    self.run()\n"
+    )
+    removal = (
+        '  File "/home/eu/otx/training_base.py", line 391, in cleanup\n'
+        "    self._delete_scratch_space()\n"
+        "FileNotFoundError: [Errno 2] No such file or directory: 'checkpoints_round_0'\n"
+    )
+    left = (
+        '  File "/app/train.py", line 482, in train_and_evaluate\n    loss.backward()\n'
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by "
+        "peer [127.0.0.1]:20133\n"
+    )
+    trained = "epoch 150 loss 0.51\nINFO: Training is done.\n"
+    for failure in (removal, left):
+        assert judged(f"{trained}{head}{failure}").verdict is Verdict.HEALTHY
+        assert judged(f"epoch 150 loss 0.51\n{head}{failure}").verdict is not Verdict.HEALTHY
+        assert judged(f"{trained}{head}{failure}{ENDED}").verdict is not Verdict.HEALTHY
+    other = removal.replace("in cleanup", "in evaluate")
+    assert judged(f"{trained}{head}{other}").verdict is Verdict.UNKNOWN
+
+
 PIECES: Sequence[str] = (
     *TRACEBACK.splitlines(),
     *ENDED.splitlines(),
