@@ -147,8 +147,8 @@ def _watch_drawing() -> None:
 def _look_at_drawing(model: Any, function: Any) -> None:
     """Reports a function called by the script that initializes a divided model's weights."""
     code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None or not any(map(DRAWING.search, code.co_names)):
+    if code is None or not any(map(DRAWING.search, code.co_names)) or calling_frame() is None:
         return
     weights = [weight for weight in model.parameters() if hasattr(weight, "ds_numel")]
-    if weights and not any(weight.numel() for weight in weights) and calling_frame():
+    if weights and not any(weight.numel() for weight in weights):
         report(built.nothing_drawn(function.__qualname__), where=user_place())

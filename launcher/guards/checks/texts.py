@@ -96,6 +96,8 @@ def cut_texts(dataset: Any, model: Any) -> Finding | None:
         return None
     ends = getattr(base_of(getattr(model, "module", model)).config, "eos_token_id", None)
     ends = ends if isinstance(ends, list | tuple) else (ends,)
+    if hasattr(dataset, "select_columns"):
+        dataset = dataset.select_columns(["input_ids"])  # others may have to be decoded
     texts = [[*text] for text in dataset[:TEXTS]["input_ids"]]
     longest = max(map(len, texts), default=0)
     cut = [text[-1] not in ends for text in texts if len(text) == longest > 1]

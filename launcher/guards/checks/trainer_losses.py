@@ -208,10 +208,6 @@ def _watch_count(module: ModuleType) -> None:
 def _factor_noted(trainer: Any) -> Iterator[list[float]]:
     """Notes by what the script's `compute_loss` multiplies a mean, as far as its graph shows."""
     factors: list[float] = []
-    if not _has_own_loss(trainer) or dtypes.scaling or "compute_loss" in vars(trainer):
-        yield factors
-        return
-    compute_loss = trainer.compute_loss
 
     def noting(*args: Any, **kwargs: Any) -> Any:
         result = compute_loss(*args, **kwargs)
@@ -219,11 +215,16 @@ def _factor_noted(trainer: Any) -> Iterator[list[float]]:
             factors.append(factor_of_mean(result[0] if isinstance(result, tuple) else result))
         return result
 
-    trainer.compute_loss = noting
+    with suppress(Exception):  # an unusual Trainer
+        compute_loss = trainer.compute_loss
+        if _has_own_loss(trainer) and not (dtypes.scaling or "compute_loss" in vars(trainer)):
+            trainer.compute_loss = noting
     try:
         yield factors
     finally:
-        del trainer.compute_loss
+        with suppress(Exception):
+            if vars(trainer).get("compute_loss") is noting:
+                del trainer.compute_loss
 
 
 def _is_left_to_the_loss(trainer: Any, count: Any) -> bool:
