@@ -304,4 +304,6 @@ def _on_suspect(suspect: Finding) -> Advice:
     if entry is not None:
         return advised(text, advice_on(entry, record, traits_of(record, Workload())).text)
     step = next_step(record)
+    if step.rule == "stopped-early":
+        return advised(step.do)
     return advised(text, "" if step.basis is Basis.OPEN else redacted(step.do))

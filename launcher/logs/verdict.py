@@ -6,10 +6,11 @@ import re
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice, takewhile
 
 from ..catalogue.entry import Finding, KnownFailure, Role
 from ..catalogue.prefilter import prefilter
+from ..diagnosis.next_step.without_exception import STOPPED_EARLY
 from ..diagnosis.root_cause import finding_of, urgency
 from ..evidence.failure_record import FailureRecord
 from .attempts import ENOUGH, SURVIVED, Reading
@@ -19,7 +20,7 @@ from .exception_lines import SEVERE
 from .interleaved import with_interleaved
 from .judgement import BreakOff, Failure, Judgement, Verdict, without_aborts, without_copies
 from .launcher_messages import is_of_another
-from .progress_signs import last_activity, reported_end
+from .progress_signs import STEP, last_activity, reported_end
 from .without_exception import before_stop, failures_by_message, of_line, without_exception
 
 PEER_LEFT = re.compile(r"[Cc]onnection (?:closed|reset) by (?:remote )?peer")
@@ -208,12 +209,17 @@ def _suspect(root: Failure, reading: Reading, catalogue: Sequence[KnownFailure])
     ]
     if errors:
         return min(errors, key=lambda error: error[:2])[2]
-    logged = (
-        line
-        for line in reading.complaints
-        if line.file == file and line.number < at and SEVERE.search(line.text)
+    lines = [line for line in reading.last_lines.get(file, ()) if line.number < at]
+    after_steps = takewhile(
+        lambda line: STOPPED_EARLY.search(line.text) or not STEP.search(line.text), reversed(lines)
     )
-    return next((of_line(line.rank, line.number, line.text) for line in logged), None)
+    suspects = chain(
+        (one for one in reading.complaints if one.file == file and SEVERE.search(one.text)),
+        (one for one in after_steps if STOPPED_EARLY.search(one.text)),
+    )
+    return next(
+        (of_line(one.rank, one.number, one.text) for one in suspects if one.number < at), None
+    )
 
 
 def _reason(record: FailureRecord) -> Finding | None:

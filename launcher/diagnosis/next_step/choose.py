@@ -38,7 +38,13 @@ from .surroundings import (
     service_mesh,
     unfinished_checkpoint,
 )
-from .without_exception import ended_silently, no_step, nothing_learned, users_report
+from .without_exception import (
+    ended_silently,
+    no_step,
+    nothing_learned,
+    stopped_early,
+    users_report,
+)
 
 Rule = Callable[[Case], Step | None]
 RULES: Mapping[str, Rule] = MappingProxyType(
@@ -46,6 +52,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "ended-silently": ended_silently,
         "no-step": no_step,
         "nothing-learned": nothing_learned,
+        "stopped-early": stopped_early,
         "told": users_report,
         "isolated-build": isolated_build,
         "build": build,

@@ -7,6 +7,8 @@ import re
 import signal
 from collections.abc import Mapping
 
+from ...core.quotation import shortened
+from ...system.redaction import redacted
 from .step import Basis, Case, Step
 
 KILLED = (
@@ -57,6 +59,12 @@ STANDS = re.compile(
     r"|卡住|卡死|一直卡|没有任何(?:输出|反应|日志)|不动了",
     re.IGNORECASE,
 )
+STOPPED_EARLY = re.compile(
+    r"\bearly[ -]?stopp(?:ing|ed)\b(?!['\"]?\s*[=:(])|\bstopp(?:ing|ed) (?:the )?training\b"
+    r"|\bpatience\b.{0,30}\b(?:exceeded|exhausted|reached|over|used up)\b",
+    re.IGNORECASE,
+)
+"""A loop's line as it ends before the last epoch."""
 NONE = "the training ended without an optimizer step: line {line} counts none"
 FEWER = (
     "the training ended without an optimizer step: {count} {what} are fewer than one batch"
@@ -73,6 +81,8 @@ NORM, LOSS = "the gradient's norm", "the loss"
 OF_NUMBER = re.compile(
     rf"nothing is learned: (?P<what>{NORM}|{LOSS}) is (?P<value>\S+) from line \d+ to the end"
 )
+LONGEST = 100
+"""Maximum characters to quote of a line."""
 LN_2 = round(math.log(2), 3)
 """The loss of DPO and its kin if the policy gives what the reference gives."""
 OF_GROUPS = re.compile(r"\breward[\w/]*(?:std|mean)\b|\bgrpo\b|\badvantages?\b", re.IGNORECASE)
@@ -140,6 +150,18 @@ def users_report(case: Case) -> Step | None:
             Basis.OPEN,
         )
     return None
+
+
+def stopped_early(case: Case) -> Step | None:
+    """How to end a training on all ranks, if one has stopped before the others."""
+    if case.record.exception or not STOPPED_EARLY.search(case.message):
+        return None
+    return Step(
+        "Stop all ranks in the same step: let one rank decide and broadcast it, or all-reduce the"
+        " measured value before it is compared. Here one rank seems to have stopped alone"
+        f" (“{shortened(redacted(case.message), LONGEST)}”), and the others waited for it. To train"
+        " on, raise its patience or threshold, or turn early stopping off."
+    )
 
 
 def no_step(case: Case) -> Step | None:

@@ -96,7 +96,19 @@ def test_an_error_before_a_rank_waited(before: str, says: str) -> None:
 @pytest.mark.parametrize("before", ["", f"{LOGGED}{STEPS}", "WARNING gates.py: slow\n"])
 def test_no_error_before_a_rank_waited(before: str) -> None:
     """What the training survived, or what is only a warning, isn't the reason."""
-    assert "Mend first" not in first_lines(judged(f"{before}{WATCHDOG}"))
+    assert "Fix the earlier error" not in first_lines(judged(f"{before}{WATCHDOG}"))
+
+
+STOP = "Stopping training due to possible overtraining. Lowest loss: 8.96 at epoch 54\n"
+
+
+def test_a_rank_that_has_stopped_early() -> None:
+    """The others waited for it; steps after such a line, or a setting, show nothing."""
+    text = first_lines(judged(f"step 1 loss 2\n{STOP}{WATCHDOG}"))
+    assert "Stop all ranks in the same step" in text
+    assert "“Stopping training due to possible overtraining" in text
+    for before in (f"{STOP}{STEPS}", "early_stopping=True\nearly stopping: off\n"):
+        assert "Stop all ranks" not in first_lines(judged(f"step 1 loss 2\n{before}{WATCHDOG}"))
 
 
 def test_the_line_before_a_mute_exception() -> None:
