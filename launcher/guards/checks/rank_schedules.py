@@ -7,9 +7,11 @@ schedule as many times as there are ranks. One that is stepped once an epoch doe
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from types import ModuleType
 from typing import Any
 
@@ -20,12 +22,14 @@ from ...checks.schedule import BEYOND
 from ...core.errors import EXPLAINED
 from ...core.quantities import count_of
 from ...evidence.observations import observations
-from ..callers import user_place
+from ..callers import user_place, user_values
 from .reporting import is_on, report_here
 from .schedule_lengths import half_period, length_of
 from .schedules import schedules
 
 HOOKED = ("accelerate.scheduler",)
+MOST = 200
+"""Maximum variables to look at in one place."""
 
 
 @dataclass(slots=True)
@@ -82,7 +86,10 @@ def _stepped(module: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -
             )
             schedule.steps += is_step
             ranks = module.AcceleratorState().num_processes
-            if finding := _seldom(schedule, _steps_of(instance), ranks) or _over(schedule, ranks):
+            finding = _seldom(schedule, _steps_of(instance), ranks) or _over(schedule, ranks)
+            if schedule.steps == 1 and is_step:
+                finding = finding or _foreseen(schedule, instance.gradient_state, ranks)
+            if finding:
                 del _schedules[instance]
                 report_here(finding)
     return result
@@ -120,11 +127,41 @@ def _over(schedule: _Schedule, ranks: int) -> Finding | None:
     """Reports a schedule that has reached its end long ago."""
     if schedule.length is None or schedule.steps * ranks <= BEYOND * schedule.length + ranks:
         return None
+    return _too_fast(schedule, schedule.length, ranks, "was", certain=not schedule.repeats)
+
+
+def _foreseen(schedule: _Schedule, state: Any, ranks: int) -> Finding | None:
+    """Reports a schedule of all epochs' optimizer steps, in the first of them.
+
+    The script names its number of epochs, and the loader has this rank's share of the batches.
+    """
+    batches, accumulation = len(state.active_dataloader), int(state.num_steps)
+    epochs = (schedule.length or 0) / -(-batches // accumulation)
+    if schedule.repeats or epochs not in (named := {*_epochs_in(user_values())}):
+        return None
+    if epochs / ranks in named or schedule.length is None:
+        return None
+    return _too_fast(schedule, schedule.length, ranks, "will be", certain=False)
+
+
+def _epochs_in(values: Mapping[str, Any], depth: int = 2) -> Iterator[int]:
+    """Numbers of variables and attributes whose names speak of epochs."""
+    for name, value in [*islice(values.items(), MOST)]:
+        if type(value) is int and "epoch" in str(name).lower():
+            yield value
+        elif depth and not isinstance(value, ModuleType | type):
+            inner = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+            yield from _epochs_in(inner, depth - 1)
+
+
+def _too_fast(
+    schedule: _Schedule, length: int, ranks: int, tense: str, *, certain: bool
+) -> Finding:
     return Finding(
         Check.SCHEDULE,
-        certain=not schedule.repeats,
-        sentence=f"a schedule of {count_of(schedule.length, 'step')} was over after "
-        f"{count_of(-(-schedule.length // ranks), 'optimizer step')}: accelerate "
+        certain=certain,
+        sentence=f"a schedule of {count_of(length, 'step')} {tense} over after "
+        f"{count_of(-(-length // ranks), 'optimizer step')}: accelerate "
         f"({schedule.at}) steps it once a rank, {ranks} times for each step()",
         advice=f"Make it {ranks} times as long: num_training_steps * "
         f"accelerator.num_processes ({EXPLAINED})",

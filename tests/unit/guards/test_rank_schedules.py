@@ -152,3 +152,25 @@ def test_steps_once_an_epoch(made: tuple[int, ...], is_reported: list[bool]) -> 
     for found in filter(None, findings):
         assert "moves 2 steps at once" in found.sentence
         assert "once in 4 optimizer steps" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("length", "args", "is_reported"),
+    [
+        (40, SimpleNamespace(num_train_epochs=4), True),
+        (40, {"trainer": SimpleNamespace(epochs=4)}, True),
+        (80, SimpleNamespace(num_train_epochs=4), False),  # for all ranks
+        (40, SimpleNamespace(num_train_epochs=2), False),
+        (40, SimpleNamespace(max_epochs=4, epochs=2), False),
+        (41, SimpleNamespace(num_train_epochs=4), False),
+        (40, SimpleNamespace(num_layers=4), False),
+    ],
+)
+def test_a_schedule_that_will_be_over(length: int, args: object, is_reported: bool) -> None:
+    """Four epochs of ten optimizer steps, by the names of the script's numbers."""
+    state = SimpleNamespace(active_dataloader=range(20), num_steps=2)
+    schedule = rank_schedules._Schedule(length, "train.py:3", repeats=False)
+    finding = rank_schedules._foreseen(schedule, state, 2)
+    assert (finding is not None) == is_reported, args
+    if finding is not None:
+        assert "40 steps will be over after 20 optimizer steps" in finding.sentence
