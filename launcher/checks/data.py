@@ -268,8 +268,8 @@ def cut(count: int, texts: int, length: int) -> Finding | None:
     return Finding(
         Check.DATA,
         certain=False,
-        sentence=f"{count} of the first {texts} texts are cut at {length} tokens: they lack the "
-        "end-of-text token that shorter ones have, and what is cut off isn't trained",
+        sentence=f"{count} of the first {texts} texts are cut at {count_of(length, 'token')}: they "
+        "lack the end-of-text token that shorter ones have, and what is cut off isn't trained",
         advice="Raise the maximum length (max_length, max_seq_length, cutoff_len), or leave out "
         "texts that are longer",
         step=1,

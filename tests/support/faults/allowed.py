@@ -54,8 +54,8 @@ def _ours(trial: Trial) -> Allowed:
             return _all(trial, {137, *late}, QUICK, rf"rank {trial.rank} .*SIGKILL")
         case "kill" if fault == "kill-store":
             if moment == "relaunch":  # each attempt has a store of its own
-                return _all(trial, {0, 70}, WHOLE, "store")
-            return _all(trial, {70, *late}, QUICK, "store")
+                return _all(trial, {0, 70}, WHOLE, "TCPStore")
+            return _all(trial, {70, *late}, QUICK, "TCPStore")
         case "kill" if fault in ("kill-launcher", "kill-both"):
             codes = _each(trial, {75, *late, *failed}, {-9, *late})
             return Allowed(codes, QUICK + joining, lost if trial.hosts > 1 else "")
