@@ -6,6 +6,7 @@ schedule as many times as there are ranks. One that is stepped once an epoch doe
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -28,6 +29,8 @@ from .schedule_lengths import half_period, length_of
 from .schedules import schedules
 
 HOOKED = ("accelerate.scheduler",)
+EPOCHS = re.compile(r"(?:(?:num|n|max|total|train|training)_)*epochs", re.IGNORECASE)
+"""Names of a number of epochs; not of one that counts them, as a schedule's `last_epoch`."""
 MOST = 200
 """Maximum variables to look at in one place."""
 
@@ -145,9 +148,9 @@ def _foreseen(schedule: _Schedule, state: Any, ranks: int) -> Finding | None:
 
 
 def _epochs_in(values: Mapping[str, Any], depth: int = 2) -> Iterator[int]:
-    """Numbers of variables and attributes whose names speak of epochs."""
+    """Numbers of epochs, by the names of variables and attributes."""
     for name, value in [*islice(values.items(), MOST)]:
-        if type(value) is int and "epoch" in str(name).lower():
+        if type(value) is int and EPOCHS.fullmatch(str(name)):
             yield value
         elif depth and not isinstance(value, ModuleType | type):
             inner = value if isinstance(value, dict) else getattr(value, "__dict__", {})

@@ -164,6 +164,7 @@ def test_steps_once_an_epoch(made: tuple[int, ...], is_reported: list[bool]) -> 
         (40, SimpleNamespace(max_epochs=4, epochs=2), False),
         (41, SimpleNamespace(num_train_epochs=4), False),
         (40, SimpleNamespace(num_layers=4), False),
+        (40, SimpleNamespace(last_epoch=4, warmup_epochs=4), False),
     ],
 )
 def test_a_schedule_that_will_be_over(length: int, args: object, is_reported: bool) -> None:
