@@ -398,6 +398,11 @@ class Table:
     def __getitem__(self, place):
         return {"input_ids": self.texts[place]}
 
+    def select_columns(self, _names):
+        return self
+
+    with_format = select_columns
+
 
 def cut_short(right: bool) -> None:
     """As in https://github.com/unslothai/unsloth/issues/2904: answers longer than the limit."""

@@ -1,4 +1,4 @@
-"""Checks DeepSpeed engines, whose weights are equal on all ranks between steps."""
+"""Checks DeepSpeed engines, and weights that a script draws after stage 3 has divided them."""
 
 from __future__ import annotations
 

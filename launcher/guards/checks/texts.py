@@ -92,13 +92,14 @@ def cut_texts(dataset: Any, model: Any) -> Finding | None:
     with it.
     """
     names = getattr(dataset, "column_names", None)
-    if not isinstance(names, list) or "input_ids" not in names or not hasattr(dataset, "__len__"):
+    is_table = hasattr(dataset, "select_columns") and hasattr(dataset, "__len__")
+    if not is_table or not isinstance(names, list) or "input_ids" not in names:
         return None
     ends = getattr(base_of(getattr(model, "module", model)).config, "eos_token_id", None)
     ends = ends if isinstance(ends, list | tuple) else (ends,)
-    if hasattr(dataset, "select_columns"):
-        dataset = dataset.select_columns(["input_ids"])  # others may have to be decoded
-    texts = [[*text] for text in dataset[:TEXTS]["input_ids"]]
+    # Neither decodes other columns nor runs a transform of the script's, which may draw.
+    plain = dataset.select_columns(["input_ids"]).with_format(None)
+    texts = plain[:TEXTS]["input_ids"]
     longest = max(map(len, texts), default=0)
     cut = [text[-1] not in ends for text in texts if len(text) == longest > 1]
     others = [text[-1] in ends for text in texts if 0 < len(text) < longest]

@@ -10,6 +10,7 @@ import inspect
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from math import isclose
 from types import ModuleType
 from typing import Any
 
@@ -315,7 +316,9 @@ def _judge_count(trainer: Any, factors: Sequence[float]) -> None:
         name = function.__qualname__
     lines, line = inspect.getsourcelines(function)
     file = inspect.getsourcefile(function) or ""
-    if factors == [1.0] or not (any(factors) or any(map(ACCUMULATION.search, lines))):
+    steps = trainer.args.gradient_accumulation_steps
+    is_divided = any(isclose(one * n, 1) for one in factors for n in (steps, _factor(trainer)))
+    if factors == [1.0] or not (is_divided or any(map(ACCUMULATION.search, lines))):
         where = user_place() if "-packages/" in file else place(file, line)
         is_passed = passed is not None
         report(divided.undivided(name, _factor(trainer), is_passed=is_passed), where=where)
